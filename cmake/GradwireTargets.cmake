@@ -1,0 +1,72 @@
+# One function for each kind of target, so that flags are set in one place.
+
+# Flags of every gradwire target. No contraction into FMA: it would change codec bytes between compilers and machines.
+add_library(gradwire_flags INTERFACE)
+target_compile_options(gradwire_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wno-psabi>
+  $<$<AND:$<BOOL:${GRADWIRE_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+if(GRADWIRE_SANITIZE)
+  target_compile_options(gradwire_flags INTERFACE -fsanitize=${GRADWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(gradwire_flags INTERFACE -fsanitize=${GRADWIRE_SANITIZE})
+endif()
+target_include_directories(gradwire_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+
+# gradwire_module(NAME SOURCES ... DEPENDS ... [LIBRARIES ...]): the static library gradwire_<NAME>, one layer.
+# LIBRARIES are outside libraries, used inside only. With no SOURCES: an interface target.
+function(gradwire_module name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  foreach(source IN LISTS arg_SOURCES)
+    if(GRADWIRE_DEV_PARTIAL AND NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+      message(WARNING "skipping module ${name}: no ${source} yet")
+      return()
+    endif()
+  endforeach()
+  if(arg_SOURCES)
+    add_library(gradwire_${name} STATIC ${arg_SOURCES})
+    target_link_libraries(gradwire_${name} PRIVATE $<BUILD_INTERFACE:gradwire_flags> ${arg_LIBRARIES} Threads::Threads)
+    target_include_directories(gradwire_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+    set(scope PUBLIC)
+    set_property(GLOBAL APPEND PROPERTY GRADWIRE_MODULES gradwire_${name})
+  else()
+    add_library(gradwire_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  foreach(module IN LISTS arg_DEPENDS)
+    target_link_libraries(gradwire_${name} ${scope} gradwire_${module})
+  endforeach()
+endfunction()
+
+# gradwire_program(NAME SOURCES ... LIBRARIES ...): an executable in bin/.
+function(gradwire_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} gradwire_flags Threads::Threads)
+endfunction()
+
+# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a GoogleTest
+# program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of plainly.
+function(gradwire_test name)
+  cmake_parse_arguments(arg "NO_GTEST_MAIN" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  gradwire_program(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gtest GTest::gmock)
+  if(NOT arg_NO_GTEST_MAIN)
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  endif()
+  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(tests "")
+  if(arg_MPI_RANKS)
+    foreach(ranks IN LISTS arg_MPI_RANKS)
+      add_test(NAME ${name}_np${ranks}
+        COMMAND ${PROJECT_SOURCE_DIR}/tests/support/mpi_run ${MPIEXEC_EXECUTABLE} ${ranks} $<TARGET_FILE:${name}> ${arg_ARGUMENTS})
+      list(APPEND tests ${name}_np${ranks})
+    endforeach()
+    set_tests_properties(${tests} PROPERTIES PROCESSORS 2)
+  else()
+    add_test(NAME ${name} COMMAND ${name} ${arg_ARGUMENTS})
+    set(tests ${name})
+  endif()
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

@@ -1,0 +1,72 @@
+// Collectives with codecs, without a session: one call, one result.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/reduction.hpp"
+#include "gradwire/statistics.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire {
+
+struct CommunicatorOptions {
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; names the missing ranks
+  std::optional<bool> checksum;                                // default: as the transport says
+};
+
+/// What one call asks for. Must be equal on every rank.
+struct CallOptions {
+  CodecSpec codec = CodecSpec::parse("int8");
+  Algorithm algorithm = Algorithm::two_shot;
+  Reduction reduction = Reduction::sum;
+  /// This rank's weight, such as its sample count; used when `weighted`. sum: sum of w x; mean: that / sum of w.
+  bool weighted = false;
+  double weight = 1.0;
+  std::uint64_t chunk_bytes = 256ULL << 10;  // bytes on the wire
+};
+
+/// Blocking collectives over a transport. Every rank makes the same calls in the same order; one thread at a time.
+/// Results are bit-identical on every rank. On any error the transport is aborted and the communicator is dead.
+class Communicator {
+ public:
+  explicit Communicator(std::shared_ptr<Transport> transport, CommunicatorOptions options = {});
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int world_size() const noexcept;
+  [[nodiscard]] Transport& transport() const noexcept;
+
+  /// Reduces `input` over all ranks into `output` (same count and dtype; may be the same memory, must not overlap
+  /// otherwise). Any count, any world size.
+  Statistics all_reduce(ConstView input, View output, const CallOptions& options = {});
+  Statistics all_reduce(View in_place, const CallOptions& options = {}) { return all_reduce(in_place, in_place, options); }
+
+  /// Reduces `input` and leaves segment r with rank r. `counts[r]` elements each, zero allowed, in order; their sum is
+  /// input.count. The result is not encoded a second time.
+  Statistics reduce_scatter(ConstView input, View output, std::span<const std::uint64_t> counts, const CallOptions& options = {});
+
+  /// Rank r contributes `counts[r]` elements; all receive all, in rank order. With a lossy codec the contributor's own
+  /// segment is decoded from the same bytes as everyone's.
+  Statistics all_gather(ConstView input, View output, std::span<const std::uint64_t> counts, const CallOptions& options = {});
+
+  /// Rank `root`'s `data` to everyone; use codec `exact` for parameters. With a lossy codec root's copy is decoded too.
+  Statistics broadcast(View data, int root, const CallOptions& options = {});
+
+  /// Returns once every rank has called it.
+  void barrier();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,33 @@
+// The one exception type of gradwire. Every message names the thing, the place and the fix.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace gradwire {
+
+enum class ErrorCode {
+  invalid_argument,  // the caller passed something that can never work
+  unsupported,       // valid, but not in this build or on this transport
+  corrupt,           // bytes that are not what their header or checksum says
+  mismatch,          // ranks disagree: tensors, policy, order, wire version
+  transport,         // the message layer below reported a failure
+  timeout,           // a peer did not answer in time; the message names it
+  aborted,           // another rank, or another thread, gave up first
+  out_of_memory,
+  internal,          // a bug in gradwire
+};
+
+[[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,77 @@
+// The policy: which codec and algorithm each tensor gets. Read from TOML; see docs/policy.md for every key.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/dtype.hpp"
+#include "gradwire/reduction.hpp"
+
+namespace gradwire {
+
+enum class ErrorFeedback : std::uint8_t { automatic, on, off };
+
+/// What one rule, or the defaults, ask for.
+struct TensorPolicy {
+  CodecSpec codec;  // int8 by default
+  Algorithm algorithm = Algorithm::two_shot;
+  ErrorFeedback error_feedback = ErrorFeedback::automatic;
+  friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
+};
+
+/// Conditions of a rule; all that are given must hold. `match` is a glob over tensor names (* ? [abc] [!abc]).
+struct RuleMatch {
+  std::optional<std::string> glob;
+  std::optional<std::uint64_t> min_bytes, max_bytes;  // of the tensor in its own dtype, both inclusive
+  std::optional<std::uint32_t> ndim;
+  std::optional<DType> dtype;
+  friend bool operator==(const RuleMatch&, const RuleMatch&) = default;
+};
+
+/// What is known of a tensor when its rule is looked up. An empty name matches no name rule.
+struct TensorInfo {
+  std::string name;
+  std::uint64_t count = 0;
+  DType dtype = DType::f32;
+  std::uint32_t ndim = 1;
+};
+
+class Policy {
+ public:
+  struct Rule {
+    RuleMatch match;
+    TensorPolicy policy;
+    int line = 0;  // in the policy file; 0 when made in code
+  };
+  /// Tensors that no rule named and that are smaller than `below` bytes; they are fused into one bucket.
+  struct Small {
+    std::uint64_t below = 64 * 1024;
+    CodecSpec codec;  // bf16 by default
+    friend bool operator==(const Small&, const Small&) = default;
+  };
+
+  /// int8 two_shot, small tensors bf16, buckets of 32 MiB.
+  Policy();
+  /// Every tensor, small ones too, with this codec.
+  [[nodiscard]] static Policy uniform(std::string_view codec, Algorithm algorithm = Algorithm::two_shot);
+  /// Reads a TOML file. Error(invalid_argument) "FILE:LINE:COLUMN: what is wrong, and what to write instead".
+  [[nodiscard]] static Policy load(const std::filesystem::path& file);
+  /// The same from text; `source` stands for the file name in messages.
+  [[nodiscard]] static Policy parse(std::string_view text, const std::string& source = "policy");
+
+  std::string source = "built-in";
+  TensorPolicy defaults;
+  std::optional<Small> small;  // none: small tensors are treated like others
+  std::vector<Rule> rules;
+  std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32
+  std::uint64_t chunk_bytes = 256ULL << 10;  // bytes on the wire
+  bool deterministic = false;                // no native sums, no choice by measurement
+  bool strict = false;                       // a rule that matched no tensor is an error
+};
+
+}  // namespace gradwire

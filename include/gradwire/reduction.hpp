@@ -1,0 +1,25 @@
+// Words shared by Communicator and Session: reductions, algorithms, options of one collective.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "gradwire/codec_spec.hpp"
+
+namespace gradwire {
+
+enum class Reduction : std::uint8_t { sum, mean };
+
+/// How an all-reduce is carried out (ARCHITECTURE.md, "Collectives").
+enum class Algorithm : std::uint8_t {
+  two_shot,  // encode shards, all-to-all, owner reduces and encodes once, all-gather; the default
+  one_shot,  // all-gather of every rank's frames, each rank decodes all; for small messages
+  dense,     // uncompressed: the transport's own all-reduce below 64 KiB where it has the dtype, else two_shot over exact
+};
+
+[[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
+/// Throws Error(invalid_argument) that lists the names.
+[[nodiscard]] Algorithm parse_algorithm(std::string_view text);
+
+}  // namespace gradwire

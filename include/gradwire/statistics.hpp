@@ -1,0 +1,58 @@
+// What a collective did: counted bytes, time by phase, ratio. Plain data; `add` merges.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradwire {
+
+/// Totals of collectives of one kind (one group, one call). Bytes and times are this rank's own.
+struct Statistics {
+  std::uint64_t calls = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t bytes_in = 0;            // bytes of the tensors handed in, in their own dtype
+  std::uint64_t bytes_sent = 0;          // counted at the transport, headers and both hops included
+  std::uint64_t bytes_uncompressed = 0;  // what the same collective would send uncompressed in the tensors' own dtype
+  std::uint64_t frames_sent = 0;
+  std::uint64_t nonfinite_frames = 0;  // received or made with NaN or Inf inside
+  double encode_seconds = 0;           // encoding, and the owner's reduce + encode
+  double decode_seconds = 0;
+  double wire_seconds = 0;      // waiting for the transport with nothing to compute
+  double total_seconds = 0;     // from start to end of each call, summed
+  double squared_error = -1;    // sum over elements of (result - exact)^2; -1 unless measured
+  double squared_norm = -1;     // sum over elements of exact^2; -1 unless measured
+
+  void add(const Statistics& other);
+  /// bytes_uncompressed / bytes_sent; 1 when nothing was sent.
+  [[nodiscard]] double ratio() const;
+  /// sqrt(squared_error / squared_norm), or -1 unless measured.
+  [[nodiscard]] double relative_error() const;
+};
+
+/// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
+struct SessionStatistics {
+  struct Group {
+    std::string name;   // "rule 2 (embed.*)", "default", "small"
+    std::string codec;  // canonical spec
+    std::string algorithm;
+    bool compressed = false;  // the codec is not `exact`
+    std::uint64_t tensors = 0;
+    Statistics totals;
+  };
+  std::string transport;  // name, and "emulated ..." where a link is emulated
+  int rank = 0;
+  int world_size = 1;
+  std::uint64_t steps = 0;
+  double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
+  std::vector<Group> groups;
+
+  [[nodiscard]] Statistics all() const;
+  [[nodiscard]] Statistics compressed() const;
+  /// A table for people.
+  [[nodiscard]] std::string to_text() const;
+  /// One JSON object; keys as the members here, and `ratio`, `ratio_compressed`.
+  [[nodiscard]] std::string to_json() const;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,115 @@
+// The interface that moves bytes between ranks. Nonblocking: post operations, call progress(), look at their state.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire {
+
+/// Message tag. Two messages of one sender with equal tags are received in the order in which they were sent.
+/// Values below 2^28 belong to collectives; what lies above is the transport's own.
+using Tag = std::uint32_t;
+inline constexpr Tag kTagLimit = 1U << 28;
+
+/// One nonblocking operation. The poster owns it and must keep it and its buffer in place until it is done (or was
+/// cancelled). A transport writes state, bytes_counted and handle.
+struct Operation {
+  enum class Kind : std::uint8_t { send, receive, all_reduce };
+  enum class State : std::uint8_t { idle, pending, done };
+
+  Kind kind = Kind::send;
+  State state = State::idle;
+  int peer = -1;
+  Tag tag = 0;
+  std::byte* data = nullptr;        // a send only reads it
+  std::uint64_t bytes = 0;          // a receive completes only with exactly this many
+  std::uint64_t bytes_counted = 0;  // what the transport counted as sent for this operation
+  void* handle = nullptr;           // the transport's own state
+
+  [[nodiscard]] bool done() const noexcept { return state == State::done; }
+  [[nodiscard]] bool pending() const noexcept { return state == State::pending; }
+};
+
+/// Bytes and messages since the transport was made. For a native all-reduce, bytes_sent counts what a perfect ring
+/// sends: 2 (P-1)/P of the buffer.
+struct TransportCounters {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t native_all_reduces = 0;
+};
+
+struct TransportCapabilities {
+  bool native_all_reduce_f32 = false;  // sums in the library's own order and accumulation
+  bool native_all_reduce_f64 = false;
+  bool checksum_by_default = true;  // whether frames carry a CRC here unless the user says otherwise
+  bool any_thread = true;           // false: post and progress only on the thread that made the transport
+  std::string emulation;            // empty, or what is emulated: "emulated 1Gbit/s, latency 50us"
+};
+
+/// One rank's end of a group of `world_size` ranks. Post, progress and cancel are called by one thread at a time;
+/// abort may be called by any thread at any time. After abort, by any rank, every post and progress on every rank
+/// throws the abort's Error: code `aborted` with the origin's rank and message, on the origin itself the original code.
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  /// "inproc", "mpi", "throttled(mpi)", ...
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int world_size() const noexcept = 0;
+  [[nodiscard]] virtual TransportCapabilities capabilities() const = 0;
+
+  /// Starts to send `data` to `peer` (never this rank). Any byte count, above 2^31 too.
+  virtual void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) = 0;
+  /// Starts to receive exactly `data.size()` bytes from `peer`. A message of another size is Error(mismatch), thrown by
+  /// progress() with the peer, the tag and both sizes.
+  virtual void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) = 0;
+  /// Starts an in-place native sum over all ranks; in the same order on every rank. Error(unsupported) where
+  /// capabilities() has no such dtype.
+  virtual void post_all_reduce(Operation& operation, View data) = 0;
+
+  /// Moves things forward and marks finished operations done. Waits up to `wait` for at least one operation to finish;
+  /// returns at once when one has, or when nothing is pending. Returns whether any finished. Throws on failure.
+  virtual bool progress(std::chrono::microseconds wait) = 0;
+
+  /// Gives up a pending operation. True: its buffer is never touched again. False: the transport may still read or write
+  /// it at any time, so its owner must leak it.
+  virtual bool cancel(Operation& operation) noexcept = 0;
+
+  /// Tells every rank that this one gives up, and why. Wakes every waiter. The first abort wins.
+  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+
+  [[nodiscard]] virtual TransportCounters counters() const = 0;
+};
+
+/// `world_size` endpoints in this process, one for each thread that plays a rank; element i is rank i.
+/// Error(invalid_argument) for a world below 1.
+[[nodiscard]] std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size);
+
+/// A link to feel, over another transport.
+struct Link {
+  double bytes_per_second = 0;           // 0: unlimited; each rank has a token bucket for egress and one for ingress
+  std::chrono::nanoseconds latency{0};   // added to each message
+
+  /// "1Gbit/s" or "1Gbit/s,50us" (also Mbit/s, MB/s, GB/s). Error(invalid_argument) names what is wrong.
+  [[nodiscard]] static Link parse(const std::string& text);
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// Slows `inner` down to `link` without root. Reports no native collectives, so nothing goes round it.
+[[nodiscard]] std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, Link link);
+
+}  // namespace gradwire

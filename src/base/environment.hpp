@@ -1,0 +1,23 @@
+// Every environment variable that gradwire reads: one table with type, default and allowed values. Nothing else calls
+// getenv. docs/environment.md is checked against this table by a test.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gradwire {
+
+struct EnvironmentVariable {
+  std::string_view name;
+  std::string_view values;         // "0 | 1", "trace | debug | info | warn | error | off"
+  std::string_view default_value;  // as text
+  std::string_view meaning;
+};
+
+[[nodiscard]] std::span<const EnvironmentVariable> environment_variables() noexcept;
+/// The value, or nothing when unset or empty. Error(internal) for a name that is not in the table.
+[[nodiscard]] std::optional<std::string> environment(std::string_view name);
+
+}  // namespace gradwire

@@ -1,0 +1,52 @@
+// A bucket's memory as one sequence of elements: tensors of one dtype, end to end, wherever they lie. Codecs read and
+// write tiles of it in place where they can; what is split over tensors or of another type goes through a scratch tile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "gradwire/dtype.hpp"
+
+namespace gradwire::codec {
+
+class TensorList {
+ public:
+  TensorList(DType dtype, Working working) : dtype_(dtype), working_(working) {}
+
+  /// `input` null: zeros. `output` null: nothing is stored for these elements. Not owned.
+  void append(const void* input, void* output, std::uint64_t count);
+
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] Working working() const noexcept { return working_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return count_ * element_bytes(dtype_); }
+
+  /// Elements [first, first + count) of the inputs as working values: a pointer into a tensor where that is possible,
+  /// else `scratch`, which holds count working values. count <= kTileElements.
+  [[nodiscard]] const void* load(std::uint64_t first, std::uint32_t count, void* scratch) const;
+  /// Where working values for [first, first + count) of the outputs may be written: the output itself, or `scratch`.
+  [[nodiscard]] void* target(std::uint64_t first, std::uint32_t count, void* scratch) const;
+  /// Stores working values to the outputs; nothing to do where `values` is the output itself. f64 -> f16 and the like
+  /// round to nearest even.
+  void store(std::uint64_t first, std::uint32_t count, const void* values) const;
+  /// The same three in bytes of the tensors' own dtype, untouched; `scratch` holds count elements of it.
+  [[nodiscard]] const void* load_verbatim(std::uint64_t first, std::uint32_t count, void* scratch) const;
+  [[nodiscard]] void* target_verbatim(std::uint64_t first, std::uint32_t count, void* scratch) const;
+  void store_verbatim(std::uint64_t first, std::uint32_t count, const void* bytes) const;
+
+ private:
+  struct Segment {
+    const std::byte* input;
+    std::byte* output;
+    std::uint64_t first;
+    std::uint64_t count;
+  };
+  std::vector<Segment> segments_;
+  std::uint64_t count_ = 0;
+  DType dtype_;
+  Working working_;
+};
+
+}  // namespace gradwire::codec
