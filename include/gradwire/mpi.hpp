@@ -3,10 +3,14 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
+#include "gradwire/transport.hpp"
 
 namespace gradwire::mpi {
 
@@ -17,8 +21,21 @@ namespace gradwire::mpi {
 /// What the granted thread level allows.
 [[nodiscard]] Threading threading();
 
-/// `options.threading` is lowered to what the thread level allows. `link` not empty: emulate that link ("1Gbit/s,50us").
-[[nodiscard]] Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {}, const std::string& link = {});
-[[nodiscard]] Communicator make_communicator(MPI_Comm comm, CommunicatorOptions options = {}, const std::string& link = {});
+/// A transport for `comm`; `link` not empty: emulating that link ("1Gbit/s,50us").
+[[nodiscard]] inline std::shared_ptr<Transport> make_transport(MPI_Comm comm, const std::string& link) {
+  auto transport = make_transport(comm);
+  return link.empty() ? transport : make_throttled(std::move(transport), Link::parse(link));
+}
+
+/// `options.threading` is lowered to what MPI's thread level allows. `link`: see make_transport.
+[[nodiscard]] inline Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {}, const std::string& link = {}) {
+  auto transport = make_transport(comm, link);
+  options.threading = std::max(options.threading, threading());
+  return Session(std::move(transport), std::move(policy), options);
+}
+
+[[nodiscard]] inline Communicator make_communicator(MPI_Comm comm, CommunicatorOptions options = {}, const std::string& link = {}) {
+  return Communicator(make_transport(comm, link), options);
+}
 
 }  // namespace gradwire::mpi
