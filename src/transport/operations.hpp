@@ -1,0 +1,57 @@
+// What every transport shares: checks of posted operations, counters, and the memory of an abort.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::transport {
+
+/// Throws Error(invalid_argument) unless the operation may be posted, then fills it in as pending.
+void begin_send(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<const std::byte> data);
+void begin_receive(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<std::byte> data);
+/// Also Error(unsupported) for a dtype that capabilities() lacks.
+void begin_all_reduce(Operation& operation, const Transport& transport, View data);
+
+/// Error(mismatch) of a receive that met a message of another size. `size` tells the size, such as "8".
+[[nodiscard]] std::string describe_mismatch(const Operation& receive, const std::string& size);
+
+/// What a perfect ring sends for an all-reduce of `bytes`: 2 (P-1)/P of them.
+[[nodiscard]] std::uint64_t ring_bytes(std::uint64_t bytes, int world_size) noexcept;
+
+/// Waits are cut to an hour, so that no clock arithmetic overflows.
+[[nodiscard]] inline std::chrono::microseconds bounded(std::chrono::microseconds wait) noexcept {
+  return std::clamp<std::chrono::microseconds>(wait, std::chrono::microseconds(0), std::chrono::hours(1));
+}
+
+/// TransportCounters that one thread writes and any thread reads.
+class Counters {
+ public:
+  /// Counts a finished operation and sets its bytes_counted.
+  void count(Operation& operation, int world_size) noexcept;
+  [[nodiscard]] TransportCounters read() const noexcept;
+
+ private:
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
+  std::atomic<std::uint64_t> bytes_received_ = 0;
+  std::atomic<std::uint64_t> messages_sent_ = 0;
+  std::atomic<std::uint64_t> messages_received_ = 0;
+  std::atomic<std::uint64_t> native_all_reduces_ = 0;
+};
+
+/// Who gave up first, and why.
+struct AbortReason {
+  int origin = -1;
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+
+  /// As the origin the original error, elsewhere Error(aborted) that names the origin.
+  [[nodiscard]] Error as_seen_by(int rank) const;
+};
+
+}  // namespace gradwire::transport
