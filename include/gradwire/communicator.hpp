@@ -48,15 +48,19 @@ class Communicator {
   /// Reduces `input` over all ranks into `output` (same count and dtype; may be the same memory, must not overlap
   /// otherwise). Any count, any world size.
   Statistics all_reduce(ConstView input, View output, const CallOptions& options = {});
-  Statistics all_reduce(View in_place, const CallOptions& options = {}) { return all_reduce(in_place, in_place, options); }
+  Statistics all_reduce(View in_place, const CallOptions& options = {}) {
+    return all_reduce(in_place, in_place, options);
+  }
 
   /// Reduces `input` and leaves segment r with rank r. `counts[r]` elements each, zero allowed, in order; their sum is
   /// input.count. The result is not encoded a second time.
-  Statistics reduce_scatter(ConstView input, View output, std::span<const std::uint64_t> counts, const CallOptions& options = {});
+  Statistics reduce_scatter(ConstView input, View output, std::span<const std::uint64_t> counts,
+                            const CallOptions& options = {});
 
   /// Rank r contributes `counts[r]` elements; all receive all, in rank order. With a lossy codec the contributor's own
   /// segment is decoded from the same bytes as everyone's.
-  Statistics all_gather(ConstView input, View output, std::span<const std::uint64_t> counts, const CallOptions& options = {});
+  Statistics all_gather(ConstView input, View output, std::span<const std::uint64_t> counts,
+                        const CallOptions& options = {});
 
   /// Rank `root`'s `data` to everyone; use codec `exact` for parameters. With a lossy codec root's copy is decoded too.
   Statistics broadcast(View data, int root, const CallOptions& options = {});

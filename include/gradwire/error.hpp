@@ -16,7 +16,7 @@ enum class ErrorCode {
   timeout,           // a peer did not answer in time; the message names it
   aborted,           // another rank, or another thread, gave up first
   out_of_memory,
-  internal,          // a bug in gradwire
+  internal,  // a bug in gradwire
 };
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;

@@ -28,13 +28,15 @@ namespace gradwire::mpi {
 }
 
 /// `options.threading` is lowered to what MPI's thread level allows. `link`: see make_transport.
-[[nodiscard]] inline Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {}, const std::string& link = {}) {
+[[nodiscard]] inline Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {},
+                                          const std::string& link = {}) {
   auto transport = make_transport(comm, link);
   options.threading = std::max(options.threading, threading());
   return Session(std::move(transport), std::move(policy), options);
 }
 
-[[nodiscard]] inline Communicator make_communicator(MPI_Comm comm, CommunicatorOptions options = {}, const std::string& link = {}) {
+[[nodiscard]] inline Communicator make_communicator(MPI_Comm comm, CommunicatorOptions options = {},
+                                                    const std::string& link = {}) {
   return Communicator(make_transport(comm, link), options);
 }
 

@@ -15,7 +15,7 @@ enum class Reduction : std::uint8_t { sum, mean };
 enum class Algorithm : std::uint8_t {
   two_shot,  // encode shards, all-to-all, owner reduces and encodes once, all-gather; the default
   one_shot,  // all-gather of every rank's frames, each rank decodes all; for small messages
-  dense,     // uncompressed: the transport's own all-reduce below 64 KiB where it has the dtype, else two_shot over exact
+  dense,  // uncompressed: the transport's own all-reduce below 64 KiB where it has the dtype, else two_shot over exact
 };
 
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;

@@ -22,7 +22,8 @@ namespace gradwire {
 enum class Threading : std::uint8_t {
   background,   // a progress thread communicates (MPI_THREAD_MULTIPLE, inproc)
   serialized,   // calls progress, under a lock (MPI_THREAD_SERIALIZED)
-  main_thread,  // only the thread that made the session progresses; other threads' ready() only enqueues (FUNNELED, SINGLE)
+  main_thread,  // only the thread that made the session progresses; other threads' ready() only enqueues (FUNNELED,
+                // SINGLE)
 };
 
 struct SessionOptions {
@@ -30,8 +31,9 @@ struct SessionOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::optional<bool> checksum;  // default: as the transport says
   Threading threading = Threading::background;
-  bool measure_error = false;           // also reduce exactly, to report relative error; doubles the traffic, off by default
-  std::uint64_t compare_ranks_every = 0;  // debug: hash results across ranks every N steps, fail on a difference; 0: never
+  bool measure_error = false;  // also reduce exactly, to report relative error; doubles the traffic, off by default
+  std::uint64_t compare_ranks_every =
+      0;  // debug: hash results across ranks every N steps, fail on a difference; 0: never
 };
 
 /// Identifies a tensor of a session; the order of add().

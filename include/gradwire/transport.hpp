@@ -85,8 +85,8 @@ class Transport {
   /// returns at once when one has, or when nothing is pending. Returns whether any finished. Throws on failure.
   virtual bool progress(std::chrono::microseconds wait) = 0;
 
-  /// Gives up a pending operation. True: its buffer is never touched again. False: the transport may still read or write
-  /// it at any time, so its owner must leak it.
+  /// Gives up a pending operation. True: its buffer is never touched again. False: the transport may still read or
+  /// write it at any time, so its owner must leak it.
   virtual bool cancel(Operation& operation) noexcept = 0;
 
   /// Tells every rank that this one gives up, and why. Wakes every waiter. The first abort wins.
@@ -101,8 +101,8 @@ class Transport {
 
 /// A link to feel, over another transport.
 struct Link {
-  double bytes_per_second = 0;           // 0: unlimited; each rank has a token bucket for egress and one for ingress
-  std::chrono::nanoseconds latency{0};   // added to each message
+  double bytes_per_second = 0;          // 0: unlimited; each rank has a token bucket for egress and one for ingress
+  std::chrono::nanoseconds latency{0};  // added to each message
 
   /// "1Gbit/s" or "1Gbit/s,50us" (also Mbit/s, MB/s, GB/s). Error(invalid_argument) names what is wrong.
   [[nodiscard]] static Link parse(const std::string& text);

@@ -22,8 +22,7 @@ DType parse_dtype(std::string_view text) {
       return dtype;
     }
   }
-  throw Error(ErrorCode::invalid_argument,
-              "unknown dtype \"" + std::string(text) + "\": write f32, f16, bf16 or f64");
+  throw Error(ErrorCode::invalid_argument, "unknown dtype \"" + std::string(text) + "\": write f32, f16, bf16 or f64");
 }
 
 }  // namespace gradwire

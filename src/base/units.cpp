@@ -54,11 +54,13 @@ std::optional<double> with_unit(std::string_view text, const std::array<Unit, N>
   return std::nullopt;
 }
 
-constexpr std::array kBytes{Unit{"", 1},       Unit{"B", 1},     Unit{"KiB", 1024.0},  Unit{"MiB", 1048576.0}, Unit{"GiB", 1073741824.0},
-                            Unit{"kB", 1e3},   Unit{"MB", 1e6},  Unit{"GB", 1e9}};
-constexpr std::array kRates{Unit{"bit/s", 0.125}, Unit{"kbit/s", 125.0},  Unit{"Mbit/s", 125e3},     Unit{"Gbit/s", 125e6},     Unit{"B/s", 1},
-                            Unit{"kB/s", 1e3},    Unit{"MB/s", 1e6},      Unit{"GB/s", 1e9},         Unit{"KiB/s", 1024.0},
-                            Unit{"MiB/s", 1048576.0}, Unit{"GiB/s", 1073741824.0}};
+constexpr std::array kBytes{
+    Unit{"", 1},     Unit{"B", 1},    Unit{"KiB", 1024.0}, Unit{"MiB", 1048576.0}, Unit{"GiB", 1073741824.0},
+    Unit{"kB", 1e3}, Unit{"MB", 1e6}, Unit{"GB", 1e9}};
+constexpr std::array kRates{
+    Unit{"bit/s", 0.125},  Unit{"kbit/s", 125.0},    Unit{"Mbit/s", 125e3},      Unit{"Gbit/s", 125e6},
+    Unit{"B/s", 1},        Unit{"kB/s", 1e3},        Unit{"MB/s", 1e6},          Unit{"GB/s", 1e9},
+    Unit{"KiB/s", 1024.0}, Unit{"MiB/s", 1048576.0}, Unit{"GiB/s", 1073741824.0}};
 constexpr std::array kDurations{Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9}, Unit{"min", 60e9}};
 
 }  // namespace
@@ -109,9 +111,9 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
 
 std::string format_number(double value, int precision) {
   std::array<char, 64> buffer{};
-  const auto result = precision > 0
-                          ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, precision)
-                          : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  const auto result = precision > 0 ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                                    std::chars_format::general, precision)
+                                    : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   return {buffer.data(), result.ptr};
 }
 

@@ -59,8 +59,8 @@ class FrameWriter {
  public:
   /// `frame` has exactly codec.frame_bytes(info.count) bytes; the writer fills all of them.
   FrameWriter(const Codec& codec, const FrameInfo& info, bool checksum, std::span<std::byte> frame);
-  /// The next tile: `count` working values (4096, or what is left). With `residual` (fp32, same count, not null) encodes
-  /// values + residual and leaves there what was dropped; the residual of a non-finite block stays as it was.
+  /// The next tile: `count` working values (4096, or what is left). With `residual` (fp32, same count, not null)
+  /// encodes values + residual and leaves there what was dropped; the residual of a non-finite block stays as it was.
   void write(const void* values, float* residual, std::uint32_t count);
   /// The next tile of an exact codec, as bytes of the tensor's own dtype.
   void write_verbatim(const void* bytes, std::uint32_t count);
@@ -81,7 +81,8 @@ class FrameWriter {
 class FrameReader {
  public:
   /// Checks header, size and CRC against what this rank expects. Error(corrupt) for damage; Error(mismatch) where
-  /// another version, codec, dtype, bucket, step, tile or count is named, with both values. `peer` is for messages only.
+  /// another version, codec, dtype, bucket, step, tile or count is named, with both values. `peer` is for messages
+  /// only.
   FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame, int peer);
   /// The next tile, overwriting `values` (working type).
   void read(void* values, std::uint32_t count);
@@ -100,9 +101,11 @@ class FrameReader {
   bool nonfinite_ = false;
 };
 
-// Arithmetic on working values, SIMD where there is some. Each operation rounds once; bytes do not depend on the machine.
+// Arithmetic on working values, SIMD where there is some. Each operation rounds once; bytes do not depend on the
+// machine.
 void add(Working type, void* accumulator, const void* values, std::uint64_t count);
-void multiply(Working type, const void* values, double factor, void* out, std::uint64_t count);  // factor rounded to the type first
-void divide(Working type, void* values, double divisor, std::uint64_t count);                  // likewise
+void multiply(Working type, const void* values, double factor, void* out,
+              std::uint64_t count);                                            // factor rounded to the type first
+void divide(Working type, void* values, double divisor, std::uint64_t count);  // likewise
 
 }  // namespace gradwire::codec

@@ -53,7 +53,8 @@ class Watchdog {
 using RankBody = std::function<void(std::shared_ptr<Transport>)>;
 
 /// Runs `body` for each transport on its own thread; returns what each rank threw (null where it did not).
-inline std::vector<std::exception_ptr> run_ranks_catching(std::vector<std::shared_ptr<Transport>> world, const RankBody& body) {
+inline std::vector<std::exception_ptr> run_ranks_catching(std::vector<std::shared_ptr<Transport>> world,
+                                                          const RankBody& body) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info() != nullptr
                               ? ::testing::UnitTest::GetInstance()->current_test_info()->name()
                               : "ranks");

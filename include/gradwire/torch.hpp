@@ -1,0 +1,190 @@
+// The bridge from a LibTorch model to a Session. Needs the component `torch`: target gradwire::torch.
+//
+//   gradwire::torch::Adapter sync(session, model);   // adds the parameters, broadcasts their values, installs hooks
+//   ...
+//   optimizer.zero_grad();
+//   loss.backward();   // each gradient is handed over as soon as it is complete
+//   sync.finish();     // every .grad() now holds the mean over the ranks
+//   optimizer.step();
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/session.hpp"
+
+namespace gradwire::torch {
+
+/// The memory of a dense CPU tensor. `name` serves messages. Error(unsupported) for another device, layout or type.
+[[nodiscard]] inline View view(const at::Tensor& tensor, const std::string& name) {
+  if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
+    throw Error(ErrorCode::unsupported,
+                "tensor " + name + " is not a dense CPU tensor; move it with .cpu().contiguous()");
+  }
+  DType dtype = DType::f32;
+  switch (tensor.scalar_type()) {
+    case at::kFloat: dtype = DType::f32; break;
+    case at::kHalf: dtype = DType::f16; break;
+    case at::kBFloat16: dtype = DType::bf16; break;
+    case at::kDouble: dtype = DType::f64; break;
+    default:
+      throw Error(ErrorCode::unsupported, "tensor " + name + " has element type " +
+                                              std::string(c10::toString(tensor.scalar_type())) +
+                                              "; gradwire knows Float, Half, BFloat16 and Double");
+  }
+  return {tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()), dtype};
+}
+
+/// Hands the gradients of one model to one session. Create the model first, then the session, then the adapter, and
+/// give the optimizer the model's own parameters. Not thread-safe beside the hooks, which run inside backward().
+class Adapter {
+ public:
+  /// Adds every parameter that requires a gradient, in order of registration (keep that the order of the forward pass),
+  /// gives each a zero-filled .grad() where it has none, sends rank `root`'s parameters and floating-point buffers to
+  /// all ranks, and installs the hooks. Collective.
+  Adapter(Session& session, const ::torch::nn::Module& model, int root = 0) : session_(session) {
+    ::torch::NoGradGuard no_grad;
+    std::vector<View> values;
+    for (const auto& item : model.named_parameters()) {
+      values.push_back(torch::view(item.value(), item.key()));
+      if (item.value().requires_grad())
+        add(item.key(), item.value());
+    }
+    for (const auto& item : model.named_buffers()) {
+      if (item.value().is_floating_point())
+        values.push_back(torch::view(item.value(), item.key()));
+    }
+    session_.broadcast(values, root);
+  }
+  template <typename Contained>
+  Adapter(Session& session, const ::torch::nn::ModuleHolder<Contained>& model, int root = 0)
+      : Adapter(session, static_cast<const ::torch::nn::Module&>(*model), root) {}
+
+  /// Removes the hooks; gradients stay where they are.
+  ~Adapter() {
+    for (const auto& entry : entries_)
+      entry->accumulator->del_post_hook(entry->hook);
+  }
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
+  /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
+  /// .grad() holds the reduced value.
+  void finish() {
+    for (const auto& entry : entries_) {
+      if (entry->ready)
+        continue;
+      if (entry->touched) {
+        hand_over(*entry);  // its gradient came under no_sync()
+      } else {
+        entry->parameter.mutable_grad() = entry->buffer;
+        session_.ready_zero(entry->id);
+      }
+    }
+    session_.finish();
+    for (const auto& entry : entries_)
+      entry->ready = entry->touched = false;
+  }
+
+  /// Scope in which backward() only accumulates. Use it for all but the last backward() of a step.
+  class NoSync {
+   public:
+    explicit NoSync(Adapter& adapter) : adapter_(adapter), session_scope_(adapter.session_) {
+      adapter_.no_sync_ = true;
+    }
+    ~NoSync() { adapter_.no_sync_ = false; }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Adapter& adapter_;
+    Session::NoSync session_scope_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
+ private:
+  struct Entry {
+    std::string name;
+    at::Tensor parameter;
+    at::Tensor buffer;  // the gradient that was added to the session
+    TensorId id{};
+    std::shared_ptr<::torch::autograd::Node> accumulator;  // the parameter itself holds it only weakly
+    std::uintptr_t hook = 0;
+    bool touched = false;  // got a gradient since the last finish()
+    bool ready = false;    // was handed to the session in this step
+  };
+
+  // A tensor's own hook runs before the gradient is added to .grad(); a hook after AccumulateGrad runs when it is
+  // there.
+  class GradientComplete : public ::torch::autograd::FunctionPostHook {
+   public:
+    GradientComplete(Adapter& adapter, Entry& entry) : adapter_(adapter), entry_(entry) {}
+    ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
+                                                const ::torch::autograd::variable_list&) override {
+      entry_.touched = true;
+      if (!adapter_.no_sync_)
+        adapter_.hand_over(entry_);
+      return outputs;
+    }
+
+   private:
+    Adapter& adapter_;
+    Entry& entry_;
+  };
+
+  void add(const std::string& name, const at::Tensor& parameter) {
+    auto entry = std::make_unique<Entry>();
+    entry->name = name;
+    entry->parameter = parameter;
+    if (!parameter.grad().defined())
+      entry->parameter.mutable_grad() = at::zeros_like(parameter);
+    entry->buffer = parameter.grad();
+    entry->id = session_.add(name, torch::view(entry->buffer, name), static_cast<std::uint32_t>(parameter.dim()));
+    {
+      ::torch::AutoGradMode with_grad(true);  // without it a parameter made under NoGradGuard gets no accumulator
+      entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+    }
+    entry->hook = entry->accumulator->add_post_hook(std::make_unique<GradientComplete>(*this, *entry));
+    entries_.push_back(std::move(entry));
+  }
+
+  // A gradient may lie elsewhere than the one that was added, after zero_grad(set_to_none) for example.
+  void hand_over(Entry& entry) {
+    ::torch::NoGradGuard no_grad;
+    const at::Tensor grad = entry.parameter.grad();
+    if (grad.layout() != at::kStrided) {
+      throw Error(ErrorCode::unsupported,
+                  "gradient of " + entry.name + " is sparse; build its module without sparse gradients");
+    }
+    if (grad.strides() != entry.buffer.strides()) {
+      entry.buffer.copy_(grad);
+      entry.parameter.mutable_grad() = entry.buffer;
+    }
+    const View now = torch::view(entry.parameter.grad(), entry.name);
+    if (now.data == entry.buffer.data_ptr()) {
+      session_.ready(entry.id);
+    } else {
+      session_.ready(entry.id, now);
+    }
+    entry.ready = true;
+  }
+
+  Session& session_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+  bool no_sync_ = false;
+};
+
+}  // namespace gradwire::torch

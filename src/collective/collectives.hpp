@@ -1,0 +1,57 @@
+// The collectives of gradwire, as schedules for one rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "codec/codec.hpp"
+#include "collective/schedule.hpp"
+#include "gradwire/reduction.hpp"
+
+namespace gradwire::collective {
+
+/// Who runs a schedule, and what it is made for.
+struct Shape {
+  int rank = 0;
+  int world_size = 1;
+  bool weighted = false;  // weights travel beside the first frames
+  std::uint64_t chunk_bytes = 256ULL << 10;
+};
+
+/// An all-reduce algorithm: one row of the registry. `make` is called with a world of two and more.
+struct AlgorithmEntry {
+  Algorithm algorithm;
+  std::string_view name;
+  Schedule (*make)(const Shape& shape, std::uint64_t count, const codec::Codec& codec);
+};
+[[nodiscard]] std::span<const AlgorithmEntry> algorithms() noexcept;
+
+/// Any registered algorithm over frames; a world of one copies.
+[[nodiscard]] Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count,
+                                  const codec::Codec& codec);
+/// Segment r of `counts` ends reduced on rank r; no second encoding.
+[[nodiscard]] Schedule reduce_scatter(const Shape& shape, std::span<const std::uint64_t> counts,
+                                      const codec::Codec& codec);
+/// Segment r of `counts` goes from rank r to all.
+[[nodiscard]] Schedule all_gather(const Shape& shape, std::span<const std::uint64_t> counts, const codec::Codec& codec);
+/// From `root` to all: shards scattered over the other ranks, each of which passes its shard on as received.
+[[nodiscard]] Schedule broadcast(const Shape& shape, int root, std::uint64_t count, const codec::Codec& codec);
+/// The transport's own all-reduce, for a transport that has the dtype.
+[[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count);
+
+// Rows of the registry, one file each.
+[[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec);
+[[nodiscard]] Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec);
+
+// Pieces shared by the collectives.
+/// A world of one: the first shard of `partition`, from input to output.
+[[nodiscard]] Schedule copy_schedule(std::string_view name, const Partition& partition);
+/// Adds the exchange of weights to lane 0 of a weighted schedule.
+void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape);
+/// The rank `distance` after this one, so that ranks do not all begin with the same peer.
+[[nodiscard]] inline int peer_after(const Shape& shape, int distance) {
+  return (shape.rank + distance) % shape.world_size;
+}
+
+}  // namespace gradwire::collective

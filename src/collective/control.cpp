@@ -1,0 +1,107 @@
+#include "collective/control.hpp"
+
+#include <cstring>
+
+#include "base/units.hpp"
+#include "collective/schedule.hpp"
+
+namespace gradwire::collective {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
+
+// Waits for all operations; names the ranks of those that are left when time is up.
+void wait_all(Transport& transport, std::span<Operation> operations, std::chrono::milliseconds timeout,
+              const std::string& what) {
+  auto last = std::chrono::steady_clock::now();
+  for (;;) {
+    std::string missing;
+    for (const Operation& operation : operations) {
+      const std::string name = std::to_string(operation.peer);
+      if (operation.pending() && (", " + missing + ",").find(", " + name + ",") == std::string::npos) {
+        missing += (missing.empty() ? "" : ", ") + name;
+      }
+    }
+    if (missing.empty()) {
+      return;
+    }
+    if (transport.progress(std::chrono::milliseconds(1))) {
+      last = std::chrono::steady_clock::now();
+    } else if (std::chrono::steady_clock::now() - last > timeout) {
+      throw Error(ErrorCode::timeout, "rank " + std::to_string(transport.rank()) + ": " + what + " got nothing for " +
+                                          format_duration(timeout) + ", waiting for rank(s) " + missing +
+                                          ": is it alive, and does it make the same calls?");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,
+                                                      std::span<const std::uint64_t> sizes, const std::string& what) {
+  const int world = transport_.world_size();
+  const int rank = transport_.rank();
+  const Tag tag = (sequence_++ & 0xFFFFFFU) << 2 | kHopControl;
+  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(world));
+  std::vector<Operation> operations(2 * static_cast<std::size_t>(world));
+  std::vector<std::byte> sent(mine.begin(), mine.end());
+  try {
+    for (int peer = 0; peer < world; ++peer) {
+      const auto at = static_cast<std::size_t>(peer);
+      if (peer == rank) {
+        all[at] = sent;
+      } else {
+        all[at].resize(sizes[at]);
+        transport_.post_receive(operations[2 * at], peer, tag, all[at]);
+        transport_.post_send(operations[2 * at + 1], peer, tag, sent);
+      }
+    }
+    wait_all(transport_, operations, timeout_, what);
+  } catch (const Error& error) {
+    transport_.abort(error.code(), error.what());
+    bool leak = false;
+    for (Operation& operation : operations) {
+      leak = (operation.pending() && !transport_.cancel(operation)) || leak;
+    }
+    if (leak) {  // the transport may still read or write these
+      new std::vector<std::byte>(std::move(sent));
+      new std::vector<std::vector<std::byte>>(std::move(all));
+    }
+    throw;
+  }
+  return all;
+}
+
+std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byte> mine, const std::string& what) {
+  const auto world = static_cast<std::size_t>(transport_.world_size());
+  const std::uint64_t bytes = mine.size();
+  const auto sizes =
+      exchange(std::as_bytes(std::span(&bytes, 1)), std::vector<std::uint64_t>(world, sizeof bytes), what);
+  std::vector<std::uint64_t> counts(world);
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    std::memcpy(&counts[rank], sizes[rank].data(), sizeof(std::uint64_t));
+    if (counts[rank] > kMostBytes) {
+      const Error error(ErrorCode::corrupt, what + ": rank " + std::to_string(rank) + " announced " +
+                                                std::to_string(counts[rank]) + " bytes; does it run the same version?");
+      transport_.abort(error.code(), error.what());
+      throw error;
+    }
+  }
+  return exchange(mine, counts, what);
+}
+
+std::vector<std::string> Control::all_gather(const std::string& mine, const std::string& what) {
+  std::vector<std::string> texts;
+  for (const auto& bytes : all_gather(std::as_bytes(std::span(mine.data(), mine.size())), what)) {
+    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return texts;
+}
+
+void Control::barrier() {
+  const std::byte token{1};
+  exchange(std::span(&token, 1), std::vector<std::uint64_t>(static_cast<std::size_t>(transport_.world_size()), 1),
+           "barrier");
+}
+
+}  // namespace gradwire::collective

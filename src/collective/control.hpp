@@ -1,0 +1,35 @@
+// Small agreements between ranks beside the data: exchange of byte strings, barrier.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::collective {
+
+class Control {
+ public:
+  Control(Transport& transport, std::chrono::milliseconds timeout) : transport_(transport), timeout_(timeout) {}
+
+  /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. On failure aborts
+  /// the transport and throws.
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, const std::string& what);
+  /// The same for texts.
+  std::vector<std::string> all_gather(const std::string& mine, const std::string& what);
+  void barrier();
+
+ private:
+  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,
+                                               const std::string& what);
+
+  Transport& transport_;
+  std::chrono::milliseconds timeout_;
+  std::uint32_t sequence_ = 0;
+};
+
+}  // namespace gradwire::collective

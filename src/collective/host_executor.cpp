@@ -1,0 +1,183 @@
+#include "collective/host_executor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+#include "collective/lane_run.hpp"
+
+namespace gradwire::collective {
+
+HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
+    : transport_(transport), options_(std::move(options)), last_progress_(std::chrono::steady_clock::now()) {}
+
+HostExecutor::~HostExecutor() {
+  if (!idle()) {
+    fail(ErrorCode::aborted, "destroyed with a collective under way");
+  }
+}
+
+std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
+  throw_if_failed();
+  if (task.weighted && (!(task.weight >= 0) || !std::isfinite(task.weight))) {
+    throw Error(ErrorCode::invalid_argument,
+                task.name + ": weight " + std::to_string(task.weight) + " must be finite and not below 0");
+  }
+  auto execution = std::make_shared<Execution>();
+  Execution& e = *execution;
+  e.schedule_ = std::move(schedule);
+  e.task_ = std::make_unique<Task>(std::move(task));
+  e.lanes_left_ = e.schedule_.lanes;
+  e.sequence_ = next_sequence_++;
+  e.started_ = std::chrono::steady_clock::now();
+  e.total_weight_ = transport_.world_size();
+  e.weights_known_ = !e.task_->weighted || transport_.world_size() == 1;
+  e.statistics_.calls = 1;
+  e.statistics_.elements = e.task_->tensors.count();
+  e.statistics_.bytes_in = e.task_->tensors.bytes();
+  if (e.lanes_left_ == 0) {
+    e.done_ = true;
+    return execution;
+  }
+  if (idle()) {
+    last_progress_ = e.started_;
+  }
+  queue_.push_back(execution);
+  return execution;
+}
+
+bool HostExecutor::advance(std::chrono::microseconds wait) {
+  throw_if_failed();
+  try {
+    open_lanes();
+    bool worked = run_lanes();
+    close_lanes();
+    if (!worked && !lanes_.empty()) {
+      const auto begin = std::chrono::steady_clock::now();
+      worked = transport_.progress(wait);
+      const auto end = std::chrono::steady_clock::now();
+      if (!lanes_.empty()) {
+        lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(end - begin).count();
+      }
+    }
+    if (worked) {
+      last_progress_ = std::chrono::steady_clock::now();
+    } else if (!idle()) {
+      check_timeout();
+    }
+    return worked;
+  } catch (const Error& error) {
+    fail(error.code(), error.what());
+    throw;
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::out_of_memory, "out of memory inside a collective");
+    throw Error(ErrorCode::out_of_memory, "out of memory inside a collective");
+  }
+}
+
+void HostExecutor::wait(const Execution& execution) {
+  while (!execution.done()) {
+    advance(std::chrono::milliseconds(1));
+  }
+}
+
+void HostExecutor::open_lanes() {
+  while (!queue_.empty() && lanes_.size() < static_cast<std::size_t>(options_.window)) {
+    const std::shared_ptr<Execution>& execution = queue_.front();
+    lanes_.push_back(std::make_unique<LaneRun>(*this, execution, execution->next_lane_));
+    if (++execution->next_lane_ == execution->schedule_.lanes) {
+      queue_.pop_front();
+    }
+  }
+}
+
+bool HostExecutor::run_lanes() {
+  bool worked = false;
+  for (const auto& lane : lanes_) {
+    const LaneRun::Outcome outcome = lane->run();
+    if (outcome == LaneRun::Outcome::computed) {
+      // Let the wire move, then begin again with the oldest lane: its steps free memory and feed the other ranks.
+      transport_.progress(std::chrono::microseconds(0));
+      return true;
+    }
+    worked = worked || outcome == LaneRun::Outcome::posted;
+  }
+  return worked;
+}
+
+void HostExecutor::close_lanes() {
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    if (!(*lane)->complete()) {
+      ++lane;
+      continue;
+    }
+    Execution& execution = *(*lane)->execution();
+    if (--execution.lanes_left_ == 0) {
+      execution.statistics_.total_seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - execution.started_).count();
+      execution.done_ = true;
+    }
+    lane = lanes_.erase(lane);
+  }
+}
+
+void HostExecutor::check_timeout() {
+  if (std::chrono::steady_clock::now() - last_progress_ < options_.timeout) {
+    return;
+  }
+  const Task& task = *lanes_.front()->execution()->task_;
+  throw Error(ErrorCode::timeout, "rank " + std::to_string(transport_.rank()) + ": " +
+                                      std::string(lanes_.front()->execution()->schedule_.name) + " of " + task.name +
+                                      " got nothing for " + format_duration(options_.timeout) + ", waiting for " +
+                                      missing_ranks() + ": is it alive, and does it make the same calls?");
+}
+
+std::string HostExecutor::missing_ranks() const {
+  std::vector<int> ranks;
+  for (const bool sends : {false, true}) {
+    for (const auto& lane : lanes_) {
+      lane->collect_missing(ranks, sends);
+    }
+    if (!ranks.empty()) {
+      break;
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (ranks.empty()) {
+    return "all ranks";
+  }
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+void HostExecutor::fail(ErrorCode code, const std::string& message) noexcept {
+  if (failed_) {
+    return;
+  }
+  failed_ = true;
+  transport_.abort(code, message);
+  for (const auto& lane : lanes_) {
+    lane->cancel(transport_);
+  }
+  lanes_.clear();
+  queue_.clear();
+  try {
+    failure_code_ = code;
+    failure_message_ = message;
+  } catch (const std::bad_alloc&) {  // the code alone must do
+  }
+}
+
+void HostExecutor::throw_if_failed() const {
+  if (failed_) {
+    throw Error(ErrorCode::aborted, "gradwire gave up earlier: " + failure_message_);
+  }
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,120 @@
+// Runs schedules on the calling thread over a nonblocking transport. Several lanes are in flight at once, of one or of
+// several collectives in the order in which they were started: while chunk k travels, chunk k+1 is encoded and chunk
+// k-1 reduced. Memory is bounded by the window of lanes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "codec/codec.hpp"
+#include "codec/tensor_list.hpp"
+#include "collective/residuals.hpp"
+#include "collective/schedule.hpp"
+#include "gradwire/reduction.hpp"
+#include "gradwire/statistics.hpp"
+#include "gradwire/transport.hpp"
+#include "memory/buffer_pool.hpp"
+
+namespace gradwire::collective {
+
+/// What a schedule works on. Everything referred to must outlive the execution.
+struct Task {
+  codec::TensorList tensors;
+  codec::Codec codec;
+  Reduction reduction = Reduction::sum;
+  bool weighted = false;
+  double weight = 1.0;
+  std::uint32_t bucket = 0;
+  std::uint32_t step = 0;
+  Residuals* residuals = nullptr;
+  std::string name;  // for messages: "bucket 3 (rule 2)"
+};
+
+/// One collective under way, and its outcome.
+class Execution {
+ public:
+  [[nodiscard]] bool done() const noexcept { return done_; }
+  [[nodiscard]] bool nonfinite() const noexcept { return statistics_.nonfinite_frames > 0; }
+  [[nodiscard]] const Statistics& statistics() const noexcept { return statistics_; }
+
+ private:
+  friend class HostExecutor;
+  friend class LaneRun;
+  Schedule schedule_;
+  std::unique_ptr<Task> task_;
+  std::uint64_t next_lane_ = 0;
+  std::uint64_t lanes_left_ = 0;
+  std::uint32_t sequence_ = 0;
+  double total_weight_ = 0;
+  bool weights_known_ = true;
+  bool done_ = false;
+  std::chrono::steady_clock::time_point started_;
+  Statistics statistics_;
+};
+
+/// What happened, in order; for tests that prove pipelining.
+struct TraceEvent {
+  StepKind kind;
+  std::uint32_t sequence;
+  std::uint64_t lane;
+  std::uint8_t hop;
+  int peer;
+  bool completed;  // false: posted or computed; true: a receive whose data was first used
+};
+
+struct HostExecutorOptions {
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  bool checksum = true;
+  int window = 4;  // lanes in flight
+  std::function<void(const TraceEvent&)> trace = {};
+};
+
+class LaneRun;
+
+class HostExecutor {
+ public:
+  HostExecutor(Transport& transport, HostExecutorOptions options);
+  ~HostExecutor();
+  HostExecutor(const HostExecutor&) = delete;
+  HostExecutor& operator=(const HostExecutor&) = delete;
+
+  /// Queues a collective. Every rank starts the same ones in the same order.
+  std::shared_ptr<Execution> start(Schedule schedule, Task task);
+  /// Does what can be done now; if that is nothing, waits up to `wait` for the transport. Returns whether anything
+  /// happened. On any error aborts the transport, gives up everything under way, and throws; so does every later call.
+  bool advance(std::chrono::microseconds wait);
+  /// advance() until `execution` is done.
+  void wait(const Execution& execution);
+  [[nodiscard]] bool idle() const noexcept { return lanes_.empty() && queue_.empty(); }
+  /// Gives up everything under way and tells the other ranks. Buffers that the transport may still touch are leaked.
+  void fail(ErrorCode code, const std::string& message) noexcept;
+
+  [[nodiscard]] const memory::BufferPool& pool() const noexcept { return pool_; }
+
+ private:
+  friend class LaneRun;
+  void open_lanes();
+  bool run_lanes();
+  void close_lanes();
+  void check_timeout();
+  [[nodiscard]] std::string missing_ranks() const;
+  void throw_if_failed() const;
+
+  Transport& transport_;
+  HostExecutorOptions options_;
+  memory::BufferPool pool_;
+  std::deque<std::shared_ptr<Execution>> queue_;  // not all lanes opened yet
+  std::list<std::unique_ptr<LaneRun>> lanes_;     // oldest first
+  std::uint32_t next_sequence_ = 0;
+  std::chrono::steady_clock::time_point last_progress_;
+  bool failed_ = false;
+  ErrorCode failure_code_ = ErrorCode::internal;
+  std::string failure_message_;
+};
+
+}  // namespace gradwire::collective

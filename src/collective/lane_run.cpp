@@ -1,0 +1,392 @@
+#include "collective/lane_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace gradwire::collective {
+namespace {
+
+using codec::FrameReader;
+using codec::FrameWriter;
+using codec::kTileElements;
+
+constexpr std::uint32_t kSequenceBits = 12;
+constexpr std::uint32_t kLaneBits = 14;
+constexpr std::uint32_t kHopBits = 2;
+static_assert(kSequenceBits + kLaneBits + kHopBits == 28, "tags of collectives end at kTagLimit");
+
+// Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough.
+struct Scratch {
+  alignas(64) std::byte sum[kTileElements * sizeof(double)];
+  alignas(64) std::byte input[kTileElements * sizeof(double)];
+  alignas(64) float residual[kTileElements];
+};
+Scratch& scratch() {
+  thread_local Scratch tiles;
+  return tiles;
+}
+
+// Calls body(first element, count) for each tile of a chunk.
+template <typename Body>
+void for_each_tile(const Chunk& chunk, Body&& body) {
+  for (std::uint64_t done = 0; done < chunk.count; done += kTileElements) {
+    body(chunk.first + done, static_cast<std::uint32_t>(std::min<std::uint64_t>(kTileElements, chunk.count - done)));
+  }
+}
+
+bool computes(StepKind kind) { return kind != StepKind::receive && kind != StepKind::send; }
+
+}  // namespace
+
+LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index)
+    : executor_(executor),
+      execution_(std::move(execution)),
+      task_(*execution_->task_),
+      index_(index),
+      lane_(execution_->schedule_.make_lane(index)),
+      slots_(lane_.slots) {
+  for (const Step& step : lane_.steps) {
+    for (const Slot input : step.inputs) {
+      if (input != kOwnInput) {
+        ++slots_[input].uses;
+      }
+    }
+    if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
+      ++slots_[step.slot].uses;
+    }
+  }
+}
+
+LaneRun::Outcome LaneRun::run() {
+  harvest();
+  bool posted = false;
+  while (next_step_ < lane_.steps.size()) {
+    const Step& step = lane_.steps[next_step_];
+    if (!ready(step)) {
+      return posted ? Outcome::posted : Outcome::blocked;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    execute(step);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    release_uses(step);
+    ++next_step_;
+    if (!computes(step.kind)) {
+      posted = true;
+      continue;
+    }
+    Statistics& statistics = execution_->statistics_;
+    (step.kind == StepKind::decode || step.kind == StepKind::copy ? statistics.decode_seconds
+                                                                  : statistics.encode_seconds) += seconds;
+    return Outcome::computed;
+  }
+  return posted ? Outcome::posted : Outcome::finished;
+}
+
+bool LaneRun::complete() {
+  harvest();
+  return next_step_ == lane_.steps.size() && open_operations_ == 0;
+}
+
+bool LaneRun::ready(const Step& step) {
+  const auto received = [this](Slot slot) {
+    return slot == kOwnInput || slots_[slot].receive == nullptr || slots_[slot].receive->done();
+  };
+  switch (step.kind) {
+    case StepKind::reduce:
+    case StepKind::reduce_encode:
+      return execution_->weights_known_ && std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::sum_weights: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::send:
+    case StepKind::decode: return received(step.slot);
+    case StepKind::native_store: return execution_->weights_known_ && received(step.slot);
+    default: return true;
+  }
+}
+
+void LaneRun::execute(const Step& step) {
+  switch (step.kind) {
+    case StepKind::receive: post_receive(step); break;
+    case StepKind::send: post_send(step); break;
+    case StepKind::encode: encode(step); break;
+    case StepKind::reduce:
+    case StepKind::reduce_encode: reduce(step); break;
+    case StepKind::decode: decode(step); break;
+    case StepKind::copy: copy(step); break;
+    case StepKind::weight: write_weight(step); break;
+    case StepKind::sum_weights: sum_weights(step); break;
+    case StepKind::native_load:
+    case StepKind::native_reduce:
+    case StepKind::native_store: native(step); break;
+  }
+  trace(step, false);
+}
+
+void LaneRun::post_receive(const Step& step) {
+  const auto bytes = open_slot(step);
+  Pending& pending = pending_.emplace_back();
+  pending.slot = step.slot;
+  slots_[step.slot].receive = &pending.operation;
+  ++slots_[step.slot].uses;  // until the operation is done
+  executor_.transport_.post_receive(pending.operation, step.peer, tag(step.hop), bytes);
+  ++open_operations_;
+}
+
+void LaneRun::post_send(const Step& step) {
+  Pending& pending = pending_.emplace_back();
+  pending.slot = step.slot;
+  ++slots_[step.slot].uses;
+  executor_.transport_.post_send(pending.operation, step.peer, tag(step.hop), slots_[step.slot].buffer.bytes());
+  ++open_operations_;
+  if (step.hop != kHopWeight) {
+    ++execution_->statistics_.frames_sent;
+    execution_->statistics_.bytes_uncompressed += step.chunk.count * element_bytes(task_.tensors.dtype());
+  }
+}
+
+const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* to) const {
+  const void* values = task_.tensors.load(first, count, to);
+  if (task_.weighted) {
+    codec::multiply(task_.codec.working(), values, task_.weight, to, count);
+    return to;
+  }
+  return values;
+}
+
+bool LaneRun::verbatim() const { return !task_.codec.lossy() && !task_.weighted && task_.residuals == nullptr; }
+
+void LaneRun::encode(const Step& step) {
+  FrameWriter writer(task_.codec, frame_info(step, step.hop), executor_.options_.checksum, open_slot(step));
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (verbatim()) {
+      writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
+      return;
+    }
+    const void* values = own_input(first, count, scratch().input);
+    float* residual =
+        task_.residuals == nullptr ? nullptr : task_.residuals->load(step.site, first, count, scratch().residual);
+    writer.write(values, residual, count);
+    if (residual != nullptr) {
+      task_.residuals->store(step.site, first, count, residual);
+    }
+  });
+  execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
+}
+
+void LaneRun::reduce(const Step& step) {
+  const codec::Codec& codec = task_.codec;
+  const int world = static_cast<int>(step.inputs.size());
+  std::vector<std::optional<FrameReader>> readers(step.inputs.size());
+  for (int rank = 0; rank < world; ++rank) {
+    const Slot slot = step.inputs[static_cast<std::size_t>(rank)];
+    if (slot != kOwnInput) {
+      readers[static_cast<std::size_t>(rank)].emplace(codec, frame_info(step, 0), executor_.options_.checksum,
+                                                      slots_[slot].buffer.bytes(), rank);
+    }
+  }
+  std::optional<FrameWriter> writer;
+  if (step.kind == StepKind::reduce_encode) {
+    writer.emplace(codec, frame_info(step, step.hop), executor_.options_.checksum, open_slot(step));
+  }
+  std::byte* sum = scratch().sum;
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    for (std::size_t rank = 0; rank < readers.size(); ++rank) {
+      if (readers[rank]) {
+        rank == 0 ? readers[rank]->read(sum, count) : readers[rank]->add(sum, count);
+        continue;
+      }
+      const void* own = own_input(first, count, scratch().input);
+      if (rank == 0) {
+        std::memcpy(sum, own, count * codec.working_bytes());
+      } else {
+        codec::add(codec.working(), sum, own, count);
+      }
+    }
+    if (task_.reduction == Reduction::mean) {
+      codec::divide(codec.working(), sum, execution_->total_weight_, count);
+    }
+    if (!writer) {
+      task_.tensors.store(first, count, sum);
+      return;
+    }
+    float* residual =
+        task_.residuals == nullptr ? nullptr : task_.residuals->load(step.site, first, count, scratch().residual);
+    writer->write(sum, residual, count);
+    if (residual != nullptr) {
+      task_.residuals->store(step.site, first, count, residual);
+    }
+  });
+  bool nonfinite = writer && writer->finish();
+  for (const auto& reader : readers) {
+    nonfinite = nonfinite || (reader && reader->nonfinite());
+  }
+  execution_->statistics_.nonfinite_frames += nonfinite ? 1 : 0;
+}
+
+void LaneRun::decode(const Step& step) {
+  FrameReader reader(task_.codec, frame_info(step, step.hop), executor_.options_.checksum,
+                     slots_[step.slot].buffer.bytes(), step.peer);
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (!task_.codec.lossy()) {
+      void* bytes = task_.tensors.target_verbatim(first, count, scratch().sum);
+      reader.read_verbatim(bytes, count);
+      task_.tensors.store_verbatim(first, count, bytes);
+      return;
+    }
+    void* values = task_.tensors.target(first, count, scratch().sum);
+    reader.read(values, count);
+    task_.tensors.store(first, count, values);
+  });
+  execution_->statistics_.nonfinite_frames += reader.nonfinite() ? 1 : 0;
+}
+
+void LaneRun::copy(const Step& step) {
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (!task_.weighted || task_.reduction == Reduction::mean) {  // one rank's weighted mean is its input
+      task_.tensors.store_verbatim(first, count, task_.tensors.load_verbatim(first, count, scratch().input));
+    } else {
+      task_.tensors.store(first, count, own_input(first, count, scratch().input));
+    }
+  });
+}
+
+void LaneRun::write_weight(const Step& step) { std::memcpy(open_slot(step).data(), &task_.weight, sizeof(double)); }
+
+void LaneRun::sum_weights(const Step& step) {
+  double total = 0;
+  for (const Slot slot : step.inputs) {
+    double weight = 0;
+    std::memcpy(&weight, slots_[slot].buffer.bytes().data(), sizeof(double));
+    total += weight;
+  }
+  if (!(total > 0) || !std::isfinite(total)) {
+    throw Error(ErrorCode::invalid_argument, task_.name + ": the weights of all ranks sum to " + std::to_string(total) +
+                                                 "; at least one must be above 0");
+  }
+  execution_->total_weight_ = total;
+  execution_->weights_known_ = true;
+}
+
+void LaneRun::native(const Step& step) {
+  const codec::TensorList& tensors = task_.tensors;
+  const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
+  const std::size_t element = task_.codec.working_bytes();
+  if (step.kind == StepKind::native_load) {
+    std::byte* values = open_slot(step).data();
+    for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
+      std::memcpy(values + first * element, own_input(first, count, scratch().input), count * element);
+    });
+    return;
+  }
+  std::byte* values = slots_[step.slot].buffer.bytes().data();
+  if (step.kind == StepKind::native_reduce) {
+    Pending& pending = pending_.emplace_back();
+    pending.slot = step.slot;
+    slots_[step.slot].receive = &pending.operation;
+    ++slots_[step.slot].uses;
+    executor_.transport_.post_all_reduce(pending.operation, View{values, tensors.count(), tensors.dtype()});
+    ++open_operations_;
+    const auto world = static_cast<std::uint64_t>(executor_.transport_.world_size());
+    execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * tensors.bytes() / world;
+    return;
+  }
+  for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
+    if (task_.reduction == Reduction::mean) {
+      codec::divide(task_.codec.working(), values + first * element, execution_->total_weight_, count);
+    }
+    tensors.store(first, count, values + first * element);
+  });
+}
+
+std::span<std::byte> LaneRun::open_slot(const Step& step) {
+  SlotState& slot = slots_[step.slot];
+  slot.buffer = executor_.pool_.acquire(slot_bytes(step));
+  return slot.buffer.bytes();
+}
+
+std::uint64_t LaneRun::slot_bytes(const Step& step) const {
+  if (step.hop == kHopWeight) {
+    return sizeof(double);
+  }
+  if (step.kind == StepKind::native_load) {
+    return task_.tensors.bytes();
+  }
+  return task_.codec.frame_bytes(step.chunk.count);
+}
+
+codec::FrameInfo LaneRun::frame_info(const Step& step, std::uint8_t hop) const {
+  return {.count = step.chunk.count,
+          .first_tile = step.chunk.first_tile,
+          .bucket = task_.bucket,
+          .step = task_.step,
+          .hop = hop};
+}
+
+Tag LaneRun::tag(std::uint8_t hop) const {
+  return (execution_->sequence_ & ((1U << kSequenceBits) - 1)) << (kLaneBits + kHopBits) |
+         (static_cast<std::uint32_t>(index_) & ((1U << kLaneBits) - 1)) << kHopBits | hop;
+}
+
+void LaneRun::release_uses(const Step& step) {
+  for (const Slot input : step.inputs) {
+    if (input != kOwnInput) {
+      release_slot(input);
+    }
+  }
+  if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
+    release_slot(step.slot);
+  }
+}
+
+void LaneRun::release_slot(Slot slot) {
+  SlotState& state = slots_[slot];
+  if (--state.uses == 0) {
+    state.buffer.release();
+  }
+}
+
+void LaneRun::harvest() {
+  for (Pending& pending : pending_) {
+    if (!pending.counted && pending.operation.done()) {
+      pending.counted = true;
+      --open_operations_;
+      execution_->statistics_.bytes_sent += pending.operation.bytes_counted;
+      release_slot(pending.slot);
+    }
+  }
+}
+
+void LaneRun::collect_missing(std::vector<int>& ranks, bool sends) const {
+  for (const Pending& pending : pending_) {
+    const bool is_send = pending.operation.kind == Operation::Kind::send;
+    if (pending.operation.pending() && is_send == sends && pending.operation.peer >= 0) {
+      ranks.push_back(pending.operation.peer);
+    }
+  }
+}
+
+void LaneRun::cancel(Transport& transport) noexcept {
+  for (Pending& pending : pending_) {
+    if (pending.operation.pending() && !transport.cancel(pending.operation)) {
+      slots_[pending.slot].buffer.leak();
+    }
+  }
+}
+
+void LaneRun::trace(const Step& step, bool completed) const {
+  if (!executor_.options_.trace) {
+    return;
+  }
+  // A step that reads received frames proves that they have arrived.
+  for (const Slot input : step.inputs) {
+    if (input != kOwnInput && slots_[input].receive != nullptr) {
+      executor_.options_.trace(
+          {StepKind::receive, execution_->sequence_, index_, 0, slots_[input].receive->peer, true});
+    }
+  }
+  executor_.options_.trace({step.kind, execution_->sequence_, index_, step.hop, step.peer, completed});
+}
+
+}  // namespace gradwire::collective

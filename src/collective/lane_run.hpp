@@ -1,0 +1,75 @@
+// One lane under way: its frame slots, its pending operations, the next step.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/host_executor.hpp"
+
+namespace gradwire::collective {
+
+class LaneRun {
+ public:
+  LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index);
+
+  enum class Outcome : std::uint8_t { blocked, posted, computed, finished };
+  /// Runs steps in order until one must wait (blocked), one has computed something, or none is left.
+  Outcome run();
+  /// All steps have run and all operations are done.
+  [[nodiscard]] bool complete();
+  [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
+  /// Ranks that pending receives wait for; with `sends`, those that pending sends wait for.
+  void collect_missing(std::vector<int>& ranks, bool sends) const;
+  void cancel(Transport& transport) noexcept;
+
+ private:
+  struct SlotState {
+    memory::BufferPool::Buffer buffer;
+    Operation* receive = nullptr;
+    std::uint32_t uses = 0;  // steps and operations that still need the bytes
+  };
+
+  [[nodiscard]] bool ready(const Step& step);
+  void execute(const Step& step);
+  void post_receive(const Step& step);
+  void post_send(const Step& step);
+  void encode(const Step& step);
+  void reduce(const Step& step);
+  void decode(const Step& step);
+  void copy(const Step& step);
+  void write_weight(const Step& step);
+  void sum_weights(const Step& step);
+  void native(const Step& step);
+  void release_uses(const Step& step);
+  void release_slot(Slot slot);
+  void harvest();
+  void trace(const Step& step, bool completed) const;
+
+  [[nodiscard]] Tag tag(std::uint8_t hop) const;
+  [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
+  [[nodiscard]] codec::FrameInfo frame_info(const Step& step, std::uint8_t hop) const;
+  [[nodiscard]] bool verbatim() const;
+  std::span<std::byte> open_slot(const Step& step);
+  // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
+  const void* own_input(std::uint64_t first, std::uint32_t count, void* scratch) const;
+
+  HostExecutor& executor_;
+  std::shared_ptr<Execution> execution_;
+  Task& task_;
+  std::uint64_t index_;
+  Lane lane_;
+  std::size_t next_step_ = 0;
+  std::vector<SlotState> slots_;
+  struct Pending {
+    Operation operation;
+    Slot slot;
+    bool counted = false;
+  };
+  std::deque<Pending> pending_;  // addresses must stay
+  std::size_t open_operations_ = 0;
+};
+
+}  // namespace gradwire::collective

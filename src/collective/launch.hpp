@@ -1,0 +1,25 @@
+// From "reduce this" to a schedule and a task: the choices that every caller of a collective makes alike.
+#pragma once
+
+#include <cstdint>
+
+#include "codec/codec.hpp"
+#include "collective/collectives.hpp"
+#include "gradwire/reduction.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::collective {
+
+/// The codec that travels: `exact` for dense, else as asked.
+[[nodiscard]] codec::Codec codec_for(Algorithm algorithm, CodecSpec spec, DType dtype);
+
+/// Below this, in bytes, dense uses the transport's own all-reduce (until calibration decides).
+inline constexpr std::uint64_t kNativeBelowBytes = 64 * 1024;
+
+/// The all-reduce schedule; `dense` becomes the transport's own where it has the dtype, the message is small and
+/// `deterministic` does not forbid it.
+[[nodiscard]] Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const codec::Codec& codec,
+                                       std::uint64_t count, bool weighted, std::uint64_t chunk_bytes,
+                                       bool deterministic);
+
+}  // namespace gradwire::collective

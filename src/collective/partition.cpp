@@ -1,0 +1,66 @@
+#include "collective/partition.hpp"
+
+#include <algorithm>
+
+namespace gradwire::collective {
+namespace {
+
+using codec::kTileElements;
+
+constexpr std::uint64_t kChunksPerShard = 4;                               // at least, so that stages overlap
+constexpr std::uint64_t kMaxTilesPerChunk = (1ULL << 31) / kTileElements;  // a frame's count is 32 bits
+
+std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }
+
+}  // namespace
+
+Partition Partition::even(std::uint64_t count, int shards, const codec::Codec& codec, std::uint64_t chunk_bytes) {
+  const std::uint64_t tiles = tiles_of(count);
+  const auto parts = static_cast<std::uint64_t>(shards);
+  Partition partition;
+  std::uint64_t tile = 0;
+  for (std::uint64_t shard = 0; shard < parts; ++shard) {
+    const std::uint64_t end = tile + tiles / parts + (shard < tiles % parts ? 1 : 0);
+    const std::uint64_t first = std::min(count, tile * kTileElements);
+    partition.shards_.push_back({first, std::min(count, end * kTileElements) - first, tile});
+    tile = end;
+  }
+  partition.set_chunks(codec, chunk_bytes);
+  return partition;
+}
+
+Partition Partition::segments(std::span<const std::uint64_t> counts, const codec::Codec& codec,
+                              std::uint64_t chunk_bytes) {
+  Partition partition;
+  std::uint64_t first = 0;
+  for (const std::uint64_t count : counts) {
+    partition.shards_.push_back({first, count, 0});
+    first += count;
+  }
+  partition.set_chunks(codec, chunk_bytes);
+  return partition;
+}
+
+void Partition::set_chunks(const codec::Codec& codec, std::uint64_t chunk_bytes) {
+  std::uint64_t most = 0;
+  for (const Shard& shard : shards_) {
+    most = std::max(most, tiles_of(shard.count));
+  }
+  const std::uint64_t wanted = chunk_bytes / codec.payload_bytes(kTileElements);
+  const std::uint64_t bound = std::min(kMaxTilesPerChunk, std::max<std::uint64_t>(1, most / kChunksPerShard));
+  tiles_per_chunk_ = std::clamp<std::uint64_t>(wanted, 1, bound);
+  lanes_ = (most + tiles_per_chunk_ - 1) / tiles_per_chunk_;
+}
+
+Chunk Partition::chunk(int shard, std::uint64_t lane) const {
+  const Shard& whole = shards_[static_cast<std::size_t>(shard)];
+  const std::uint64_t elements = tiles_per_chunk_ * kTileElements;
+  const std::uint64_t offset = lane * elements;
+  if (offset >= whole.count) {
+    return {};
+  }
+  return {whole.first + offset, static_cast<std::uint32_t>(std::min(elements, whole.count - offset)),
+          static_cast<std::uint32_t>(whole.first_tile + lane * tiles_per_chunk_)};
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,23 @@
+// Runs schedules without data: what would happen, in which order, and whether all ranks' schedules fit together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collective/schedule.hpp"
+
+namespace gradwire::collective {
+
+struct RecordedStep {
+  int rank = 0;
+  std::uint64_t lane = 0;
+  Step step;
+};
+
+/// Runs the schedules of a whole world (element r is rank r's) against each other, each rank with `window` lanes in
+/// flight and the host executor's order. Error(internal) names the first step that can never run, a message that nobody
+/// receives, or a pair of steps that disagree about a chunk.
+[[nodiscard]] std::vector<RecordedStep> record(std::span<const Schedule> world, int window);
+
+}  // namespace gradwire::collective

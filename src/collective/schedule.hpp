@@ -1,0 +1,62 @@
+// What a collective is, apart from how it is run: for each lane (one chunk of every shard) an ordered list of steps
+// over abstract frame slots. Schedules know no dtype, no codec and no transport; executors run them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "collective/partition.hpp"
+
+namespace gradwire::collective {
+
+enum class StepKind : std::uint8_t {
+  receive,        // slot <- peer; posted as soon as it is reached, done when the slot is next read
+  send,           // slot -> peer
+  encode,         // slot <- frame of this rank's input, weighted
+  reduce,         // output <- sum of inputs, in rank order, divided for a mean
+  reduce_encode,  // slot <- frame of that sum
+  decode,         // output <- slot
+  copy,           // output <- input (world of one)
+  weight,         // slot <- this rank's weight
+  sum_weights,    // total weight <- own and inputs, in rank order; every reduce waits for it
+  native_load,    // slot <- this rank's input as it is, weighted
+  native_reduce,  // the transport's own all-reduce of the slot
+  native_store,   // output <- slot, divided for a mean
+};
+[[nodiscard]] std::string_view to_string(StepKind kind) noexcept;
+
+using Slot = std::uint32_t;
+/// In Step::inputs: this rank's own, uncoded input.
+inline constexpr Slot kOwnInput = ~Slot{0};
+
+struct Step {
+  StepKind kind;
+  Slot slot = 0;  // lane-local
+  int peer = -1;
+  std::uint8_t hop = 0;  // 0, 1: which encoding the frame comes from; 2: control; 3: weights
+  codec::EncodeSite site = codec::EncodeSite::none;
+  Chunk chunk = {};
+  std::vector<Slot> inputs = {};  // reduce: element r is rank r's frame
+};
+
+inline constexpr std::uint8_t kHopControl = 2;
+inline constexpr std::uint8_t kHopWeight = 3;
+
+struct Lane {
+  std::vector<Step> steps;
+  Slot slots = 0;  // how many slots the steps name
+
+  Slot add_slot() { return slots++; }
+};
+
+/// Lanes are made one by one as the executor reaches them, so that a schedule of any length takes little memory.
+struct Schedule {
+  std::string_view name;  // for messages: "two_shot all-reduce"
+  std::uint64_t lanes = 0;
+  std::function<Lane(std::uint64_t lane)> make_lane;
+};
+
+}  // namespace gradwire::collective
