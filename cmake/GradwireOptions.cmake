@@ -1,5 +1,6 @@
 # Options, compiler settings and optional libraries. A library that is AUTO and missing switches its part off with a line
 # in the summary; ON and missing is an error.
+include(GNUInstallDirs)
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -17,6 +18,7 @@ if(GRADWIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${GRADWIRE_CCACHE})
 endif()
 
+option(BUILD_SHARED_LIBS "libgradwire as a shared object" OFF)
 option(GRADWIRE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
@@ -97,9 +99,11 @@ gradwire_optional(CUDA "${found}" "codec cores are not compiled for the device" 
 
 set(found OFF)
 if(NOT GRADWIRE_TORCH STREQUAL "OFF")
-  find_path(GRADWIRE_TORCH_INCLUDE_DIR torch/torch.h PATH_SUFFIXES torch/csrc/api/include)
-  if(GRADWIRE_TORCH_INCLUDE_DIR)
-    set(found ON)  # found for good in python-free-examples, where find_package(Torch) may change flags
+  set(flags "${CMAKE_CXX_FLAGS}")  # some versions add to them for everybody
+  find_package(Torch QUIET)
+  set(CMAKE_CXX_FLAGS "${flags}")
+  if(Torch_FOUND OR TORCH_FOUND)
+    set(found ON)
   endif()
 endif()
 gradwire_optional(TORCH "${found}" "no char_lm example, no gradwire/torch.hpp" "libtorch-dev")

@@ -1,0 +1,55 @@
+# cmake --install: libraries, public headers, the CMake package (one export set a component) and pkg-config files.
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
+set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# gradwire_install_component(COMPONENT TARGET): COMPONENT is the name of the export set and of find_package's component.
+function(gradwire_install_component component target)
+  install(TARGETS ${target} EXPORT gradwire-${component}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT gradwire-${component} NAMESPACE gradwire:: DESTINATION ${package_dir})
+endfunction()
+
+set(headers_left_out REGEX "/(mpi|torch|cuda|nccl)\\.hpp$" EXCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.hpp" ${headers_left_out})
+gradwire_install_component(core gradwire)
+foreach(component mpi torch)
+  if(TARGET gradwire_${component})
+    gradwire_install_component(${component} gradwire_${component})
+    install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+  endif()
+endforeach()
+
+set(config_highway "")
+if(GRADWIRE_HAVE_HIGHWAY)
+  set(config_highway HWY:libhwy)
+endif()
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake
+  DESTINATION ${package_dir})
+
+# pkg-config. An archive drags its own libraries along; a shared object knows them.
+set(pc_private "spdlog libxxhash tomlplusplus")
+if(GRADWIRE_HAVE_HIGHWAY)
+  string(APPEND pc_private " libhwy")
+endif()
+set(pc_requires_keyword Requires)
+if(BUILD_SHARED_LIBS)
+  set(pc_requires_keyword Requires.private)
+endif()
+# gradwire_install_pc(NAME): from cmake/NAME.pc.in; the prefix is found from where the file lies.
+function(gradwire_install_pc name)
+  file(RELATIVE_PATH pc_prefix_from_file /prefix/${pkgconfig_dir} /prefix)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pkgconfig_dir})
+endfunction()
+gradwire_install_pc(gradwire)
+if(TARGET gradwire_mpi)
+  list(JOIN MPI_CXX_INCLUDE_DIRS " -I" pc_mpi_cflags)
+  list(JOIN MPI_CXX_LIBRARIES " " pc_mpi_libs)
+  gradwire_install_pc(gradwire-mpi)
+endif()

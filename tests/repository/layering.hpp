@@ -1,0 +1,71 @@
+// The layers of the repository as a table, and the check of one file's #include lines against it: which module may
+// include which, and where headers of outside libraries may appear.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradwire::repository {
+
+/// A module: its folder (src/<name>/, or a folder of the top level), what lies directly below it (all that lies below
+/// that may be included too), and its headers in include/gradwire/, without ".hpp".
+struct Layer {
+  std::string_view name;
+  std::vector<std::string_view> below;
+  std::vector<std::string_view> public_headers;
+};
+
+inline const std::vector<Layer> kLayers = {
+    {"base", {}, {"dtype", "error", "version"}},
+    {"observe", {"base"}, {"statistics"}},
+    {"memory", {"base"}, {}},
+    {"wire", {"base"}, {}},
+    {"kernels", {"wire"}, {}},
+    {"codec", {"kernels", "wire"}, {"codec_spec"}},
+    {"transport", {"base"}, {"transport"}},
+    {"collective", {"codec", "transport", "memory", "observe"}, {"reduction"}},
+    {"plan", {"collective"}, {"policy"}},
+    {"session", {"plan"}, {"communicator", "session", "gradwire", "mpi", "torch"}},
+    {"api", {"session"}, {}},
+    {"plugins", {"api"}, {}},
+};
+
+/// Headers that are not ours: globs of what is included, and globs of the files that may include it.
+struct OutsideLibrary {
+  std::string_view name;
+  std::vector<std::string_view> headers;
+  std::vector<std::string_view> files;
+};
+
+inline const std::vector<std::string_view> kDeviceFiles = {
+    "kernels/*", "src/transport/nccl*",       "src/collective/stream*",    "src/memory/cuda*",
+    "plugins/*", "include/gradwire/cuda.hpp", "include/gradwire/nccl.hpp", "include/gradwire/replace/nccl.h"};
+
+inline const std::vector<OutsideLibrary> kOutsideLibraries = {
+    {"MPI",
+     {"mpi.h", "mpi-ext.h", "mpi/*"},
+     {"src/transport/mpi*", "plugins/*", "include/gradwire/mpi.hpp", "include/gradwire/replace/mpi.h"}},
+    {"CUDA", {"cuda*", "cub/*", "thrust/*", "cooperative_groups*", "nvtx3/*"}, kDeviceFiles},
+    {"NCCL", {"nccl*"}, kDeviceFiles},
+    {"Torch", {"torch/*", "ATen/*", "c10/*"}, {"include/gradwire/torch.hpp"}},
+    {"Highway", {"hwy/*"}, {"src/wire/*", "src/codec/*", "kernels/*"}},
+    {"toml++", {"toml++/*"}, {"src/plan/*"}},
+    {"xxHash", {"xxhash.h"}, {"src/plan/*", "src/session/*"}},
+    {"spdlog", {"spdlog/*"}, {"src/session/*"}},
+    {"nlohmann-json", {"nlohmann/*"}, {"src/plan/*", "src/session/*"}},
+    {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
+    {"POSIX", {"unistd.h", "pthread.h", "sched.h", "sys/*", "time.h"}, {"src/*", "plugins/*"}},
+};
+
+/// What is wrong with the #include lines of a file; empty if nothing. `path` is relative to the repository.
+[[nodiscard]] std::vector<std::string> find_violations(const std::string& path, std::string_view text);
+
+/// The files that the table is about: C++ and CUDA below include/, src/, kernels/ and plugins/, relative to
+/// `repository`.
+[[nodiscard]] std::vector<std::string> library_files(const std::filesystem::path& repository);
+
+[[nodiscard]] std::string read_file(const std::filesystem::path& file);
+
+}  // namespace gradwire::repository

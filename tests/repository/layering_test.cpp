@@ -1,0 +1,105 @@
+// Every #include of the libraries obeys the table of layers, the table covers every folder, and the check itself sees
+// what it is there to see.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "repository/layering.hpp"
+
+namespace gradwire::repository {
+namespace {
+
+const std::filesystem::path kRepository = GRADWIRE_SOURCE_DIR;
+
+TEST(Layering, TreeObeysTheTable) {
+  const std::vector<std::string> files = library_files(kRepository);
+  ASSERT_GT(files.size(), 20U) << "the walk over the tree finds too little";
+  for (const std::string& file : files) {
+    for (const std::string& violation : find_violations(file, read_file(kRepository / file))) {
+      ADD_FAILURE() << violation;
+    }
+  }
+}
+
+TEST(Layering, FabricatedViolationsAreFound) {
+  struct Case {
+    std::string path, line, expected;
+  };
+  const std::vector<Case> cases = {
+      {"src/base/error.cpp", "#include \"wire/frame.hpp\"", "base may not include wire"},
+      {"src/transport/inproc.cpp", "#include \"codec/codec.hpp\"", "transport may not include codec"},
+      {"src/collective/native.cpp", "#include <mpi.h>", "headers of MPI"},
+      {"src/collective/native.cpp", "  #  include \"plan/plan.hpp\"  // why", "collective may not include plan"},
+      {"src/codec/codec.cpp", "#include \"gradwire/transport.hpp\"", "codec may not include transport"},
+      {"src/session/session.cpp", "#include <cuda_runtime.h>", "headers of CUDA"},
+      {"src/plan/plan.cpp", "#include <nccl.h>", "headers of NCCL"},
+      {"src/session/session.cpp", "#include <torch/torch.h>", "headers of Torch"},
+      {"src/base/log.cpp", "#include <spdlog/spdlog.h>", "headers of spdlog"},
+      {"src/plan/plan.cpp", "#include \"plan.hpp\"", "neither a module"},
+      {"src/plan/plan.cpp", "#include <boost/any.hpp>", "neither a module"},
+      {"include/gradwire/session.hpp", "#include \"session/state.hpp\"", "public headers only"},
+      {"include/gradwire/policy.hpp", "#include \"gradwire/session.hpp\"", "plan may not include session"},
+      {"include/gradwire/session.hpp", "#include <mpi.h>", "headers of MPI"},
+      {"src/extra/extra.cpp", "#include <vector>", "no row of the table"},
+  };
+  for (const Case& c : cases) {
+    const auto violations = find_violations(c.path, "#include <vector>\n" + c.line + "\n");
+    ASSERT_EQ(violations.size(), 1U) << c.path << ": " << c.line;
+    EXPECT_NE(violations[0].find(c.expected), std::string::npos) << violations[0];
+  }
+}
+
+TEST(Layering, WhatIsAllowedPasses) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"src/transport/mpi_transport.cpp", "#include <mpi.h>"},
+      {"include/gradwire/mpi.hpp", "#include <mpi.h>"},
+      {"include/gradwire/torch.hpp", "#include <torch/torch.h>"},
+      {"src/session/session.cpp", "#include \"base/units.hpp\""},
+      {"src/collective/native.cpp", "#include \"gradwire/transport.hpp\""},
+      {"kernels/int8.cuh", "#include <cuda_runtime.h>"},
+  };
+  for (const auto& [path, line] : cases) {
+    const auto violations = find_violations(path, line);
+    EXPECT_TRUE(violations.empty()) << violations[0];
+  }
+}
+
+TEST(Layering, TheTopLevelHoldsWhatItShould) {
+  const std::set<std::string> allowed = {".ci",
+                                         ".clang-format",
+                                         ".clang-tidy",
+                                         ".gitignore",
+                                         "ARCHITECTURE.md",
+                                         "CHANGELOG.md",
+                                         "CMakeLists.txt",
+                                         "CMakePresets.json",
+                                         "LICENSE",
+                                         "README.md",
+                                         "bench",
+                                         "cmake",
+                                         "docs",
+                                         "include",
+                                         "kernels",
+                                         "plugins",
+                                         "python-free-examples",
+                                         "run",
+                                         "src",
+                                         "tests"};
+  const std::set<std::string> local = {".git", ".cache", "build", "results",
+                                       "compile_commands.json"};  // ignored by git
+  for (const auto& entry : std::filesystem::directory_iterator(kRepository)) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_TRUE(allowed.contains(name) || local.contains(name) || name.ends_with(".swp"))
+        << name << " does not belong at the top level; if it does, add it here and to ARCHITECTURE.md";
+  }
+  for (const char* name :
+       {"LICENSE", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "run", ".ci/run", "docs/README.md"}) {
+    EXPECT_TRUE(std::filesystem::exists(kRepository / name)) << name << " is missing";
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::repository
