@@ -1,0 +1,180 @@
+// bench_all_reduce: times gradwire's all-reduce, and on request MPI's and Gloo's in the same run, over message sizes.
+#include <mpi.h>
+
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "base/units.hpp"
+#include "bench/all_reduce/contender.hpp"
+#include "bench/all_reduce/measure.hpp"
+#include "bench/all_reduce/options.hpp"
+#include "bench/support/report.hpp"
+#include "bench/support/samples.hpp"
+#include "bench/support/table.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return std::string(text).substr(0, std::string(text).find_first_of(",\n"));
+}
+
+// Every rank needs the interface, but only rank 0 has the lab's environment.
+void share_interface(Options& options) {
+  char name[64] = {};
+  options.interface.copy(name, sizeof name - 1);
+  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+  options.interface = name;
+}
+
+struct LinkText {
+  std::string text;
+  double rate = NAN;  // bytes per second
+};
+
+LinkText describe_link(const Options& options) {
+  if (!options.link.empty()) {
+    const Link link = Link::parse(options.link);
+    return {"emulated " + link.to_string(), link.bytes_per_second > 0 ? link.bytes_per_second : NAN};
+  }
+  if (!std::isnan(options.link_rate)) {
+    return {"real, carries " + fixed(options.link_rate * 8e-6, 1) + " Mbit/s each way", options.link_rate};
+  }
+  return {"real, rate not known", NAN};
+}
+
+void print_head(const Options& options, int ranks, const LinkText& link) {
+  std::printf("bench_all_reduce: %d ranks, sum of f32, %d timed calls in alternating blocks, %s\n", ranks,
+              options.iterations, mpi_library().c_str());
+  std::printf("link: %s\n", link.text.c_str());
+  std::printf(
+      "algbw = bytes / p50; busbw = algbw x 2(P-1)/P = algbw x %s, what a ring sends; sent: most of any rank, per "
+      "call;\n"
+      "cpu: all ranks together, per call; memory: beyond the tensors, worst rank%s\n\n",
+      fixed(ring_bytes(ranks, 1), 3).c_str(),
+      std::isnan(link.rate) ? "" : ";\nscore = time of a perfect uncompressed ring on this link / p50");
+}
+
+Table make_table(bool emulated) {
+  const std::string where = emulated ? " (emulated)" : "";
+  return Table({"bytes", "library", "codec", "collective", "min ms" + where, "p50 ms" + where, "algbw GB/s",
+                "busbw GB/s", "sent", "rel error", "ranks equal", "cpu ms", "memory", "score" + where});
+}
+
+Json make_row(const ContenderRecipe& recipe, const Measurement& result, int ranks, std::uint64_t bytes,
+              const LinkText& link, const Options& options) {
+  const double p50 = median(result.seconds);
+  const double perfect = ring_bytes(ranks, static_cast<double>(bytes)) / link.rate;
+  Json row;
+  row["library"] = recipe.library;
+  row["codec"] = recipe.codec;
+  row["collective"] = recipe.collective;
+  row["ranks"] = ranks;
+  row["bytes"] = bytes;
+  row["iterations"] = result.seconds.size();
+  row["time_us_min"] = quantile(result.seconds, 0) * 1e6;
+  row["time_us_p50"] = p50 * 1e6;
+  row["time_us_p90"] = quantile(result.seconds, 0.9) * 1e6;
+  row["algorithm_bytes_per_second"] = static_cast<double>(bytes) / p50;
+  row["bus_bytes_per_second"] = ring_bytes(ranks, static_cast<double>(bytes)) / p50;
+  row["bytes_sent_per_rank"] = static_cast<std::uint64_t>(result.bytes_sent);
+  row["bytes_sent_counted"] = recipe.library == "gradwire";  // else: what a perfect ring sends
+  row["interface_bytes_per_rank"] = number_or_null(result.interface_bytes);
+  row["rel_l2_error"] = number_or_null(result.relative_error);
+  row["ranks_equal"] = result.ranks_equal;
+  row["cpu_us"] = median(result.cpu_seconds) * 1e6;
+  row["extra_memory_bytes"] = number_or_null(result.extra_memory);
+  row["score"] = number_or_null(perfect / p50);
+  row["emulated"] = !options.link.empty();
+  return row;
+}
+
+std::string megabytes(double bytes) { return fixed(bytes / 1e6, 2) + " MB"; }
+
+std::vector<std::string> table_row(const Json& row, std::uint64_t bytes) {
+  const auto number = [&](const char* key) { return row[key].is_null() ? NAN : row[key].get<double>(); };
+  return {format_bytes(bytes),
+          row["library"],
+          row["codec"],
+          row["collective"],
+          fixed(number("time_us_min") / 1e3, 2),
+          fixed(number("time_us_p50") / 1e3, 2),
+          fixed(number("algorithm_bytes_per_second") / 1e9, 3),
+          fixed(number("bus_bytes_per_second") / 1e9, 3),
+          megabytes(number("bytes_sent_per_rank")),
+          scientific(number("rel_l2_error")),
+          row["ranks_equal"].get<bool>() ? "yes" : "NO",
+          fixed(number("cpu_us") / 1e3, 1),
+          megabytes(number("extra_memory_bytes")),
+          fixed(number("score"), 2)};
+}
+
+int run(Options options) {
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  share_interface(options);
+  const LinkText link = describe_link(options);
+  const auto recipes = make_recipes(options);
+  Json report = make_report("gradwire.bench_all_reduce.1", mpi_library());
+  report["link"] = {
+      {"text", link.text}, {"bytes_per_second", number_or_null(link.rate)}, {"emulated", !options.link.empty()}};
+  Table table = make_table(!options.link.empty());
+  if (rank == 0) {
+    print_head(options, ranks, link);
+  }
+  bool all_equal = true;
+  for (const std::uint64_t bytes : options.sizes()) {
+    const auto results = measure(recipes, options, bytes);
+    for (std::size_t i = 0; i < recipes.size(); ++i) {
+      const Json row = make_row(recipes[i], results[i], ranks, bytes, link, options);
+      table.add(table_row(row, bytes));
+      report["rows"].push_back(row);
+      all_equal = all_equal && (results[i].ranks_equal || recipes[i].library != "gradwire");
+    }
+    if (rank == 0) {
+      std::fprintf(stderr, "%s done\n", format_bytes(bytes).c_str());
+    }
+  }
+  if (rank == 0) {
+    std::fputs(table.to_text().c_str(), stdout);
+    if (!options.json.empty()) {
+      write_report(options.json, report);
+    }
+    if (!all_equal) {
+      std::fprintf(stderr, "bench_all_reduce: ranks hold different results, see \"ranks equal\"\n");
+    }
+  }
+  return all_equal ? 0 : 1;
+}
+
+// MPI's thread level as the library likes it; where less is granted, blocking calls still work.
+int run_under_mpi(int argc, char** argv) {
+  int provided = 0, rank = 0, status = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  try {
+    status = run(parse_options(argc, argv));
+  } catch (const CommandLineExit& exit) {
+    if (rank == 0) {
+      std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
+    }
+    status = exit.status;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_all_reduce: rank %d: %s\n", rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return status;
+}
+
+}  // namespace
+}  // namespace gradwire::bench
+
+int main(int argc, char** argv) { return gradwire::bench::run_under_mpi(argc, argv); }

@@ -1,0 +1,68 @@
+#include "bench/all_reduce/contender.hpp"
+
+#include <mpi.h>
+
+#include "gradwire/mpi.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+class GradwireContender : public Contender {
+ public:
+  GradwireContender(const std::string& link, CallOptions call)
+      : communicator_(mpi::make_communicator(MPI_COMM_WORLD, {}, link)), call_(call) {}
+
+  std::uint64_t all_reduce(std::span<const float> input, std::span<float> output) override {
+    return communicator_.all_reduce(view(input.data(), input.size()), view(output.data(), output.size()), call_)
+        .bytes_sent;
+  }
+
+ private:
+  Communicator communicator_;
+  CallOptions call_;
+};
+
+class MpiContender : public Contender {
+ public:
+  std::uint64_t all_reduce(std::span<const float> input, std::span<float> output) override {
+    MPI_Allreduce(input.data(), output.data(), static_cast<int>(input.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    int ranks = 1;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    return static_cast<std::uint64_t>(ring_bytes(ranks, static_cast<double>(input.size_bytes())));
+  }
+};
+
+}  // namespace
+
+double ring_bytes(int ranks, double message_bytes) { return 2.0 * (ranks - 1) / ranks * message_bytes; }
+
+ContenderRecipe gradwire_contender(const Options& options, const std::string& codec, const std::string& collective) {
+  CallOptions call;
+  call.codec = CodecSpec::parse(codec);
+  call.algorithm = parse_algorithm(collective);
+  call.chunk_bytes = options.chunk_bytes != 0 ? options.chunk_bytes : call.chunk_bytes;
+  return {"gradwire", call.codec.to_string(), std::string(to_string(call.algorithm)),
+          [link = options.link, call] { return std::make_unique<GradwireContender>(link, call); }};
+}
+
+ContenderRecipe mpi_contender() {
+  return {"mpi", "fp32", "native", [] { return std::make_unique<MpiContender>(); }};
+}
+
+std::vector<ContenderRecipe> make_recipes(const Options& options) {
+  std::vector<ContenderRecipe> recipes;
+  for (const auto& codec : options.codecs) {
+    for (const auto& collective : options.collectives) {
+      recipes.push_back(gradwire_contender(options, codec, collective));
+    }
+  }
+  if (options.baseline) {
+    recipes.push_back(mpi_contender());
+#ifdef GRADWIRE_HAVE_GLOO
+    recipes.push_back(gloo_contender(options));
+#endif
+  }
+  return recipes;
+}
+
+}  // namespace gradwire::bench

@@ -1,0 +1,104 @@
+#include "bench/all_reduce/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+#include "base/units.hpp"
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/reduction.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+void check(const Options& options) {
+  const auto reject = [](const std::string& text) { throw CommandLineExit(2, "bench_all_reduce: " + text + "\n"); };
+  if (options.baseline && !options.link.empty()) {
+    reject(
+        "--baseline cannot be combined with --link: MPI and Gloo would not go through the emulated link, and the "
+        "comparison would mean nothing; drop one of them, or run on a real slow link with bench/lab/lab");
+  }
+  if (options.min_bytes < 4 || options.max_bytes < options.min_bytes) {
+    reject("--min-bytes must be at least 4 and not above --max-bytes");
+  }
+  if (!(options.factor > 1)) {
+    reject("--factor must be above 1");
+  }
+  if (options.max_bytes / 4 > 2147483647ULL && options.baseline) {
+    reject("--baseline takes messages below 8 GiB: MPI_Allreduce counts elements in an int");
+  }
+  try {
+    for (const auto& codec : options.codecs) {
+      (void)CodecSpec::parse(codec);
+    }
+    for (const auto& collective : options.collectives) {
+      (void)parse_algorithm(collective);
+    }
+    if (!options.link.empty()) {
+      (void)Link::parse(options.link);
+    }
+  } catch (const Error& error) {
+    reject(error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> Options::sizes() const {
+  std::vector<std::uint64_t> result;
+  for (double bytes = static_cast<double>(min_bytes); bytes <= static_cast<double>(max_bytes); bytes *= factor) {
+    const auto size = static_cast<std::uint64_t>(bytes) / 4 * 4;
+    if (result.empty() || size > result.back()) {
+      result.push_back(size);
+    }
+  }
+  return result;
+}
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  CLI::App app{
+      "Times all-reduce (sum of f32) over the ranks of an MPI job. Inputs are lognormal rows with outliers, another "
+      "seed "
+      "on each rank. Sizes are those of the uncompressed message. A codec given twice shows the noise."};
+  std::string min_bytes, max_bytes, chunk_bytes;
+  app.add_option("--codec", options.codecs, "Codecs, such as int8,bf16,exact")->delimiter(',')->capture_default_str();
+  app.add_option("--collective", options.collectives, "two_shot, one_shot, dense")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--min-bytes", min_bytes, "Smallest message (1MiB)");
+  app.add_option("--max-bytes", max_bytes, "Largest message (64MiB)");
+  app.add_option("--factor", options.factor, "From one size to the next")->capture_default_str();
+  app.add_option("--iterations", options.iterations, "Timed calls of each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "Untimed calls before (at least 1)")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--chunk-bytes", chunk_bytes, "Bytes of a chunk on the wire (the library's default)");
+  app.add_option("--link", options.link, "Emulate a link, such as 1Gbit/s,50us; everything printed says so");
+  app.add_option("--link-rate", options.link_rate,
+                 "Bytes per second that the real link carries, for the score; bench/lab/lab measures and sets it")
+      ->envname("GRADWIRE_LAB_LINK_RATE");
+  app.add_option("--interface", options.interface, "Network device: Gloo's, and where bytes that leave are counted")
+      ->envname("GRADWIRE_LAB_INTERFACE");
+  app.add_flag("--baseline", options.baseline, "Also run MPI_Allreduce and, where built in, Gloo");
+  app.add_option("--json", options.json, "Write the rows to this file");
+  try {
+    app.parse(argc, argv);
+    options.min_bytes = min_bytes.empty() ? options.min_bytes : parse_bytes(min_bytes);
+    options.max_bytes = max_bytes.empty() ? std::max(options.max_bytes, options.min_bytes) : parse_bytes(max_bytes);
+    options.chunk_bytes = chunk_bytes.empty() ? 0 : parse_bytes(chunk_bytes);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    const int status = app.exit(error, out, err);
+    throw CommandLineExit(status == 0 ? 0 : 2, out.str() + err.str());
+  } catch (const Error& error) {
+    throw CommandLineExit(2, std::string("bench_all_reduce: ") + error.what() + "\n");
+  }
+  check(options);
+  return options;
+}
+
+}  // namespace gradwire::bench

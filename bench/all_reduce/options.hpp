@@ -1,0 +1,40 @@
+// Command line of bench_all_reduce.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace gradwire::bench {
+
+struct Options {
+  std::vector<std::string> codecs{"int8", "bf16", "exact"};
+  std::vector<std::string> collectives{"two_shot"};
+  std::uint64_t min_bytes = 1ULL << 20;
+  std::uint64_t max_bytes = 64ULL << 20;
+  double factor = 4;
+  int iterations = 20;
+  int warmup = 2;
+  std::uint64_t chunk_bytes = 0;  // 0: the library's default
+  std::string link;               // emulation; empty: the real thing
+  double link_rate = NAN;         // bytes per second of a real link; NaN: not known
+  std::string interface;          // network device, for Gloo and for counting what leaves the host
+  bool baseline = false;
+  std::string json;
+
+  /// Message sizes, each a multiple of an element.
+  [[nodiscard]] std::vector<std::uint64_t> sizes() const;
+};
+
+/// Ends a command line early: help (status 0) or a usage error (status 2), with the text to print.
+struct CommandLineExit : std::runtime_error {
+  CommandLineExit(int code, const std::string& text) : std::runtime_error(text), status(code) {}
+  int status;
+};
+
+/// Throws CommandLineExit.
+[[nodiscard]] Options parse_options(int argc, char** argv);
+
+}  // namespace gradwire::bench

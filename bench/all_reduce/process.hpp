@@ -1,0 +1,26 @@
+// What this process and its network device have used so far.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gradwire::bench {
+
+/// CPU seconds of all threads, user and system.
+[[nodiscard]] double cpu_seconds();
+
+/// Bytes sent by a network device (headers of every layer included), or NaN where there is none of that name.
+[[nodiscard]] double interface_bytes_sent(const std::string& interface);
+
+/// Peak memory of a stretch of code: resident memory at its peak minus that at the start.
+class PeakMemory {
+ public:
+  PeakMemory();
+  /// Bytes so far; NaN where the kernel does not tell.
+  [[nodiscard]] double bytes() const;
+
+ private:
+  double start_;
+};
+
+}  // namespace gradwire::bench

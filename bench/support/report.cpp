@@ -1,0 +1,96 @@
+#include "bench/support/report.hpp"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+#include "bench_revision.hpp"
+#include "gradwire/version.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const auto colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";
+}
+
+// The widest vector unit, since codec speed follows it.
+std::string cpu_vectors() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") != 0) {
+    return "avx512";
+  }
+  return __builtin_cpu_supports("avx2") != 0 ? "avx2" : "sse2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "unknown";
+#endif
+}
+
+std::string now() {
+  char text[32];
+  const std::time_t time = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+}  // namespace
+
+Json describe_machine(const std::string& mpi) {
+  utsname system{};
+  uname(&system);
+  const auto pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
+  Json machine;
+  machine["cpu"] = cpu_model();
+  machine["vectors"] = cpu_vectors();
+  machine["cores"] = sysconf(_SC_NPROCESSORS_ONLN);
+  machine["memory_gib"] = std::round(pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30));
+  machine["kernel"] = std::string(system.sysname) + " " + system.release;
+#if defined(__clang__)
+  machine["compiler"] = std::string("clang ") + __clang_version__;
+#else
+  machine["compiler"] = std::string("g++ ") + __VERSION__;
+#endif
+  machine["build"] = GRADWIRE_BUILD_TYPE;
+  if (!mpi.empty()) {
+    machine["mpi"] = mpi;
+  }
+  machine["gradwire"] = std::string(kVersion);
+  machine["revision"] = kRevision;
+  machine["date"] = now();
+  return machine;
+}
+
+Json make_report(const std::string& schema, const std::string& mpi) {
+  return Json{{"schema", schema}, {"machine", describe_machine(mpi)}, {"rows", Json::array()}};
+}
+
+Json number_or_null(double value) { return std::isnan(value) ? Json(nullptr) : Json(value); }
+
+void write_text(const std::string& file, const std::string& text) {
+  std::ofstream out(file);
+  out << text;
+  out.close();
+  if (!out) {
+    throw std::runtime_error("cannot write \"" + file + "\"; does its folder exist and is it writable?");
+  }
+}
+
+void write_report(const std::string& file, const Json& report) { write_text(file, report.dump(2) + "\n"); }
+
+}  // namespace gradwire::bench

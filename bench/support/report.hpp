@@ -1,0 +1,25 @@
+// The JSON that every benchmark writes: {schema, machine, rows, ...}.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace gradwire::bench {
+
+using Json = nlohmann::ordered_json;
+
+/// CPU, cores, memory, kernel, compiler, version, revision, date. No host names, no paths. `mpi`: the library's
+/// version text, or empty.
+[[nodiscard]] Json describe_machine(const std::string& mpi = {});
+
+/// {schema, machine, rows: []}; `schema` as "gradwire.bench_all_reduce.1".
+[[nodiscard]] Json make_report(const std::string& schema, const std::string& mpi = {});
+
+/// A number, or null where it is NaN: "not known" must not read as a value.
+[[nodiscard]] Json number_or_null(double value);
+
+/// Throws std::runtime_error that names the file.
+void write_text(const std::string& file, const std::string& text);
+void write_report(const std::string& file, const Json& report);
+
+}  // namespace gradwire::bench

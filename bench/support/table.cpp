@@ -1,0 +1,75 @@
+#include "bench/support/table.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+
+namespace gradwire::bench {
+namespace {
+
+std::string print(const char* format, int digits, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, digits, value);
+  return text;
+}
+
+bool starts_like_number(const std::string& cell) {
+  const char first = cell.empty() ? ' ' : cell[0];
+  return std::isdigit(static_cast<unsigned char>(first)) != 0 || first == '-' || first == '+' || first == '.';
+}
+
+}  // namespace
+
+std::string fixed(double value, int digits) { return std::isnan(value) ? "-" : print("%.*f", digits, value); }
+
+std::string scientific(double value) {
+  if (std::isnan(value)) {
+    return "-";
+  }
+  return value == 0 ? "0" : print("%.*e", 1, value);
+}
+
+std::string Table::to_text() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t column = 0; column < header_.size(); ++column) {
+    std::size_t width = header_[column].size();
+    for (const auto& row : rows_) {
+      width = std::max(width, row[column].size());
+    }
+    widths.push_back(width);
+  }
+  std::string text;
+  const auto line = [&](const std::vector<std::string>& cells, const std::vector<std::string>& like) {
+    for (std::size_t column = 0; column < cells.size(); ++column) {
+      const std::string gap(widths[column] - cells[column].size(), ' ');
+      text +=
+          (column == 0 ? "" : "  ") + (starts_like_number(like[column]) ? gap + cells[column] : cells[column] + gap);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  };
+  line(header_, rows_.empty() ? header_ : rows_.front());
+  for (const auto& row : rows_) {
+    line(row, row);
+  }
+  return text;
+}
+
+std::string Table::to_markdown() const {
+  std::string text;
+  const auto line = [&](const std::vector<std::string>& cells) {
+    for (const auto& cell : cells) {
+      text += "| " + cell + " ";
+    }
+    text += "|\n";
+  };
+  line(header_);
+  line(std::vector<std::string>(header_.size(), "---"));
+  for (const auto& row : rows_) {
+    line(row);
+  }
+  return text;
+}
+
+}  // namespace gradwire::bench

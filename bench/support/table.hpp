@@ -1,0 +1,29 @@
+// Tables for people: columns as wide as their widest cell, numbers to the right.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gradwire::bench {
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
+  /// As many cells as the header has.
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// Aligned plain text, one line a row.
+  [[nodiscard]] std::string to_text() const;
+  /// The same as a Markdown table.
+  [[nodiscard]] std::string to_markdown() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// `value` with `digits` after the point; "-" for NaN, which stands for "not known".
+[[nodiscard]] std::string fixed(double value, int digits);
+/// "3.1e-04"; "0" and "-" for zero and NaN.
+[[nodiscard]] std::string scientific(double value);
+
+}  // namespace gradwire::bench
