@@ -30,6 +30,7 @@ struct FrameInfo {
 };
 
 struct CodecEntry;  // registry row
+struct TileCoder;   // its implementation for one dtype on this CPU
 
 class Codec {
  public:
@@ -52,6 +53,7 @@ class Codec {
   CodecSpec spec_;
   DType dtype_;
   const CodecEntry* entry_;
+  const TileCoder* coder_;
 };
 
 /// Encodes one frame, tile by tile, in order.
@@ -93,6 +95,8 @@ class FrameReader {
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
 
  private:
+  const std::uint8_t* next_tile(std::uint32_t count);
+
   const Codec& codec_;
   std::span<const std::byte> frame_;
   std::size_t offset_;

@@ -13,7 +13,8 @@ namespace gradwire::codec {
 
 class TensorList {
  public:
-  TensorList(DType dtype, Working working) : dtype_(dtype), working_(working) {}
+  /// `working` is f64 only over f64 tensors.
+  TensorList(DType dtype, Working working);
 
   /// `input` null: zeros. `output` null: nothing is stored for these elements. Not owned.
   void append(const void* input, void* output, std::uint64_t count);
@@ -37,12 +38,23 @@ class TensorList {
   void store_verbatim(std::uint64_t first, std::uint32_t count, const void* bytes) const;
 
  private:
+  enum class Form : std::uint8_t { working, verbatim };  // what the caller holds
   struct Segment {
     const std::byte* input;
     std::byte* output;
     std::uint64_t first;
     std::uint64_t count;
   };
+  [[nodiscard]] std::size_t unit(Form form) const noexcept;  // bytes of one element in that form
+  [[nodiscard]] bool converts(Form form) const noexcept;     // whether it differs from how tensors are stored
+  [[nodiscard]] std::vector<Segment>::const_iterator segment_at(std::uint64_t first, std::uint32_t count) const;
+  // Calls body(input or null, output or null, offset inside the range, count) for each tensor that the range touches.
+  template <class Body>
+  void for_each_piece(std::uint64_t first, std::uint32_t count, Body body) const;
+  [[nodiscard]] const void* load(Form form, std::uint64_t first, std::uint32_t count, void* scratch) const;
+  [[nodiscard]] void* target(Form form, std::uint64_t first, std::uint32_t count, void* scratch) const;
+  void store(Form form, std::uint64_t first, std::uint32_t count, const void* values) const;
+
   std::vector<Segment> segments_;
   std::uint64_t count_ = 0;
   DType dtype_;

@@ -1,0 +1,83 @@
+// The roundings of the format, in integer arithmetic or in operations that IEEE 754 fixes, so that every machine
+// agrees. They need round-to-nearest and no flushing of denormals, which the callers in src/codec see to.
+#ifndef GRADWIRE_KERNELS_NUMERIC_HPP
+#define GRADWIRE_KERNELS_NUMERIC_HPP
+
+#include "kernels/platform.hpp"
+
+namespace gradwire::kernels {
+
+inline constexpr std::uint32_t kAbsMask = 0x7FFFFFFFU;
+inline constexpr std::uint32_t kInfinity = 0x7F800000U;  // also: every |x| from here up is Inf or NaN
+inline constexpr std::uint16_t kNanBf16 = 0x7FC0U;
+inline constexpr std::uint16_t kNanF16 = 0x7E00U;
+
+/// The bits of |x|; ordered like |x|, with Inf and NaN on top.
+GRADWIRE_HOST_DEVICE inline std::uint32_t abs_bits(float x) { return bits_as<std::uint32_t>(x) & kAbsMask; }
+
+/// Nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves it in the low bits.
+GRADWIRE_HOST_DEVICE inline std::int32_t round_to_int(float x) {
+  return bits_as<std::int32_t>(x + 12582912.0F) - 0x4B400000;
+}
+
+/// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7FC0, so that its sign and payload,
+/// which differ between machines, do not reach the wire.
+GRADWIRE_HOST_DEVICE inline std::uint16_t to_bf16(float x) {
+  const std::uint32_t bits = bits_as<std::uint32_t>(x);
+  if ((bits & kAbsMask) > kInfinity) {
+    return kNanBf16;
+  }
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+GRADWIRE_HOST_DEVICE inline float from_bf16(std::uint16_t bits) {
+  return bits_as<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// The bf16 at or above x, for finite x >= 0. A scale is a normal number or 0: 0 where the result would be denormal,
+/// the largest finite bf16 where it would be Inf.
+GRADWIRE_HOST_DEVICE inline std::uint16_t scale_round_up(float x) {
+  const std::uint32_t up = (bits_as<std::uint32_t>(x) + 0xFFFFU) >> 16;
+  return static_cast<std::uint16_t>(up < 0x0080U ? 0U : (up > 0x7F7FU ? 0x7F7FU : up));
+}
+
+/// 2^floor(log2(x)) as bf16 for x = bits_as<float>(bits), finite and >= 0; 0 where x is denormal or 0.
+GRADWIRE_HOST_DEVICE inline std::uint16_t scale_power_of_two(std::uint32_t bits) {
+  return static_cast<std::uint16_t>((bits >> 16) & 0x7F80U);
+}
+
+/// 1/S, or 0 for S = 0, which gives codes 0.
+GRADWIRE_HOST_DEVICE inline float inverse_scale(float scale) { return scale == 0.0F ? 0.0F : 1.0F / scale; }
+
+/// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7E00.
+GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
+  const std::uint32_t bits = bits_as<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & kAbsMask;
+  const std::uint32_t sign = (bits >> 16) & 0x8000U;
+  if (magnitude > kInfinity) {
+    return kNanF16;
+  }
+  if (magnitude >= 0x47800000U) {  // 65536 and above
+    return static_cast<std::uint16_t>(sign | 0x7C00U);
+  }
+  if (magnitude < 0x38800000U) {  // below 2^-14: a multiple of 2^-24, which is the last place of 0.5
+    return static_cast<std::uint16_t>(sign | (bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3F000000U));
+  }
+  const std::uint32_t rounded = magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U);
+  return static_cast<std::uint16_t>(sign | (rounded >> 13));
+}
+
+/// Exact; a NaN keeps sign and payload.
+GRADWIRE_HOST_DEVICE inline float from_f16(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000U) << 16;
+  const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
+  if (magnitude >= 0x0F800000U) {  // Inf, NaN
+    return bits_as<float>(sign | (magnitude + 0x70000000U));
+  }
+  // As an f32 these bits are the value times 2^-112, denormals included.
+  return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude) * 0x1p112F));
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_NUMERIC_HPP

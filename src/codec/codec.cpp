@@ -1,0 +1,210 @@
+#include "codec/codec.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/float_environment.hpp"
+#include "codec/registry.hpp"
+#include "gradwire/error.hpp"
+#include "wire/frame.hpp"
+
+namespace gradwire::codec {
+namespace {
+
+static_assert(kTileElements == kernels::kTileElements);
+
+[[noreturn]] void misuse(const std::string& what) { throw Error(ErrorCode::internal, "codec: " + what); }
+
+// `count` must be a full tile, or all that is left of a frame of `total` elements after `done` tiles.
+void check_tile(std::uint32_t count, std::uint32_t total, std::uint32_t done) {
+  const std::uint64_t begin = done * kTileElements;
+  const std::uint64_t left = begin < total ? total - begin : 0;
+  if (count != std::min(left, kTileElements)) {
+    misuse("a tile of " + std::to_string(count) + " elements where " + std::to_string(left) + " are left");
+  }
+}
+
+}  // namespace
+
+Codec::Codec(CodecSpec spec, DType tensor) : spec_(spec), dtype_(tensor), entry_(find_codec(spec.values)) {
+  if (entry_ == nullptr) {
+    throw Error(ErrorCode::unsupported,
+                "codec id " + std::to_string(spec.values) + " is not in this build, which has " + codec_names());
+  }
+  if (spec.k != 0) {
+    throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\": topk is not in this build; write \"" +
+                                            std::string(entry_->name) + "\" instead");
+  }
+  if (element_bytes(tensor) == 0) {
+    throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" cannot take the dtype " +
+                                            std::to_string(static_cast<int>(tensor)) + "; use f32, f16, bf16 or f64");
+  }
+  coder_ = &active_instruction_set().coder(*entry_, tensor);
+}
+
+bool Codec::lossy() const noexcept { return entry_->lossy; }
+
+Working Codec::working() const noexcept { return coder_->working; }
+
+std::uint64_t Codec::payload_bytes(std::uint64_t count) const noexcept {
+  const auto tail = static_cast<std::uint32_t>(count % kTileElements);
+  const std::uint64_t full = count / kTileElements * coder_->tile_bytes(spec_.k, kernels::kTileElements);
+  return full + (tail == 0 ? 0 : coder_->tile_bytes(spec_.k, tail));
+}
+
+std::uint64_t Codec::frame_bytes(std::uint64_t count) const noexcept {
+  return wire::kHeaderBytes + payload_bytes(count);
+}
+
+namespace {
+
+kernels::Tile tile_at(const FrameInfo& info, std::uint32_t done, CodecSpec spec) {
+  return {.bucket = info.bucket, .step = info.step, .index = info.first_tile + done, .k = spec.k};
+}
+
+wire::FrameHeader header_for(const Codec& codec, const FrameInfo& info) {
+  wire::FrameHeader header;
+  header.dtype = static_cast<std::uint8_t>(codec.dtype());
+  header.codec = codec.spec().values;
+  header.k = codec.spec().k;
+  header.hop = info.hop;
+  header.count = info.count;
+  header.first_tile = info.first_tile;
+  header.bucket = info.bucket;
+  header.step = info.step;
+  return header;
+}
+
+}  // namespace
+
+FrameWriter::FrameWriter(const Codec& codec, const FrameInfo& info, bool checksum, std::span<std::byte> frame)
+    : codec_(codec), info_(info), checksum_(checksum), frame_(frame), offset_(wire::kHeaderBytes), tile_(0) {
+  if (frame.size() != codec.frame_bytes(info.count)) {
+    misuse("a frame of " + std::to_string(info.count) + " elements needs " +
+           std::to_string(codec.frame_bytes(info.count)) + " bytes, not " + std::to_string(frame.size()));
+  }
+}
+
+void FrameWriter::write(const void* values, float* residual, std::uint32_t count) {
+  check_tile(count, info_.count, tile_);
+  if (count == 0) {
+    return;
+  }
+  const FloatEnvironment environment;
+  auto* out = reinterpret_cast<std::uint8_t*>(frame_.data() + offset_);
+  nonfinite_ |= codec_.coder_->encode(tile_at(info_, tile_, codec_.spec()), values, residual, count, out);
+  offset_ += codec_.coder_->tile_bytes(codec_.spec().k, count);
+  ++tile_;
+}
+
+void FrameWriter::write_verbatim(const void* bytes, std::uint32_t count) {
+  check_tile(count, info_.count, tile_);
+  if (codec_.coder_->copy == nullptr) {
+    misuse("write_verbatim with codec " + codec_.spec().to_string() + ", which is not exact");
+  }
+  if (count == 0) {
+    return;
+  }
+  nonfinite_ |= codec_.coder_->copy(bytes, count, reinterpret_cast<std::uint8_t*>(frame_.data() + offset_));
+  offset_ += codec_.coder_->tile_bytes(codec_.spec().k, count);
+  ++tile_;
+}
+
+bool FrameWriter::finish() {
+  if (offset_ != frame_.size()) {
+    misuse("finish() after " + std::to_string(tile_) + " tiles of a frame of " + std::to_string(info_.count) +
+           " elements");
+  }
+  wire::FrameHeader header = header_for(codec_, info_);
+  header.flags = static_cast<std::uint8_t>((checksum_ ? wire::kFlagCrc : 0) | (nonfinite_ ? wire::kFlagNonfinite : 0));
+  wire::write_header(header, frame_);
+  return nonfinite_;
+}
+
+namespace {
+
+template <class A, class B>
+void expect(const char* what, A got, B wanted, int peer) {
+  if (got != wanted) {
+    using std::to_string;
+    throw Error(ErrorCode::mismatch, "frame from rank " + to_string(peer) + " has " + what + " " + to_string(got) +
+                                         " where " + to_string(wanted) +
+                                         " was expected; every rank must make the same calls with the same options");
+  }
+}
+
+void expect_text(const char* what, const std::string& got, const std::string& wanted, int peer) {
+  if (got != wanted) {
+    throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) + " has " + what + " " + got +
+                                         " where " + wanted + " was expected; every rank must have the same policy");
+  }
+}
+
+wire::FrameHeader parse_from(std::span<const std::byte> frame, int peer) {
+  try {
+    return wire::parse_header(frame);
+  } catch (const Error& error) {
+    throw Error(error.code(), "from rank " + std::to_string(peer) + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame,
+                         int peer)
+    : codec_(codec), frame_(frame), offset_(wire::kHeaderBytes), tile_(0), info_(expected) {
+  const wire::FrameHeader header = parse_from(frame, peer);
+  const CodecSpec spec{header.codec, header.k};
+  expect_text("codec", spec.to_string(), codec.spec().to_string(), peer);
+  expect_text("dtype", std::string(to_string(static_cast<DType>(header.dtype))), std::string(to_string(codec.dtype())),
+              peer);
+  expect("bucket", header.bucket, expected.bucket, peer);
+  expect("step", header.step, expected.step, peer);
+  expect("first tile", header.first_tile, expected.first_tile, peer);
+  expect("count", header.count, expected.count, peer);
+  expect("hop", header.hop, expected.hop, peer);
+  if (checksum && (header.flags & wire::kFlagCrc) == 0) {
+    throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) +
+                                         " has no CRC, this rank expects one; set checksum alike on every rank");
+  }
+  if (frame.size() != codec.frame_bytes(header.count)) {
+    throw Error(ErrorCode::corrupt, "frame from rank " + std::to_string(peer) + ": has " +
+                                        std::to_string(frame.size()) + " bytes, " + std::to_string(header.count) +
+                                        " elements need " + std::to_string(codec.frame_bytes(header.count)));
+  }
+  nonfinite_ = (header.flags & wire::kFlagNonfinite) != 0;
+}
+
+const std::uint8_t* FrameReader::next_tile(std::uint32_t count) {
+  check_tile(count, info_.count, tile_);
+  const auto* tile = reinterpret_cast<const std::uint8_t*>(frame_.data() + offset_);
+  offset_ += count == 0 ? 0 : codec_.coder_->tile_bytes(codec_.spec().k, count);
+  tile_ += count == 0 ? 0 : 1;
+  return tile;
+}
+
+void FrameReader::read(void* values, std::uint32_t count) {
+  const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
+  const std::uint8_t* in = next_tile(count);
+  const FloatEnvironment environment;
+  codec_.coder_->decode(tile, in, count, values);
+}
+
+void FrameReader::add(void* values, std::uint32_t count) {
+  const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
+  const std::uint8_t* in = next_tile(count);
+  const FloatEnvironment environment;
+  codec_.coder_->decode_add(tile, in, count, values);
+}
+
+void FrameReader::read_verbatim(void* bytes, std::uint32_t count) {
+  if (codec_.coder_->copy == nullptr) {
+    misuse("read_verbatim with codec " + codec_.spec().to_string() + ", which is not exact");
+  }
+  const std::uint8_t* in = next_tile(count);
+  if (count != 0) {
+    std::memcpy(bytes, in, count * element_bytes(codec_.dtype()));
+  }
+}
+
+}  // namespace gradwire::codec

@@ -1,0 +1,169 @@
+// Compiled once for each instruction set (foreach_target includes this file again): the SIMD part of each kernel file
+// replaces the scalar core of the same name in the table below; a codec without one keeps its scalar core.
+#include "codec/registry.hpp"
+
+#if defined(GRADWIRE_HIGHWAY)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/registry.cpp"
+#include "hwy/foreach_target.h"
+//
+#include "hwy/highway.h"
+#endif
+
+#include "kernels/bf16.hpp"
+#include "kernels/exact.hpp"
+#include "kernels/fp16.hpp"
+#include "kernels/int8.hpp"
+
+#ifndef GRADWIRE_CODEC_TABLE
+// The table of codecs. Columns: core (kTensor is the dtype of the tensor), name, id on the wire, lossy.
+// Ids 5 to 8 are kept for fp8, int4, int2 and sign.
+#define GRADWIRE_CODEC_TABLE(ROW)        \
+  ROW(Exact<kTensor>, "exact", 1, false) \
+  ROW(Bf16, "bf16", 2, true)             \
+  ROW(Fp16, "fp16", 3, true)             \
+  ROW(Int8, "int8", 4, true)
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::codec {
+namespace {
+
+// A core with its types erased.
+template <class Core>
+constexpr TileCoder coder_of() {
+  using Value = typename Core::Value;
+  using kernels::Tile;
+  TileCoder coder{};
+  coder.working = std::is_same_v<Value, double> ? Working::f64 : Working::f32;
+  coder.tile_bytes = [](std::uint32_t k, std::uint32_t count) { return Core::tile_bytes(k, count); };
+  coder.encode = [](const Tile& tile, const void* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    return Core::encode(tile, static_cast<const Value*>(values), residual, count, out);
+  };
+  coder.decode = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
+    Core::decode(tile, in, count, static_cast<Value*>(values));
+  };
+  coder.decode_add = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
+    Core::decode_add(tile, in, count, static_cast<Value*>(values));
+  };
+  if constexpr (requires { &Core::copy; }) {
+    coder.copy = [](const void* elements, std::uint32_t count, std::uint8_t* out) {
+      return Core::copy(elements, count, out);
+    };
+    coder.narrow = [](const void* values, std::uint32_t count, std::uint8_t* elements) {
+      Core::narrow(static_cast<const Value*>(values), count, elements);
+    };
+  }
+  return coder;
+}
+
+}  // namespace
+}  // namespace gradwire::codec
+
+// In a namespace of kernels: coders(dtype) over the cores that are visible there.
+#define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
+#define GRADWIRE_DEFINE_CODERS                                                              \
+  template <DType kTensor>                                                                  \
+  inline constexpr codec::TileCoder kCoders[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_CODER_ROW)}; \
+  inline const codec::TileCoder* coders(DType tensor) {                                     \
+    switch (tensor) {                                                                       \
+      case DType::f16: return kCoders<DType::f16>;                                          \
+      case DType::bf16: return kCoders<DType::bf16>;                                        \
+      case DType::f64: return kCoders<DType::f64>;                                          \
+      case DType::f32: break;                                                               \
+    }                                                                                       \
+    return kCoders<DType::f32>;                                                             \
+  }
+#endif  // GRADWIRE_CODEC_TABLE
+
+#if defined(GRADWIRE_HIGHWAY)
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels {
+namespace HWY_NAMESPACE {
+GRADWIRE_DEFINE_CODERS
+}  // namespace HWY_NAMESPACE
+}  // namespace gradwire::kernels
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if !defined(GRADWIRE_HIGHWAY) || HWY_ONCE
+namespace gradwire::kernels {
+
+namespace scalar {
+GRADWIRE_DEFINE_CODERS
+}  // namespace scalar
+
+#if defined(GRADWIRE_HIGHWAY)
+HWY_EXPORT(coders);
+#endif
+
+namespace {
+std::vector<codec::InstructionSet> find_instruction_sets() {
+  std::vector<codec::InstructionSet> sets{{"scalar", scalar::coders}};
+#if defined(GRADWIRE_HIGHWAY)
+  std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();  // the widest has the lowest bit
+  std::sort(targets.rbegin(), targets.rend());
+  for (const std::int64_t target : targets) {
+    hwy::ChosenTarget chosen;
+    chosen.Update(target);
+    const auto& table = HWY_DISPATCH_TABLE(coders);
+    sets.push_back({hwy::TargetName(target), table[std::size(table) == 1 ? 0 : chosen.GetIndex()]});
+  }
+#endif
+  return sets;
+}
+}  // namespace
+
+}  // namespace gradwire::kernels
+
+namespace gradwire::codec {
+
+std::span<const CodecEntry> codecs() noexcept {
+#define GRADWIRE_ENTRY_ROW(core, name, id, lossy) CodecEntry{name, id, lossy},
+  static constexpr std::array kEntries{GRADWIRE_CODEC_TABLE(GRADWIRE_ENTRY_ROW)};
+#undef GRADWIRE_ENTRY_ROW
+  return kEntries;
+}
+
+const CodecEntry* find_codec(std::uint8_t id) noexcept {
+  const auto entry = std::ranges::find(codecs(), id, &CodecEntry::id);
+  return entry == codecs().end() ? nullptr : &*entry;
+}
+
+const CodecEntry* find_codec(std::string_view name) noexcept {
+  const auto entry = std::ranges::find(codecs(), name, &CodecEntry::name);
+  return entry == codecs().end() ? nullptr : &*entry;
+}
+
+std::string codec_names() {
+  std::string names;
+  for (const CodecEntry& entry : codecs()) {
+    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  return names;
+}
+
+std::span<const InstructionSet> instruction_sets() {
+  static const std::vector<InstructionSet> sets = kernels::find_instruction_sets();
+  return sets;
+}
+
+const InstructionSet& active_instruction_set() {
+  static const InstructionSet& active = []() -> const InstructionSet& {
+    const std::string choice = environment("GRADWIRE_SIMD").value_or("auto");
+    if (choice != "auto" && choice != "scalar") {
+      throw Error(ErrorCode::invalid_argument, "GRADWIRE_SIMD is \"" + choice + "\": write auto or scalar");
+    }
+    return choice == "scalar" ? instruction_sets().front() : instruction_sets().back();
+  }();
+  return active;
+}
+
+}  // namespace gradwire::codec
+#endif  // HWY_ONCE

@@ -1,0 +1,58 @@
+// The table of codecs, and the implementations of each: the scalar core and one for every instruction set of this CPU.
+// Tests and benchmarks walk through both, so that what is added here is covered.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codec/codec.hpp"
+#include "kernels/tile.hpp"
+
+namespace gradwire::codec {
+
+/// One codec for one tensor dtype on one instruction set. Values are working values; see kernels/tile.hpp.
+struct TileCoder {
+  Working working;
+  std::uint32_t (*tile_bytes)(std::uint32_t k, std::uint32_t count);
+  bool (*encode)(const kernels::Tile& tile, const void* values, float* residual, std::uint32_t count,
+                 std::uint8_t* out);
+  void (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
+  void (*decode_add)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
+  // Only where the codec keeps the tensor's own type, else null.
+  bool (*copy)(const void* elements, std::uint32_t count, std::uint8_t* out);       // encode of stored elements
+  void (*narrow)(const void* values, std::uint32_t count, std::uint8_t* elements);  // encode without padding
+};
+
+struct CodecEntry {
+  std::string_view name;
+  std::uint8_t id;  // the `codec` byte of a frame; never changes, never reused
+  bool lossy;
+};
+
+/// Every codec of this build. The first is `exact`.
+[[nodiscard]] std::span<const CodecEntry> codecs() noexcept;
+/// Null when this build has none with that id or name.
+[[nodiscard]] const CodecEntry* find_codec(std::uint8_t id) noexcept;
+[[nodiscard]] const CodecEntry* find_codec(std::string_view name) noexcept;
+/// "exact, bf16, ...", for messages.
+[[nodiscard]] std::string codec_names();
+
+/// One set of implementations: the scalar cores, or what Highway compiled for an instruction set.
+struct InstructionSet {
+  std::string_view name;
+  const TileCoder* (*coders)(DType tensor);  // one for each of codecs(), in that order
+
+  [[nodiscard]] const TileCoder& coder(const CodecEntry& codec, DType tensor) const {
+    return coders(tensor)[&codec - codecs().data()];
+  }
+};
+
+/// "scalar", then those that this CPU runs, the widest last.
+[[nodiscard]] std::span<const InstructionSet> instruction_sets();
+/// The one in use: the last, or the first with GRADWIRE_SIMD=scalar. Error(invalid_argument) for an unknown setting.
+[[nodiscard]] const InstructionSet& active_instruction_set();
+
+}  // namespace gradwire::codec
