@@ -1,0 +1,41 @@
+// Polite polling: yields for a moment after the last sign of life, then sleeps, longer the longer nothing happens.
+// Ranks that share cores must not steal them from ranks that compute.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace gradwire::transport {
+
+class Backoff {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Something happened: a completion, or an operation was posted.
+  void touch() noexcept { last_ = Clock::now(); }
+
+  /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
+  void pause(Clock::time_point deadline) const noexcept {
+    const auto now = Clock::now();
+    const auto idle = now - last_;
+    if (idle < kYield) {
+      sched_yield();
+      return;
+    }
+    const auto sleep = std::clamp<Clock::duration>(idle / 8, kShortest, kLongest);
+    std::this_thread::sleep_for(std::min<Clock::duration>(sleep, deadline - now));
+  }
+
+ private:
+  // A sleep takes some 55 us longer than asked. Longer ones would let a fast link's socket buffers run dry.
+  static constexpr std::chrono::microseconds kYield{50};
+  static constexpr std::chrono::microseconds kShortest{10};
+  static constexpr std::chrono::microseconds kLongest{100};
+
+  Clock::time_point last_ = Clock::now();
+};
+
+}  // namespace gradwire::transport

@@ -1,0 +1,29 @@
+// MPI's return codes as exceptions.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <string>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::transport {
+
+[[nodiscard]] inline std::string mpi_error_text(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int size = 0;
+  if (MPI_Error_string(code, text.data(), &size) != MPI_SUCCESS) {
+    return "MPI error " + std::to_string(code);
+  }
+  return {text.data(), static_cast<std::size_t>(size)};
+}
+
+/// Error(transport) that says what was tried, unless `code` is success.
+inline void check_mpi(int code, const std::string& what) {
+  if (code != MPI_SUCCESS) {
+    throw Error(ErrorCode::transport, what + ": " + mpi_error_text(code));
+  }
+}
+
+}  // namespace gradwire::transport

@@ -1,0 +1,48 @@
+#include "transport/mpi_environment.hpp"
+
+#include "gradwire/mpi.hpp"
+#include "transport/mpi_check.hpp"
+
+namespace gradwire::transport {
+
+bool mpi_is_up() noexcept {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+void require_mpi(const std::string& who) {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                who + ": MPI is not initialised; call MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) first");
+  }
+  if (!mpi_is_up()) {
+    throw Error(ErrorCode::invalid_argument,
+                who + ": MPI is already finalised; call it, and end all sessions, before MPI_Finalize");
+  }
+}
+
+int mpi_thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  return level;
+}
+
+}  // namespace gradwire::transport
+
+namespace gradwire::mpi {
+
+Threading threading() {
+  transport::require_mpi("gradwire::mpi::threading");
+  switch (transport::mpi_thread_level()) {
+    case MPI_THREAD_MULTIPLE: return Threading::background;
+    case MPI_THREAD_SERIALIZED: return Threading::serialized;
+    default: return Threading::main_thread;
+  }
+}
+
+}  // namespace gradwire::mpi

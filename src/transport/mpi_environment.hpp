@@ -1,0 +1,15 @@
+// MPI's state in this process.
+#pragma once
+
+#include <string>
+
+namespace gradwire::transport {
+
+/// Initialised and not yet finalised.
+[[nodiscard]] bool mpi_is_up() noexcept;
+/// Error(invalid_argument) that says what to call, unless MPI is up. `who` is the function that needs it.
+void require_mpi(const std::string& who);
+/// The granted level, MPI_THREAD_SINGLE and up.
+[[nodiscard]] int mpi_thread_level();
+
+}  // namespace gradwire::transport

@@ -1,0 +1,430 @@
+// Ranks as MPI processes: MPI_Isend, MPI_Irecv and MPI_Iallreduce on a private duplicate of the user's communicator,
+// tested in one MPI_Testsome. A message of n bytes travels as n / split + 1 MPI messages under one tag, the last one
+// always shorter than `split`, so that any difference in size shows at the receiver.
+#include "transport/mpi_transport.hpp"
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "gradwire/mpi.hpp"
+#include "transport/backoff.hpp"
+#include "transport/mpi_abort.hpp"
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_communicators.hpp"
+#include "transport/mpi_environment.hpp"
+#include "transport/operations.hpp"
+
+namespace gradwire::transport {
+namespace {
+
+using Clock = Backoff::Clock;
+
+/// A posted operation, until it is done or cancelled.
+struct Request {
+  Operation* operation = nullptr;
+  Operation::Kind kind = Operation::Kind::send;
+  std::uint64_t parts_left = 0;
+  std::list<Request>::iterator self;
+};
+
+/// One MPI request's share of an operation.
+struct Part {
+  Request* request = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MPI_Comm comm, MpiOptions options);
+  ~MpiTransport() override;
+
+  [[nodiscard]] std::string name() const override { return "mpi"; }
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int world_size() const noexcept override { return world_size_; }
+  [[nodiscard]] TransportCapabilities capabilities() const override {
+    return {.native_all_reduce_f32 = true,
+            .native_all_reduce_f64 = true,
+            .checksum_by_default = true,
+            .any_thread = level_ >= MPI_THREAD_SERIALIZED,
+            .emulation = {}};
+  }
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_all_reduce(Operation& operation, View data) override;
+  bool progress(std::chrono::microseconds wait) override;
+  bool cancel(Operation& operation) noexcept override;
+  void abort(ErrorCode code, const std::string& message) noexcept override;
+  [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
+
+ private:
+  static constexpr std::size_t kAbort = 0;  // index of the abort channel's receive in requests_
+  static constexpr std::chrono::milliseconds kAnnounceLimit{500};
+
+  [[nodiscard]] bool may_use_mpi() const noexcept;
+  void enter();
+  void throw_if_aborted();
+  void announce_abort() noexcept;
+  bool set_abort(AbortReason reason) noexcept;
+
+  Request& add(Operation& operation);
+  void add_part(Request& request, std::uint64_t offset, std::uint64_t bytes, MPI_Request mpi_request);
+  bool give_up(Request& request) noexcept;
+  template <class Post>
+  void post_parts(Operation& operation, std::uint64_t whole, Post post);
+
+  bool test();
+  bool complete(const Part& part, const MPI_Status& status, int code);
+  void check_received(const Part& part, const MPI_Status& status, int code) const;
+  void forget_completed();
+
+  MpiOptions options_;
+  int rank_ = 0;
+  int world_size_ = 1;
+  int level_;
+  std::thread::id maker_ = std::this_thread::get_id();
+  std::atomic<std::thread::id> last_user_ = std::this_thread::get_id();
+  MpiCommunicators communicators_;
+  std::unique_ptr<MpiAbortChannel> abort_channel_;
+
+  // Parallel arrays, as MPI_Testsome wants them.
+  std::vector<MPI_Request> requests_;
+  std::vector<Part> parts_;
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+  std::list<Request> pending_;
+  bool leaked_ = false;  // MPI still holds an operation that was given up
+  Backoff backoff_;
+  Counters counters_;
+
+  std::atomic<bool> aborted_ = false;
+  std::atomic<bool> announced_ = false;
+  std::mutex abort_mutex_;
+  std::optional<AbortReason> abort_reason_;
+};
+
+MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
+    : options_(options), level_(mpi_thread_level()), communicators_(comm, options.tag_upper_bound) {
+  check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
+  abort_channel_ = std::make_unique<MpiAbortChannel>(comm, rank_, world_size_);
+  requests_.push_back(abort_channel_->request());
+  parts_.emplace_back();
+}
+
+MpiTransport::~MpiTransport() {
+  if (!may_use_mpi()) {
+    static_cast<void>(abort_channel_.release());
+    return;
+  }
+  if (aborted_) {
+    announce_abort();
+  }
+  while (!pending_.empty()) {
+    give_up(pending_.front());
+  }
+  // After an abort peers may be gone, and freeing a communicator is collective.
+  if (aborted_ || leaked_ || !abort_channel_->close()) {
+    static_cast<void>(abort_channel_.release());
+    return;
+  }
+  communicators_.free();
+}
+
+/// For calls that no other call of this transport overlaps.
+bool MpiTransport::may_use_mpi() const noexcept {
+  return mpi_is_up() && (level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == maker_);
+}
+
+void MpiTransport::enter() {
+  const std::thread::id self = std::this_thread::get_id();
+  if (level_ < MPI_THREAD_SERIALIZED && self != maker_) {
+    throw Error(ErrorCode::invalid_argument,
+                "mpi rank " + std::to_string(rank_) +
+                    ": used by another thread than the one that made the transport, which MPI's thread level forbids; "
+                    "initialise with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
+  }
+  if (last_user_.load(std::memory_order_relaxed) != self) {
+    last_user_ = self;
+  }
+  throw_if_aborted();
+}
+
+void MpiTransport::throw_if_aborted() {
+  if (aborted_) {
+    announce_abort();
+    const std::lock_guard lock(abort_mutex_);
+    throw abort_reason_->as_seen_by(rank_);
+  }
+}
+
+bool MpiTransport::set_abort(AbortReason reason) noexcept {
+  const std::lock_guard lock(abort_mutex_);
+  if (abort_reason_) {
+    return false;
+  }
+  abort_reason_ = std::move(reason);
+  aborted_ = true;
+  return true;
+}
+
+void MpiTransport::announce_abort() noexcept {
+  AbortReason reason;
+  {
+    const std::lock_guard lock(abort_mutex_);
+    reason = *abort_reason_;
+  }
+  if (reason.origin == rank_ && !announced_.exchange(true)) {
+    abort_channel_->announce(reason, kAnnounceLimit);
+  }
+}
+
+void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
+  if (!set_abort({rank_, code, message})) {
+    return;
+  }
+  // Another thread may be inside MPI at this moment; then that thread tells the others in its next call.
+  const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
+  if (alone && mpi_is_up()) {
+    announce_abort();
+  }
+}
+
+Request& MpiTransport::add(Operation& operation) {
+  pending_.emplace_front();
+  Request& request = pending_.front();
+  request.operation = &operation;
+  request.kind = operation.kind;
+  request.self = pending_.begin();
+  operation.handle = &request;
+  return request;
+}
+
+void MpiTransport::add_part(Request& request, std::uint64_t offset, std::uint64_t bytes, MPI_Request mpi_request) {
+  requests_.push_back(mpi_request);
+  parts_.push_back({&request, offset, bytes});
+  ++request.parts_left;
+}
+
+/// Calls post(offset, bytes, &request) for each part of at most `whole` bytes; the last one is shorter.
+template <class Post>
+void MpiTransport::post_parts(Operation& operation, std::uint64_t whole, Post post) {
+  Request& request = add(operation);
+  for (std::uint64_t offset = 0, left = operation.bytes;; offset += whole, left -= whole) {
+    const std::uint64_t bytes = std::min(left, whole);
+    MPI_Request mpi_request = MPI_REQUEST_NULL;
+    try {
+      post(offset, bytes, &mpi_request);
+    } catch (...) {
+      cancel(operation);
+      throw;
+    }
+    add_part(request, offset, bytes, mpi_request);
+    if (left < whole) {
+      break;
+    }
+  }
+  backoff_.touch();
+}
+
+void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) {
+  enter();
+  begin_send(operation, *this, peer, tag, data);
+  const auto [comm, mpi_tag] = communicators_.address(tag);
+  post_parts(operation, options_.split_bytes, [&](std::uint64_t offset, std::uint64_t bytes, MPI_Request* request) {
+    check_mpi(MPI_Isend(data.data() + offset, static_cast<int>(bytes), MPI_BYTE, peer, mpi_tag, comm, request),
+              "sending to rank " + std::to_string(peer) + " (MPI_Isend)");
+  });
+}
+
+void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
+  enter();
+  begin_receive(operation, *this, peer, tag, data);
+  const auto [comm, mpi_tag] = communicators_.address(tag);
+  post_parts(operation, options_.split_bytes, [&](std::uint64_t offset, std::uint64_t bytes, MPI_Request* request) {
+    check_mpi(MPI_Irecv(data.data() + offset, static_cast<int>(bytes), MPI_BYTE, peer, mpi_tag, comm, request),
+              "receiving from rank " + std::to_string(peer) + " (MPI_Irecv)");
+  });
+}
+
+void MpiTransport::post_all_reduce(Operation& operation, View data) {
+  enter();
+  begin_all_reduce(operation, *this, data);
+  const std::uint64_t element = element_bytes(data.dtype);
+  const MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
+  const std::uint64_t whole = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
+  post_parts(operation, whole, [&](std::uint64_t offset, std::uint64_t bytes, MPI_Request* request) {
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + offset, static_cast<int>(bytes / element), type, MPI_SUM,
+                             communicators_.first(), request),
+              "native all-reduce (MPI_Iallreduce)");
+  });
+}
+
+bool MpiTransport::progress(std::chrono::microseconds wait) {
+  enter();
+  const auto deadline = Clock::now() + bounded(wait);
+  for (;;) {
+    const bool any = test();
+    throw_if_aborted();
+    if (any || pending_.empty() || wait.count() <= 0 || Clock::now() >= deadline) {
+      return any;
+    }
+    backoff_.pause(deadline);
+  }
+}
+
+bool MpiTransport::test() {
+  int finished = 0;
+  indices_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  const int code =
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &finished, indices_.data(), statuses_.data());
+  if (code != MPI_ERR_IN_STATUS) {
+    check_mpi(code, "testing messages (MPI_Testsome)");
+  }
+  if (finished == MPI_UNDEFINED || finished == 0) {
+    return false;
+  }
+  backoff_.touch();
+  bool any = false;
+  std::optional<Error> failure;
+  for (int i = 0; i < finished; ++i) {
+    const auto index = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
+    const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+    // A request that failed may not have been freed; it is over all the same.
+    requests_[index] = MPI_REQUEST_NULL;
+    if (index == kAbort) {
+      set_abort(abort_channel_->read(status));
+      continue;
+    }
+    try {
+      any |= complete(parts_[index], status, code == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS);
+    } catch (const Error& error) {
+      failure = error;
+    }
+  }
+  forget_completed();
+  if (failure) {
+    throw Error(*failure);
+  }
+  return any;
+}
+
+bool MpiTransport::complete(const Part& part, const MPI_Status& status, int code) {
+  Request& request = *part.request;
+  Operation& operation = *request.operation;
+  if (operation.kind == Operation::Kind::receive) {
+    check_received(part, status, code);
+  } else {
+    check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
+                                                            : std::string("native all-reduce"));
+  }
+  if (--request.parts_left > 0) {
+    return false;
+  }
+  operation.state = Operation::State::done;
+  counters_.count(operation, world_size_);
+  operation.handle = nullptr;
+  pending_.erase(request.self);
+  return true;
+}
+
+void MpiTransport::check_received(const Part& part, const MPI_Status& status, int code) const {
+  const Operation& operation = *part.request->operation;
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(code, &error_class);
+  if (error_class != MPI_ERR_TRUNCATE) {
+    check_mpi(code, "receiving from rank " + std::to_string(operation.peer));
+  }
+  int got = 0;
+  MPI_Get_count(&status, MPI_BYTE, &got);
+  const std::uint64_t bytes = got > 0 ? static_cast<std::uint64_t>(got) : 0;
+  if (error_class == MPI_ERR_TRUNCATE && bytes <= part.bytes) {  // this MPI does not tell by how much
+    throw Error(ErrorCode::mismatch, describe_mismatch(operation, "more"));
+  }
+  if (bytes != part.bytes) {
+    const std::string size = std::to_string(part.offset + bytes);
+    throw Error(ErrorCode::mismatch,
+                describe_mismatch(operation, bytes >= options_.split_bytes ? size + " or more" : size));
+  }
+}
+
+void MpiTransport::forget_completed() {
+  std::size_t kept = kAbort + 1;
+  for (std::size_t i = kept; i < requests_.size(); ++i) {
+    if (requests_[i] != MPI_REQUEST_NULL) {
+      requests_[kept] = requests_[i];
+      parts_[kept] = parts_[i];
+      ++kept;
+    }
+  }
+  requests_.resize(kept);
+  parts_.resize(kept);
+}
+
+bool MpiTransport::cancel(Operation& operation) noexcept {
+  if (!operation.pending() || operation.handle == nullptr) {
+    return true;
+  }
+  const bool over = give_up(*static_cast<Request*>(operation.handle));
+  operation.handle = nullptr;
+  operation.state = Operation::State::idle;
+  return over;
+}
+
+/// Forgets the request without touching its operation. True: MPI has let go of the buffer.
+bool MpiTransport::give_up(Request& request) noexcept {
+  std::vector<MPI_Request> own;
+  for (std::size_t i = kAbort + 1; i < requests_.size(); ++i) {
+    if (parts_[i].request == &request) {
+      own.push_back(std::exchange(requests_[i], MPI_REQUEST_NULL));
+    }
+  }
+  forget_completed();
+  bool over = own.empty();
+  if (!over && may_use_mpi()) {
+    const int count = static_cast<int>(own.size());
+    over = request.kind == Operation::Kind::receive ? cancel_receives(own.data(), count)
+                                                    : finish_all(own.data(), count, std::chrono::milliseconds(0));
+  }
+  leaked_ |= !over;
+  pending_.erase(request.self);
+  return over;
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
+  const std::string who = "gradwire::mpi::make_transport";
+  require_mpi(who);
+  if (comm == MPI_COMM_NULL) {
+    throw Error(ErrorCode::invalid_argument, who + ": MPI_COMM_NULL; pass a communicator this rank is part of");
+  }
+  int inter = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (inter != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                who + ": an intercommunicator; merge it with MPI_Intercomm_merge, or pass an intracommunicator");
+  }
+  int is_main = 1;
+  check_mpi(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+  if (is_main == 0 && mpi_thread_level() < MPI_THREAD_SERIALIZED) {
+    throw Error(ErrorCode::invalid_argument,
+                who +
+                    ": not on the thread that initialised MPI; call it there, or initialise with "
+                    "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
+  }
+  return std::make_shared<MpiTransport>(comm, options);
+}
+
+}  // namespace gradwire::transport
+
+namespace gradwire::mpi {
+
+std::shared_ptr<Transport> make_transport(MPI_Comm comm) { return transport::make_mpi(comm, {}); }
+
+}  // namespace gradwire::mpi

@@ -1,0 +1,20 @@
+// Knobs of the MPI transport that only tests turn. Users call gradwire::mpi::make_transport.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::transport {
+
+struct MpiOptions {
+  std::uint64_t split_bytes = 1ULL << 30;  // longer messages travel in parts; 1..2^31-1, the same on every rank
+  int tag_upper_bound = 0;                 // take MPI_TAG_UB to be this; 0: ask MPI
+};
+
+[[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options);
+
+}  // namespace gradwire::transport
