@@ -1,0 +1,53 @@
+#include "session/logging.hpp"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::session {
+namespace {
+
+spdlog::logger& logger() {
+  static spdlog::logger instance("gradwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  return instance;
+}
+
+spdlog::level::level_enum level_of(const std::string& name) {
+  for (const auto& [text, level] : {std::pair{"debug", spdlog::level::debug}, std::pair{"info", spdlog::level::info},
+                                    std::pair{"warn", spdlog::level::warn}, std::pair{"error", spdlog::level::err},
+                                    std::pair{"off", spdlog::level::off}}) {
+    if (name == text) {
+      return level;
+    }
+  }
+  throw Error(ErrorCode::invalid_argument, "GRADWIRE_LOG=" + name + ": write debug, info, warn, error or off");
+}
+
+void sink(LogLevel level, std::string_view message) {
+  switch (level) {
+    case LogLevel::debug: logger().debug("{}", message); break;
+    case LogLevel::info: logger().info("{}", message); break;
+    case LogLevel::warning: logger().warn("{}", message); break;
+    case LogLevel::error: logger().error("{}", message); break;
+  }
+}
+
+}  // namespace
+
+void bind_log() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    logger().set_level(level_of(environment("GRADWIRE_LOG").value_or("warn")));
+    logger().set_pattern("%n: %l: %v");
+    set_log_sink(&sink);
+  });
+}
+
+}  // namespace gradwire::session
