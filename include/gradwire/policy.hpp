@@ -24,7 +24,7 @@ struct TensorPolicy {
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 
-/// Conditions of a rule; all that are given must hold. `match` is a glob over tensor names (* ? [abc] [!abc]).
+/// Conditions of a rule; all that are given must hold. `match` is a glob over tensor names: * ? [abc] [a-z] [!abc].
 struct RuleMatch {
   std::optional<std::string> glob;
   std::optional<std::uint64_t> min_bytes, max_bytes;  // of the tensor in its own dtype, both inclusive
@@ -48,7 +48,7 @@ class Policy {
     TensorPolicy policy;
     int line = 0;  // in the policy file; 0 when made in code
   };
-  /// Tensors that no rule named and that are smaller than `below` bytes; they are fused into one bucket.
+  /// Tensors that no rule named and that are smaller than `below` bytes; they are fused with each other only.
   struct Small {
     std::uint64_t below = 64 * 1024;
     CodecSpec codec;  // bf16 by default
@@ -59,7 +59,8 @@ class Policy {
   Policy();
   /// Every tensor, small ones too, with this codec.
   [[nodiscard]] static Policy uniform(std::string_view codec, Algorithm algorithm = Algorithm::two_shot);
-  /// Reads a TOML file. Error(invalid_argument) "FILE:LINE:COLUMN: what is wrong, and what to write instead".
+  /// Reads a TOML file. Error "FILE:LINE:COLUMN: what is wrong; what to write instead": invalid_argument, or
+  /// unsupported for what the format has a place for but this build cannot do.
   [[nodiscard]] static Policy load(const std::filesystem::path& file);
   /// The same from text; `source` stands for the file name in messages.
   [[nodiscard]] static Policy parse(std::string_view text, const std::string& source = "policy");

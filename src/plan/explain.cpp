@@ -1,0 +1,52 @@
+// Tables that show people what the plan is and why.
+#include "base/units.hpp"
+#include "codec/codec.hpp"
+#include "plan/plan.hpp"
+#include "plan/rule.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+std::string tensor_table(const Plan& plan) {
+  std::vector<std::vector<std::string>> rows{{"tensor", "count", "dtype", "codec", "collective", "bucket", "why"}};
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const TensorPlan& tensor = plan.tensors[i];
+    rows.push_back({tensor.info.name.empty() ? "#" + std::to_string(i) : tensor.info.name,
+                    std::to_string(tensor.info.count), std::string(gradwire::to_string(tensor.info.dtype)),
+                    tensor.policy.codec.to_string(), std::string(to_string(tensor.policy.algorithm)),
+                    std::to_string(plan.buckets[tensor.bucket].id), tensor.why});
+  }
+  return table(rows, "lrlllrl");
+}
+
+std::string bucket_table(const Plan& plan) {
+  std::vector<std::vector<std::string>> rows{
+      {"bucket", "group", "dtype", "codec", "collective", "tensors", "bytes", "encoded", "ratio"}};
+  for (const Bucket& bucket : plan.buckets) {
+    const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
+    const std::uint64_t encoded = codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
+    rows.push_back({std::to_string(bucket.id), plan.groups[bucket.group].name,
+                    std::string(gradwire::to_string(bucket.dtype)), bucket.codec.to_string(),
+                    std::string(to_string(bucket.algorithm)), std::to_string(bucket.parts.size()), format_bytes(bytes),
+                    format_bytes(encoded),
+                    encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});
+  }
+  return table(rows, "rllllrrrr");
+}
+
+}  // namespace
+
+std::string Plan::explain() const {
+  std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +
+                     "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n";
+  for (const std::string& warning : warnings) {
+    text += "warning: " + warning + '\n';
+  }
+  for (const std::string& note : notes) {
+    text += "note: " + note + '\n';
+  }
+  return text;
+}
+
+}  // namespace gradwire::plan

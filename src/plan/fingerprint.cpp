@@ -1,0 +1,150 @@
+// The text that ranks compare before the first byte of data moves, its hash, and the message for ranks that differ.
+#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#include <xxhash.h>
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "gradwire/version.hpp"
+#include "plan/plan.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+// Lines are "item: value". Tensors and what they resolved to are separate items, so that the first difference is told
+// as what it is: another tensor, or another policy.
+constexpr std::string_view kTensorCount = "tensors";
+constexpr std::string_view kTensor = "tensor ";
+
+void add_line(std::string& text, const std::string& item, const std::string& value) {
+  text += item + ": " + value + '\n';
+}
+
+std::string resolved(CodecSpec codec, Algorithm algorithm) {
+  return "codec " + codec.to_string() + ", collective " + std::string(to_string(algorithm));
+}
+
+struct Line {
+  std::string_view item;
+  std::string_view value;
+};
+
+std::optional<Line> take_line(std::string_view& text) {
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  const std::size_t colon = line.find(": ");
+  return colon == std::string_view::npos ? Line{line, {}} : Line{line.substr(0, colon), line.substr(colon + 2)};
+}
+
+std::string has(int rank, std::string_view value) {
+  return "rank " + std::to_string(rank) + " has " + std::string(value);
+}
+
+constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
+constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
+
+// The first tensor that the rank with more of them has and the other has not, at that place of the order.
+std::string missing_tensor(std::string_view fewer, int fewer_rank, std::string_view more, int more_rank) {
+  std::optional<Line> one;
+  std::optional<Line> other;
+  do {
+    one = take_line(fewer);
+    other = take_line(more);
+  } while (one && other && (!other->item.starts_with(kTensor) || one->value == other->value));
+  if (!other || !other->item.starts_with(kTensor)) {
+    return {};
+  }
+  return ": " + std::string(other->item) + " of rank " + std::to_string(more_rank) + ", " + std::string(other->value) +
+         ", is missing on rank " + std::to_string(fewer_rank);
+}
+
+}  // namespace
+
+std::string Plan::describe() const {
+  std::string text;
+  add_line(text, "wire version", std::to_string(kWireVersion));
+  add_line(text, "world size", std::to_string(options.world_size));
+  add_line(text, "reduction", options.reduction == Reduction::sum ? "sum" : "mean");
+  add_line(text, "checksum", options.checksum ? "on" : "off");
+  add_line(text, std::string(kTensorCount), std::to_string(tensors.size()));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& info = tensors[i].info;
+    add_line(text, std::string(kTensor) + std::to_string(i),
+             quote(info.name) + ' ' + std::string(gradwire::to_string(info.dtype)) + " x " +
+                 std::to_string(info.count) + ", ndim " + std::to_string(info.ndim));
+  }
+  add_line(text, "bucket bytes", std::to_string(bucket_bytes));
+  add_line(text, "chunk bytes", std::to_string(chunk_bytes));
+  add_line(text, "deterministic", deterministic ? "true" : "false");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorPlan& tensor = tensors[i];
+    add_line(text, "policy of tensor " + std::to_string(i) + ' ' + quote(tensor.info.name),
+             resolved(tensor.policy.codec, tensor.policy.algorithm) + ", error feedback " +
+                 std::string(to_string(tensor.policy.error_feedback)) + ", group " + std::to_string(tensor.group));
+  }
+  for (const Bucket& bucket : buckets) {
+    std::string parts;
+    for (const Bucket::Part& part : bucket.parts) {
+      parts += ' ' + std::to_string(part.tensor);
+    }
+    add_line(text, "bucket " + std::to_string(bucket.id),
+             std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
+                 resolved(bucket.codec, bucket.algorithm) + ", tensors" + parts);
+  }
+  return text;
+}
+
+std::string Plan::fingerprint() const { return fingerprint_of(describe()); }
+
+std::string fingerprint_of(const std::string& text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  const XXH64_hash_t hash = XXH3_64bits(text.data(), text.size());
+  std::string digits;
+  for (int shift = 60; shift >= 0; shift -= 4) {
+    digits += kHex[(hash >> shift) & 15];
+  }
+  return digits;
+}
+
+std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs, int their_rank) {
+  std::string_view my_text = mine;
+  std::string_view their_text = theirs;
+  while (true) {
+    const std::optional<Line> my_line = take_line(my_text);
+    const std::optional<Line> their_line = take_line(their_text);
+    if (!my_line && !their_line) {
+      return {};
+    }
+    if (!my_line || !their_line || my_line->item != their_line->item) {
+      return "the plans of ranks " + std::to_string(my_rank) + " and " + std::to_string(their_rank) +
+             " differ from \"" + std::string(my_line ? my_line->item : "end") + "\" and \"" +
+             std::string(their_line ? their_line->item : "end") +
+             "\" on; run the same version of gradwire with the same policy on every rank";
+    }
+    if (my_line->value == their_line->value) {
+      continue;
+    }
+    if (my_line->item == kTensorCount) {
+      const std::string counts = "rank " + std::to_string(my_rank) + " has " + std::string(my_line->value) +
+                                 " tensors, rank " + std::to_string(their_rank) + " has " +
+                                 std::string(their_line->value);
+      const bool fewer = my_line->value.size() != their_line->value.size()
+                             ? my_line->value.size() < their_line->value.size()
+                             : my_line->value < their_line->value;
+      return counts +
+             (fewer ? missing_tensor(my_text, my_rank, their_text, their_rank)
+                    : missing_tensor(their_text, their_rank, my_text, my_rank)) +
+             std::string(kSameTensors);
+    }
+    const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors : kSamePolicy;
+    return std::string(my_line->item) + ": " + has(my_rank, my_line->value) + ", " +
+           has(their_rank, their_line->value) + std::string(fix);
+  }
+}
+
+}  // namespace gradwire::plan

@@ -1,0 +1,226 @@
+#include "plan/plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/units.hpp"
+#include "codec/codec.hpp"
+#include "gradwire/error.hpp"
+#include "plan/rule.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+constexpr std::uint64_t kUncompressedBytes = 4;  // of an element, as buckets are counted
+
+class Planner {
+ public:
+  Planner(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options)
+      : policy_(policy), tensors_(tensors) {
+    plan_.options = options;
+    plan_.bucket_bytes = policy.bucket_bytes;
+    plan_.chunk_bytes = policy.chunk_bytes;
+    plan_.deterministic = policy.deterministic;
+  }
+
+  Plan make() {
+    compile_rules();
+    resolve_tensors();
+    make_groups();
+    fill_buckets();
+    check_rules();
+    return std::move(plan_);
+  }
+
+ private:
+  // Groups before the empty ones are dropped: one for each rule, then default, then small.
+  [[nodiscard]] std::size_t default_slot() const { return matchers_.size(); }
+  [[nodiscard]] std::size_t small_slot() const { return matchers_.size() + 1; }
+
+  [[nodiscard]] std::string rule_place(std::size_t rule) const {
+    const int line = policy_.rules[rule].line;
+    return "rule " + std::to_string(rule + 1) + (line > 0 ? " at " + policy_.source + ":" + std::to_string(line) : "");
+  }
+
+  void compile_rules() {
+    for (std::size_t rule = 0; rule < policy_.rules.size(); ++rule) {
+      try {
+        matchers_.emplace_back(policy_.rules[rule].match);
+      } catch (const Error& error) {
+        throw Error(error.code(),
+                    "policy " + policy_.source + ", rule " + std::to_string(rule + 1) + ": " + error.what());
+      }
+    }
+    fitting_.resize(matchers_.size());
+    slots_.resize(matchers_.size() + 2);
+  }
+
+  // Dense sends uncompressed, whatever the codec says.
+  TensorPolicy effective(TensorPolicy policy, const std::string& who) {
+    if (policy.error_feedback == ErrorFeedback::on) {
+      throw Error(ErrorCode::unsupported,
+                  "policy " + policy_.source + ", " + who +
+                      ": error feedback \"on\" is not in this version; use \"auto\": no codec of "
+                      "this version needs it");
+    }
+    const CodecSpec exact = CodecSpec::parse("exact");
+    if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
+      plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
+                               " has no effect with the collective dense, which sends uncompressed");
+      policy.codec = exact;
+    }
+    return policy;
+  }
+
+  void resolve_tensors() {
+    for (const TensorInfo& info : tensors_) {
+      TensorPlan tensor;
+      tensor.info = info;
+      std::optional<std::size_t> rule;
+      for (std::size_t i = 0; i < matchers_.size(); ++i) {
+        if (matchers_[i].matches(info)) {
+          ++fitting_[i];
+          rule = rule ? rule : i;
+        }
+      }
+      const std::uint64_t bytes = tensor_bytes(info);
+      if (rule) {
+        tensor.group = *rule;
+        tensor.why = rule_place(*rule) + " matched " + matchers_[*rule].describe();
+      } else if (policy_.small && bytes < policy_.small->below) {
+        tensor.group = small_slot();
+        tensor.why = "small: " + format_bytes(bytes) + " is below " + format_bytes(policy_.small->below);
+      } else {
+        tensor.group = default_slot();
+        tensor.why = "default";
+      }
+      Group& slot = slots_[tensor.group];
+      ++slot.tensors;
+      slot.elements += info.count;
+      plan_.tensors.push_back(std::move(tensor));
+    }
+  }
+
+  void make_groups() {
+    std::vector<std::size_t> index(slots_.size());
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (slots_[slot].tensors == 0) {
+        continue;
+      }
+      Group group = slots_[slot];
+      if (slot == small_slot()) {
+        group.name = "small";
+        group.policy = policy_.defaults;
+        group.policy.codec = policy_.small->codec;
+      } else if (slot == default_slot()) {
+        group.name = "default";
+        group.policy = policy_.defaults;
+      } else {
+        group.name = "rule " + std::to_string(slot + 1) + " (" + matchers_[slot].describe() + ")";
+        group.policy = policy_.rules[slot].policy;
+      }
+      group.policy = effective(group.policy, group.name);
+      index[slot] = plan_.groups.size();
+      plan_.groups.push_back(std::move(group));
+    }
+    for (TensorPlan& tensor : plan_.tensors) {
+      tensor.group = index[tensor.group];
+      tensor.policy = plan_.groups[tensor.group].policy;
+    }
+  }
+
+  // In reverse order of add, as gradients arrive. One bucket for each group and dtype is open at a time.
+  void fill_buckets() {
+    std::map<std::pair<std::size_t, DType>, std::size_t> open;
+    std::vector<Bucket>& buckets = plan_.buckets;
+    for (std::size_t i = plan_.tensors.size(); i-- > 0;) {
+      const TensorPlan& tensor = plan_.tensors[i];
+      const std::pair key(tensor.group, tensor.info.dtype);
+      const auto found = open.find(key);
+      if (found == open.end() || !fits(buckets[found->second], tensor.info.count)) {
+        first_.push_back(found == open.end());
+        open[key] = buckets.size();
+        buckets.push_back(open_bucket(tensor));
+      }
+      Bucket& bucket = buckets[open[key]];
+      bucket.parts.push_back({i, bucket.count, tensor.info.count});
+      bucket.count += tensor.info.count;
+    }
+    // A bucket is complete when its tensor that was added first is ready; buckets start in that order.
+    std::sort(buckets.begin(), buckets.end(),
+              [](const Bucket& a, const Bucket& b) { return a.parts.back().tensor > b.parts.back().tensor; });
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      buckets[i].id = static_cast<std::uint32_t>(i);
+      for (const Bucket::Part& part : buckets[i].parts) {
+        plan_.tensors[part.tensor].bucket = i;
+        plan_.tensors[part.tensor].offset = part.offset;
+      }
+    }
+  }
+
+  Bucket open_bucket(const TensorPlan& tensor) const {
+    Bucket bucket;
+    bucket.id = static_cast<std::uint32_t>(plan_.buckets.size());
+    bucket.group = tensor.group;
+    bucket.dtype = tensor.info.dtype;
+    // Refuses a codec that cannot take the dtype.
+    bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
+    bucket.algorithm = tensor.policy.algorithm;
+    return bucket;
+  }
+
+  [[nodiscard]] bool fits(const Bucket& bucket, std::uint64_t count) const {
+    const std::uint64_t limit_bytes =
+        first_[bucket.id] ? std::min(policy_.bucket_bytes, kFirstBucketBytes) : policy_.bucket_bytes;
+    const std::uint64_t limit = limit_bytes / kUncompressedBytes;
+    return count == 0 || bucket.count == 0 || (bucket.count <= limit && count <= limit - bucket.count);
+  }
+
+  // Rules that had no effect: warnings, or errors under a strict policy.
+  void check_rules() {
+    if (tensors_.empty()) {
+      return;
+    }
+    const auto unnamed = static_cast<std::size_t>(
+        std::count_if(tensors_.begin(), tensors_.end(), [](const TensorInfo& tensor) { return tensor.name.empty(); }));
+    const bool no_names = unnamed == tensors_.size();
+    bool any_by_name = false;
+    for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
+      any_by_name |= matchers_[rule].by_name();
+      if (slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name())) {
+        continue;
+      }
+      std::string what = rule_place(rule) + " (" + matchers_[rule].describe() + ") matched no tensor";
+      if (fitting_[rule] != 0) {
+        what += ": earlier rules took all " + std::to_string(fitting_[rule]) + " that fit";
+      }
+      if (policy_.strict) {
+        throw Error(ErrorCode::invalid_argument, what + "; correct or remove it, or write strict = false");
+      }
+      plan_.warnings.push_back(std::move(what));
+    }
+    if (any_by_name && unnamed != 0) {
+      plan_.notes.push_back(no_names ? "no tensor has a name: rules with `match` are ignored"
+                                     : std::to_string(unnamed) + " of " + std::to_string(tensors_.size()) +
+                                           " tensors have no name: rules with `match` do not apply to them");
+    }
+  }
+
+  const Policy& policy_;
+  const std::vector<TensorInfo>& tensors_;
+  std::vector<RuleMatcher> matchers_;   // of policy_.rules
+  std::vector<std::uint64_t> fitting_;  // tensors that each rule fits, whoever took them
+  std::vector<Group> slots_;
+  std::vector<bool> first_;  // by bucket, in order of opening: the first of its group and dtype?
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options) {
+  return Planner(policy, tensors, options).make();
+}
+
+}  // namespace gradwire::plan

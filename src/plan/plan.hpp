@@ -1,0 +1,91 @@
+// The plan: what every tensor resolved to under a policy, and the buckets that travel. A pure function of the policy,
+// the tensors in order of add and the world size, so every rank makes the same one; describe() lets them check that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/policy.hpp"
+#include "gradwire/reduction.hpp"
+
+namespace gradwire::plan {
+
+/// What ranks must agree on besides policy and tensors.
+struct PlanOptions {
+  int world_size = 1;
+  Reduction reduction = Reduction::mean;
+  bool checksum = true;  // whether frames carry a CRC
+};
+
+/// The first bucket of each group and dtype is cut at this many bytes (where bucket_bytes is more), so that the first
+/// bytes leave early in the backward pass.
+inline constexpr std::uint64_t kFirstBucketBytes = 1ULL << 20;
+
+struct TensorPlan {
+  TensorInfo info;
+  TensorPolicy policy;       // resolved; codec `exact` where the algorithm is dense
+  std::size_t group = 0;     // index into Plan::groups
+  std::size_t bucket = 0;    // index into Plan::buckets
+  std::uint64_t offset = 0;  // elements before it in the bucket
+  std::string why;           // `rule 2 at policy.toml:14 matched *.bias`, `default`, `small: ...`
+};
+
+/// The tensors that one rule matched, or none did.
+struct Group {
+  std::string name;  // "rule 2 (embed.*)", "default", "small"
+  TensorPolicy policy;
+  std::uint64_t tensors = 0;
+  std::uint64_t elements = 0;
+};
+
+/// Tensors of one group and dtype that travel as one sequence of elements.
+struct Bucket {
+  struct Part {
+    std::size_t tensor = 0;    // index into Plan::tensors
+    std::uint64_t offset = 0;  // elements before it in the bucket
+    std::uint64_t count = 0;   // elements; may be 0
+  };
+  std::uint32_t id = 0;  // its index: the agreed order in which buckets start
+  std::size_t group = 0;
+  DType dtype = DType::f32;
+  CodecSpec codec;
+  Algorithm algorithm = Algorithm::two_shot;
+  std::vector<Part> parts;  // in reverse order of add
+  std::uint64_t count = 0;  // elements of all parts
+};
+
+struct Plan {
+  PlanOptions options;
+  std::uint64_t bucket_bytes = 0;
+  std::uint64_t chunk_bytes = 0;
+  bool deterministic = false;
+  std::vector<TensorPlan> tensors;  // in order of add
+  std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty
+  std::vector<Bucket> buckets;      // in the order in which they start
+  std::vector<std::string> warnings;
+  std::vector<std::string> notes;
+
+  /// Canonical text of all that ranks must agree on, one item a line; equal plans give equal texts.
+  [[nodiscard]] std::string describe() const;
+  /// 16 hex digits over describe().
+  [[nodiscard]] std::string fingerprint() const;
+  /// Tables for people: tensors and why, buckets and their sizes, warnings, notes.
+  [[nodiscard]] std::string explain() const;
+};
+
+/// Error(invalid_argument) for a bad rule, and for a rule that matched no tensor under a strict policy;
+/// Error(unsupported) where a codec cannot take a tensor's dtype or error feedback is asked for.
+[[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
+
+/// Fingerprint of any text, 16 hex digits.
+[[nodiscard]] std::string fingerprint_of(const std::string& text);
+
+/// For two texts of describe(): a message that names the first thing in which the ranks differ, and the fix. Empty when
+/// the texts are equal.
+[[nodiscard]] std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs,
+                                           int their_rank);
+
+}  // namespace gradwire::plan

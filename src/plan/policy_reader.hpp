@@ -1,0 +1,18 @@
+// TOML text -> Policy. The only file that knows TOML is policy_reader.cpp.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::plan {
+
+inline constexpr std::size_t kMaxPolicyBytes = 256 * 1024;
+inline constexpr std::size_t kMaxRules = 1000;
+
+/// See Policy::parse.
+[[nodiscard]] Policy read_policy(std::string_view text, const std::string& source);
+
+}  // namespace gradwire::plan

@@ -1,0 +1,33 @@
+// One rule of a policy, ready to be asked: does it match a tensor, and does it leave anything for a later rule?
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gradwire/policy.hpp"
+#include "plan/glob.hpp"
+
+namespace gradwire::plan {
+
+/// Bytes of the tensor in its own dtype; the largest number where that overflows.
+[[nodiscard]] std::uint64_t tensor_bytes(const TensorInfo& tensor) noexcept;
+
+class RuleMatcher {
+ public:
+  /// Error(invalid_argument) for a bad glob or min_bytes above max_bytes.
+  explicit RuleMatcher(const RuleMatch& match);
+
+  [[nodiscard]] bool matches(const TensorInfo& tensor) const;
+  /// True only if every tensor that `later` matches is matched by this rule too.
+  [[nodiscard]] bool covers(const RuleMatcher& later) const;
+  [[nodiscard]] bool by_name() const noexcept { return glob_.has_value(); }
+  /// The conditions in short: "*.bias", "embed.*, at least 1MiB, f32", "every tensor".
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  RuleMatch match_;
+  std::optional<Glob> glob_;
+};
+
+}  // namespace gradwire::plan

@@ -1,0 +1,20 @@
+// Small pieces of text that plans print.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::plan {
+
+/// In double quotes; control bytes, quotes and backslashes escaped, so that it stays on one line.
+[[nodiscard]] std::string quote(std::string_view text);
+[[nodiscard]] std::string_view to_string(ErrorFeedback feedback) noexcept;
+
+/// Columns as wide as their widest cell, two spaces apart; the first row is the head. `right` holds 'r' for each column
+/// that is right-aligned, else 'l'.
+[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view alignment);
+
+}  // namespace gradwire::plan

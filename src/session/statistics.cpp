@@ -1,0 +1,97 @@
+// A session's statistics as a table for people and as JSON.
+#include "gradwire/statistics.hpp"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire {
+namespace {
+
+std::string milliseconds(double seconds) { return format_number(seconds * 1e3, 4); }
+
+std::vector<std::string> row_of(const std::string& name, const std::string& codec, const std::string& algorithm,
+                                std::uint64_t tensors, const Statistics& totals) {
+  const double error = totals.relative_error();
+  return {name,
+          codec,
+          algorithm,
+          std::to_string(tensors),
+          std::to_string(totals.calls),
+          format_bytes(totals.bytes_in),
+          format_bytes(totals.bytes_sent),
+          format_number(totals.ratio(), 4),
+          milliseconds(totals.encode_seconds),
+          milliseconds(totals.decode_seconds),
+          milliseconds(totals.wire_seconds),
+          milliseconds(totals.total_seconds),
+          error < 0 ? "-" : format_number(error, 3)};
+}
+
+nlohmann::ordered_json json_of(const Statistics& totals) {
+  nlohmann::ordered_json json{{"calls", totals.calls},
+                              {"elements", totals.elements},
+                              {"bytes_in", totals.bytes_in},
+                              {"bytes_sent", totals.bytes_sent},
+                              {"bytes_uncompressed", totals.bytes_uncompressed},
+                              {"ratio", totals.ratio()},
+                              {"frames_sent", totals.frames_sent},
+                              {"nonfinite_frames", totals.nonfinite_frames},
+                              {"encode_seconds", totals.encode_seconds},
+                              {"decode_seconds", totals.decode_seconds},
+                              {"wire_seconds", totals.wire_seconds},
+                              {"total_seconds", totals.total_seconds}};
+  // Null unless measured, so that nobody averages a -1.
+  const bool measured = totals.relative_error() >= 0;
+  json["squared_error"] = measured ? nlohmann::ordered_json(totals.squared_error) : nlohmann::ordered_json();
+  json["squared_norm"] = measured ? nlohmann::ordered_json(totals.squared_norm) : nlohmann::ordered_json();
+  json["relative_error"] = measured ? nlohmann::ordered_json(totals.relative_error()) : nlohmann::ordered_json();
+  return json;
+}
+
+}  // namespace
+
+std::string SessionStatistics::to_text() const {
+  std::vector<std::vector<std::string>> rows{{"group", "codec", "collective", "tensors", "calls", "in", "sent", "ratio",
+                                              "encode ms", "decode ms", "wire ms", "total ms", "rel error"}};
+  std::uint64_t all_tensors = 0;
+  std::uint64_t compressed_tensors = 0;
+  for (const Group& group : groups) {
+    rows.push_back(row_of(group.name, group.codec, group.algorithm, group.tensors, group.totals));
+    all_tensors += group.tensors;
+    compressed_tensors += group.compressed ? group.tensors : 0;
+  }
+  rows.push_back(row_of("compressed calls", "", "", compressed_tensors, compressed()));
+  rows.push_back(row_of("all calls", "", "", all_tensors, all()));
+  return "rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " over " + transport + ", " +
+         std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" +
+         plan::table(rows, "lllrrrrrrrrrr");
+}
+
+std::string SessionStatistics::to_json() const {
+  nlohmann::ordered_json json{{"transport", transport},
+                              {"rank", rank},
+                              {"world_size", world_size},
+                              {"steps", steps},
+                              {"exposed_seconds", exposed_seconds},
+                              {"ratio", all().ratio()},
+                              {"ratio_compressed", compressed().ratio()},
+                              {"all", json_of(all())},
+                              {"compressed", json_of(compressed())},
+                              {"groups", nlohmann::ordered_json::array()}};
+  for (const Group& group : groups) {
+    json["groups"].push_back({{"name", group.name},
+                              {"codec", group.codec},
+                              {"algorithm", group.algorithm},
+                              {"compressed", group.compressed},
+                              {"tensors", group.tensors},
+                              {"totals", json_of(group.totals)}});
+  }
+  // Names come from the user and may be no UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace gradwire
