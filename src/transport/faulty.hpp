@@ -1,0 +1,35 @@
+// A transport that misbehaves on purpose, for tests. Each fault strikes once, at a send.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::transport {
+
+struct Fault {
+  enum class Kind : std::uint8_t {
+    drop,       // the send completes, the message never leaves
+    delay,      // it leaves `delay` later; what follows under its tag waits behind it
+    corrupt,    // one byte of it is inverted
+    duplicate,  // it leaves twice
+    kill,       // it never leaves; from here on this endpoint completes nothing, tells nobody, and only hears aborts
+    fail,       // post_send throws Error(transport)
+  };
+  Kind kind = Kind::drop;
+  int rank = -1;             // whose sends; -1: everyone's
+  std::uint64_t nth = 0;     // which of the sends that match, from 0
+  std::optional<int> peer;   // only sends to this rank
+  std::optional<Tag> tag;    // only sends under this tag
+  std::uint64_t offset = 0;  // corrupt: which byte, modulo the message's size
+  std::chrono::microseconds delay{0};
+};
+
+/// Lets `faults` happen to what `inner` carries. Has no native all-reduce, so that every byte passes as a send.
+[[nodiscard]] std::shared_ptr<Transport> make_faulty(std::shared_ptr<Transport> inner, std::vector<Fault> faults);
+
+}  // namespace gradwire::transport
