@@ -94,3 +94,151 @@ struct BlockCore {
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_BLOCK_HPP
+
+// SIMD. Lanes is the rule over whole vectors; codes are 32-bit lanes:
+//   VI32 quantize(x * inverse); VF32 level(codes); store(four vectors of codes, out), load(in, four vectors)
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_BLOCK_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_BLOCK_SIMD_HPP
+#undef GRADWIRE_KERNELS_BLOCK_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_BLOCK_SIMD_HPP
+#endif
+
+#include "kernels/simd.hpp"
+
+#if HWY_TARGET != HWY_SCALAR
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels {
+namespace HWY_NAMESPACE {
+
+template <class Rule, class Lanes>
+struct BlockSimd : BlockCore<Rule> {
+  using Core = BlockCore<Rule>;
+  using Code = typename Rule::Code;
+  static constexpr std::uint32_t kBlock = Rule::kBlock;
+
+  static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
+                     std::uint8_t* out) {
+    const std::uint32_t full = count / kBlock;
+    std::uint8_t* codes = out + Core::blocks(count) * 2;
+    bool nonfinite = false;
+    for (std::uint32_t block = 0; block < full; ++block) {
+      const std::uint32_t first = block * kBlock;
+      std::uint8_t* block_codes = codes + first * sizeof(Code);
+      const bool bad = residual == nullptr
+                           ? encode_block<false>(values + first, nullptr, out + 2 * block, block_codes)
+                           : encode_block<true>(values + first, residual + first, out + 2 * block, block_codes);
+      nonfinite = bad || nonfinite;
+    }
+    if (full * kBlock < count) {
+      nonfinite = Core::encode_block(values, residual, full, count, out) || nonfinite;
+    }
+    fill_padding(out, Core::used_bytes(count));
+    return nonfinite;
+  }
+
+  static void decode(const Tile& /*tile*/, const std::uint8_t* in, std::uint32_t count, float* values) {
+    decode_blocks<false>(in, count, values);
+  }
+  static void decode_add(const Tile& /*tile*/, const std::uint8_t* in, std::uint32_t count, float* values) {
+    decode_blocks<true>(in, count, values);
+  }
+
+ private:
+  template <bool kResidual>
+  static HWY_INLINE VF32 input(const float* values, const float* residual, std::size_t i) {
+    const F32 d;
+    const VF32 x = hn::LoadU(d, values + i);
+    if constexpr (kResidual) {
+      return x + hn::LoadU(d, residual + i);
+    }
+    return x;
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE std::uint32_t largest(const float* values, const float* residual) {
+    const I32 d;
+    const std::size_t n = lanes();
+    VI32 m0 = hn::Zero(d);
+    VI32 m1 = m0;
+    VI32 m2 = m0;
+    VI32 m3 = m0;
+    for (std::size_t i = 0; i < kBlock; i += 4 * n) {
+      m0 = hn::Max(m0, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i))));
+      m1 = hn::Max(m1, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + n))));
+      m2 = hn::Max(m2, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + 2 * n))));
+      m3 = hn::Max(m3, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + 3 * n))));
+    }
+    const VI32 m = hn::Max(hn::Max(m0, m1), hn::Max(m2, m3));
+    return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, m)));
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE VI32 quantize(const float* values, float* residual, std::size_t i, VF32 scale, VF32 inverse) {
+    const VF32 x = input<kResidual>(values, residual, i);
+    const VI32 code = Lanes::quantize(x * inverse);
+    if constexpr (kResidual) {
+      hn::StoreU(x - Lanes::level(code) * scale, F32(), residual + i);
+    }
+    return code;
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE bool encode_block(const float* values, float* residual, std::uint8_t* scale_out,
+                                      std::uint8_t* codes) {
+    const std::size_t n = lanes();
+    const std::uint32_t absmax = largest<kResidual>(values, residual);
+    if (HWY_UNLIKELY(absmax >= kInfinity)) {
+      kernels::store(scale_out, 0, kNanBf16);
+      fill_zero(codes, kBlock * static_cast<std::uint32_t>(sizeof(Code)));
+      return true;
+    }
+    const std::uint16_t bits = Rule::scale(absmax);
+    kernels::store(scale_out, 0, bits);
+    const float s = kernels::from_bf16(bits);
+    const VF32 scale = hn::Set(F32(), s);
+    const VF32 inverse = hn::Set(F32(), inverse_scale(s));
+    for (std::size_t i = 0; i < kBlock; i += 4 * n) {
+      Lanes::store(quantize<kResidual>(values, residual, i, scale, inverse),
+                   quantize<kResidual>(values, residual, i + n, scale, inverse),
+                   quantize<kResidual>(values, residual, i + 2 * n, scale, inverse),
+                   quantize<kResidual>(values, residual, i + 3 * n, scale, inverse), codes + i * sizeof(Code));
+    }
+    return false;
+  }
+
+  template <bool kAdd>
+  static HWY_INLINE void put(VI32 codes, VF32 scale, float* values) {
+    const F32 d;
+    VF32 x = Lanes::level(codes) * scale;
+    if constexpr (kAdd) {
+      x = hn::LoadU(d, values) + x;
+    }
+    hn::StoreU(x, d, values);
+  }
+
+  template <bool kAdd>
+  static HWY_INLINE void decode_blocks(const std::uint8_t* in, std::uint32_t count, float* values) {
+    const std::size_t n = lanes();
+    const std::uint32_t full = count / kBlock;
+    const std::uint8_t* codes = in + Core::blocks(count) * 2;
+    for (std::uint32_t block = 0; block < full; ++block) {
+      const VF32 scale = hn::Set(F32(), kernels::from_bf16(kernels::load<std::uint16_t>(in, block)));
+      float* to = values + block * kBlock;
+      const std::uint8_t* from = codes + block * kBlock * sizeof(Code);
+      for (std::size_t i = 0; i < kBlock; i += n) {
+        put<kAdd>(Lanes::load(from + i * sizeof(Code)), scale, to + i);
+      }
+    }
+    for (std::uint32_t i = full * kBlock; i < count; ++i) {
+      const float x = Core::decode_one(in, i, count);
+      values[i] = kAdd ? values[i] + x : x;
+    }
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace gradwire::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // toggle

@@ -70,3 +70,134 @@ struct CastCore {
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_CAST_HPP
+
+// SIMD. Lanes<type> is the conversion over whole vectors: VU32 stored(VF32), VF32 value(VU32), load and store.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_CAST_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_CAST_SIMD_HPP
+#undef GRADWIRE_KERNELS_CAST_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_CAST_SIMD_HPP
+#endif
+
+#include "kernels/simd.hpp"
+
+#if HWY_TARGET != HWY_SCALAR
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels {
+namespace HWY_NAMESPACE {
+
+template <DType>
+struct CastLanes;
+
+template <>
+struct CastLanes<DType::f32> {
+  static HWY_INLINE VU32 stored(VF32 x) { return hn::BitCast(U32(), x); }
+  static HWY_INLINE VF32 value(VU32 bits) { return hn::BitCast(F32(), bits); }
+  static HWY_INLINE void store(VU32 bits, std::uint8_t* out) {
+    hn::StoreU(bits, U32(), reinterpret_cast<std::uint32_t*>(out));
+  }
+  static HWY_INLINE VU32 load(const std::uint8_t* in) {
+    return hn::LoadU(U32(), reinterpret_cast<const std::uint32_t*>(in));
+  }
+};
+
+template <>
+struct CastLanes<DType::f16> {
+  static HWY_INLINE VU32 stored(VF32 x) { return to_f16(x); }
+  static HWY_INLINE VF32 value(VU32 bits) { return from_f16(bits); }
+  static HWY_INLINE void store(VU32 bits, std::uint8_t* out) { store_u16(bits, out); }
+  static HWY_INLINE VU32 load(const std::uint8_t* in) { return load_u16(in); }
+};
+
+template <>
+struct CastLanes<DType::bf16> {
+  static HWY_INLINE VU32 stored(VF32 x) { return to_bf16(x); }
+  static HWY_INLINE VF32 value(VU32 bits) { return from_bf16(bits); }
+  static HWY_INLINE void store(VU32 bits, std::uint8_t* out) { store_u16(bits, out); }
+  static HWY_INLINE VU32 load(const std::uint8_t* in) { return load_u16(in); }
+};
+
+template <DType kWire>
+struct CastSimd : CastCore<kWire> {
+  using Core = CastCore<kWire>;
+  using Lanes = CastLanes<kWire>;
+  static constexpr std::size_t kBytes = sizeof(typename Core::Stored);
+
+  static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
+                     std::uint8_t* out) {
+    const bool nonfinite = residual == nullptr ? encode_all<false>(values, residual, count, out)
+                                               : encode_all<true>(values, residual, count, out);
+    fill_padding(out, Core::used_bytes(count));
+    return nonfinite;
+  }
+
+  static void decode(const Tile& /*tile*/, const std::uint8_t* in, std::uint32_t count, float* values) {
+    decode_all<false>(in, count, values);
+  }
+  static void decode_add(const Tile& /*tile*/, const std::uint8_t* in, std::uint32_t count, float* values) {
+    decode_all<true>(in, count, values);
+  }
+
+  static void narrow(const float* values, std::uint32_t count, std::uint8_t* out) {
+    const std::uint32_t whole = whole_lanes(count);
+    for (std::size_t i = 0; i < whole; i += lanes()) {
+      Lanes::store(Lanes::stored(hn::LoadU(F32(), values + i)), out + i * kBytes);
+    }
+    Core::narrow(values + whole, count - whole, out + whole * kBytes);
+  }
+
+ protected:
+  static HWY_INLINE std::uint32_t whole_lanes(std::uint32_t count) {
+    return count - count % static_cast<std::uint32_t>(lanes());
+  }
+
+ private:
+  template <bool kResidual>
+  static HWY_INLINE bool encode_all(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    const F32 df;
+    const U32 d;
+    const VU32 exponent = hn::Set(d, Core::Wire::kExponent);
+    auto bad = hn::MaskFromVec(hn::Zero(d));
+    const std::uint32_t whole = whole_lanes(count);
+    for (std::size_t i = 0; i < whole; i += lanes()) {
+      VF32 x = hn::LoadU(df, values + i);
+      if constexpr (kResidual) {
+        x = x + hn::LoadU(df, residual + i);
+      }
+      const VU32 bits = Lanes::stored(x);
+      Lanes::store(bits, out + i * kBytes);
+      const auto nonfinite = hn::Eq(hn::And(bits, exponent), exponent);
+      bad = hn::Or(bad, nonfinite);
+      if constexpr (kResidual) {
+        const VF32 left = x - Lanes::value(bits);
+        const VF32 old = hn::LoadU(df, residual + i);
+        hn::StoreU(hn::IfThenElse(hn::RebindMask(df, nonfinite), old, left), df, residual + i);
+      }
+    }
+    const bool tail = Core::encode_from(whole, values, residual, count, out);
+    return !hn::AllFalse(d, bad) || tail;
+  }
+
+  template <bool kAdd>
+  static HWY_INLINE void decode_all(const std::uint8_t* in, std::uint32_t count, float* values) {
+    const F32 df;
+    const std::uint32_t whole = whole_lanes(count);
+    for (std::size_t i = 0; i < whole; i += lanes()) {
+      VF32 x = Lanes::value(Lanes::load(in + i * kBytes));
+      if constexpr (kAdd) {
+        x = hn::LoadU(df, values + i) + x;
+      }
+      hn::StoreU(x, df, values + i);
+    }
+    for (std::uint32_t i = whole; i < count; ++i) {
+      const float x = Core::Wire::value(kernels::load<typename Core::Stored>(in, i));
+      values[i] = kAdd ? values[i] + x : x;
+    }
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace gradwire::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // toggle

@@ -20,3 +20,39 @@ using Fp16 = BlockCore<Fp16Rule>;
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_FP16_HPP
+
+// SIMD.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_FP16_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_FP16_SIMD_HPP
+#undef GRADWIRE_KERNELS_FP16_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_FP16_SIMD_HPP
+#endif
+
+#include "kernels/block.hpp"
+
+#if HWY_TARGET != HWY_SCALAR
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels {
+namespace HWY_NAMESPACE {
+
+struct Fp16Lanes {
+  static HWY_INLINE VI32 quantize(VF32 x) { return hn::BitCast(I32(), to_f16(x)); }
+  static HWY_INLINE VF32 level(VI32 codes) { return from_f16(hn::BitCast(U32(), codes)); }
+  static HWY_INLINE void store(VI32 c0, VI32 c1, VI32 c2, VI32 c3, std::uint8_t* out) {
+    const std::size_t bytes = 2 * lanes();
+    store_u16(hn::BitCast(U32(), c0), out);
+    store_u16(hn::BitCast(U32(), c1), out + bytes);
+    store_u16(hn::BitCast(U32(), c2), out + 2 * bytes);
+    store_u16(hn::BitCast(U32(), c3), out + 3 * bytes);
+  }
+  static HWY_INLINE VI32 load(const std::uint8_t* in) { return hn::BitCast(I32(), load_u16(in)); }
+};
+
+using Fp16 = BlockSimd<Fp16Rule, Fp16Lanes>;
+
+}  // namespace HWY_NAMESPACE
+}  // namespace gradwire::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // toggle

@@ -110,6 +110,9 @@ std::vector<codec::InstructionSet> find_instruction_sets() {
   std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();  // the widest has the lowest bit
   std::sort(targets.rbegin(), targets.rend());
   for (const std::int64_t target : targets) {
+    if (target == HWY_SCALAR) {
+      continue;  // our own scalar cores again, see kernels/simd.hpp
+    }
     hwy::ChosenTarget chosen;
     chosen.Update(target);
     const auto& table = HWY_DISPATCH_TABLE(coders);

@@ -1,0 +1,153 @@
+// Speed and error of every registered codec, one thread, on f32 input: GB/s of input for each operation with a memcpy
+// of the same bytes beside it, bits per element, and NMSE on four distributions.
+//   bench_codec [--benchmark_filter=int8] [--benchmark_format=json] ...     (all flags of Google Benchmark)
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "codec/registry.hpp"
+#include "tests/support/distributions.hpp"
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint32_t kElements = 4U << 20;                // 16 MiB of f32
+constexpr std::uint32_t kFrame = 64 * codec::kTileElements;  // 1 MiB of f32 a frame, as in a pipelined collective
+static_assert(kElements % kFrame == 0 && kFrame % codec::kTileElements == 0);
+
+const std::vector<float>& input() {
+  static const std::vector<float> values = test::draw(test::Distribution::lognormal_rows, kElements, 1);
+  return values;
+}
+
+void encode_all(const codec::Codec& codec, bool checksum, const std::vector<float>& values, float* residual,
+                std::vector<std::byte>& frames) {
+  const std::uint64_t frame_bytes = codec.frame_bytes(kFrame);
+  for (std::uint32_t first = 0; first < kElements; first += kFrame) {
+    codec::FrameInfo info;
+    info.count = kFrame;
+    info.first_tile = first / codec::kTileElements;
+    codec::FrameWriter writer(codec, info, checksum,
+                              std::span(frames).subspan(first / kFrame * frame_bytes, frame_bytes));
+    for (std::uint32_t i = first; i < first + kFrame; i += codec::kTileElements) {
+      writer.write(values.data() + i, residual == nullptr ? nullptr : residual + i, codec::kTileElements);
+    }
+    writer.finish();
+  }
+}
+
+void decode_all(const codec::Codec& codec, bool checksum, bool add, const std::vector<std::byte>& frames,
+                std::vector<float>& values) {
+  const std::uint64_t frame_bytes = codec.frame_bytes(kFrame);
+  for (std::uint32_t first = 0; first < kElements; first += kFrame) {
+    codec::FrameInfo info;
+    info.count = kFrame;
+    info.first_tile = first / codec::kTileElements;
+    codec::FrameReader reader(codec, info, checksum,
+                              std::span(frames).subspan(first / kFrame * frame_bytes, frame_bytes), 0);
+    for (std::uint32_t i = first; i < first + kFrame; i += codec::kTileElements) {
+      add ? reader.add(values.data() + i, codec::kTileElements) : reader.read(values.data() + i, codec::kTileElements);
+    }
+  }
+}
+
+std::vector<std::byte> frames_for(const codec::Codec& codec) {
+  return std::vector<std::byte>(kElements / kFrame * codec.frame_bytes(kFrame));
+}
+
+void report_speed(benchmark::State& state) {
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(state.iterations()) * kElements * sizeof(float) / 1e9,
+                                              benchmark::Counter::kIsRate);
+}
+
+void bench_memcpy(benchmark::State& state) {
+  std::vector<float> out(kElements);
+  for (auto _ : state) {
+    std::memcpy(out.data(), input().data(), kElements * sizeof(float));
+    benchmark::ClobberMemory();
+  }
+  report_speed(state);
+}
+
+void bench_encode(benchmark::State& state, CodecSpec spec, bool residual, bool checksum) {
+  const codec::Codec codec(spec, DType::f32);
+  std::vector<std::byte> frames = frames_for(codec);
+  std::vector<float> left(residual ? kElements : 0);
+  for (auto _ : state) {
+    encode_all(codec, checksum, input(), residual ? left.data() : nullptr, frames);
+    benchmark::ClobberMemory();
+  }
+  report_speed(state);
+  state.counters["bits"] = 8.0 * static_cast<double>(codec.payload_bytes(kElements)) / kElements;
+}
+
+void bench_decode(benchmark::State& state, CodecSpec spec, bool add, bool checksum) {
+  const codec::Codec codec(spec, DType::f32);
+  std::vector<std::byte> frames = frames_for(codec);
+  encode_all(codec, checksum, input(), nullptr, frames);
+  std::vector<float> out(kElements);
+  for (auto _ : state) {
+    decode_all(codec, checksum, add, frames, out);
+    benchmark::ClobberMemory();
+  }
+  report_speed(state);
+}
+
+// Round trips; the time is that of encode and decode together.
+void bench_error(benchmark::State& state, CodecSpec spec) {
+  const codec::Codec codec(spec, DType::f32);
+  std::vector<std::byte> frames = frames_for(codec);
+  std::vector<float> out(kElements);
+  for (const test::Distribution distribution : test::kDistributions) {
+    const std::vector<float> values = test::draw(distribution, kElements, 2);
+    encode_all(codec, false, values, nullptr, frames);
+    decode_all(codec, false, false, frames, out);
+    state.counters["nmse_" + std::string(to_string(distribution))] = test::normalized_squared_error(values, out);
+  }
+  for (auto _ : state) {
+    encode_all(codec, false, input(), nullptr, frames);
+    decode_all(codec, false, false, frames, out);
+    benchmark::ClobberMemory();
+  }
+  state.counters["bits"] = 8.0 * static_cast<double>(codec.payload_bytes(kElements)) / kElements;
+  report_speed(state);
+}
+
+template <class Function, class... Arguments>
+void add_benchmark(const std::string& name, Function function, Arguments... arguments) {
+  benchmark::RegisterBenchmark(name.c_str(), function, arguments...)->Unit(benchmark::kMillisecond);
+}
+
+void register_codec(const codec::CodecEntry& entry) {
+  const CodecSpec spec{entry.id, 0};
+  const std::string name(entry.name);
+  add_benchmark("memcpy/beside_" + name, bench_memcpy);
+  add_benchmark(name + "/encode", bench_encode, spec, false, false);
+  add_benchmark(name + "/encode_crc", bench_encode, spec, false, true);
+  add_benchmark(name + "/encode_residual", bench_encode, spec, true, false);
+  add_benchmark(name + "/decode", bench_decode, spec, false, false);
+  add_benchmark(name + "/decode_add", bench_decode, spec, true, false);
+  add_benchmark(name + "/decode_add_crc", bench_decode, spec, true, true);
+  add_benchmark(name + "/round_trip", bench_error, spec);
+}
+
+}  // namespace
+}  // namespace gradwire
+
+int main(int argc, char** argv) {
+  benchmark::AddCustomContext("simd", std::string(gradwire::codec::active_instruction_set().name));
+  for (const gradwire::codec::CodecEntry& entry : gradwire::codec::codecs()) {
+    gradwire::register_codec(entry);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
+    return 1;
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

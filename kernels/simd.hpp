@@ -1,0 +1,91 @@
+// What the SIMD parts share. Each is included once for every instruction set, inside a namespace of that set, and must
+// give the bytes of the scalar core. It handles whole blocks; what is left of a tile goes through the scalar core.
+// Multiply and add stay two operations (no MulAdd).
+#if defined(GRADWIRE_KERNELS_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_SIMD_HPP
+#undef GRADWIRE_KERNELS_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_SIMD_HPP
+#endif
+
+#include "hwy/highway.h"
+#include "kernels/numeric.hpp"
+
+// Highway's SCALAR has vectors of one lane and lacks what the parts use; our own scalar core stands in.
+#if HWY_TARGET != HWY_SCALAR
+
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 16>;
+using I32 = hn::Rebind<std::int32_t, F32>;
+using U32 = hn::Rebind<std::uint32_t, F32>;
+using U16 = hn::Rebind<std::uint16_t, F32>;
+using VF32 = hn::Vec<F32>;
+using VI32 = hn::Vec<I32>;
+using VU32 = hn::Vec<U32>;
+
+/// Lanes of a vector of 32-bit elements; a power of two.
+HWY_INLINE std::size_t lanes() { return hn::Lanes(F32()); }
+
+HWY_INLINE VU32 abs_bits(VF32 x) { return hn::And(hn::BitCast(U32(), x), hn::Set(U32(), kAbsMask)); }
+
+/// to_bf16 of each lane, in the low half of the lane.
+HWY_INLINE VU32 to_bf16(VF32 x) {
+  const U32 d;
+  const VU32 bits = hn::BitCast(d, x);
+  const VU32 odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+  const VU32 rounded = hn::ShiftRight<16>(bits + hn::Set(d, 0x7FFF) + odd);
+  const auto nan = hn::RebindMask(d, hn::IsNaN(x));
+  return hn::IfThenElse(nan, hn::Set(d, kNanBf16), rounded);
+}
+
+HWY_INLINE VF32 from_bf16(VU32 bits) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bits)); }
+
+/// to_f16 of each lane, in the low half of the lane.
+HWY_INLINE VU32 to_f16(VF32 x) {
+  const U32 d;
+  const F32 df;
+  const VU32 bits = hn::BitCast(d, x);
+  const VU32 magnitude = abs_bits(x);
+  const VU32 sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 0x8000));
+  const VU32 odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
+  const VU32 normal = hn::ShiftRight<13>(magnitude - hn::Set(d, 0x38000000U) + hn::Set(d, 0xFFF) + odd);
+  const VU32 small = hn::BitCast(d, hn::BitCast(df, magnitude) + hn::Set(df, 0.5F)) - hn::Set(d, 0x3F000000U);
+  const I32 di;  // magnitudes compare as signed integers
+  const VI32 order = hn::BitCast(di, magnitude);
+  const auto is_small = hn::RebindMask(d, hn::Lt(order, hn::Set(di, 0x38800000)));
+  const auto is_large = hn::RebindMask(d, hn::Gt(order, hn::Set(di, 0x477FFFFF)));
+  const VU32 finite = hn::IfThenElse(is_small, small, normal);
+  const VU32 value = hn::Or(sign, hn::IfThenElse(is_large, hn::Set(d, 0x7C00), finite));
+  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), hn::Set(d, kNanF16), value);
+}
+
+HWY_INLINE VF32 from_f16(VU32 half) {
+  const U32 d;
+  const F32 df;
+  const VU32 sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000)));
+  const VU32 magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(d, 0x7FFF)));
+  const auto special = hn::RebindMask(d, hn::Gt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x0F7FFFFF)));
+  const VU32 finite = hn::BitCast(d, hn::BitCast(df, magnitude) * hn::Set(df, 0x1p112F));
+  return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(special, magnitude + hn::Set(d, 0x70000000U), finite)));
+}
+
+/// The low halves of the lanes, in order, and back.
+HWY_INLINE void store_u16(VU32 values, std::uint8_t* out) {
+  const auto narrow = hn::DemoteTo(U16(), hn::BitCast(I32(), values));  // saturates; the values fit
+  hn::StoreU(narrow, U16(), reinterpret_cast<std::uint16_t*>(out));
+}
+HWY_INLINE VU32 load_u16(const std::uint8_t* in) {
+  return hn::PromoteTo(U32(), hn::LoadU(U16(), reinterpret_cast<const std::uint16_t*>(in)));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace gradwire::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // toggle
