@@ -33,7 +33,7 @@ install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/g
   DESTINATION ${package_dir})
 
 # pkg-config. An archive drags its own libraries along; a shared object knows them.
-set(pc_private "spdlog libxxhash tomlplusplus")
+set(pc_private "spdlog libxxhash")
 if(GRADWIRE_HAVE_HIGHWAY)
   string(APPEND pc_private " libhwy")
 endif()
