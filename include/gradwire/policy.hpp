@@ -26,10 +26,11 @@ struct TensorPolicy {
 
 /// Conditions of a rule; all that are given must hold. `match` is a glob over tensor names: * ? [abc] [a-z] [!abc].
 struct RuleMatch {
-  std::optional<std::string> glob;
-  std::optional<std::uint64_t> min_bytes, max_bytes;  // of the tensor in its own dtype, both inclusive
-  std::optional<std::uint32_t> ndim;
-  std::optional<DType> dtype;
+  std::optional<std::string> glob = std::nullopt;
+  std::optional<std::uint64_t> min_bytes = std::nullopt,
+                               max_bytes = std::nullopt;  // of the tensor in its own dtype, both inclusive
+  std::optional<std::uint32_t> ndim = std::nullopt;
+  std::optional<DType> dtype = std::nullopt;
   friend bool operator==(const RuleMatch&, const RuleMatch&) = default;
 };
 
@@ -44,8 +45,8 @@ struct TensorInfo {
 class Policy {
  public:
   struct Rule {
-    RuleMatch match;
-    TensorPolicy policy;
+    RuleMatch match = {};
+    TensorPolicy policy = {};
     int line = 0;  // in the policy file; 0 when made in code
   };
   /// Tensors that no rule named and that are smaller than `below` bytes; they are fused with each other only.

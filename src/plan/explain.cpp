@@ -12,7 +12,7 @@ std::string tensor_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{{"tensor", "count", "dtype", "codec", "collective", "bucket", "why"}};
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& tensor = plan.tensors[i];
-    rows.push_back({tensor.info.name.empty() ? "#" + std::to_string(i) : tensor.info.name,
+    rows.push_back({tensor.info.name.empty() ? std::string("#").append(std::to_string(i)) : tensor.info.name,
                     std::to_string(tensor.info.count), std::string(gradwire::to_string(tensor.info.dtype)),
                     tensor.policy.codec.to_string(), std::string(to_string(tensor.policy.algorithm)),
                     std::to_string(plan.buckets[tensor.bucket].id), tensor.why});

@@ -1,0 +1,67 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/units.hpp"
+#include "codec/codec.hpp"
+#include "gradwire/error.hpp"
+#include "plan/plan.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Explain, ShowsEveryTensorBucketAndReason) {
+  const Policy policy = Policy::parse(R"(version = 1
+[[rule]]
+match = "*.bias"
+codec = "exact"
+collective = "one_shot"
+[[rule]]
+match = "*.gone"
+)",
+                                      "p.toml");
+  const Plan plan = make_plan(policy,
+                              {{"embed", 100000, DType::f32, 2},
+                               {"fc.weight", 65536, DType::f32, 2},
+                               {"fc.bias", 256, DType::f32, 1},
+                               {"scale", 8, DType::f32, 1},
+                               {"", 16, DType::f32, 1}},
+                              {});
+  const std::string encoded = format_bytes(codec::Codec(CodecSpec::parse("int8"), DType::f32).payload_bytes(165536));
+  EXPECT_EQ(plan.explain(),
+            "tensor      count  dtype  codec  collective  bucket  why\n"
+            "embed      100000  f32    int8   two_shot         2  default\n"
+            "fc.weight   65536  f32    int8   two_shot         2  default\n"
+            "fc.bias       256  f32    exact  one_shot         1  rule 1 at p.toml:2 matched *.bias\n"
+            "scale           8  f32    bf16   two_shot         0  small: 32B is below 64KiB\n"
+            "#4             16  f32    bf16   two_shot         0  small: 64B is below 64KiB\n"
+            "\n"
+            "bucket  group            dtype  codec  collective  tensors     bytes   encoded  ratio\n"
+            "     0  small            f32    bf16   two_shot          2       96B       48B      2\n"
+            "     1  rule 1 (*.bias)  f32    exact  one_shot          1      1KiB      1KiB      1\n"
+            "     2  default          f32    int8   two_shot          2  646.6KiB  " +
+                encoded +
+                "   3.97\n"
+                "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n"
+                "warning: rule 2 at p.toml:6 (*.gone) matched no tensor\n"
+                "note: 1 of 5 tensors have no name: rules with `match` do not apply to them\n");
+}
+
+TEST(Explain, NothingToReduce) {
+  const Plan plan = make_plan(Policy::parse("strict = true\n[[rule]]\nmatch = \"a\""), {}, {});
+  EXPECT_TRUE(plan.buckets.empty() && plan.groups.empty() && plan.warnings.empty() && plan.notes.empty());
+  EXPECT_THAT(plan.explain(), HasSubstr("tensor  count"));
+  const Plan empty_tensor = make_plan(Policy(), {{"none", 0, DType::f32, 1}}, {});
+  EXPECT_THAT(empty_tensor.explain(), HasSubstr("0B       0B      -\n"));
+}
+
+TEST(Text, TablesAlignAndDoNotTrail) {
+  EXPECT_EQ(table({{"a", "b", "c"}, {"long", "1", "x"}, {"", "22", ""}}, "lrl"),
+            "a      b  c\nlong   1  x\n      22\n");
+  EXPECT_EQ(quote("a\"b\\c\n\x7f"), "\"a\\\"b\\\\c\\x0a\\x7f\"");
+}
+
+}  // namespace
+}  // namespace gradwire::plan

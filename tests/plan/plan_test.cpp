@@ -1,0 +1,248 @@
+// What tensors resolve to, and the invariants of buckets over random models and policies.
+#include "plan/plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "gradwire/error.hpp"
+#include "plan/rule.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string plan_error(const Policy& policy, const std::vector<TensorInfo>& tensors, ErrorCode code) {
+  try {
+    (void)make_plan(policy, tensors, {});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Plan, FirstMatchWinsThenSmallThenDefault) {
+  const Policy policy = Policy::parse(R"(
+[[rule]]
+match = "*.bias"
+codec = "exact"
+[[rule]]
+match = "fc*"
+codec = "fp16"
+[defaults]
+small = { below = 1000, codec = "bf16" }
+)");
+  const Plan plan = make_plan(policy,
+                              {{"fc.bias", 4, DType::f32, 1},    // rule 1, although small and rule 2 fits
+                               {"fc.weight", 4, DType::f32, 2},  // rule 2, although small
+                               {"a", 249, DType::f32, 1},        // 996 bytes: small
+                               {"b", 250, DType::f32, 1},        // 1000 bytes: not below
+                               {"c", 499, DType::f16, 1},        // 998 bytes in its own dtype
+                               {"d", 0, DType::f64, 1}},
+                              {});
+  std::vector<std::string> codecs;
+  std::vector<std::string> groups;
+  for (const TensorPlan& tensor : plan.tensors) {
+    codecs.push_back(tensor.policy.codec.to_string());
+    groups.push_back(plan.groups[tensor.group].name);
+  }
+  EXPECT_THAT(codecs, ElementsAre("exact", "fp16", "bf16", "int8", "bf16", "bf16"));
+  EXPECT_THAT(groups, ElementsAre("rule 1 (*.bias)", "rule 2 (fc*)", "small", "default", "small", "small"));
+  EXPECT_EQ(plan.groups.size(), 4U);
+  EXPECT_EQ(plan.groups.back().tensors, 3U);
+  EXPECT_EQ(plan.groups.back().elements, 748U);
+}
+
+TEST(Plan, BucketsFormInReverseAndStartAsTheyComplete) {
+  Policy policy = Policy::uniform("int8");
+  policy.bucket_bytes = 400;  // 100 elements
+  const Plan plan = make_plan(policy,
+                              {{"a", 60, DType::f32, 1},
+                               {"b", 30, DType::f16, 1},
+                               {"c", 500, DType::f32, 1},
+                               {"d", 40, DType::f32, 1},
+                               {"e", 20, DType::f16, 1},
+                               {"f", 60, DType::f32, 1},
+                               {"g", 1, DType::f32, 1}},
+                              {});
+  std::vector<std::vector<std::size_t>> parts;
+  for (const Bucket& bucket : plan.buckets) {
+    parts.emplace_back();
+    for (const Bucket::Part& part : bucket.parts) {
+      parts.back().push_back(part.tensor);
+    }
+  }
+  // g f | d | c | e b (f16) | a: d does not fit behind g and f, c exceeds any bucket alone.
+  EXPECT_THAT(parts, ElementsAre(ElementsAre(6, 5), ElementsAre(3), ElementsAre(2), ElementsAre(4, 1), ElementsAre(0)));
+  EXPECT_EQ(plan.buckets[0].count, 61U);
+  EXPECT_EQ(plan.tensors[5].offset, 1U);
+  EXPECT_EQ(plan.tensors[1].bucket, 3U);
+  EXPECT_EQ(plan.tensors[1].offset, 20U);
+}
+
+TEST(Plan, TheFirstBucketOfAGroupIsSmallSoThatBytesLeaveEarly) {
+  const Policy policy = Policy::uniform("int8");
+  std::vector<TensorInfo> tensors;
+  for (int i = 0; i < 80; ++i) {
+    tensors.push_back({"t" + std::to_string(i), 128 * 1024, DType::f32, 1});  // half a MiB each
+  }
+  const Plan plan = make_plan(policy, tensors, {});
+  std::vector<std::size_t> sizes;
+  for (const Bucket& bucket : plan.buckets) {
+    sizes.push_back(bucket.parts.size());
+  }
+  EXPECT_THAT(sizes, ElementsAre(2, 64, 14));
+}
+
+TEST(Plan, RulesWithoutEffectWarnOrFail) {
+  const std::string rules = "[[rule]]\nmatch = \"*.bias\"\n[[rule]]\nmatch = \"fc.*\"\n[[rule]]\nndim = 7\n";
+  const std::vector<TensorInfo> tensors{{"fc.bias", 4, DType::f32, 1}, {"x", 4, DType::f32, 1}};
+  const Plan plan = make_plan(Policy::parse(rules, "p.toml"), tensors, {});
+  EXPECT_THAT(plan.warnings,
+              ElementsAre("rule 2 at p.toml:3 (fc.*) matched no tensor: earlier rules took all 1 that fit",
+                          "rule 3 at p.toml:5 (ndim 7) matched no tensor"));
+  EXPECT_THAT(
+      plan_error(Policy::parse("strict = true\n" + rules, "p.toml"), tensors, ErrorCode::invalid_argument),
+      HasSubstr(
+          "rule 2 at p.toml:4 (fc.*) matched no tensor: earlier rules took all 1 that fit; correct or remove it"));
+}
+
+TEST(Plan, NameRulesAreIgnoredWithANoteWhereTensorsHaveNoNames) {
+  const Policy policy = Policy::parse("strict = true\n[[rule]]\nmatch = \"*\"\ncodec = \"exact\"");
+  const Plan plan = make_plan(policy, {{"", 4, DType::f32, 1}, {"", 5, DType::f32, 1}}, {});
+  EXPECT_THAT(plan.warnings, IsEmpty());
+  EXPECT_THAT(plan.notes, ElementsAre("no tensor has a name: rules with `match` are ignored"));
+  EXPECT_EQ(plan.tensors[0].policy.codec, CodecSpec::parse("bf16"));
+}
+
+TEST(Plan, RefusesWhatCannotWork) {
+  const std::vector<TensorInfo> tensors{{"x", 4, DType::f32, 1}};
+  Policy bad_glob;
+  bad_glob.rules.push_back({.match = {.glob = "[a"}, .policy = bad_glob.defaults});
+  EXPECT_THAT(plan_error(bad_glob, tensors, ErrorCode::invalid_argument), HasSubstr("rule 1: bad glob"));
+  Policy feedback = Policy::uniform("int8");
+  feedback.defaults.error_feedback = ErrorFeedback::on;
+  EXPECT_THAT(plan_error(feedback, tensors, ErrorCode::unsupported), HasSubstr("default: error feedback \"on\""));
+  Policy unknown = Policy::uniform("int8");
+  unknown.defaults.codec.values = 250;
+  EXPECT_THAT(plan_error(unknown, tensors, ErrorCode::unsupported), HasSubstr("250"));
+}
+
+TEST(Plan, DenseSendsUncompressedAndSaysSo) {
+  const Plan plan = make_plan(Policy::uniform("int8", Algorithm::dense), {{"x", 4, DType::f32, 1}}, {});
+  EXPECT_EQ(plan.buckets[0].codec, CodecSpec::parse("exact"));
+  EXPECT_EQ(plan.groups[0].policy.codec, CodecSpec::parse("exact"));
+  ASSERT_EQ(plan.warnings.size(), 1U);
+  EXPECT_THAT(plan.warnings[0], HasSubstr("codec int8 has no effect with the collective dense"));
+}
+
+struct Model {
+  Policy policy;
+  std::vector<TensorInfo> tensors;
+};
+
+Model random_model(std::mt19937& random) {
+  Model model;
+  const std::vector<const char*> codecs{"exact", "bf16", "fp16", "int8"};
+  model.policy.bucket_bytes = std::uint64_t{4} << (random() % 24);
+  if (random() % 3 == 0) {
+    model.policy.small.reset();
+  }
+  for (std::size_t rules = random() % 3; rules > 0; --rules) {
+    Policy::Rule rule{.policy = model.policy.defaults};
+    rule.policy.codec = CodecSpec::parse(codecs[random() % codecs.size()]);
+    rule.match.glob = std::string(1, static_cast<char>('a' + random() % 3)) + "*";
+    model.policy.rules.push_back(rule);
+  }
+  const std::vector<DType> dtypes{DType::f32, DType::f32, DType::f16, DType::bf16, DType::f64};
+  for (std::size_t tensors = random() % 40; tensors > 0; --tensors) {
+    const std::uint64_t count = random() % 5 == 0 ? 0 : random() % (std::uint64_t{1} << (random() % 20));
+    model.tensors.push_back(
+        {std::string(1, static_cast<char>('a' + random() % 5)), count, dtypes[random() % dtypes.size()], 1});
+  }
+  return model;
+}
+
+void check_bucket(const Plan& plan, const Bucket& bucket, std::uint64_t bucket_bytes) {
+  ASSERT_FALSE(bucket.parts.empty());
+  std::uint64_t offset = 0;
+  std::size_t filled = 0;
+  for (std::size_t i = 0; i < bucket.parts.size(); ++i) {
+    const Bucket::Part& part = bucket.parts[i];
+    const TensorPlan& tensor = plan.tensors[part.tensor];
+    EXPECT_EQ(part.count, tensor.info.count);
+    EXPECT_EQ(part.offset, offset);
+    EXPECT_EQ(tensor.offset, offset);
+    EXPECT_EQ(tensor.bucket, bucket.id);
+    EXPECT_EQ(tensor.group, bucket.group);
+    EXPECT_EQ(tensor.info.dtype, bucket.dtype);
+    EXPECT_EQ(tensor.policy.codec, bucket.codec);
+    EXPECT_TRUE(i == 0 || part.tensor < bucket.parts[i - 1].tensor) << "reverse order of add";
+    offset += part.count;
+    filled += part.count > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(bucket.count, offset);
+  EXPECT_TRUE(bucket.count * 4 <= bucket_bytes || filled == 1) << "only a single larger tensor exceeds the size";
+}
+
+// A bucket is closed only because the next tensor of its group and dtype did not fit.
+void check_cuts(const Plan& plan) {
+  std::map<std::pair<std::size_t, DType>, std::vector<const Bucket*>> chains;
+  for (const Bucket& bucket : plan.buckets) {
+    chains[{bucket.group, bucket.dtype}].push_back(&bucket);
+  }
+  for (const auto& [key, chain] : chains) {
+    for (std::size_t i = 1; i < chain.size(); ++i) {
+      const std::uint64_t limit = i == 1 ? std::min(plan.bucket_bytes, kFirstBucketBytes) : plan.bucket_bytes;
+      EXPECT_GT((chain[i - 1]->count + chain[i]->parts.front().count) * 4, limit);
+    }
+  }
+}
+
+TEST(Plan, InvariantsOfRandomModels) {
+  const unsigned seed = 11;
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937 random(seed);
+  std::size_t most_buckets = 0;
+  for (int round = 0; round < 400; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", round " + std::to_string(round));
+    const Model model = random_model(random);
+    const Plan plan = make_plan(model.policy, model.tensors, {.world_size = 3});
+    ASSERT_EQ(plan.tensors.size(), model.tensors.size());
+    std::set<std::size_t> seen;
+    std::size_t last_completes = model.tensors.size();
+    for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
+      EXPECT_EQ(plan.buckets[i].id, i);
+      check_bucket(plan, plan.buckets[i], model.policy.bucket_bytes);
+      EXPECT_LT(plan.buckets[i].parts.back().tensor, last_completes)
+          << "buckets start in the order in which they complete";
+      last_completes = plan.buckets[i].parts.back().tensor;
+      for (const Bucket::Part& part : plan.buckets[i].parts) {
+        EXPECT_TRUE(seen.insert(part.tensor).second) << "a tensor in two buckets";
+      }
+    }
+    EXPECT_EQ(seen.size(), model.tensors.size()) << "a tensor in no bucket";
+    check_cuts(plan);
+    std::uint64_t tensors = 0;
+    for (const Group& group : plan.groups) {
+      EXPECT_GT(group.tensors, 0U);
+      tensors += group.tensors;
+    }
+    EXPECT_EQ(tensors, model.tensors.size());
+    EXPECT_EQ(make_plan(model.policy, model.tensors, {.world_size = 3}).describe(), plan.describe());
+    most_buckets = std::max(most_buckets, plan.buckets.size());
+  }
+  EXPECT_GT(most_buckets, 10U);
+}
+
+}  // namespace
+}  // namespace gradwire::plan

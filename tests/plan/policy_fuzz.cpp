@@ -1,0 +1,34 @@
+// Fuzz target: any bytes as a policy file are read, or refused with an Error at a place. With clang:
+//   clang++ -fsanitize=fuzzer,address ... tests/plan/policy_fuzz.cpp, run on tests/plan/corpus.
+// policy_fuzz_test.cpp replays the corpus and seeded mutations of it as a plain test.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "gradwire/error.hpp"
+#include "gradwire/policy.hpp"
+#include "plan/plan.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  using namespace gradwire;
+  const std::string_view text(reinterpret_cast<const char*>(data), bytes);
+  try {
+    const Policy policy = Policy::parse(text, "fuzz");
+    // What was accepted must be usable.
+    const std::vector<TensorInfo> tensors{
+        {"fc1.weight", 4096, DType::f32, 2}, {"fc1.bias", 10, DType::f16, 1}, {"", 0, DType::f64, 0}};
+    try {
+      (void)plan::make_plan(policy, tensors, {}).explain();
+    } catch (const Error&) {
+      if (!policy.strict) {  // only a strict policy may find fault with the tensors
+        std::abort();
+      }
+    }
+  } catch (const Error& error) {
+    if (!std::string_view(error.what()).starts_with("fuzz:")) {
+      std::abort();
+    }
+  }
+  return 0;
+}
