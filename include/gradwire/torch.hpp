@@ -153,10 +153,7 @@ class Adapter {
       entry->parameter.mutable_grad() = at::zeros_like(parameter);
     entry->buffer = parameter.grad();
     entry->id = session_.add(name, torch::view(entry->buffer, name), static_cast<std::uint32_t>(parameter.dim()));
-    {
-      ::torch::AutoGradMode with_grad(true);  // without it a parameter made under NoGradGuard gets no accumulator
-      entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
-    }
+    entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
     entry->hook = entry->accumulator->add_post_hook(std::make_unique<GradientComplete>(*this, *entry));
     entries_.push_back(std::move(entry));
   }

@@ -1,0 +1,149 @@
+// char_lm: trains a small character-level transformer on every rank's share of a text, with gradients all-reduced by
+// gradwire while the backward pass goes on. With several policies it trains the same model from the same seed with
+// each, one after the other, and compares them.
+//
+//   mpirun -np 4 char_lm --policies dense,int8 --link 1Gbit/s
+#include <mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gradwire/policy.hpp"
+#include "report.hpp"
+#include "text.hpp"
+#include "training.hpp"
+
+namespace {
+
+constexpr double kHeldOutFraction = 0.1;
+// A model of a few MB would fit into one default bucket, which starts only when the backward pass is over.
+constexpr std::uint64_t kBucketBytes = 1ULL << 20;
+
+struct Options {
+  char_lm::TrainingOptions training;
+  std::vector<std::filesystem::path> text;
+  std::vector<std::string> policies;  // "dense" or a codec spec
+  std::string policy_file;
+  std::string json;
+  char_lm::ProgressStyle progress = char_lm::ProgressStyle::lines;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  auto& training = options.training;
+  app.add_option("--text", options.text, "Files to learn from (default: the licence texts of this Debian system)");
+  auto* policies =
+      app.add_option("--policies,--codec", options.policies,
+                     "What to train with, one run each: dense, or a codec such as int8 (default: dense,int8)");
+  policies->delimiter(',');
+  app.add_option("--policy", options.policy_file, "One run, with this policy file")
+      ->check(CLI::ExistingFile)
+      ->excludes(policies);
+  app.add_option("--link", training.link, "Emulate a slow link: a rate, or rate,latency, such as 1Gbit/s,50us");
+  app.add_option("--steps", training.steps, "Training steps")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", training.batch, "Windows per rank and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--context", training.context, "Characters per window")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--width", training.width, "Model width, a multiple of 4")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--layers", training.layers, "Transformer blocks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--lr", training.learning_rate, "Peak learning rate")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seed", training.seed, "Of the start values and of the windows")->capture_default_str();
+  app.add_option("--json", options.json, "Write the results to this file");
+  app.add_option("--save-gradients", training.save_gradients,
+                 "Write rank 0's gradients at three steps to this file (format: gradient_dump.hpp)");
+  const std::map<std::string, char_lm::ProgressStyle> styles{{"bar", char_lm::ProgressStyle::bar},
+                                                             {"lines", char_lm::ProgressStyle::lines},
+                                                             {"none", char_lm::ProgressStyle::none}};
+  app.add_option("--progress", options.progress, "bar, lines or none (default: lines)")
+      ->transform(CLI::CheckedTransformer(styles))
+      ->type_name("STYLE");
+}
+
+gradwire::Policy policy_for(const std::string& name) {
+  gradwire::Policy policy;
+  if (name == "dense") {
+    policy = gradwire::Policy::uniform("exact");
+  } else {
+    policy.defaults.codec = gradwire::CodecSpec::parse(name);
+  }
+  policy.bucket_bytes = kBucketBytes;
+  return policy;
+}
+
+struct NamedPolicy {
+  std::string name;
+  gradwire::Policy policy;
+};
+
+std::vector<NamedPolicy> resolve_policies(const Options& options) {
+  if (!options.policy_file.empty()) {
+    return {
+        {std::filesystem::path(options.policy_file).filename().string(), gradwire::Policy::load(options.policy_file)}};
+  }
+  std::vector<NamedPolicy> policies;
+  for (const std::string& name : options.policies)
+    policies.push_back({name, policy_for(name)});
+  return policies;
+}
+
+void run(const Options& options, int rank, int world_size) {
+  const auto policies = resolve_policies(options);
+  const auto files = options.text.empty() ? char_lm::licence_files() : options.text;
+  const char_lm::Text text =
+      char_lm::load_text(files, kHeldOutFraction, static_cast<std::size_t>(options.training.context), world_size);
+  if (rank == 0)
+    char_lm::print_introduction(text, options.training, world_size);
+
+  std::vector<char_lm::RunResult> rows;
+  for (const auto& [name, policy] : policies) {
+    char_lm::ProgressPrinter progress(name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
+    rows.push_back(char_lm::train(name, policy, text, options.training, MPI_COMM_WORLD, progress));
+  }
+  if (rank != 0)
+    return;
+  char_lm::print_table(rows, world_size);
+  if (!options.json.empty())
+    char_lm::write_json(options.json, rows, text, options.training, world_size);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int thread_level = 0, rank = 0, world_size = 1;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &thread_level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+
+  Options options;
+  options.policies = {"dense", "int8"};
+  CLI::App app{"Trains a character-level transformer over MPI with compressed gradients"};
+  add_options(app, options);
+  try {
+    app.parse(argc, argv);
+    if (options.training.width % options.training.heads != 0)
+      throw CLI::ValidationError("--width", "must be a multiple of 4");
+  } catch (const CLI::ParseError& error) {
+    const int code = rank == 0 ? app.exit(error) : error.get_exit_code();
+    MPI_Finalize();
+    return code;
+  }
+  try {
+    run(options, rank, world_size);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "char_lm: rank %d: %s\n", rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return 0;
+}

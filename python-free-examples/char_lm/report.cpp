@@ -1,0 +1,166 @@
+#include "report.hpp"
+
+#include <mpi.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "gradwire/version.hpp"
+
+namespace char_lm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kBarCells = 30;
+constexpr double kMega = 1e6;
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos)
+      return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string utc_now() {
+  char text[32];
+  const std::time_t time = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string version(text, static_cast<std::size_t>(length));
+  return version.substr(0, version.find(','));
+}
+
+Json describe_machine() {
+  utsname system{};
+  uname(&system);
+  return Json{{"cpu", cpu_model()},
+              {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+              {"kernel", std::string(system.sysname) + " " + system.release},
+              {"compiler", __VERSION__},
+              {"mpi", mpi_version()},
+              {"gradwire", std::string(gradwire::kVersion)},
+              {"date", utc_now()}};
+}
+
+double percent_over(double value, double base) { return 100 * (value / base - 1); }
+
+const RunResult* find_dense(const std::vector<RunResult>& rows) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [](const RunResult& r) { return r.policy == "dense"; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+}  // namespace
+
+void ProgressPrinter::operator()(const Progress& now) {
+  if (style_ == ProgressStyle::none)
+    return;
+  const bool last = now.step == now.steps;
+  if (style_ == ProgressStyle::lines) {
+    if (now.step % std::max(1, now.steps / 10) != 0 && !last)
+      return;
+    std::printf("%-8s step %4d/%d  loss %.3f  %.0f ms/step  %.2f MB sent/step\n", name_.c_str(), now.step, now.steps,
+                now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
+  } else {
+    const int full = now.step * kBarCells / now.steps;
+    std::printf("\r%-8s [%s%s] %d/%d  loss %.3f  %.0f ms/step  %.2f MB sent/step ", name_.c_str(),
+                std::string(static_cast<std::size_t>(full), '#').c_str(),
+                std::string(static_cast<std::size_t>(kBarCells - full), '.').c_str(), now.step, now.steps, now.loss,
+                now.ms_per_step, now.bytes_sent_per_step / kMega);
+    if (last)
+      std::printf("\n");
+  }
+  std::fflush(stdout);
+}
+
+void print_introduction(const Text& text, const TrainingOptions& options, int world_size) {
+  std::printf("char_lm: %d ranks, %d steps of %d x %d characters a rank, seed %llu\n", world_size, options.steps,
+              options.batch, options.context, static_cast<unsigned long long>(options.seed));
+  std::printf("text:    %zu characters of %zu files, %zu of them held out, %zu different\n", text.symbols.size(),
+              text.files.size(), text.held_out().size(), text.vocabulary.size());
+  std::fflush(stdout);
+}
+
+void print_table(const std::vector<RunResult>& rows, int world_size) {
+  const RunResult& first = rows.front();
+  std::printf("\n%.2f M parameters (%.1f%% in tensors of 64 KiB and more), %d ranks, transport %s\n",
+              static_cast<double>(first.parameters) / kMega, 100 * first.large_share, world_size,
+              first.transport.c_str());
+  std::size_t width = 8;
+  for (const RunResult& row : rows)
+    width = std::max(width, row.policy.size());
+  const int name = static_cast<int>(width);
+  std::printf("%-*s %10s %10s %9s %7s %11s %8s %9s %11s\n", name, "", "training", "held-out", "MB sent", "",
+              "ratio, com-", "", "comm.", "of it not");
+  std::printf("%-*s %10s %10s %9s %7s %11s %8s %9s %11s\n", name, "policy", "loss", "loss", "per step", "ratio",
+              "pressed", "ms/step", "ms/step", "overlapped");
+  for (const RunResult& row : rows) {
+    std::printf("%-*s %10.4f %10.4f %9.3f %7.2f %11.2f %8.1f %9.1f %11.1f\n", name, row.policy.c_str(), row.train_loss,
+                row.held_out_loss, row.bytes_sent_per_step / kMega, row.ratio, row.ratio_compressed, row.ms_per_step,
+                row.communication_ms, row.exposed_comm_ms);
+  }
+  if (const RunResult* dense = find_dense(rows)) {
+    for (const RunResult& row : rows) {
+      if (&row == dense)
+        continue;
+      std::printf("%s against dense: held-out loss %+.2f%%, %.2f times fewer bytes, %.2f times the speed\n",
+                  row.policy.c_str(), percent_over(row.held_out_loss, dense->held_out_loss),
+                  dense->bytes_sent_per_step / row.bytes_sent_per_step, dense->ms_per_step / row.ms_per_step);
+    }
+  }
+  std::fflush(stdout);
+}
+
+void write_json(const std::string& file, const std::vector<RunResult>& rows, const Text& text,
+                const TrainingOptions& options, int world_size) {
+  Json report{{"schema", "gradwire.char_lm.1"}, {"machine", describe_machine()}};
+  report["run"] = Json{{"ranks", world_size},
+                       {"steps", options.steps},
+                       {"batch", options.batch},
+                       {"context", options.context},
+                       {"seed", options.seed},
+                       {"learning_rate", options.learning_rate},
+                       {"link", options.link.empty() ? "none emulated" : "emulated " + options.link},
+                       {"parameters", rows.front().parameters},
+                       {"share_in_tensors_of_64KiB", rows.front().large_share},
+                       {"characters", text.symbols.size()},
+                       {"characters_held_out", text.held_out().size()}};
+  report["rows"] = Json::array();
+  for (const RunResult& row : rows) {
+    report["rows"].push_back(Json{{"policy", row.policy},
+                                  {"train_loss", row.train_loss},
+                                  {"held_out_loss", row.held_out_loss},
+                                  {"ratio", row.ratio},
+                                  {"ratio_compressed", row.ratio_compressed},
+                                  {"bytes_sent_per_step", row.bytes_sent_per_step},
+                                  {"ms_per_step", row.ms_per_step},
+                                  {"comm_ms", row.communication_ms},
+                                  {"exposed_comm_ms", row.exposed_comm_ms},
+                                  {"measured_steps", row.measured_steps},
+                                  {"transport", row.transport}});
+  }
+  std::ofstream out(file);
+  out << report.dump(2) << '\n';
+  out.close();
+  if (!out)
+    throw std::runtime_error("--json " + file + ": cannot be written; does its folder exist?");
+}
+
+}  // namespace char_lm

@@ -1,0 +1,33 @@
+// What rank 0 shows: progress while training, a table at the end, the same as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "text.hpp"
+#include "training.hpp"
+
+namespace char_lm {
+
+enum class ProgressStyle { bar, lines, none };
+
+/// Prints how a run goes: a bar that redraws itself, or about ten lines a run.
+class ProgressPrinter {
+ public:
+  ProgressPrinter(std::string name, ProgressStyle style) : name_(std::move(name)), style_(style) {}
+  void operator()(const Progress& now);
+
+ private:
+  std::string name_;
+  ProgressStyle style_;
+};
+
+/// What is about to be trained, and where.
+void print_introduction(const Text& text, const TrainingOptions& options, int world_size);
+void print_table(const std::vector<RunResult>& rows, int world_size);
+
+/// {schema, machine, run, rows}. Throws std::runtime_error that names the file.
+void write_json(const std::string& file, const std::vector<RunResult>& rows, const Text& text,
+                const TrainingOptions& options, int world_size);
+
+}  // namespace char_lm
