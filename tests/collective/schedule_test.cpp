@@ -9,6 +9,7 @@
 
 #include "collective/collectives.hpp"
 #include "collective/recording_executor.hpp"
+#include "gradwire/error.hpp"
 
 namespace gradwire::collective {
 namespace {

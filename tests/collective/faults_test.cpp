@@ -1,0 +1,235 @@
+// Bad input and broken links: every rank gets an Error that names the thing, within the timeout; none hangs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "inputs.hpp"
+#include "tests/support/ranks.hpp"
+#include "transport/faulty.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using transport::Fault;
+
+struct Outcome {
+  bool threw = false;
+  ErrorCode code{};
+  std::string message;
+};
+
+std::vector<Outcome> outcomes_of(std::vector<std::shared_ptr<Transport>> world, const RankBody& body) {
+  std::vector<Outcome> outcomes;
+  for (const std::exception_ptr& error : run_ranks_catching(std::move(world), body)) {
+    Outcome outcome;
+    if (error) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const Error& e) {
+        outcome = {true, e.code(), e.what()};
+      }
+    }
+    outcomes.push_back(outcome);
+  }
+  return outcomes;
+}
+
+CommunicatorOptions quick() { return {.timeout = std::chrono::milliseconds(400), .checksum = true}; }
+
+std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm) {
+  auto transports = make_inproc_world(world);
+  for (auto& transport : transports) {
+    transport = transport::make_faulty(transport, {fault});
+  }
+  return outcomes_of(std::move(transports), [&](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport, quick());
+    Values values(DType::f32, gaussian(100000, transport->rank()));
+    for (int call = 0; call < 3; ++call) {
+      communicator.all_reduce(values.view(), {.algorithm = algorithm, .chunk_bytes = 1 << 14});
+    }
+  });
+}
+
+bool any(const std::vector<Outcome>& outcomes, ErrorCode code, const std::string& text) {
+  return std::any_of(outcomes.begin(), outcomes.end(), [&](const Outcome& o) {
+    return o.threw && o.code == code && o.message.find(text) != std::string::npos;
+  });
+}
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, Algorithm::dense};
+
+TEST(Faults, ALostMessageIsATimeoutThatNamesTheRank) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    const auto outcomes = reduce_with_fault(3, {.kind = Fault::Kind::drop, .rank = 1, .nth = 3}, algorithm);
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.threw);
+      EXPECT_NE(outcome.message.find("rank"), std::string::npos) << outcome.message;
+    }
+    EXPECT_TRUE(any(outcomes, ErrorCode::timeout, "waiting for rank")) << outcomes[0].message;
+  }
+}
+
+TEST(Faults, ASilentRankIsNamedByTheSurvivors) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    const auto outcomes = reduce_with_fault(4, {.kind = Fault::Kind::kill, .rank = 2, .nth = 4}, algorithm);
+    for (const std::size_t survivor : {0U, 1U, 3U}) {
+      EXPECT_TRUE(outcomes[survivor].threw);
+    }
+    EXPECT_TRUE(any(outcomes, ErrorCode::timeout, "2"));
+  }
+}
+
+TEST(Faults, ACorruptedFrameIsSeenAndNamed) {
+  for (const std::uint64_t offset : {0U, 5U, 20U, 40U, 3000U}) {
+    const auto outcomes = reduce_with_fault(3, {.kind = Fault::Kind::corrupt, .rank = 1, .nth = 2, .offset = offset},
+                                            Algorithm::two_shot);
+    bool named = false;
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.threw);
+      named = named || ((outcome.code == ErrorCode::corrupt || outcome.code == ErrorCode::mismatch) &&
+                        outcome.message.find("rank 1") != std::string::npos);
+    }
+    EXPECT_TRUE(named) << "offset " << offset << ": " << outcomes[0].message << " / " << outcomes[2].message;
+  }
+}
+
+TEST(Faults, ATransportFailureEndsEveryRank) {
+  const auto outcomes = reduce_with_fault(3, {.kind = Fault::Kind::fail, .rank = 0, .nth = 5}, Algorithm::two_shot);
+  EXPECT_EQ(outcomes[0].code, ErrorCode::transport);
+  EXPECT_EQ(outcomes[1].code, ErrorCode::aborted);
+  EXPECT_EQ(outcomes[2].code, ErrorCode::aborted);
+  EXPECT_NE(outcomes[1].message.find("rank 0"), std::string::npos) << outcomes[1].message;
+}
+
+TEST(Faults, DelayedMessagesAreNoError) {
+  for (const Outcome& outcome : reduce_with_fault(
+           3, {.kind = Fault::Kind::delay, .nth = 2, .delay = std::chrono::milliseconds(50)}, Algorithm::two_shot)) {
+    EXPECT_FALSE(outcome.threw) << outcome.message;
+  }
+}
+
+using Call = std::function<void(Communicator&)>;
+
+// Runs `odd` on rank 1 and `usual` elsewhere; all ranks must throw.
+std::vector<Outcome> disagree(const Call& usual, const Call& odd) {
+  return outcomes_of(make_inproc_world(3), [&](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport, quick());
+    (transport->rank() == 1 ? odd : usual)(communicator);
+  });
+}
+
+Call reduce(std::uint64_t count, DType dtype, const CallOptions& options) {
+  return [=](Communicator& communicator) {
+    Values values(dtype, gaussian(count, communicator.rank()));
+    communicator.all_reduce(values.view(), options);
+  };
+}
+
+TEST(Disagreement, CountsTypesCodecsAndOrder) {
+  const CallOptions int8{.codec = CodecSpec::parse("int8")};
+  const CallOptions bf16{.codec = CodecSpec::parse("bf16")};
+  const Call usual = reduce(50000, DType::f32, int8);
+  const Call twice = [&](Communicator& communicator) {
+    reduce(50000, DType::f32, int8)(communicator);
+    reduce(50000, DType::f32, int8)(communicator);
+  };
+  const Call then_gather = [&](Communicator& communicator) {
+    Values in(DType::f32, 100);
+    Values out(DType::f32, 300);
+    communicator.all_gather(in.view(), out.view(), std::vector<std::uint64_t>{100, 100, 100}, int8);
+  };
+  const std::vector<std::pair<Call, Call>> cases{{usual, reduce(50001, DType::f32, int8)},
+                                                 {usual, reduce(90000, DType::f32, int8)},
+                                                 {usual, reduce(50000, DType::f16, int8)},
+                                                 {usual, reduce(50000, DType::f32, bf16)},
+                                                 {twice, usual},
+                                                 {usual, then_gather},
+                                                 {reduce(3, DType::f32, int8), reduce(4, DType::f32, int8)}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto outcomes = disagree(cases[i].first, cases[i].second);
+    EXPECT_TRUE(outcomes[0].threw && outcomes[2].threw) << "case " << i;
+    const bool named = any(outcomes, ErrorCode::mismatch, "1") || any(outcomes, ErrorCode::timeout, "1");
+    EXPECT_TRUE(named) << "case " << i << ": " << outcomes[0].message;
+  }
+}
+
+TEST(BadInput, IsNamedAndEndsTheOthers) {
+  const CallOptions options;
+  Values three(DType::f32, 3);
+  const std::vector<std::pair<Call, std::string>> cases{
+      {[](Communicator& c) {
+         c.all_reduce(View{nullptr, 5, DType::f32}, {});
+       },
+       "null data"},
+      {[](Communicator& c) {
+         Values a(DType::f32, 5);
+         Values b(DType::f16, 5);
+         c.all_reduce(a.view(), b.view(), {});
+       },
+       "f16"},
+      {[](Communicator& c) {
+         Values a(DType::f32, 5);
+         Values b(DType::f32, 6);
+         c.all_reduce(a.view(), b.view(), {});
+       },
+       "6 elements"},
+      {[](Communicator& c) {
+         std::vector<float> a(10);
+         c.all_reduce(view(a.data(), 6), view(a.data() + 2, 6), {});
+       },
+       "overlap"},
+      {[](Communicator& c) {
+         std::vector<float> a(10);
+         c.all_reduce(View{a.data(), 10, static_cast<DType>(9)}, {});
+       },
+       "dtype 9"},
+      {[](Communicator& c) {
+         std::vector<float> a(10);
+         c.broadcast(view(a.data(), 10), 7, {});
+       },
+       "root 7"},
+      {[](Communicator& c) {
+         std::vector<float> a(10);
+         c.all_reduce(view(a.data(), 10), {.weighted = true, .weight = -1});
+       },
+       "weight"},
+      {[](Communicator& c) {
+         std::vector<float> a(10);
+         c.reduce_scatter(view(a.data(), 10), view(a.data(), 5), std::vector<std::uint64_t>{5, 5}, {});
+       },
+       "counts has 2"}};
+  for (const auto& [call, text] : cases) {
+    const auto outcomes = disagree(reduce(5, DType::f32, options), call);
+    EXPECT_NE(outcomes[1].message.find(text), std::string::npos) << outcomes[1].message;
+    EXPECT_NE(outcomes[1].code, ErrorCode::aborted);
+    EXPECT_TRUE(outcomes[0].threw && outcomes[2].threw);
+  }
+}
+
+TEST(BadInput, ADeadCommunicatorSaysWhy) {
+  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport);
+    EXPECT_THROW(communicator.all_reduce(View{nullptr, 5, DType::f32}, {}), Error);
+    std::vector<float> values(5);
+    try {
+      communicator.all_reduce(view(values.data(), 5), {});
+      ADD_FAILURE() << "a dead communicator reduced";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::aborted);
+      EXPECT_NE(std::string(error.what()).find("null data"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(BadInput, WeightsThatSumToZero) {
+  const auto outcomes = outcomes_of(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport, quick());
+    std::vector<float> values(10);
+    communicator.all_reduce(view(values.data(), 10), {.weighted = true, .weight = 0});
+  });
+  EXPECT_NE(outcomes[0].message.find("weights"), std::string::npos) << outcomes[0].message;
+  EXPECT_TRUE(outcomes[1].threw);
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,137 @@
+// What must hold whatever the timing, the chunk size and the world: bit-identical ranks and runs, errors that do not
+// grow.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "codec/registry.hpp"
+#include "inputs.hpp"
+#include "tests/support/ranks.hpp"
+#include "transport/faulty.hpp"
+
+namespace gradwire::test {
+namespace {
+
+std::vector<CodecSpec> lossy_codecs() {
+  std::vector<CodecSpec> specs;
+  for (const codec::CodecEntry& entry : codec::codecs()) {
+    if (entry.lossy) {
+      specs.push_back({.values = entry.id});
+    }
+  }
+  return specs;
+}
+
+// Messages that leave late, at random: frames arrive in another order in every run.
+std::vector<std::shared_ptr<Transport>> shuffled_world(int world, std::uint64_t seed, int delays) {
+  std::mt19937_64 random(seed);
+  auto transports = make_inproc_world(world);
+  for (auto& transport : transports) {
+    std::vector<transport::Fault> faults;
+    for (int i = 0; i < delays; ++i) {
+      faults.push_back({.kind = transport::Fault::Kind::delay,
+                        .nth = random() % static_cast<std::uint64_t>(40 * delays),
+                        .delay = std::chrono::microseconds(random() % 500)});
+    }
+    transport = transport::make_faulty(transport, std::move(faults));
+  }
+  return transports;
+}
+
+// Trains "parameters" with the mean of changing gradients; returns a text of all hashes, checked equal over ranks.
+std::string train(std::vector<std::shared_ptr<Transport>> transports, CodecSpec codec, int steps, std::uint64_t count) {
+  const std::size_t world = transports.size();
+  std::vector<std::string> histories(world);
+  run_ranks(std::move(transports), [&](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport);
+    std::vector<float> parameters(count, 1.0F);
+    std::vector<float> gradient(count);
+    std::mt19937 random(static_cast<unsigned>(transport->rank()));
+    std::string& history = histories[static_cast<std::size_t>(transport->rank())];
+    for (int step = 0; step < steps; ++step) {
+      for (std::uint64_t i = 0; i < count; ++i) {
+        gradient[i] = parameters[i] * (static_cast<float>(random() % 1000) / 1000.0F - 0.3F);
+      }
+      communicator.all_reduce(view(gradient.data(), count),
+                              {.codec = codec, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
+      for (std::uint64_t i = 0; i < count; ++i) {
+        parameters[i] -= 0.01F * gradient[i];
+      }
+      const std::string_view bytes(reinterpret_cast<const char*>(parameters.data()), count * 4);
+      history += std::to_string(std::hash<std::string_view>{}(bytes)) + " ";
+    }
+  });
+  for (std::size_t rank = 1; rank < world; ++rank) {
+    EXPECT_EQ(histories[rank], histories[0]) << "rank " << rank << " drifted from rank 0";
+  }
+  return histories[0];
+}
+
+// Mutation tried: the owner keeps its own fp32 sum instead of decoding what it sent; the hashes differ in step 0.
+TEST(Invariants, RanksStayIdenticalInAnyArrivalOrder) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (const int world : {2, 3, 4, 7, 8}) {
+    SCOPED_TRACE("world " + std::to_string(world));
+    const CodecSpec codec = CodecSpec::parse("int8");
+    const std::string calm = train(make_inproc_world(world), codec, 500, 9000);
+    EXPECT_EQ(train(shuffled_world(world, seed, 100), codec, 500, 9000), calm) << "arrival order changed the result";
+  }
+}
+
+// Mutations tried: tile index taken relative to the chunk; last tile of a chunk left out.
+TEST(Invariants, ChunkSizeChangesNoBit) {
+  for (const CodecSpec& codec : lossy_codecs()) {
+    for (const int world : {2, 3}) {
+      std::vector<std::string> results;
+      for (const std::uint64_t chunk_bytes : {1ULL << 14, 1ULL << 16, 1ULL << 18}) {
+        std::string result;
+        run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+          Communicator communicator(transport);
+          Values values(DType::f32, gaussian(700001, transport->rank()));
+          communicator.all_reduce(values.view(), {.codec = codec, .chunk_bytes = chunk_bytes});
+          if (transport->rank() == 0) {
+            result = values.bytes();
+          }
+        });
+        results.push_back(std::move(result));
+      }
+      EXPECT_TRUE(results[0] == results[1] && results[1] == results[2]) << codec.to_string() << " world " << world;
+    }
+  }
+}
+
+double squared_relative_error_of_mean(int world, CodecSpec codec) {
+  const std::uint64_t count = 16 * codec::kTileElements;
+  std::vector<double> wanted(count, 0);
+  for (int rank = 0; rank < world; ++rank) {
+    const auto input = gaussian(count, rank);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      wanted[i] += input[i] / world;
+    }
+  }
+  double error = 0;
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport);
+    Values values(DType::f32, gaussian(count, transport->rank()));
+    communicator.all_reduce(values.view(), {.codec = codec, .reduction = Reduction::mean});
+    if (transport->rank() == 0) {
+      const double relative = relative_error(values.doubles(), wanted);
+      error = relative * relative;
+    }
+  });
+  return error;
+}
+
+// A ring that encodes again at each hop fails this.
+TEST(Invariants, ErrorOfTheMeanIsFlatInTheWorld) {
+  for (const CodecSpec& codec : lossy_codecs()) {
+    const double at_8 = squared_relative_error_of_mean(8, codec);
+    for (const int world : {2, 32, 128}) {
+      EXPECT_LE(squared_relative_error_of_mean(world, codec), 1.2 * at_8) << codec.to_string() << " world " << world;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

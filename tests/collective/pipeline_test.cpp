@@ -1,0 +1,140 @@
+// Proof that the pipeline runs: chunks overlap, frames follow the chunk size, memory stays within the window.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "collective/host_executor.hpp"
+#include "collective/launch.hpp"
+#include "inputs.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using namespace collective;  // NOLINT(google-build-using-namespace): a test of its inside
+
+constexpr std::uint64_t kCount = 512 * codec::kTileElements;
+constexpr std::uint64_t kChunkBytes = 1 << 15;
+
+struct Reduced {
+  std::vector<TraceEvent> events;
+  std::uint64_t peak_bytes = 0;
+};
+
+// Two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
+Reduced reduce_with_late_peer(int window, const std::function<bool(const TraceEvent&)>& may_begin) {
+  Reduced reduced;
+  std::atomic<bool> begin{false};
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    HostExecutorOptions options{.checksum = false, .window = window};
+    if (transport->rank() == 0) {
+      options.trace = [&](const TraceEvent& event) {
+        reduced.events.push_back(event);
+        begin = begin || may_begin(event);
+      };
+    } else {
+      for (int i = 0; i < 2000 && !begin; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    HostExecutor executor(*transport, options);
+    const codec::Codec codec = codec_for(Algorithm::two_shot, CodecSpec::parse("int8"), DType::f32);
+    Values values(DType::f32, gaussian(kCount, transport->rank()));
+    codec::TensorList tensors(DType::f32, codec.working());
+    tensors.append(values.view().data, values.view().data, kCount);
+    const auto execution =
+        executor.start(all_reduce_over(*transport, Algorithm::two_shot, codec, kCount, false, kChunkBytes, true),
+                       {.tensors = std::move(tensors), .codec = codec, .name = "test"});
+    executor.wait(*execution);
+    if (transport->rank() == 0) {
+      reduced.peak_bytes = executor.pool().peak_bytes();
+    }
+  });
+  return reduced;
+}
+
+std::ptrdiff_t position(const std::vector<TraceEvent>& events, StepKind kind, std::uint64_t lane, bool completed) {
+  return std::find_if(
+             events.begin(), events.end(),
+             [&](const TraceEvent& e) { return e.kind == kind && e.lane == lane && e.completed == completed; }) -
+         events.begin();
+}
+
+// Mutation tried: a window of one lane.
+TEST(Pipeline, ChunksAreEncodedBeforeEarlierOnesAreReceived) {
+  const auto third_encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 3; };
+  const auto events = reduce_with_late_peer(4, third_encoded).events;
+  const auto received = position(events, StepKind::receive, 0, true);
+  ASSERT_LT(received, static_cast<std::ptrdiff_t>(events.size()));
+  for (std::uint64_t lane = 1; lane <= 3; ++lane) {
+    EXPECT_LT(position(events, StepKind::encode, lane, false), received) << "lane " << lane;
+  }
+  EXPECT_GT(position(events, StepKind::encode, 4, false), received) << "more lanes in flight than the window";
+}
+
+TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
+  const auto events =
+      reduce_with_late_peer(4, [](const TraceEvent& event) { return event.kind == StepKind::encode; }).events;
+  const auto lanes = kCount / 2 / codec::kTileElements / 7;  // 7 tiles of int8 fit 32 KiB
+  EXPECT_LT(position(events, StepKind::reduce_encode, 0, false), position(events, StepKind::encode, lanes - 1, false));
+}
+
+TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
+  const Reduced reduced = reduce_with_late_peer(4, [](const TraceEvent&) { return true; });
+  // Of each lane: one frame out, one in, one result out, one result in.
+  EXPECT_LE(reduced.peak_bytes, 4U * 4U * (kChunkBytes + 4096));
+  EXPECT_LT(reduced.peak_bytes, kCount / 2) << "more than an encoded shard";
+}
+
+TEST(Pipeline, FramesScaleWithTheChunkSize) {
+  std::vector<std::uint64_t> messages;
+  for (const std::uint64_t chunk_bytes : {1ULL << 14, 1ULL << 15, 1ULL << 16}) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      Values values(DType::f32, gaussian(256 * codec::kTileElements, transport->rank()));
+      communicator.all_reduce(values.view(), {.codec = CodecSpec::parse("exact"), .chunk_bytes = chunk_bytes});
+      if (transport->rank() == 0) {
+        messages.push_back(transport->counters().messages_sent);
+      }
+    });
+  }
+  EXPECT_EQ(messages[0], 2 * messages[1]);
+  EXPECT_EQ(messages[1], 2 * messages[2]);
+}
+
+// Two collectives started together: the second one's chunks leave before the first one's have come back.
+TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
+  std::atomic<bool> second_began{false};
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    HostExecutorOptions options{.checksum = false};
+    if (transport->rank() == 0) {
+      options.trace = [&](const TraceEvent& event) {
+        second_began = second_began || (event.sequence == 1 && event.kind == StepKind::send);
+      };
+    } else {
+      for (int i = 0; i < 2000 && !second_began; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_TRUE(second_began) << "the second collective waited for the first";
+    }
+    HostExecutor executor(*transport, options);
+    const codec::Codec codec(CodecSpec::parse("int8"), DType::f32);
+    std::vector<Values> values(
+        2, Values(DType::f32, gaussian(4 * codec::kTileElements, transport->rank())));  // two lanes each
+    std::vector<std::shared_ptr<Execution>> executions;
+    for (Values& value : values) {
+      codec::TensorList tensors(DType::f32, codec.working());
+      tensors.append(value.view().data, value.view().data, value.view().count);
+      executions.push_back(executor.start(
+          all_reduce_over(*transport, Algorithm::two_shot, codec, value.view().count, false, kChunkBytes, true),
+          {.tensors = std::move(tensors), .codec = codec, .name = "test"}));
+    }
+    executor.wait(*executions[1]);
+    EXPECT_TRUE(executions[0]->done());
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test
