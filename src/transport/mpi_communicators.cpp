@@ -7,7 +7,8 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr Tag kMostDuplicates = 16;
+constexpr Tag kNumbers = 2 * kTagLimit;  // plain and bulk
+constexpr Tag kMostDuplicates = 32;
 
 int ask_tag_upper_bound(MPI_Comm comm) {
   void* value = nullptr;
@@ -20,8 +21,8 @@ int ask_tag_upper_bound(MPI_Comm comm) {
 
 MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound) {
   const int bound = tag_upper_bound > 0 ? tag_upper_bound : ask_tag_upper_bound(comm);
-  span_ = std::min(kTagLimit, static_cast<Tag>(bound) + 1);
-  const Tag wanted = (kTagLimit + span_ - 1) / span_;
+  span_ = std::min(kNumbers, static_cast<Tag>(bound) + 1);
+  const Tag wanted = (kNumbers + span_ - 1) / span_;
   comms_.assign(std::min(wanted, kMostDuplicates), MPI_COMM_NULL);
   for (MPI_Comm& duplicate : comms_) {
     check_mpi(MPI_Comm_dup(comm, &duplicate), "duplicating the communicator (MPI_Comm_dup)");

@@ -10,10 +10,10 @@
 
 namespace gradwire::transport {
 
-/// Tags below 2^28 need no mapping where MPI_TAG_UB reaches that far (Open MPI, MPICH). Where it does not, up to 16
-/// duplicates share the tags out, which is exact down to MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then
-/// two messages between the same ranks may be confused only if they are under way together and their tags differ by
-/// a multiple of 16 (MPI_TAG_UB + 1). Order within a tag always holds.
+/// A message is plain or bulk; the two kinds under one tag never meet. Together they need 2^29 MPI tags, which one
+/// communicator has in Open MPI. Where MPI_TAG_UB is less, up to 32 duplicates share them out, which is exact down to
+/// MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then two messages between the same ranks may be confused,
+/// but only if they are under way together and their tags differ by a multiple of 32 (MPI_TAG_UB + 1).
 class MpiCommunicators {
  public:
   /// Collective. `tag_upper_bound` 0: asks MPI.
@@ -23,16 +23,19 @@ class MpiCommunicators {
     MPI_Comm comm;
     int tag;
   };
-  [[nodiscard]] Address address(Tag tag) const noexcept {
-    return {comms_[tag / span_ % comms_.size()], static_cast<int>(tag % span_)};
-  }
+  [[nodiscard]] Address plain(Tag tag) const noexcept { return address(tag); }
+  [[nodiscard]] Address bulk(Tag tag) const noexcept { return address(tag + kTagLimit); }
   [[nodiscard]] MPI_Comm first() const noexcept { return comms_.front(); }
 
   /// Collective.
   void free() noexcept;
 
  private:
-  Tag span_ = kTagLimit;  // tags in one communicator
+  [[nodiscard]] Address address(Tag number) const noexcept {
+    return {comms_[number / span_ % comms_.size()], static_cast<int>(number % span_)};
+  }
+
+  Tag span_ = 1;  // tags in one communicator
   std::vector<MPI_Comm> comms_;
 };
 

@@ -1,9 +1,14 @@
 // Ranks as MPI processes: MPI_Isend, MPI_Irecv and MPI_Iallreduce on a private duplicate of the user's communicator,
-// tested in one MPI_Testsome. A message of n bytes travels as n / split + 1 MPI messages under one tag, the last one
-// always shorter than `split`, so that any difference in size shows at the receiver.
+// tested in one MPI_Testsome.
+// A message below kHeadBytes is one MPI message. A longer one is a head of exactly kHeadBytes, which begins with the
+// message's size, and the rest in parts of bounded size on a tag of its own, received once the head has told that sizes
+// agree. So a message of another size is always noticed, and never truncated by MPI: Open MPI 4.1 writes the whole of
+// a truncated large message, past the end of the buffer.
 #include "transport/mpi_transport.hpp"
 
 #include <atomic>
+#include <cstring>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -23,10 +28,16 @@ namespace {
 
 using Clock = Backoff::Clock;
 
+constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
+constexpr std::uint64_t kHeadPayload = kHeadBytes - sizeof(std::uint64_t);
+
 /// A posted operation, until it is done or cancelled.
 struct Request {
   Operation* operation = nullptr;
   Operation::Kind kind = Operation::Kind::send;
+  std::unique_ptr<std::byte[]> head;  // of a message of at least kHeadBytes
+  bool awaits_head = false;           // of a receive
+  bool awaits_bulk = false;           // a receive's head has come, its bulk is not posted
   std::uint64_t parts_left = 0;
   std::list<Request>::iterator self;
 };
@@ -34,7 +45,6 @@ struct Request {
 /// One MPI request's share of an operation.
 struct Part {
   Request* request = nullptr;
-  std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -72,14 +82,18 @@ class MpiTransport final : public Transport {
   bool set_abort(AbortReason reason) noexcept;
 
   Request& add(Operation& operation);
-  void add_part(Request& request, std::uint64_t offset, std::uint64_t bytes, MPI_Request mpi_request);
+  void add_part(Request& request, std::uint64_t bytes, MPI_Request mpi_request);
   bool give_up(Request& request) noexcept;
   template <class Post>
-  void post_parts(Operation& operation, std::uint64_t whole, Post post);
+  void start(Operation& operation, Post post);
+  void send_part(Request& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
+  void receive_part(Request& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
+  void receive_bulk(int peer, Tag tag);
 
   bool test();
-  bool complete(const Part& part, const MPI_Status& status, int code);
+  bool complete(Part part, const MPI_Status& status, int code);
   void check_received(const Part& part, const MPI_Status& status, int code) const;
+  void take_head(Request& request) const;
   void forget_completed();
 
   MpiOptions options_;
@@ -195,60 +209,102 @@ void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
 }
 
 Request& MpiTransport::add(Operation& operation) {
-  pending_.emplace_front();
-  Request& request = pending_.front();
+  pending_.emplace_back();
+  Request& request = pending_.back();
   request.operation = &operation;
   request.kind = operation.kind;
-  request.self = pending_.begin();
+  request.self = std::prev(pending_.end());
   operation.handle = &request;
   return request;
 }
 
-void MpiTransport::add_part(Request& request, std::uint64_t offset, std::uint64_t bytes, MPI_Request mpi_request) {
+void MpiTransport::add_part(Request& request, std::uint64_t bytes, MPI_Request mpi_request) {
   requests_.push_back(mpi_request);
-  parts_.push_back({&request, offset, bytes});
+  parts_.push_back({&request, bytes});
   ++request.parts_left;
 }
 
-/// Calls post(offset, bytes, &request) for each part of at most `whole` bytes; the last one is shorter.
+/// Calls post(request), and takes the operation back if that throws.
 template <class Post>
-void MpiTransport::post_parts(Operation& operation, std::uint64_t whole, Post post) {
-  Request& request = add(operation);
-  for (std::uint64_t offset = 0, left = operation.bytes;; offset += whole, left -= whole) {
-    const std::uint64_t bytes = std::min(left, whole);
-    MPI_Request mpi_request = MPI_REQUEST_NULL;
-    try {
-      post(offset, bytes, &mpi_request);
-    } catch (...) {
-      cancel(operation);
-      throw;
-    }
-    add_part(request, offset, bytes, mpi_request);
-    if (left < whole) {
-      break;
-    }
+void MpiTransport::start(Operation& operation, Post post) {
+  try {
+    post(add(operation));
+  } catch (...) {
+    cancel(operation);
+    throw;
   }
   backoff_.touch();
+}
+
+void MpiTransport::send_part(Request& request, const std::byte* data, std::uint64_t bytes,
+                             MpiCommunicators::Address to) {
+  const int peer = request.operation->peer;
+  MPI_Request mpi_request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, to.tag, to.comm, &mpi_request),
+            "sending to rank " + std::to_string(peer) + " (MPI_Isend)");
+  add_part(request, bytes, mpi_request);
+}
+
+void MpiTransport::receive_part(Request& request, std::byte* data, std::uint64_t bytes,
+                                MpiCommunicators::Address from) {
+  const int peer = request.operation->peer;
+  MPI_Request mpi_request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, from.tag, from.comm, &mpi_request),
+            "receiving from rank " + std::to_string(peer) + " (MPI_Irecv)");
+  add_part(request, bytes, mpi_request);
 }
 
 void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) {
   enter();
   begin_send(operation, *this, peer, tag, data);
-  const auto [comm, mpi_tag] = communicators_.address(tag);
-  post_parts(operation, options_.split_bytes, [&](std::uint64_t offset, std::uint64_t bytes, MPI_Request* request) {
-    check_mpi(MPI_Isend(data.data() + offset, static_cast<int>(bytes), MPI_BYTE, peer, mpi_tag, comm, request),
-              "sending to rank " + std::to_string(peer) + " (MPI_Isend)");
+  start(operation, [&](Request& request) {
+    const std::uint64_t size = data.size();
+    if (size < kHeadBytes) {
+      send_part(request, data.data(), size, communicators_.plain(tag));
+      return;
+    }
+    request.head.reset(new std::byte[kHeadBytes]);
+    std::memcpy(request.head.get(), &size, sizeof(size));
+    std::memcpy(request.head.get() + sizeof(size), data.data(), kHeadPayload);
+    send_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
+    for (std::uint64_t at = kHeadPayload; at < size; at += options_.split_bytes) {
+      send_part(request, data.data() + at, std::min(size - at, options_.split_bytes), communicators_.bulk(tag));
+    }
   });
 }
 
 void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
   enter();
   begin_receive(operation, *this, peer, tag, data);
-  const auto [comm, mpi_tag] = communicators_.address(tag);
-  post_parts(operation, options_.split_bytes, [&](std::uint64_t offset, std::uint64_t bytes, MPI_Request* request) {
-    check_mpi(MPI_Irecv(data.data() + offset, static_cast<int>(bytes), MPI_BYTE, peer, mpi_tag, comm, request),
-              "receiving from rank " + std::to_string(peer) + " (MPI_Irecv)");
+  start(operation, [&](Request& request) {
+    if (data.size() < kHeadBytes) {
+      receive_part(request, data.data(), data.size(), communicators_.plain(tag));
+      return;
+    }
+    request.head.reset(new std::byte[kHeadBytes]);
+    request.awaits_head = true;
+    receive_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
   });
+}
+
+/// Posts the bulk of the messages whose heads have come, in the order of their receives: none before an earlier one's.
+void MpiTransport::receive_bulk(int peer, Tag tag) {
+  for (Request& request : pending_) {
+    Operation& operation = *request.operation;
+    if (request.kind != Operation::Kind::receive || operation.peer != peer || operation.tag != tag) {
+      continue;
+    }
+    if (request.awaits_head) {
+      return;
+    }
+    if (request.awaits_bulk) {
+      request.awaits_bulk = false;
+      for (std::uint64_t at = kHeadPayload; at < operation.bytes; at += options_.split_bytes) {
+        receive_part(request, operation.data + at, std::min(operation.bytes - at, options_.split_bytes),
+                     communicators_.bulk(tag));
+      }
+    }
+  }
 }
 
 void MpiTransport::post_all_reduce(Operation& operation, View data) {
@@ -256,11 +312,18 @@ void MpiTransport::post_all_reduce(Operation& operation, View data) {
   begin_all_reduce(operation, *this, data);
   const std::uint64_t element = element_bytes(data.dtype);
   const MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
-  const std::uint64_t whole = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
-  post_parts(operation, whole, [&](std::uint64_t offset, std::uint64_t bytes, MPI_Request* request) {
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + offset, static_cast<int>(bytes / element), type, MPI_SUM,
-                             communicators_.first(), request),
-              "native all-reduce (MPI_Iallreduce)");
+  const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
+  start(operation, [&](Request& request) {
+    std::uint64_t at = 0;
+    do {  // once for no elements too
+      const std::uint64_t bytes = std::min(operation.bytes - at, split);
+      MPI_Request mpi_request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + at, static_cast<int>(bytes / element), type, MPI_SUM,
+                               communicators_.plain(0).comm, &mpi_request),
+                "native all-reduce (MPI_Iallreduce)");
+      add_part(request, bytes, mpi_request);
+      at += split;
+    } while (at < operation.bytes);
   });
 }
 
@@ -314,7 +377,8 @@ bool MpiTransport::test() {
   return any;
 }
 
-bool MpiTransport::complete(const Part& part, const MPI_Status& status, int code) {
+/// One part is over; whether its operation is.
+bool MpiTransport::complete(Part part, const MPI_Status& status, int code) {
   Request& request = *part.request;
   Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::receive) {
@@ -323,16 +387,22 @@ bool MpiTransport::complete(const Part& part, const MPI_Status& status, int code
     check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
                                                             : std::string("native all-reduce"));
   }
-  if (--request.parts_left > 0) {
+  --request.parts_left;
+  if (request.awaits_head) {
+    take_head(request);
+    receive_bulk(operation.peer, operation.tag);
+  }
+  if (request.parts_left > 0 || request.awaits_bulk) {
     return false;
   }
   operation.state = Operation::State::done;
-  counters_.count(operation, world_size_);
   operation.handle = nullptr;
+  counters_.count(operation, world_size_);
   pending_.erase(request.self);
   return true;
 }
 
+/// Throws unless MPI received as many bytes as were posted.
 void MpiTransport::check_received(const Part& part, const MPI_Status& status, int code) const {
   const Operation& operation = *part.request->operation;
   int error_class = MPI_SUCCESS;
@@ -343,14 +413,24 @@ void MpiTransport::check_received(const Part& part, const MPI_Status& status, in
   int got = 0;
   MPI_Get_count(&status, MPI_BYTE, &got);
   const std::uint64_t bytes = got > 0 ? static_cast<std::uint64_t>(got) : 0;
-  if (error_class == MPI_ERR_TRUNCATE && bytes <= part.bytes) {  // this MPI does not tell by how much
-    throw Error(ErrorCode::mismatch, describe_mismatch(operation, "more"));
+  if (error_class == MPI_ERR_TRUNCATE || bytes != part.bytes) {
+    const std::string size = error_class == MPI_ERR_TRUNCATE && bytes <= part.bytes ? "more"  // MPI need not tell
+                             : bytes >= kHeadBytes ? std::to_string(kHeadBytes) + " or more"
+                                                   : std::to_string(bytes);
+    throw Error(ErrorCode::mismatch, describe_mismatch(operation, size));
   }
-  if (bytes != part.bytes) {
-    const std::string size = std::to_string(part.offset + bytes);
-    throw Error(ErrorCode::mismatch,
-                describe_mismatch(operation, bytes >= options_.split_bytes ? size + " or more" : size));
+}
+
+void MpiTransport::take_head(Request& request) const {
+  const Operation& operation = *request.operation;
+  std::uint64_t size = 0;
+  std::memcpy(&size, request.head.get(), sizeof(size));
+  if (size != operation.bytes) {
+    throw Error(ErrorCode::mismatch, describe_mismatch(operation, std::to_string(size)));
   }
+  std::memcpy(operation.data, request.head.get() + sizeof(size), kHeadPayload);
+  request.awaits_head = false;
+  request.awaits_bulk = true;
 }
 
 void MpiTransport::forget_completed() {

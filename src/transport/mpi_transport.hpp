@@ -11,7 +11,7 @@
 namespace gradwire::transport {
 
 struct MpiOptions {
-  std::uint64_t split_bytes = 1ULL << 30;  // longer messages travel in parts; 1..2^31-1, the same on every rank
+  std::uint64_t split_bytes = 1ULL << 30;  // MPI messages are no longer; 2048..2^31-1, the same on every rank
   int tag_upper_bound = 0;                 // take MPI_TAG_UB to be this; 0: ask MPI
 };
 

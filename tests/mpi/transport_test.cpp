@@ -1,0 +1,165 @@
+// The conformance scenarios over transports of MPI processes, and what is MPI's own: splitting, tags, bad
+// communicators.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstdlib>
+#include <tuple>
+
+#include "gradwire/mpi.hpp"
+#include "tests/support/ranks.hpp"
+#include "tests/transport/conformance.hpp"
+#include "tests/transport/exchange.hpp"
+#include "transport/mpi_transport.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Maker {
+  const char* name;
+  std::shared_ptr<Transport> (*make)();
+};
+
+constexpr Maker kMakers[] = {
+    {"mpi", [] { return mpi::make_transport(MPI_COMM_WORLD); }},
+    // 2048 splits most of what the scenarios send. 2^24 - 1 is the least bound that needs no folding.
+    {"split",
+     [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = (1 << 24) - 1}); }},
+    {"throttled", [] { return mpi::make_transport(MPI_COMM_WORLD, "10Gbit/s,20us"); }},
+};
+
+class MpiConformance : public ::testing::TestWithParam<std::tuple<Maker, Scenario>> {};
+
+TEST_P(MpiConformance, Holds) {
+  const auto& [maker, scenario] = GetParam();
+  const Watchdog watchdog(scenario.name, std::chrono::seconds(90));
+  {
+    const auto transport = maker.make();
+    try {
+      scenario.run(*transport);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+      transport->abort(ErrorCode::internal, "scenario failed");
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, MpiConformance,
+                         ::testing::Combine(::testing::ValuesIn(kMakers),
+                                            ::testing::ValuesIn(transport_scenarios().begin(),
+                                                                transport_scenarios().end())),
+                         [](const auto& parameter) {
+                           return std::string(std::get<0>(parameter.param).name) + "_" +
+                                  std::get<1>(parameter.param).name;
+                         });
+
+TEST(MpiTransport, TakesAnyIntracommunicator) {
+  const Watchdog watchdog("TakesAnyIntracommunicator");
+  int rank = 0;
+  int world_size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+  MPI_Comm reversed = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+  const auto transport = mpi::make_transport(reversed);
+  MPI_Comm_free(&reversed);  // the transport has its own
+  EXPECT_EQ(transport->rank(), world_size - 1 - rank);
+  EXPECT_EQ(transport->world_size(), world_size);
+  EXPECT_EQ(transport->name(), "mpi");
+  barrier(*transport, 0);
+}
+
+TEST(MpiTransport, TwoOnOneCommunicatorDoNotMeet) {
+  const Watchdog watchdog("TwoOnOneCommunicatorDoNotMeet");
+  const auto one = mpi::make_transport(MPI_COMM_WORLD);
+  const auto two = mpi::make_transport(MPI_COMM_WORLD);
+  const int next = (one->rank() + 1) % one->world_size();
+  const int previous = (one->rank() + one->world_size() - 1) % one->world_size();
+  Batch first(*one);
+  Batch second(*two);
+  first.receive(previous, 1, pattern(previous, one->rank(), 1, 5000));
+  second.receive(previous, 1, pattern(previous, one->rank(), 2, 5000));
+  second.send(next, 1, pattern(one->rank(), next, 2, 5000));
+  first.send(next, 1, pattern(one->rank(), next, 1, 5000));
+  first.wait();
+  second.wait();
+}
+
+template <class Action>
+void expect_invalid(Action action, const std::string& text) {
+  try {
+    action();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(text));
+  }
+}
+
+TEST(MpiTransport, RejectsWhatIsNoIntracommunicator) {
+  expect_invalid([] { (void)mpi::make_transport(MPI_COMM_NULL); }, "MPI_COMM_NULL");
+  int rank = 0;
+  int world_size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+  if (world_size > 1) {
+    MPI_Comm half = MPI_COMM_NULL;
+    MPI_Comm inter = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? 0 : 1, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank == 0 ? 1 : 0, 5, &inter);
+    expect_invalid([&] { (void)mpi::make_transport(inter); }, "MPI_Intercomm_merge");
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+  }
+}
+
+TEST(MpiTransport, DestructionGivesUpWhatIsPending) {
+  const Watchdog watchdog("DestructionGivesUpWhatIsPending");
+  Operation operation;
+  Bytes data(1'000'000);
+  {
+    const auto transport = mpi::make_transport(MPI_COMM_WORLD);
+    transport->post_receive(operation, (transport->rank() + 1) % transport->world_size(), 0, data);
+    transport->progress(std::chrono::microseconds(0));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// 2 x (2 GiB + 5) of memory on each of two ranks: only on request.
+TEST(MpiTransport, BeyondTwoToThe31) {
+  if (std::getenv("GRADWIRE_TEST_BIG") == nullptr) {
+    GTEST_SKIP() << "set GRADWIRE_TEST_BIG=1 to run; needs 5 GiB of memory";
+  }
+  const Watchdog watchdog("BeyondTwoToThe31", std::chrono::minutes(5));
+  const auto transport = mpi::make_transport(MPI_COMM_WORLD);
+  const std::size_t bytes = (1ULL << 31U) + 5;
+  Bytes data(transport->rank() < 2 ? bytes : 0);
+  Operation operation;
+  if (transport->rank() == 0) {
+    for (std::size_t i = 0; i < bytes; i += 4099) {
+      data[i] = static_cast<std::byte>(i / 4099);
+    }
+    data.back() = std::byte{42};
+    transport->post_send(operation, 1, 0, data);
+  } else if (transport->rank() == 1) {
+    transport->post_receive(operation, 0, 0, data);
+  }
+  while (operation.pending()) {
+    transport->progress(std::chrono::seconds(1));
+  }
+  if (transport->rank() == 1) {
+    for (std::size_t i = 0; i < bytes - 1; i += 4099) {
+      ASSERT_EQ(data[i], static_cast<std::byte>(i / 4099)) << i;
+    }
+    EXPECT_EQ(data.back(), std::byte{42});
+    EXPECT_EQ(transport->counters().bytes_received, bytes);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,53 @@
+// The conformance scenarios over every transport that lives in one process, with a thread for each rank.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <tuple>
+
+#include "tests/support/ranks.hpp"
+#include "tests/transport/conformance.hpp"
+#include "transport/faulty.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using Decorate = std::shared_ptr<Transport> (*)(std::shared_ptr<Transport>);
+struct Maker {
+  const char* name;
+  Decorate decorate;  // of an in-process endpoint
+};
+
+using Endpoint = std::shared_ptr<Transport>;
+constexpr Maker kMakers[] = {
+    {"inproc", [](Endpoint inner) { return inner; }},
+    {"throttled", [](Endpoint inner) { return make_throttled(inner, Link::parse("10Gbit/s,20us")); }},
+    {"throttled_unlimited", [](Endpoint inner) { return make_throttled(inner, {}); }},
+    {"faulty_without_faults", [](Endpoint inner) { return transport::make_faulty(inner, {}); }},
+    {"throttled_faulty",
+     [](Endpoint inner) { return make_throttled(transport::make_faulty(inner, {}), Link::parse("40Gbit/s")); }},
+};
+
+class Conformance : public ::testing::TestWithParam<std::tuple<Maker, Scenario, int>> {};
+
+TEST_P(Conformance, Holds) {
+  const auto& [maker, scenario, world_size] = GetParam();
+  auto world = make_inproc_world(world_size);
+  for (Endpoint& endpoint : world) {
+    endpoint = maker.decorate(endpoint);
+  }
+  run_ranks(std::move(world), [run = scenario.run](Endpoint endpoint) { run(*endpoint); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Conformance,
+                         ::testing::Combine(::testing::ValuesIn(kMakers),
+                                            ::testing::ValuesIn(transport_scenarios().begin(),
+                                                                transport_scenarios().end()),
+                                            ::testing::Values(1, 2, 3, 4)),
+                         [](const auto& parameter) {
+                           return std::string(std::get<0>(parameter.param).name) + "_" +
+                                  std::get<1>(parameter.param).name + "_" +
+                                  std::to_string(std::get<2>(parameter.param));
+                         });
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,98 @@
+// Small steps that transport tests are made of.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::test {
+
+using Bytes = std::vector<std::byte>;
+
+/// Bytes that differ between any two (source, destination, salt).
+inline Bytes pattern(int source, int destination, std::uint64_t salt, std::size_t bytes) {
+  Bytes data(bytes);
+  std::uint64_t state =
+      (static_cast<std::uint64_t>(source) * 64 + static_cast<std::uint64_t>(destination)) * 1000003 + salt;
+  for (std::size_t i = 0; i < bytes; i += sizeof(state)) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    const std::uint64_t mixed = state ^ state >> 32U;
+    std::memcpy(data.data() + i, &mixed, std::min(sizeof(mixed), bytes - i));
+  }
+  return data;
+}
+
+/// Operations with their buffers, posted in order and kept until all are done.
+class Batch {
+ public:
+  explicit Batch(Transport& transport) : transport_(transport) {}
+  ~Batch() {
+    for (Entry& entry : entries_) {
+      if (!transport_.cancel(entry.operation)) {
+        new Bytes(std::move(entry.data));  // the transport may still use it: leak
+      }
+    }
+  }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  Operation& send(int peer, Tag tag, Bytes data) {
+    Entry& entry = entries_.emplace_back(Entry{{}, std::move(data), {}, peer, tag});
+    transport_.post_send(entry.operation, peer, tag, entry.data);
+    return entry.operation;
+  }
+  /// `expected` is what wait() compares with.
+  Operation& receive(int peer, Tag tag, Bytes expected) {
+    Entry& entry = entries_.emplace_back(Entry{{}, Bytes(expected.size()), std::move(expected), peer, tag});
+    transport_.post_receive(entry.operation, peer, tag, entry.data);
+    return entry.operation;
+  }
+  /// Progresses until all are done, then checks what came. Throws after a minute.
+  void wait() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    for (Entry& entry : entries_) {
+      while (!entry.operation.done()) {
+        transport_.progress(std::chrono::milliseconds(100));
+        if (std::chrono::steady_clock::now() > deadline) {
+          throw std::runtime_error("not done in a minute: peer " + std::to_string(entry.peer) + ", tag " +
+                                   std::to_string(entry.tag));
+        }
+      }
+      if (entry.operation.kind == Operation::Kind::receive) {
+        EXPECT_TRUE(entry.data == entry.expected) << "wrong bytes from rank " << entry.peer << ", tag " << entry.tag;
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    Operation operation;
+    Bytes data;
+    Bytes expected;
+    int peer;
+    Tag tag;
+  };
+  Transport& transport_;
+  std::deque<Entry> entries_;
+};
+
+/// Every rank waits for every other one.
+inline void barrier(Transport& transport, Tag tag) {
+  Batch batch(transport);
+  for (int peer = 0; peer < transport.world_size(); ++peer) {
+    if (peer != transport.rank()) {
+      batch.receive(peer, tag, Bytes(1));
+      batch.send(peer, tag, Bytes(1));
+    }
+  }
+  batch.wait();
+}
+
+}  // namespace gradwire::test
