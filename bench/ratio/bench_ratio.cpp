@@ -1,0 +1,218 @@
+// bench_ratio: the compression-ratio benchmark. Reads gradients captured from training and shows, for each layer and
+// policy, how small they get, what that costs and on which link it pays; where it does not, it says "slower".
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/ratio/cost_model.hpp"
+#include "bench/ratio/measure.hpp"
+#include "bench/ratio/options.hpp"
+#include "bench/support/report.hpp"
+#include "bench/support/svg_plot.hpp"
+#include "bench/support/table.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+constexpr double kLinksGbit[] = {0.1, 1, 10, 100};
+
+struct Speedup {
+  double gbit = 0;
+  double value = 0;
+  bool measured = false;
+  [[nodiscard]] bool slower() const { return value < 0.995; }  // as printed, with two digits
+};
+
+double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
+
+// From a lab whose link is this one (a link carries a little less than its nominal rate), else predicted.
+Speedup speedup(const Row& row, double gbit, const CostModel& model, const std::vector<LabTimes>& labs) {
+  for (const LabTimes& lab : labs) {
+    const double part = lab.bytes_per_second() / bytes_per_second(gbit);
+    const auto value = part > 0.9 && part < 1.05 ? lab.speedup(row.codec, row.cost.bytes) : std::nullopt;
+    if (value) {
+      return {gbit, *value, true};
+    }
+  }
+  const double rate = bytes_per_second(gbit);
+  return {gbit, model.dense_seconds(row.cost.bytes, rate) / model.compressed_seconds(row.cost, rate), false};
+}
+
+double gigabytes_per_second(double bytes, double seconds) { return seconds > 0 ? bytes / seconds / 1e9 : NAN; }
+
+Json to_json(const Row& row, const std::vector<Speedup>& speedups) {
+  Json json{{"stage", row.stage},
+            {"layer", row.layer},
+            {"policy", row.policy},
+            {"codec", row.codec},
+            {"elements", row.elements},
+            {"bytes", row.cost.bytes},
+            {"nominal_ratio", row.nominal_ratio},
+            {"counted_ratio", row.counted_ratio},
+            {"bytes_sent_per_rank", row.cost.wire_bytes},
+            {"nmse", row.nmse},
+            {"encode_gb_per_s", number_or_null(gigabytes_per_second(row.cost.bytes, row.cost.encode_seconds))},
+            {"decode_add_gb_per_s", number_or_null(gigabytes_per_second(row.cost.bytes, row.cost.decode_seconds))},
+            {"speedup", Json::array()}};
+  for (const Speedup& each : speedups) {
+    json["speedup"].push_back({{"gbit_per_s", each.gbit},
+                               {"value", each.value},
+                               {"how", each.measured ? "measured" : "predicted"},
+                               {"slower", each.slower()}});
+  }
+  return json;
+}
+
+std::vector<std::string> to_cells(const Row& row, const std::vector<Speedup>& speedups) {
+  std::vector<std::string> cells{std::to_string(row.stage),
+                                 row.layer,
+                                 fixed(row.cost.bytes / 1024, 1),
+                                 row.policy,
+                                 row.codec,
+                                 fixed(row.nominal_ratio, 2),
+                                 fixed(row.counted_ratio, 2),
+                                 scientific(row.nmse),
+                                 fixed(gigabytes_per_second(row.cost.bytes, row.cost.encode_seconds), 1),
+                                 fixed(gigabytes_per_second(row.cost.bytes, row.cost.decode_seconds), 1)};
+  for (const Speedup& each : speedups) {
+    cells.push_back(fixed(each.value, 2) + (each.measured ? " m" : " p") + (each.slower() ? " slower" : ""));
+  }
+  return cells;
+}
+
+std::vector<std::span<const gradient_dump::Record>> split_stages(const std::vector<gradient_dump::Record>& records) {
+  std::vector<std::span<const gradient_dump::Record>> stages;
+  for (std::size_t first = 0; first < records.size();) {
+    std::size_t end = first;
+    while (end < records.size() && records[end].stage == records[first].stage) {
+      ++end;
+    }
+    stages.emplace_back(records.data() + first, end - first);
+    first = end;
+  }
+  return stages;
+}
+
+struct Result {
+  Row row;
+  std::vector<Speedup> speedups;
+};
+
+std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, const RatioOptions& options) {
+  Plot pays{.title = "Speed-up against dense, all layers, last stage",
+            .x = {.label = "link, Gbit/s", .logarithmic = true},
+            .y = {.label = "speed-up"},
+            .series = {},
+            .reference = 1,
+            .reference_name = "dense"};
+  Plot ratio{.title = "Ratio counted at the transport, each layer alone",
+             .x = {.label = "layer, KiB", .logarithmic = true},
+             .y = {.label = "ratio"},
+             .series = {},
+             .reference = 1,
+             .reference_name = "dense"};
+  bool measured = false;
+  for (const Result& result : results) {
+    const bool all = result.row.layer == "all layers";
+    if (result.row.stage != last_stage) {
+      continue;
+    }
+    if (ratio.series.empty() || ratio.series.back().name != result.row.policy) {
+      ratio.series.push_back({.name = result.row.policy, .points = {}, .line = false});
+    }
+    if (!all) {
+      ratio.series.back().points.emplace_back(result.row.cost.bytes / 1024, result.row.counted_ratio);
+      continue;
+    }
+    pays.series.push_back({.name = result.row.policy, .points = {}});
+    for (const Speedup& each : result.speedups) {
+      pays.series.back().points.emplace_back(each.gbit, each.value);
+      measured = measured || each.measured;
+    }
+  }
+  return render_svg({pays, ratio}, std::to_string(options.ranks) + " ranks; speed-up " +
+                                       (measured ? "measured where the lab had this link, else predicted"
+                                                 : "predicted (larger of wire and codec time + one chunk)") +
+                                       "; dense: perfect ring");
+}
+
+int run(const RatioOptions& options) {
+  const auto records = gradient_dump::read(options.dump);
+  if (records.empty()) {
+    throw std::runtime_error(options.dump + ": holds no gradients");
+  }
+  const CostModel model{options.ranks, options.latency_us * 1e-6};
+  std::vector<LabTimes> labs;
+  for (const auto& file : options.lab) {
+    labs.emplace_back(file, options.ranks);
+  }
+  std::vector<NamedPolicy> policies;
+  for (const auto& text : options.policies) {
+    policies.push_back(make_policy(text));
+  }
+  const auto stages = split_stages(records);
+  const std::uint32_t last_stage = stages.back().front().stage;
+
+  std::vector<Result> results;
+  for (const auto& stage : stages) {
+    for (const auto& policy : policies) {
+      for (Row& row : measure_stage(policy, stage, options.ranks)) {
+        std::vector<Speedup> speedups;
+        for (const double gbit : kLinksGbit) {
+          speedups.push_back(speedup(row, gbit, model, labs));
+        }
+        results.push_back({std::move(row), std::move(speedups)});
+      }
+    }
+    std::fprintf(stderr, "stage %u done\n", stage.front().stage);
+  }
+
+  const std::vector<std::string> header{"stage",      "layer",    "KiB",       "policy",    "codec",
+                                        "nominal",    "counted",  "NMSE",      "enc GB/s",  "dec+add GB/s",
+                                        "0.1 Gbit/s", "1 Gbit/s", "10 Gbit/s", "100 Gbit/s"};
+  Table layers(header), totals(header);
+  Json report = make_report("gradwire.bench_ratio.1");
+  report["ranks"] = options.ranks;
+  report["latency_us"] = options.latency_us;
+  for (const Result& result : results) {
+    report["rows"].push_back(to_json(result.row, result.speedups));
+    if (result.row.layer == "all layers") {
+      totals.add(to_cells(result.row, result.speedups));
+    } else if (result.row.stage == last_stage) {
+      layers.add(to_cells(result.row, result.speedups));
+    }
+  }
+  std::printf(
+      "bench_ratio: %d ranks. nominal: bytes of the tensor / of its frame; counted: by the transport of a real "
+      "all-reduce, both hops;\nlast columns: speed-up against dense on such a link, p predicted (latency %g us, dense "
+      "is a perfect ring), m measured on the lab\n\nEach layer by itself, stage %u (all stages: --json)\n%s\n"
+      "All layers of a step through a session\n%s",
+      options.ranks, options.latency_us, last_stage, layers.to_text().c_str(), totals.to_text().c_str());
+  if (!options.json.empty()) {
+    write_report(options.json, report);
+  }
+  if (!options.svg.empty()) {
+    write_text(options.svg, plot(results, last_stage, options));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradwire::bench
+
+int main(int argc, char** argv) {
+  try {
+    return gradwire::bench::run(gradwire::bench::parse_ratio_options(argc, argv));
+  } catch (const gradwire::bench::RatioExit& exit) {
+    std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
+    return exit.status;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_ratio: %s\n", error.what());
+    return 1;
+  }
+}

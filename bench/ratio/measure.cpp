@@ -1,0 +1,208 @@
+#include "bench/ratio/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "bench/support/samples.hpp"
+#include "codec/codec.hpp"
+#include "gradwire/communicator.hpp"
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+using gradient_dump::Record;
+
+// Median time of a call; enough calls that a small layer's time is more than the clock's.
+double time_of(const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  call();
+  std::vector<double> samples;
+  for (const auto end = Clock::now() + std::chrono::milliseconds(6); samples.size() < 5 || Clock::now() < end;) {
+    const auto start = Clock::now();
+    call();
+    samples.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return median(samples);
+}
+
+template <typename PerTile>
+void for_each_tile(std::uint64_t count, PerTile&& per_tile) {
+  for (std::uint64_t first = 0; first < count; first += codec::kTileElements) {
+    per_tile(first, static_cast<std::uint32_t>(std::min(codec::kTileElements, count - first)));
+  }
+}
+
+// One frame that holds the whole layer.
+class WholeFrame {
+ public:
+  WholeFrame(const CodecSpec& spec, const std::vector<float>& values)
+      : codec_(spec, DType::f32), values_(values), frame_(codec_.frame_bytes(values.size())), decoded_(values.size()) {
+    info_.count = static_cast<std::uint32_t>(values.size());
+  }
+
+  void encode() {
+    codec::FrameWriter writer(codec_, info_, false, frame_);
+    for_each_tile(values_.size(), [&](std::uint64_t first, std::uint32_t count) {
+      if (codec_.lossy()) {
+        writer.write(values_.data() + first, nullptr, count);
+      } else {
+        writer.write_verbatim(values_.data() + first, count);
+      }
+    });
+    writer.finish();
+  }
+  void decode_and_add() {
+    codec::FrameReader reader(codec_, info_, false, frame_, 0);
+    for_each_tile(values_.size(),
+                  [&](std::uint64_t first, std::uint32_t count) { reader.add(decoded_.data() + first, count); });
+  }
+  [[nodiscard]] double nmse() {
+    encode();
+    std::fill(decoded_.begin(), decoded_.end(), 0.0F);
+    decode_and_add();
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const double difference = static_cast<double>(decoded_[i]) - values_[i];
+      error += difference * difference;
+      norm += static_cast<double>(values_[i]) * values_[i];
+    }
+    return norm > 0 ? error / norm : 0;
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return frame_.size(); }
+
+ private:
+  codec::Codec codec_;
+  const std::vector<float>& values_;
+  codec::FrameInfo info_;
+  std::vector<std::byte> frame_;
+  std::vector<float> decoded_;
+};
+
+// Runs `body` on a thread a rank; rank 0's statistics. An error of any rank is thrown here.
+Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<Transport>)>& body) {
+  auto world = make_inproc_world(ranks);
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(world.size());
+  std::vector<Statistics> results(world.size());
+  for (std::size_t rank = 0; rank < world.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        results[rank] = body(world[rank]);
+      } catch (const std::exception& error) {
+        errors[rank] = std::current_exception();
+        world[rank]->abort(ErrorCode::internal, error.what());
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  for (const auto& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+  return results.front();
+}
+
+Row measure_layer(const Record& record, const TensorPolicy& resolved, const std::string& policy, int ranks) {
+  WholeFrame frame(resolved.codec, record.values);
+  Row row{.stage = record.stage,
+          .layer = record.name,
+          .policy = policy,
+          .codec = resolved.codec.to_string(),
+          .elements = record.values.size()};
+  const double bytes = static_cast<double>(row.elements) * sizeof(float);
+  row.nominal_ratio = bytes / static_cast<double>(frame.bytes());
+  row.nmse = frame.nmse();
+  row.cost.encode_seconds = time_of([&] { frame.encode(); });
+  row.cost.decode_seconds = time_of([&] { frame.decode_and_add(); });
+  const Statistics counted = run_ranks(ranks, [&](std::shared_ptr<Transport> transport) {
+    Communicator communicator(std::move(transport));
+    std::vector<float> output(record.values.size());
+    return communicator.all_reduce(view(record.values.data(), record.values.size()), view(output.data(), output.size()),
+                                   {.codec = resolved.codec, .algorithm = resolved.algorithm});
+  });
+  row.counted_ratio = counted.ratio();
+  row.cost.bytes = bytes;
+  row.cost.wire_bytes = static_cast<double>(counted.bytes_sent);
+  return row;
+}
+
+// The whole stage through a session, as a training step sends it.
+Row measure_all(const NamedPolicy& policy, std::span<const Record> stage, const std::vector<Row>& layers, int ranks) {
+  const Statistics counted = run_ranks(ranks, [&](std::shared_ptr<Transport> transport) {
+    Session session(std::move(transport), policy.policy);
+    std::vector<std::vector<float>> gradients;
+    std::vector<TensorId> ids;
+    for (const Record& record : stage) {
+      gradients.push_back(record.values);
+    }
+    for (std::size_t i = 0; i < stage.size(); ++i) {
+      ids.push_back(session.add(stage[i].name, view(gradients[i].data(), gradients[i].size())));
+    }
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+      session.ready(*id);
+    }
+    session.finish();
+    return session.statistics().all();
+  });
+  Row all{.stage = stage.front().stage, .layer = "all layers", .policy = policy.name, .codec = layers.front().codec};
+  double frames = 0, error = 0, norm = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    double layer_norm = 0;
+    for (const float value : stage[i].values) {
+      layer_norm += static_cast<double>(value) * value;
+    }
+    all.elements += layers[i].elements;
+    all.codec = all.codec == layers[i].codec ? all.codec : "mixed";
+    all.cost.bytes += layers[i].cost.bytes;
+    all.cost.encode_seconds += layers[i].cost.encode_seconds;
+    all.cost.decode_seconds += layers[i].cost.decode_seconds;
+    frames += layers[i].cost.bytes / layers[i].nominal_ratio;
+    error += layers[i].nmse * layer_norm;
+    norm += layer_norm;
+  }
+  all.nominal_ratio = all.cost.bytes / frames;
+  all.nmse = norm > 0 ? error / norm : 0;
+  all.counted_ratio = counted.ratio();
+  all.cost.wire_bytes = static_cast<double>(counted.bytes_sent);
+  return all;
+}
+
+}  // namespace
+
+NamedPolicy make_policy(const std::string& text) {
+  if (text == "built-in") {
+    return {text, Policy()};
+  }
+  if (text.size() > 5 && text.ends_with(".toml")) {
+    return {text.substr(text.find_last_of('/') + 1), Policy::load(text)};
+  }
+  return {text, Policy::uniform(text)};
+}
+
+std::vector<Row> measure_stage(const NamedPolicy& policy, std::span<const Record> stage, int ranks) {
+  std::vector<TensorInfo> tensors;
+  for (const Record& record : stage) {
+    tensors.push_back({.name = record.name, .count = record.values.size()});
+  }
+  plan::PlanOptions options;
+  options.world_size = ranks;
+  const plan::Plan plan = plan::make_plan(policy.policy, tensors, options);
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < stage.size(); ++i) {
+    rows.push_back(measure_layer(stage[i], plan.tensors[i].policy, policy.name, ranks));
+  }
+  rows.push_back(measure_all(policy, stage, rows, ranks));
+  return rows;
+}
+
+}  // namespace gradwire::bench

@@ -1,0 +1,40 @@
+// What a codec does to one layer, and what a policy does to all layers of one stage together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/ratio/cost_model.hpp"
+#include "gradwire/policy.hpp"
+#include "python-free-examples/char_lm/gradient_dump.hpp"
+
+namespace gradwire::bench {
+
+struct Row {
+  std::uint32_t stage = 0;
+  std::string layer;  // "all layers" for a whole stage
+  std::string policy;
+  std::string codec;  // that the policy gave the layer; "mixed" for a stage under more than one
+  std::uint64_t elements = 0;
+  double nominal_ratio = 0;  // bytes of the tensor / bytes of its frame
+  double counted_ratio = 0;  // uncompressed / sent, counted at the transport of an all-reduce
+  double nmse = 0;           // |decoded - x|^2 / |x|^2 of one encoding
+  CallCost cost;
+};
+
+struct NamedPolicy {
+  std::string name;
+  Policy policy;
+};
+
+/// "built-in", a codec spec (for every tensor) or a TOML file. Throws Error.
+[[nodiscard]] NamedPolicy make_policy(const std::string& text);
+
+/// One row for each layer of `stage` (all records of one stage), then one for all of them together as a session of
+/// `ranks` threads sends them, small tensors fused. All ranks hold the same gradients: bytes do not depend on values.
+[[nodiscard]] std::vector<Row> measure_stage(const NamedPolicy& policy, std::span<const gradient_dump::Record> stage,
+                                             int ranks);
+
+}  // namespace gradwire::bench
