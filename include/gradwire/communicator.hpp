@@ -18,7 +18,7 @@ namespace gradwire {
 
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; names the missing ranks
-  std::optional<bool> checksum;                                // default: as the transport says
+  std::optional<bool> checksum = {};                                // default: as the transport says
 };
 
 /// What one call asks for. Must be equal on every rank.

@@ -29,7 +29,7 @@ enum class Threading : std::uint8_t {
 struct SessionOptions {
   Reduction reduction = Reduction::mean;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
-  std::optional<bool> checksum;  // default: as the transport says
+  std::optional<bool> checksum = {};  // default: as the transport says
   Threading threading = Threading::background;
   bool measure_error = false;  // also reduce exactly, to report relative error; doubles the traffic, off by default
   std::uint64_t compare_ranks_every =

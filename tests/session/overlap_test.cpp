@@ -1,0 +1,103 @@
+// Proof that communication overlaps with the backward pass, and that chunk size and buckets reach the wire.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "model.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Mutation tried: buckets start in finish() only.
+TEST(Overlap, TheFirstFrameLeavesBeforeTheLastReady) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Policy policy;
+    policy.bucket_bytes = 256 << 10;
+    Session session(transport, policy);
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    fill(gradients, transport->rank(), 0);
+    for (std::size_t t = gradients.size() - 1; t > 0; --t) {
+      session.ready(gradients[t].id);
+    }
+    // The backward pass of the first layer goes on; meanwhile the others must be on their way.
+    const auto deadline = std::chrono::steady_clock::now() + milliseconds(10000);
+    while (transport->counters().bytes_sent < 100000 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_GE(transport->counters().bytes_sent, 100000U) << "nothing was sent before the last ready()";
+    session.ready(gradients[0].id);
+    session.finish();
+    EXPECT_LE(error_against(gradients, 0, 1.5), 0.02);
+  });
+}
+
+TEST(Overlap, SerializedSessionsSendInsideReady) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Policy policy;
+    policy.bucket_bytes = 256 << 10;
+    Session session(transport, policy, {.threading = Threading::serialized});
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    fill(gradients, transport->rank(), 0);
+    for (std::size_t t = gradients.size() - 1; t > 0; --t) {
+      session.ready(gradients[t].id);
+    }
+    EXPECT_GT(transport->counters().bytes_sent, 0U);
+    session.ready(gradients[0].id);
+    session.finish();
+  });
+}
+
+std::uint64_t messages_of_a_step(const Policy& policy) {
+  std::uint64_t messages = 0;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy);
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    for (const int step : {0, 1}) {
+      const std::uint64_t before = transport->counters().messages_sent;
+      for (const Gradient& gradient : gradients) {
+        session.ready(gradient.id);
+      }
+      session.finish();
+      if (step == 1 && transport->rank() == 0) {  // step 0 also agrees on the plan
+        messages = transport->counters().messages_sent - before;
+      }
+    }
+  });
+  return messages;
+}
+
+TEST(Overlap, ChunksAndBucketsOfThePolicyReachTheWire) {
+  Policy coarse;
+  Policy fine;
+  fine.chunk_bytes = 8 << 10;
+  Policy many_buckets;
+  many_buckets.bucket_bytes = 64 << 10;
+  EXPECT_GT(messages_of_a_step(fine), messages_of_a_step(coarse));
+  EXPECT_GT(messages_of_a_step(many_buckets), messages_of_a_step(coarse));
+}
+
+TEST(Overlap, AnEmulatedLinkIsFeltAndSaid) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& inner) {
+    const auto transport = make_throttled(inner, Link::parse("100Mbit/s,1ms"));
+    Session session(transport, Policy::uniform("exact"));
+    std::vector<float> gradient(100000, 1.0F);
+    const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
+    const auto begin = std::chrono::steady_clock::now();
+    session.ready(id);
+    session.finish();
+    // 400 kB each way at 12.5 MB/s; half of it as a bound leaves room for bursts.
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(16));
+    EXPECT_NE(session.statistics().transport.find("emulated"), std::string::npos);
+    EXPECT_NE(session.statistics().to_text().find("emulated"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test
