@@ -4,6 +4,7 @@
 //
 // A rule says what a codec is:
 //   using Code; kBlock                   its code type and block length
+//   kRare                                absmax_bits from which on SIMD leaves a block to the scalar core
 //   uint16_t scale(absmax_bits)          S as bf16, from the bits of the largest |x| (finite)
 //   Code quantize(x, inverse)            x finite, inverse = 1/S or 0
 //   float level(code)                    decoded value = level(code) * S
@@ -119,20 +120,8 @@ struct BlockSimd : BlockCore<Rule> {
 
   static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
                      std::uint8_t* out) {
-    const std::uint32_t full = count / kBlock;
-    std::uint8_t* codes = out + Core::blocks(count) * 2;
-    bool nonfinite = false;
-    for (std::uint32_t block = 0; block < full; ++block) {
-      const std::uint32_t first = block * kBlock;
-      std::uint8_t* block_codes = codes + first * sizeof(Code);
-      const bool bad = residual == nullptr
-                           ? encode_block<false>(values + first, nullptr, out + 2 * block, block_codes)
-                           : encode_block<true>(values + first, residual + first, out + 2 * block, block_codes);
-      nonfinite = bad || nonfinite;
-    }
-    if (full * kBlock < count) {
-      nonfinite = Core::encode_block(values, residual, full, count, out) || nonfinite;
-    }
+    const bool nonfinite = residual == nullptr ? encode_blocks<false>(values, residual, count, out)
+                                               : encode_blocks<true>(values, residual, count, out);
     fill_padding(out, Core::used_bytes(count));
     return nonfinite;
   }
@@ -184,18 +173,8 @@ struct BlockSimd : BlockCore<Rule> {
   }
 
   template <bool kResidual>
-  static HWY_INLINE bool encode_block(const float* values, float* residual, std::uint8_t* scale_out,
-                                      std::uint8_t* codes) {
+  static HWY_INLINE void encode_codes(const float* values, float* residual, float s, std::uint8_t* codes) {
     const std::size_t n = lanes();
-    const std::uint32_t absmax = largest<kResidual>(values, residual);
-    if (HWY_UNLIKELY(absmax >= kInfinity)) {
-      kernels::store(scale_out, 0, kNanBf16);
-      fill_zero(codes, kBlock * static_cast<std::uint32_t>(sizeof(Code)));
-      return true;
-    }
-    const std::uint16_t bits = Rule::scale(absmax);
-    kernels::store(scale_out, 0, bits);
-    const float s = kernels::from_bf16(bits);
     const VF32 scale = hn::Set(F32(), s);
     const VF32 inverse = hn::Set(F32(), inverse_scale(s));
     for (std::size_t i = 0; i < kBlock; i += 4 * n) {
@@ -204,7 +183,26 @@ struct BlockSimd : BlockCore<Rule> {
                    quantize<kResidual>(values, residual, i + 2 * n, scale, inverse),
                    quantize<kResidual>(values, residual, i + 3 * n, scale, inverse), codes + i * sizeof(Code));
     }
-    return false;
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    std::uint8_t* codes = out + Core::blocks(count) * 2;
+    bool nonfinite = false;
+    for (std::uint32_t block = 0; block < Core::blocks(count); ++block) {
+      const std::uint32_t first = block * kBlock;
+      float* left = kResidual ? residual + first : nullptr;
+      const bool whole = first + kBlock <= count;
+      const std::uint32_t absmax = whole ? largest<kResidual>(values + first, left) : Rule::kRare;
+      if (HWY_UNLIKELY(absmax >= Rule::kRare)) {
+        nonfinite = Core::encode_block(values, residual, block, count, out) || nonfinite;
+        continue;
+      }
+      const std::uint16_t scale = Rule::scale(absmax);
+      kernels::store(out, block, scale);
+      encode_codes<kResidual>(values + first, left, kernels::from_bf16(scale), codes + first * sizeof(Code));
+    }
+    return nonfinite;
   }
 
   template <bool kAdd>

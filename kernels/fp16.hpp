@@ -1,4 +1,5 @@
-// fp16: blocks of 256, S = 2^floor(log2(absmax)), code = x/S as IEEE half: |x/S| < 2, so nothing overflows.
+// fp16: blocks of 256, S = 2^floor(log2(absmax)), code = x/S as IEEE half: |x/S| < 2, so nothing overflows. x/S may
+// round to 2; only for S = 2^127, where that would decode to Inf, it becomes the half below.
 #ifndef GRADWIRE_KERNELS_FP16_HPP
 #define GRADWIRE_KERNELS_FP16_HPP
 
@@ -9,9 +10,14 @@ namespace gradwire::kernels {
 struct Fp16Rule {
   using Code = std::uint16_t;
   static constexpr std::uint32_t kBlock = 256;
+  static constexpr std::uint32_t kRare = 0x7F000000U;  // S = 2^127, where 2 x S would be Inf: see quantize
 
   GRADWIRE_HOST_DEVICE static std::uint16_t scale(std::uint32_t absmax_bits) { return scale_power_of_two(absmax_bits); }
-  GRADWIRE_HOST_DEVICE static Code quantize(float x, float inverse) { return to_f16(x * inverse); }
+  GRADWIRE_HOST_DEVICE static Code quantize(float x, float inverse) {
+    const Code code = to_f16(x * inverse);
+    const bool overflows = inverse < 0x1p-126F && (code & 0x7FFFU) == 0x4000U;  // 2 x 2^127
+    return static_cast<Code>(overflows ? code - 1 : code);
+  }
   GRADWIRE_HOST_DEVICE static float level(Code code) { return from_f16(code); }
 };
 

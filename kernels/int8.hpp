@@ -9,6 +9,7 @@ namespace gradwire::kernels {
 struct Int8Rule {
   using Code = std::int8_t;
   static constexpr std::uint32_t kBlock = 256;
+  static constexpr std::uint32_t kRare = kInfinity;
 
   GRADWIRE_HOST_DEVICE static std::uint16_t scale(std::uint32_t absmax_bits) {
     return scale_round_up(bits_as<float>(absmax_bits) / 127.0F);

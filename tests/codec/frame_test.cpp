@@ -1,0 +1,146 @@
+// What the reader of frames refuses, and how it says so; what the writer takes for misuse. Names no codec.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/environment.hpp"
+#include "codec_support.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kCount = codec::kTileElements + 50;
+
+class Frames : public ::testing::TestWithParam<Case> {
+ protected:
+  codec::Codec codec_ = GetParam().codec();
+  Values values_{codec_.working(), gauss(kCount, 81)};
+
+  void expect_refused(const std::vector<std::byte>& frame, const codec::FrameInfo& expected, bool checksum,
+                      ErrorCode code, const std::string& what) const {
+    try {
+      codec::FrameReader reader(codec_, expected, checksum, frame, 5);
+      ADD_FAILURE() << "accepted; expected: " << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 5"), HasSubstr(what)));
+    }
+  }
+};
+
+TEST_P(Frames, AnotherCallIsAMismatchWithBothValues) {
+  const auto frame = encode(codec_, values_).bytes;
+  auto expected = info_for(kCount);
+  expected.bucket = 4;
+  expect_refused(frame, expected, true, ErrorCode::mismatch, "bucket 3 where 4 was expected");
+  expected = info_for(kCount);
+  expected.step = 18;
+  expect_refused(frame, expected, true, ErrorCode::mismatch, "step 17 where 18 was expected");
+  expected = info_for(kCount, 9);
+  expect_refused(frame, expected, true, ErrorCode::mismatch, "first tile 0 where 9 was expected");
+  expected = info_for(kCount - 1);
+  expect_refused(frame, expected, true, ErrorCode::mismatch, "count 4146 where 4145 was expected");
+  expected = info_for(kCount);
+  expected.hop = 1;
+  expect_refused(frame, expected, true, ErrorCode::mismatch, "hop 0 where 1 was expected");
+}
+
+TEST_P(Frames, AnotherCodecOrDtypeIsAMismatch) {
+  for (const Case& other : all_cases()) {
+    if (other.entry == GetParam().entry && other.dtype == GetParam().dtype) {
+      continue;
+    }
+    const auto frame = encode(other.codec(), Values(other.codec().working(), gauss(kCount, 82))).bytes;
+    const bool codec = other.entry != GetParam().entry;
+    expect_refused(
+        frame, info_for(kCount), true, ErrorCode::mismatch,
+        (codec ? "codec " + std::string(other.entry->name) : "dtype " + std::string(to_string(other.dtype))) +
+            " where " + std::string(codec ? GetParam().entry->name : to_string(GetParam().dtype)));
+  }
+}
+
+TEST_P(Frames, DamageIsCorrupt) {
+  const auto good = encode(codec_, values_).bytes;
+  const auto expected = info_for(kCount);
+  for (std::size_t byte = 0; byte < good.size(); byte += byte < 64 ? 1 : 211) {
+    auto frame = good;
+    frame[byte] ^= std::byte{0x10};
+    const bool version = byte == 4;
+    expect_refused(frame, expected, true, version ? ErrorCode::mismatch : ErrorCode::corrupt, "frame");
+  }
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{31}, std::size_t{32}, good.size() - 1}) {
+    expect_refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(bytes)}, expected, true,
+                   ErrorCode::corrupt, std::to_string(bytes) + " bytes");
+  }
+}
+
+TEST_P(Frames, WrongLengthIsCorruptWithoutCrcToo) {
+  auto frame = encode(codec_, values_, nullptr, false).bytes;
+  frame.resize(frame.size() + 16);
+  expect_refused(frame, info_for(kCount), false, ErrorCode::corrupt, std::to_string(frame.size()) + " bytes");
+  frame.resize(frame.size() - 32);
+  expect_refused(frame, info_for(kCount), false, ErrorCode::corrupt, std::to_string(frame.size()) + " bytes");
+}
+
+TEST_P(Frames, MissingCrcIsAMismatchAndAnExtraOneIsChecked) {
+  expect_refused(encode(codec_, values_, nullptr, false).bytes, info_for(kCount), true, ErrorCode::mismatch, "no CRC");
+  auto frame = encode(codec_, values_, nullptr, true);
+  EXPECT_NO_THROW((void)decode(codec_, frame, kCount, nullptr, false));
+  frame.bytes.back() ^= std::byte{1};
+  expect_refused(frame.bytes, info_for(kCount), false, ErrorCode::corrupt, "CRC");
+}
+
+TEST_P(Frames, EmptyFrame) {
+  const Frame frame = encode(codec_, Values(codec_.working(), 0));
+  EXPECT_EQ(frame.bytes.size(), wire::kHeaderBytes);
+  codec::FrameReader reader(codec_, info_for(0), true, frame.bytes, 0);
+  EXPECT_NO_THROW(reader.read(nullptr, 0));
+}
+
+TEST_P(Frames, MisuseOfTheWriter) {
+  std::vector<std::byte> frame(codec_.frame_bytes(kCount));
+  EXPECT_THROW(codec::FrameWriter(codec_, info_for(kCount), true, std::span(frame).first(frame.size() - 16)), Error);
+  EXPECT_THROW(codec::FrameWriter(codec_, info_for(kCount + 4096), true, frame), Error);
+  codec::FrameWriter writer(codec_, info_for(kCount), true, frame);
+  EXPECT_THROW(writer.write(values_.at(0), nullptr, 100), Error);
+  writer.write(values_.at(0), nullptr, 4096);
+  EXPECT_THROW(writer.finish(), Error);
+  EXPECT_THROW(writer.write(values_.at(0), nullptr, 4096), Error);
+  if (codec_.lossy()) {
+    EXPECT_THROW(writer.write_verbatim(values_.at(0), 50), Error);
+  }
+  writer.write(values_.at(4096), nullptr, 50);
+  EXPECT_THROW(writer.write(values_.at(4096), nullptr, 50), Error);
+  EXPECT_FALSE(writer.finish());
+}
+
+TEST_P(Frames, MisuseOfTheReader) {
+  const Frame frame = encode(codec_, values_);
+  Values out(codec_.working(), kCount);
+  codec::FrameReader reader(codec_, info_for(kCount), true, frame.bytes, 0);
+  EXPECT_THROW(reader.read(out.at(0), 50), Error);
+  reader.read(out.at(0), 4096);
+  EXPECT_THROW(reader.add(out.at(0), 4096), Error);
+  if (codec_.lossy()) {
+    EXPECT_THROW(reader.read_verbatim(out.at(0), 50), Error);
+  }
+  reader.read(out.at(4096), 50);
+  EXPECT_THROW(reader.read(out.at(0), 50), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Frames, ::testing::ValuesIn(all_cases()), case_name);
+
+TEST(InstructionSetChoice, FollowsTheEnvironment) {
+  const auto choice = environment("GRADWIRE_SIMD");
+  const auto sets = codec::instruction_sets();
+  const std::string_view expected = choice == "scalar" ? sets.front().name : sets.back().name;
+  EXPECT_EQ(codec::active_instruction_set().name, expected);
+}
+
+}  // namespace
+}  // namespace gradwire::test

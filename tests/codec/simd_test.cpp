@@ -1,0 +1,152 @@
+// Every instruction set against the scalar core, tile by tile: payload, flag, residual, decoded and added values.
+#include <gtest/gtest.h>
+
+#include "codec_support.hpp"
+
+namespace gradwire::test {
+namespace {
+
+constexpr std::size_t kTile = codec::kTileElements;
+
+struct Tile {
+  Values values;
+  std::vector<float> residual;
+};
+
+struct Outcome {
+  std::vector<std::uint8_t> payload;
+  bool nonfinite = false;
+  std::vector<float> residual;
+  Values decoded;
+  Values added;
+};
+
+// Kinds of values: any bits, near the smallest, near the largest, moderate, mostly zero.
+Tile make_tile(codec::Working type, std::uint32_t count, unsigned kind, std::mt19937& random) {
+  Tile tile{Values(type, count), std::vector<float>(count)};
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::uint32_t bits = random();
+    switch (kind) {
+      case 1: bits = (bits & 0x807FFFFFU) | (random() % 12 << 23); break;
+      case 2: bits = (bits & 0x807FFFFFU) | ((244 + random() % 11) << 23); break;
+      case 3: bits = (bits & 0x807FFFFFU) | ((110 + random() % 20) << 23); break;
+      case 4: bits = random() % 200 == 0 ? 0x3F800000U : bits & 0x80000000U; break;
+      default: break;
+    }
+    float x = 0;
+    std::memcpy(&x, &bits, sizeof x);
+    tile.values.set(i, x);
+    const float small = kind == 1 ? 1e-45F : 1e-11F;
+    tile.residual[i] = static_cast<float>(static_cast<std::int32_t>(random())) * small;
+  }
+  return tile;
+}
+
+Outcome run(const codec::TileCoder& coder, const Tile& tile, bool with_residual) {
+  const auto count = static_cast<std::uint32_t>(tile.values.size());
+  const kernels::Tile where{.bucket = 1, .step = 2, .index = 3, .k = 0};
+  Outcome outcome{std::vector<std::uint8_t>(coder.tile_bytes(0, count) + 64, 0xA5), false, tile.residual, tile.values,
+                  tile.values};
+  float* residual = with_residual ? outcome.residual.data() : nullptr;
+  outcome.nonfinite = coder.encode(where, tile.values.at(0), residual, count, outcome.payload.data());
+  coder.decode(where, outcome.payload.data(), count, outcome.decoded.at(0));
+  coder.decode_add(where, outcome.payload.data(), count, outcome.added.at(0));
+  return outcome;
+}
+
+void expect_same(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.payload, b.payload);
+  ASSERT_EQ(a.nonfinite, b.nonfinite);
+  ASSERT_EQ(0, std::memcmp(a.residual.data(), b.residual.data(), a.residual.size() * sizeof(float)));
+  ASSERT_TRUE(a.decoded.same(b.decoded));
+  ASSERT_TRUE(a.added.same(b.added));
+}
+
+class InstructionSets : public ::testing::TestWithParam<Case> {};
+
+TEST_P(InstructionSets, SameAsScalar) {
+  const unsigned seed = 31;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto sets = codec::instruction_sets();
+  const codec::TileCoder& scalar = sets.front().coder(*GetParam().entry, GetParam().dtype);
+  for (unsigned round = 0; round < 1500; ++round) {
+    const auto count =
+        static_cast<std::uint32_t>(round < 600 ? round + 1 : (round % 3 == 0 ? kTile : 1 + random() % kTile));
+    const Tile tile = make_tile(scalar.working, count, round % 5, random);
+    const bool residual = random() % 2 == 0;
+    const Outcome expected = run(scalar, tile, residual);
+    for (const codec::InstructionSet& set : sets.subspan(1)) {
+      SCOPED_TRACE(std::string(set.name) + ", round " + std::to_string(round) + ", count " + std::to_string(count));
+      expect_same(run(set.coder(*GetParam().entry, GetParam().dtype), tile, residual), expected);
+      if (HasFatalFailure()) {
+        return;
+      }
+    }
+  }
+}
+
+TEST_P(InstructionSets, AnyPayloadDecodesAlike) {
+  std::mt19937 random(32);
+  const auto sets = codec::instruction_sets();
+  const codec::TileCoder& scalar = sets.front().coder(*GetParam().entry, GetParam().dtype);
+  for (unsigned round = 0; round < 200; ++round) {
+    const auto count = static_cast<std::uint32_t>(1 + random() % kTile);
+    std::vector<std::uint8_t> payload(scalar.tile_bytes(0, count));
+    for (std::uint8_t& byte : payload) {
+      byte = static_cast<std::uint8_t>(random());
+    }
+    Values expected(scalar.working, count);
+    scalar.decode({}, payload.data(), count, expected.at(0));
+    for (const codec::InstructionSet& set : sets.subspan(1)) {
+      Values decoded(scalar.working, count);
+      set.coder(*GetParam().entry, GetParam().dtype).decode({}, payload.data(), count, decoded.at(0));
+      ASSERT_TRUE(decoded.same(expected)) << set.name;
+    }
+  }
+}
+
+TEST_P(InstructionSets, NarrowAndCopyAsScalar) {
+  std::mt19937 random(33);
+  const auto sets = codec::instruction_sets();
+  const codec::TileCoder& scalar = sets.front().coder(*GetParam().entry, GetParam().dtype);
+  if (scalar.copy == nullptr) {
+    return;
+  }
+  const std::size_t unit = element_bytes(GetParam().dtype);
+  for (unsigned round = 0; round < 300; ++round) {
+    const auto count = static_cast<std::uint32_t>(round < 100 ? round : random() % kTile);
+    const Tile tile = make_tile(scalar.working, count, round % 5, random);
+    const auto narrow = [&](const codec::TileCoder& coder) {
+      std::vector<std::uint8_t> out(count * unit + 16, 0xA5);
+      coder.narrow(count == 0 ? nullptr : tile.values.at(0), count, out.data());
+      return out;
+    };
+    const auto copy = [&](const codec::TileCoder& coder, const std::vector<std::uint8_t>& elements) {
+      std::vector<std::uint8_t> out(coder.tile_bytes(0, count) + 16, 0xA5);
+      out.back() = coder.copy(elements.data(), count, out.data()) ? 1 : 0;
+      return out;
+    };
+    const auto elements = narrow(scalar);
+    for (const codec::InstructionSet& set : sets.subspan(1)) {
+      const codec::TileCoder& coder = set.coder(*GetParam().entry, GetParam().dtype);
+      ASSERT_EQ(narrow(coder), elements) << set.name;
+      ASSERT_EQ(copy(coder, elements), copy(scalar, elements)) << set.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, InstructionSets, ::testing::ValuesIn(all_cases()), case_name);
+
+TEST(InstructionSetList, HasSimdWhereHighwayIsBuiltIn) {
+  const auto sets = codec::instruction_sets();
+  EXPECT_EQ(sets.front().name, "scalar");
+#if defined(GRADWIRE_HIGHWAY) && (defined(__x86_64__) || defined(__aarch64__))
+  EXPECT_GT(sets.size(), 1U) << "the codecs would silently be scalar";
+  const codec::CodecEntry& any = codec::codecs().back();
+  EXPECT_NE(sets.front().coder(any, DType::f32).encode, sets.back().coder(any, DType::f32).encode);
+#endif
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,39 @@
+// Encoded sizes are part of the format: pinned, so that a change of the ratio shows in review.
+#include <gtest/gtest.h>
+
+#include "codec_facts.hpp"
+#include "codec_support.hpp"
+
+namespace gradwire::test {
+namespace {
+
+TEST(Sizes, PayloadOfEveryCodec) {
+  for (const codec::CodecEntry& entry : codec::codecs()) {
+    const CodecFacts* facts = facts_of(entry.name);
+    ASSERT_NE(facts, nullptr) << entry.name << ": give it a row in codec_facts.hpp";
+    for (std::size_t i = 0; i < kSizeCounts.size(); ++i) {
+      const codec::Codec codec({entry.id, 0}, DType::f32);
+      EXPECT_EQ(codec.payload_bytes(kSizeCounts[i]), facts->payload[i]) << entry.name << " of " << kSizeCounts[i];
+      EXPECT_EQ(codec.frame_bytes(kSizeCounts[i]), facts->payload[i] + 32);
+    }
+  }
+}
+
+TEST(Sizes, ChunksOfWholeTilesAddUp) {
+  for (const Case& c : all_cases()) {
+    const codec::Codec codec = c.codec();
+    EXPECT_EQ(codec.payload_bytes(9 * 4096 + 5), 9 * codec.payload_bytes(4096) + codec.payload_bytes(5));
+    EXPECT_EQ(codec.payload_bytes(3) % 16, 0U);
+    // Beyond 2^32 elements.
+    EXPECT_EQ(codec.payload_bytes(std::uint64_t{1} << 40), (std::uint64_t{1} << 28) * codec.payload_bytes(4096));
+  }
+}
+
+TEST(Sizes, ExactHasTheSizeOfTheTensor) {
+  for (const DType dtype : kDTypes) {
+    EXPECT_EQ(codec::Codec(CodecSpec::parse("exact"), dtype).payload_bytes(4096), 4096 * element_bytes(dtype));
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

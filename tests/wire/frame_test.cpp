@@ -1,0 +1,130 @@
+// The header byte by byte, and everything that makes parse_header refuse a frame.
+#include "wire/frame.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::wire {
+namespace {
+
+using ::testing::HasSubstr;
+
+FrameHeader sample(std::uint8_t flags) {
+  FrameHeader header;
+  header.dtype = 1;
+  header.flags = flags;
+  header.codec = 4;
+  header.k = 0x0102;
+  header.hop = 1;
+  header.count = 0x11121314;
+  header.first_tile = 0x21222324;
+  header.bucket = 0x31323334;
+  header.step = 0x41424344;
+  return header;
+}
+
+std::vector<std::byte> frame_of(const FrameHeader& header, std::size_t payload = 48) {
+  std::vector<std::byte> frame(kHeaderBytes + payload);
+  for (std::size_t i = 0; i < payload; ++i) {
+    frame[kHeaderBytes + i] = static_cast<std::byte>(3 * i);
+  }
+  write_header(header, frame);
+  return frame;
+}
+
+void expect_refused(std::span<const std::byte> frame, ErrorCode code, const std::string& what) {
+  try {
+    (void)parse_header(frame);
+    ADD_FAILURE() << "accepted; expected: " << what;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr(what));
+  }
+}
+
+TEST(Frame, LayoutIsPinned) {
+  const auto frame = frame_of(sample(kFlagNonfinite), 0);
+  constexpr std::array<int, 32> kExpected{'G',  'R',  'W',  '1',  1,    1,    2,    4,    0x02, 0x01, 1,
+                                          0,    0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
+                                          0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0,    0,    0,    0};
+  ASSERT_EQ(frame.size(), kExpected.size());
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    EXPECT_EQ(std::to_integer<int>(frame[i]), kExpected[i]) << "byte " << i;
+  }
+}
+
+TEST(Frame, RoundTrip) {
+  for (const std::uint8_t flags :
+       {std::uint8_t{0}, kFlagCrc, kFlagNonfinite, std::uint8_t{kFlagCrc | kFlagNonfinite}}) {
+    const FrameHeader header = sample(flags);
+    FrameHeader parsed = parse_header(frame_of(header));
+    EXPECT_EQ(parsed.crc != 0, (flags & kFlagCrc) != 0);
+    parsed.crc = 0;
+    EXPECT_EQ(parsed, header);
+  }
+}
+
+TEST(Frame, WhatTheCallerLeftInTheCrcFieldDoesNotMatter) {
+  std::vector<std::byte> frame = frame_of(sample(kFlagCrc));
+  const auto first = frame;
+  write_header(sample(kFlagCrc), frame);
+  EXPECT_EQ(frame, first);
+}
+
+TEST(Frame, EveryFlippedBitIsSeenWithCrc) {
+  const auto good = frame_of(sample(kFlagCrc));
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    auto frame = good;
+    frame[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    try {
+      (void)parse_header(frame);
+      ADD_FAILURE() << "bit " << bit;
+    } catch (const Error& error) {
+      const bool version = bit / 8 == 4;
+      EXPECT_EQ(error.code(), version ? ErrorCode::mismatch : ErrorCode::corrupt)
+          << "bit " << bit << ": " << error.what();
+    }
+  }
+}
+
+TEST(Frame, Refusals) {
+  const auto changed = [](std::size_t byte, int value) {
+    auto frame = frame_of(sample(0));
+    frame[byte] = static_cast<std::byte>(value);
+    return frame;
+  };
+  expect_refused({}, ErrorCode::corrupt, "0 bytes");
+  const auto whole = frame_of(sample(0));
+  expect_refused(std::span(whole).first(31), ErrorCode::corrupt, "31 bytes");
+  expect_refused(changed(0, 'X'), ErrorCode::corrupt, "magic");
+  expect_refused(changed(4, 2), ErrorCode::mismatch, "wire version 2");
+  expect_refused(changed(4, 0), ErrorCode::mismatch, "wire version 0");
+  expect_refused(changed(5, 0), ErrorCode::corrupt, "dtype 0");
+  expect_refused(changed(5, 5), ErrorCode::corrupt, "dtype 5");
+  expect_refused(changed(6, 4), ErrorCode::corrupt, "unknown flags 0x4");
+  expect_refused(changed(6, 1), ErrorCode::corrupt, "CRC");
+  expect_refused(changed(11, 9), ErrorCode::corrupt, "byte 11");
+  expect_refused(changed(28, 7), ErrorCode::corrupt, "CRC");
+}
+
+TEST(Frame, LengthIsCoveredByTheCrc) {
+  auto frame = frame_of(sample(kFlagCrc));
+  expect_refused(std::span(frame).first(frame.size() - 1), ErrorCode::corrupt, "CRC");
+  frame.push_back(std::byte{0});
+  expect_refused(frame, ErrorCode::corrupt, "CRC");
+}
+
+TEST(Frame, NoRoomForAHeader) {
+  std::vector<std::byte> small(31);
+  EXPECT_THROW(write_header(sample(0), small), Error);
+}
+
+}  // namespace
+}  // namespace gradwire::wire
