@@ -16,6 +16,7 @@ namespace gradwire::mpi {
 
 /// A transport over a private duplicate of `comm` (freed with it, if MPI is still up). Collective over `comm`.
 /// Error(invalid_argument) when MPI is not initialised or already finalised, or `comm` is an intercommunicator.
+/// Where SIGPIPE would end the process it is ignored from here on: a peer that dies must end in an Error.
 [[nodiscard]] std::shared_ptr<Transport> make_transport(MPI_Comm comm);
 
 /// What the granted thread level allows.

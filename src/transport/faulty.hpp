@@ -21,11 +21,11 @@ struct Fault {
     fail,       // post_send throws Error(transport)
   };
   Kind kind = Kind::drop;
-  int rank = -1;             // whose sends; -1: everyone's
-  std::uint64_t nth = 0;     // which of the sends that match, from 0
-  std::optional<int> peer = {};   // only sends to this rank
-  std::optional<Tag> tag = {};    // only sends under this tag
-  std::uint64_t offset = 0;  // corrupt: which byte, modulo the message's size
+  int rank = -1;                 // whose sends; -1: everyone's
+  std::uint64_t nth = 0;         // which of the sends that match, from 0
+  std::optional<int> peer = {};  // only sends to this rank
+  std::optional<Tag> tag = {};   // only sends under this tag
+  std::uint64_t offset = 0;      // corrupt: which byte, modulo the message's size
   std::chrono::microseconds delay{0};
 };
 

@@ -1,5 +1,7 @@
 #include "transport/mpi_environment.hpp"
 
+#include <csignal>
+
 #include "gradwire/mpi.hpp"
 #include "transport/mpi_check.hpp"
 
@@ -30,6 +32,14 @@ int mpi_thread_level() {
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   return level;
+}
+
+void ignore_broken_pipes() noexcept {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 &&
+      action.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
 }
 
 }  // namespace gradwire::transport

@@ -11,5 +11,8 @@ namespace gradwire::transport {
 void require_mpi(const std::string& who);
 /// The granted level, MPI_THREAD_SINGLE and up.
 [[nodiscard]] int mpi_thread_level();
+/// Open MPI's TCP writes to the sockets of dead peers: without this a survivor would die silently of SIGPIPE, before it
+/// can say which rank it misses. A handler that the user has set stays.
+void ignore_broken_pipes() noexcept;
 
 }  // namespace gradwire::transport
