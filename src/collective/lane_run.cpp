@@ -358,13 +358,25 @@ void LaneRun::harvest() {
   }
 }
 
-void LaneRun::collect_missing(std::vector<int>& ranks, bool sends) const {
+std::vector<int> LaneRun::missing() const {
+  std::vector<int> ranks;
+  std::uint32_t earliest = ~0U;
   for (const Pending& pending : pending_) {
-    const bool is_send = pending.operation.kind == Operation::Kind::send;
-    if (pending.operation.pending() && is_send == sends && pending.operation.peer >= 0) {
-      ranks.push_back(pending.operation.peer);
+    const Operation& operation = pending.operation;
+    if (!operation.pending() || operation.peer < 0) {
+      continue;
+    }
+    const bool is_send = operation.kind == Operation::Kind::send;
+    const std::uint32_t order = is_send ? ~0U - 1 : operation.tag & ((1U << kHopBits) - 1);
+    if (order < earliest) {
+      earliest = order;
+      ranks.clear();
+    }
+    if (order == earliest) {
+      ranks.push_back(operation.peer);
     }
   }
+  return ranks;
 }
 
 void LaneRun::cancel(Transport& transport) noexcept {

@@ -21,8 +21,8 @@ class LaneRun {
   /// All steps have run and all operations are done.
   [[nodiscard]] bool complete();
   [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
-  /// Ranks that pending receives wait for; with `sends`, those that pending sends wait for.
-  void collect_missing(std::vector<int>& ranks, bool sends) const;
+  /// Ranks whose frames of the earliest hop have not come; if none is awaited, ranks that do not take this one's.
+  [[nodiscard]] std::vector<int> missing() const;
   void cancel(Transport& transport) noexcept;
 
  private:
