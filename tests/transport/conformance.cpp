@@ -38,7 +38,8 @@ Error error_of(Action action) {
 
 void any_size(Transport& transport) {
   Tag tag = 0;
-  for (const std::size_t bytes : {0UL, 1UL, 7UL, 2047UL, 2048UL, 2049UL, 4088UL, 8192UL, 8193UL, 100'000UL, 1UL << 20U}) {
+  for (const std::size_t bytes :
+       {0UL, 1UL, 7UL, 2047UL, 2048UL, 2049UL, 4088UL, 8192UL, 8193UL, 100'000UL, 1UL << 20U}) {
     Batch batch(transport);
     for (const int peer : peers_of(transport)) {
       batch.receive(peer, tag, pattern(peer, transport.rank(), tag, bytes));
