@@ -49,10 +49,13 @@ LinkText describe_link(const Options& options) {
   return {"real, rate not known", NAN};
 }
 
+std::string describe_run(const Options& options, int ranks, const LinkText& link) {
+  return std::to_string(ranks) + " ranks, sum of f32, " + std::to_string(options.iterations) +
+         " timed calls in alternating blocks, " + mpi_library() + "; link: " + link.text + "\n";
+}
+
 void print_head(const Options& options, int ranks, const LinkText& link) {
-  std::printf("bench_all_reduce: %d ranks, sum of f32, %d timed calls in alternating blocks, %s\n", ranks,
-              options.iterations, mpi_library().c_str());
-  std::printf("link: %s\n", link.text.c_str());
+  std::printf("bench_all_reduce: %s", describe_run(options, ranks, link).c_str());
   std::printf(
       "algbw = bytes / p50; busbw = algbw x 2(P-1)/P = algbw x %s, what a ring sends; sent: most of any rank, per "
       "call;\n"
@@ -146,6 +149,9 @@ int run(Options options) {
     std::fputs(table.to_text().c_str(), stdout);
     if (!options.json.empty()) {
       write_report(options.json, report);
+    }
+    if (!options.markdown.empty()) {
+      write_text(options.markdown, describe_run(options, ranks, link) + "\n" + table.to_markdown());
     }
     if (!all_equal) {
       std::fprintf(stderr, "bench_all_reduce: ranks hold different results, see \"ranks equal\"\n");

@@ -85,6 +85,7 @@ Options parse_options(int argc, char** argv) {
       ->envname("GRADWIRE_LAB_INTERFACE");
   app.add_flag("--baseline", options.baseline, "Also run MPI_Allreduce and, where built in, Gloo");
   app.add_option("--json", options.json, "Write the rows to this file");
+  app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
   try {
     app.parse(argc, argv);
     options.min_bytes = min_bytes.empty() ? options.min_bytes : parse_bytes(min_bytes);

@@ -22,7 +22,7 @@ struct Options {
   double link_rate = NAN;         // bytes per second of a real link; NaN: not known
   std::string interface;          // network device, for Gloo and for counting what leaves the host
   bool baseline = false;
-  std::string json;
+  std::string json, markdown;
 
   /// Message sizes, each a multiple of an element.
   [[nodiscard]] std::vector<std::uint64_t> sizes() const;

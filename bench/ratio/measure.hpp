@@ -21,7 +21,7 @@ struct Row {
   double nominal_ratio = 0;  // bytes of the tensor / bytes of its frame
   double counted_ratio = 0;  // uncompressed / sent, counted at the transport of an all-reduce
   double nmse = 0;           // |decoded - x|^2 / |x|^2 of one encoding
-  CallCost cost;
+  CallCost cost = {};
 };
 
 struct NamedPolicy {

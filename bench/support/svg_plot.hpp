@@ -10,23 +10,23 @@ namespace gradwire::bench {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // in x order; NaN is left out
-  bool line = true;                               // dots only otherwise
+  std::vector<std::pair<double, double>> points = {};  // in x order; NaN is left out
+  bool line = true;                                    // dots only otherwise
 };
 
 struct Axis {
-  std::string label;
+  std::string label = {};
   bool logarithmic = false;
-  std::vector<std::string> names;  // not empty: point x = i stands at names[i]
-  double low = NAN, high = NAN;    // NaN: from the data
+  std::vector<std::string> names = {};  // not empty: point x = i stands at names[i]
+  double low = NAN, high = NAN;         // NaN: from the data
 };
 
 struct Plot {
   std::string title;
   Axis x, y;
-  std::vector<Series> series;
+  std::vector<Series> series = {};
   double reference = NAN;  // a thin horizontal line at this y, with its name
-  std::string reference_name;
+  std::string reference_name = {};
 };
 
 /// The plots beside each other in one picture; equal series names have equal colours. `note` goes below, small.

@@ -1,0 +1,151 @@
+// bench_ratio on a small file of gradients, and the pieces that it and the other benchmarks are made of.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "bench/ratio/cost_model.hpp"
+#include "bench/support/inputs.hpp"
+#include "bench/support/samples.hpp"
+#include "bench/support/svg_plot.hpp"
+#include "bench/support/table.hpp"
+#include "python-free-examples/char_lm/gradient_dump.hpp"
+#include "tests/bench/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(BenchRatio, WritesARowForEachLayerPolicyAndStage) {
+  const ScratchFolder folder;
+  {
+    gradient_dump::Writer writer(folder.file("gradients.bin"));
+    std::vector<float> large(100'000), small(300);
+    bench::fill_gradient(0, 0, large);
+    bench::fill_gradient(1, 0, small);
+    for (const std::uint32_t stage : {0U, 1U}) {
+      writer.add("layer.weight", stage, large);
+      writer.add("layer.bias", stage, small);
+    }
+  }
+  const Outcome outcome =
+      run_program(std::string(GRADWIRE_BENCH_RATIO) + " --dump " + folder.file("gradients.bin") +
+                  " --policy int8,built-in --json " + folder.file("ratio.json") + " --svg " + folder.file("ratio.svg"));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("slower"));  // something always loses at 100 Gbit/s
+  const auto rows = read_json(folder.file("ratio.json")).at("rows");
+  ASSERT_EQ(rows.size(), 2U * 2 * 3);
+  for (const auto& row : rows) {
+    ASSERT_EQ(row.at("speedup").size(), 4U);
+    for (const auto& speedup : row.at("speedup")) {
+      EXPECT_EQ(speedup.at("how"), "predicted");
+      EXPECT_EQ(speedup.at("slower").get<bool>(), speedup.at("value").get<double>() < 0.995);
+    }
+    if (row.at("layer") == "layer.weight") {
+      EXPECT_NEAR(row.at("nominal_ratio").get<double>(), 3.96, 0.02);
+      EXPECT_NEAR(row.at("counted_ratio").get<double>(), 3.94, 0.03);
+      EXPECT_GT(row.at("nmse").get<double>(), 1e-5);
+      EXPECT_LT(row.at("nmse").get<double>(), 2e-3);
+      EXPECT_GT(row.at("encode_gb_per_s").get<double>(), 0);
+    }
+    if (row.at("layer") == "layer.bias" && row.at("policy") == "built-in") {
+      EXPECT_EQ(row.at("codec"), "bf16");
+    }
+  }
+  EXPECT_THAT(read_text(folder.file("ratio.svg")), HasSubstr("</svg>"));
+}
+
+TEST(BenchRatio, BadInputIsNamed) {
+  const ScratchFolder folder;
+  std::ofstream(folder.file("not.bin")) << "not gradients at all";
+  const Outcome damaged = run_program(std::string(GRADWIRE_BENCH_RATIO) + " --dump " + folder.file("not.bin"));
+  EXPECT_NE(damaged.status, 0);
+  EXPECT_THAT(damaged.output, HasSubstr("not a file of gradients"));
+  EXPECT_NE(run_program(GRADWIRE_BENCH_RATIO).status, 0);
+}
+
+TEST(CostModel, LargerOfWireAndCodecPlusOneChunk) {
+  const bench::CostModel model{.ranks = 4, .latency_seconds = 0};
+  EXPECT_DOUBLE_EQ(model.dense_seconds(4e6, 1e6), 6.0);  // 2 x 3/4 x 4 s
+  bench::CallCost call{.bytes = 4e6, .wire_bytes = 1.5 * (256 << 10), .encode_seconds = 0, .decode_seconds = 0};
+  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, 256 << 10), 1.5);
+  call.encode_seconds = 30;
+  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, 256 << 10), 31);  // codec-bound; the wire shows in one chunk
+}
+
+TEST(LabTimes, InterpolatesAndRefusesOtherReports) {
+  const ScratchFolder folder;
+  const auto write = [&](bool emulated) {
+    nlohmann::json report{{"schema", "gradwire.bench_all_reduce.1"},
+                          {"link", {{"emulated", emulated}, {"bytes_per_second", 119e6}}},
+                          {"rows", nlohmann::json::array()}};
+    const auto add = [&](const char* library, const char* codec, double bytes, double us) {
+      report["rows"].push_back(
+          {{"library", library}, {"codec", codec}, {"ranks", 4}, {"bytes", bytes}, {"time_us_p50", us}});
+    };
+    add("gradwire", "int8", 1000, 100);
+    add("gradwire", "int8", 3000, 300);
+    add("mpi", "fp32", 1000, 500);
+    add("gloo", "fp32", 1000, 400);  // the fastest counts
+    add("gloo", "fp32", 3000, 1200);
+    std::ofstream(folder.file("lab.json")) << report;
+  };
+  write(false);
+  const bench::LabTimes lab(folder.file("lab.json"), 4);
+  EXPECT_DOUBLE_EQ(lab.speedup("int8", 2000).value(), 4.0);
+  EXPECT_DOUBLE_EQ(lab.speedup("int8", 1000).value(), 4.0);
+  EXPECT_FALSE(lab.speedup("int8", 999).has_value());
+  EXPECT_FALSE(lab.speedup("int8", 3001).has_value());
+  EXPECT_FALSE(lab.speedup("bf16", 2000).has_value());
+  EXPECT_THROW(bench::LabTimes(folder.file("lab.json"), 2), std::runtime_error);
+  write(true);
+  EXPECT_THROW(bench::LabTimes(folder.file("lab.json"), 4), std::runtime_error);
+}
+
+TEST(Samples, Quantiles) {
+  EXPECT_DOUBLE_EQ(bench::median({3, 1, 2}), 2);
+  EXPECT_DOUBLE_EQ(bench::median({4, 1, 2, 3}), 2.5);
+  EXPECT_DOUBLE_EQ(bench::quantile({5}, 0.9), 5);
+  EXPECT_DOUBLE_EQ(bench::quantile({1, 2}, 0), 1);
+  EXPECT_THROW((void)bench::median({}), std::invalid_argument);
+}
+
+TEST(Inputs, AreAPureFunctionOfRankAndIndex) {
+  std::vector<float> whole(5000), part(700), other(5000);
+  bench::fill_gradient(3, 0, whole);
+  bench::fill_gradient(3, 1500, part);
+  bench::fill_gradient(4, 0, other);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 1500));
+  EXPECT_NE(whole, other);
+}
+
+TEST(Table, AlignsAndKeepsUnknownVisible) {
+  bench::Table table({"name", "value"});
+  table.add({"a", bench::fixed(12.345, 1)});
+  table.add({"long name", bench::fixed(NAN, 1)});
+  EXPECT_EQ(table.to_text(), "name       value\na           12.3\nlong name      -\n");
+  EXPECT_THAT(table.to_markdown(), HasSubstr("| --- | --- |\n| a | 12.3 |"));
+}
+
+TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
+  const bench::Plot plot{.title = "a < b",
+                         .x = {.label = "x", .logarithmic = true},
+                         .y = {.label = "y"},
+                         .series = {{.name = "s", .points = {{1, 1}, {10, NAN}, {0, 2}, {100, 3}}}}};
+  const std::string svg = bench::render_svg({plot});
+  EXPECT_THAT(svg, HasSubstr("a &lt; b"));
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  std::size_t markers = 0;
+  for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) {
+    ++markers;
+  }
+  EXPECT_EQ(markers, 3U);  // two points and the legend
+}
+
+}  // namespace
+}  // namespace gradwire::test
