@@ -22,10 +22,6 @@ foreach(component mpi torch)
   endif()
 endforeach()
 
-set(config_highway "")
-if(GRADWIRE_HAVE_HIGHWAY)
-  set(config_highway HWY:libhwy)
-endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -33,7 +29,7 @@ install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/g
   DESTINATION ${package_dir})
 
 # pkg-config. An archive drags its own libraries along; a shared object knows them.
-set(pc_private "spdlog libxxhash")
+set(pc_private spdlog)
 if(GRADWIRE_HAVE_HIGHWAY)
   string(APPEND pc_private " libhwy")
 endif()

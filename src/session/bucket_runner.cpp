@@ -1,5 +1,6 @@
 #include "session/bucket_runner.hpp"
 
+#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
 #include <xxhash.h>
 
 #include <algorithm>
