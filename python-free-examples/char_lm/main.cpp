@@ -40,6 +40,7 @@ void add_options(CLI::App& app, Options& options) {
       app.add_option("--policies,--codec", options.policies,
                      "What to train with, one run each: dense, or a codec such as int8 (default: dense,int8)");
   policies->delimiter(',');
+  app.option_defaults()->take_last();  // scripts give defaults that a user overrides
   app.add_option("--policy", options.policy_file, "One run, with this policy file")
       ->check(CLI::ExistingFile)
       ->excludes(policies);

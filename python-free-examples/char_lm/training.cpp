@@ -158,22 +158,79 @@ void count_parameters(const Transformer& model, RunResult& result) {
   result.large_share = static_cast<double>(large) / static_cast<double>(result.parameters);
 }
 
+/// Model, session and optimizer of one run.
+class Trainer {
+ public:
+  Trainer(const gradwire::Policy& policy, const Text& text, const TrainingOptions& options, MPI_Comm communicator)
+      : options_(options),
+        communicator_(communicator),
+        model_(make_model(text, options)),
+        session_(gradwire::mpi::make_session(communicator, policy, {}, options.link)),
+        sync_(session_, model_),
+        optimizer_(model_->parameters(), torch::optim::AdamWOptions(options.learning_rate).betas({0.9, 0.98})),
+        sampler_(text.shard(session_.rank(), session_.world_size()), options, session_.rank()),
+        recorder_(options, session_.rank()) {}
+
+  /// One step; this rank's loss before it.
+  double step(int step) {
+    const auto [inputs, targets] = sampler_.next();
+    static_cast<torch::optim::AdamWOptions&>(optimizer_.param_groups().front().options())
+        .lr(learning_rate_at(step, options_));
+    optimizer_.zero_grad();
+    const torch::Tensor loss = model_->loss(inputs, targets);
+    if (recorder_.wants(step)) {
+      const auto no_sync = sync_.no_sync();  // finish() hands the gradients over
+      loss.backward();
+      recorder_.record(model_);
+    } else {
+      loss.backward();
+    }
+    sync_.finish();
+    optimizer_.step();
+    return loss.item<double>();
+  }
+
+  /// Milliseconds that the all-reduce of one step takes when no backward pass hides it: the median of a few.
+  double communication_alone_ms() {
+    std::array<double, 5> times{};
+    for (double& time : times) {
+      const auto [inputs, targets] = sampler_.next();
+      optimizer_.zero_grad();
+      {
+        const auto no_sync = sync_.no_sync();
+        model_->loss(inputs, targets).backward();
+      }
+      MPI_Barrier(communicator_);
+      const auto start = Clock::now();
+      sync_.finish();
+      time = milliseconds_since(start);
+    }
+    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+    return times[times.size() / 2];
+  }
+
+  [[nodiscard]] Transformer& model() { return model_; }
+  [[nodiscard]] gradwire::Session& session() { return session_; }
+
+ private:
+  TrainingOptions options_;
+  MPI_Comm communicator_;
+  Transformer model_;
+  gradwire::Session session_;
+  gradwire::torch::Adapter sync_;
+  torch::optim::AdamW optimizer_;
+  Sampler sampler_;
+  GradientRecorder recorder_;
+};
+
 }  // namespace
 
 RunResult train(const std::string& name, const gradwire::Policy& policy, const Text& text,
                 const TrainingOptions& options, MPI_Comm communicator,
                 const std::function<void(const Progress&)>& progress) {
   torch::set_num_threads(1);  // the ranks share the cores
-  Transformer model = make_model(text, options);
-  auto session = gradwire::mpi::make_session(communicator, policy, {}, options.link);
-  gradwire::torch::Adapter sync(session, model);
-  torch::optim::AdamW optimizer(model->parameters(),
-                                torch::optim::AdamWOptions(options.learning_rate).betas({0.9, 0.98}));
-  auto& adam = static_cast<torch::optim::AdamWOptions&>(optimizer.param_groups().front().options());
-
-  const int rank = session.rank(), world_size = session.world_size();
-  Sampler sampler(text.shard(rank, world_size), options, rank);
-  GradientRecorder recorder(options, rank);
+  Trainer trainer(policy, text, options, communicator);
+  gradwire::Session& session = trainer.session();
   const int warm_up = std::min(5, options.steps / 2), tail = std::max(1, options.steps / 10);
   double smoothed = 0, tail_loss = 0;
   Clock::time_point start;
@@ -183,27 +240,13 @@ RunResult train(const std::string& name, const gradwire::Policy& policy, const T
       session.reset_statistics();
       start = Clock::now();
     }
-    const auto [inputs, targets] = sampler.next();
-    adam.lr(learning_rate_at(step, options));
-    optimizer.zero_grad();
-    const torch::Tensor loss = model->loss(inputs, targets);
-    if (recorder.wants(step)) {
-      const auto no_sync = sync.no_sync();  // finish() hands the gradients over
-      loss.backward();
-      recorder.record(model);
-    } else {
-      loss.backward();
+    const double loss = trainer.step(step);
+    smoothed = step == 0 ? loss : 0.9 * smoothed + 0.1 * loss;
+    if (step >= options.steps - tail) {
+      tail_loss += loss / tail;
     }
-    sync.finish();
-    optimizer.step();
-
-    const double value = loss.item<double>();
-    smoothed = step == 0 ? value : 0.9 * smoothed + 0.1 * value;
-    if (step >= options.steps - tail)
-      tail_loss += value / tail;
-    const int measured = step + 1 - warm_up;
-    Progress now{step + 1, options.steps, smoothed, 0, 0};
-    if (measured > 0) {
+    Progress now{.step = step + 1, .steps = options.steps, .loss = smoothed};
+    if (const int measured = step + 1 - warm_up; measured > 0) {
       now.ms_per_step = milliseconds_since(start) / measured;
       now.bytes_sent_per_step = static_cast<double>(session.statistics().all().bytes_sent) / measured;
     }
@@ -213,26 +256,27 @@ RunResult train(const std::string& name, const gradwire::Policy& policy, const T
   RunResult result;
   result.policy = name;
   result.measured_steps = options.steps - warm_up;
-  const double elapsed = milliseconds_since(start);
+  const double steps = result.measured_steps, elapsed_ms = milliseconds_since(start);
   const gradwire::SessionStatistics statistics = session.statistics();
-  const auto all = statistics.all(), compressed = statistics.compressed();
-  const auto sums =
-      sum_over_ranks(std::array{tail_loss, all.ratio(), compressed.ratio(),
-                                static_cast<double>(all.bytes_sent) / result.measured_steps,
-                                elapsed / result.measured_steps, all.total_seconds * 1e3 / result.measured_steps,
-                                statistics.exposed_seconds * 1e3 / result.measured_steps},
-                     communicator);
-  const double world = world_size;
-  result.train_loss = sums[0] / world;
-  result.ratio = sums[1] / world;
-  result.ratio_compressed = sums[2] / world;
-  result.bytes_sent_per_step = sums[3] / world;
-  result.ms_per_step = sums[4] / world;
-  result.communication_ms = sums[5] / world;
-  result.exposed_comm_ms = sums[6] / world;
   result.transport = statistics.transport;
-  count_parameters(model, result);
-  result.held_out_loss = held_out_loss(model, text, options, rank, world_size, communicator);
+  const auto all = statistics.all(), compressed = statistics.compressed();
+  const std::array own{tail_loss,
+                       all.ratio(),
+                       compressed.ratio(),
+                       static_cast<double>(all.bytes_sent) / steps,
+                       elapsed_ms / steps,
+                       trainer.communication_alone_ms(),
+                       statistics.exposed_seconds * 1e3 / steps};
+  const auto sums = sum_over_ranks(own, communicator);
+  const std::array members{&result.train_loss,          &result.ratio,       &result.ratio_compressed,
+                           &result.bytes_sent_per_step, &result.ms_per_step, &result.communication_ms,
+                           &result.exposed_comm_ms};
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    *members[i] = sums[i] / session.world_size();
+  }
+  count_parameters(trainer.model(), result);
+  result.held_out_loss =
+      held_out_loss(trainer.model(), text, options, session.rank(), session.world_size(), communicator);
   return result;
 }
 

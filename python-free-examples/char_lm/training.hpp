@@ -14,7 +14,7 @@
 namespace char_lm {
 
 struct TrainingOptions {
-  int steps = 300;
+  int steps = 240;
   int batch = 8;     // windows per rank and step
   int context = 64;  // characters per window
   int width = 256;
@@ -36,8 +36,8 @@ struct RunResult {
   double ratio_compressed = 1;  // of the calls with a lossy codec; 1 without any
   double bytes_sent_per_step = 0;
   double ms_per_step = 0;
-  double communication_ms = 0;  // from the first byte to the last of each bucket, summed over the buckets of a step
-  double exposed_comm_ms = 0;   // of a step, spent waiting in finish()
+  double communication_ms = 0;  // all-reduce of one step with nothing beside it: median of a few extra steps
+  double exposed_comm_ms = 0;   // of a step, spent in finish(): for communication that was not hidden, or a slower rank
   int measured_steps = 0;
   std::uint64_t parameters = 0;
   double large_share = 0;  // of the parameters, in tensors of at least 64 KiB

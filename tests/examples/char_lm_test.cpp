@@ -1,0 +1,148 @@
+// char_lm run as a user runs it, with a tiny model: what it writes, what it learns, what it says to bad input.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "python-free-examples/char_lm/gradient_dump.hpp"
+#include "tests/examples/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kTiny = " --batch 2 --context 32 --width 64 --layers 1 ";
+
+/// A folder of this test's own.
+class CharLm : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) / ("char_lm_" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  [[nodiscard]] static json read_json(const std::string& file) {
+    std::ifstream in(file);
+    return json::parse(in, nullptr, false);
+  }
+
+ private:
+  fs::path folder_;
+};
+
+TEST_F(CharLm, ComparesDenseAndInt8AndSaysSoInJson) {
+  const Outcome outcome =
+      run_ranks_of(2, "char_lm --steps 30 --lr 0.01 --link 10Gbit/s --json " + path("a.json") + kTiny + "--width 128");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("emulated"), std::string::npos) << outcome.output;
+  const json report = read_json(path("a.json"));
+  ASSERT_TRUE(report.is_object());
+  EXPECT_TRUE(report.at("schema").is_string());
+  EXPECT_TRUE(report.at("machine").contains("cpu"));
+  const json& rows = report.at("rows");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].at("policy"), "dense");
+  EXPECT_EQ(rows[1].at("policy"), "int8");
+  for (const json& row : rows) {
+    // A uniform guess among the characters of the licences costs about 4.5.
+    EXPECT_LT(row.at("train_loss").get<double>(), 3.6);
+    EXPECT_LT(row.at("held_out_loss").get<double>(), 3.8);
+    EXPECT_GT(row.at("ms_per_step").get<double>(), 0);
+    EXPECT_GT(row.at("exposed_comm_ms").get<double>(), 0);
+    EXPECT_NE(row.at("transport").get<std::string>().find("emulated"), std::string::npos);
+  }
+  EXPECT_NEAR(rows[0].at("ratio").get<double>(), 1, 0.05);
+  EXPECT_GT(rows[1].at("ratio_compressed").get<double>(), 3.3);
+  EXPECT_LT(rows[1].at("bytes_sent_per_step").get<double>(), rows[0].at("bytes_sent_per_step").get<double>() / 3);
+  const double dense = rows[0].at("held_out_loss").get<double>();
+  const double int8 = rows[1].at("held_out_loss").get<double>();
+  EXPECT_NEAR(int8, dense, 0.02 * dense);
+  EXPECT_NE(int8, dense) << "int8 cannot give the same bits: nothing was compressed";
+}
+
+TEST_F(CharLm, SameSeedSameResult) {
+  const std::string command = "char_lm --steps 5 --codec int8 --progress none" + kTiny + "--json ";
+  ASSERT_EQ(run_ranks_of(2, command + path("a.json")).status, 0);
+  ASSERT_EQ(run_ranks_of(2, command + path("b.json")).status, 0);
+  ASSERT_EQ(run_ranks_of(2, command + path("c.json") + " --seed 2").status, 0);
+  const auto loss = [&](const char* name) {
+    return read_json(path(name)).at("rows").at(0).at("held_out_loss").get<double>();
+  };
+  EXPECT_EQ(loss("a.json"), loss("b.json"));
+  EXPECT_NE(loss("a.json"), loss("c.json"));
+}
+
+TEST_F(CharLm, TheModelOfTheDemoIsMadeOfLargeTensors) {
+  const Outcome outcome = run_ranks_of(1, "char_lm --steps 1 --batch 1 --codec dense --json " + path("a.json"));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const json run = read_json(path("a.json")).at("run");
+  EXPECT_GE(run.at("parameters").get<double>(), 1e6);
+  EXPECT_LE(run.at("parameters").get<double>(), 3e6);
+  EXPECT_GE(run.at("share_in_tensors_of_64KiB").get<double>(), 0.99);
+}
+
+TEST_F(CharLm, SavesGradientsOfThreeStages) {
+  const Outcome outcome = run_ranks_of(
+      2, "char_lm --steps 6 --codec int8 --save-gradients " + path("g") + " --json " + path("a.json") + kTiny);
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  std::set<std::pair<std::string, std::uint32_t>> seen;
+  double count = 0, squares = 0;
+  for (const auto& record : gradient_dump::read(path("g"))) {
+    EXPECT_TRUE(seen.insert({record.name, record.stage}).second) << record.name << " twice in stage " << record.stage;
+    EXPECT_LT(record.stage, 3U);
+    count += static_cast<double>(record.values.size());
+    for (const float x : record.values) {
+      squares += static_cast<double>(x) * static_cast<double>(x);
+    }
+  }
+  EXPECT_EQ(count, 3 * read_json(path("a.json")).at("run").at("parameters").get<double>());
+  EXPECT_GT(squares, 0);
+  EXPECT_TRUE(std::isfinite(squares));
+
+  fs::resize_file(path("g"), fs::file_size(path("g")) - 1);
+  EXPECT_THROW(static_cast<void>(gradient_dump::read(path("g"))), std::runtime_error);
+}
+
+TEST_F(CharLm, TheDemoScriptRunsFromAnyFolder) {
+  const Outcome outcome =
+      run_shell(std::string("cd / && RANKS=2 GRADWIRE_BIN='") + GRADWIRE_BIN + "' '" + GRADWIRE_SOURCE_DIR +
+                "/python-free-examples/char_lm/demo' --steps 3 --link 10Gbit/s --json " + path("a.json") + kTiny);
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(read_json(path("a.json")).at("run").at("link"), "emulated 10Gbit/s");
+}
+
+TEST_F(CharLm, BadInputIsNamed) {
+  std::ofstream(path("small")) << "too short";
+  std::ofstream(path("policy.toml")) << "version = 1\n[defaults]\ncodeck = \"int8\"\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {"--text " + path("missing"), path("missing")},
+      {"--text " + path("small"), "too few"},
+      {"--codec int9", "int9"},
+      {"--link fast", "fast"},
+      {"--steps 0", "--steps"},
+      {"--width 30", "--width"},
+      {"--policy " + path("policy.toml"), "codeck"},
+      {"--policy " + path("no.toml"), "no.toml"},
+      {"--save-gradients " + path("no/folder"), "no/folder"},
+      {"--json " + path("no/a.json") + " --codec int8", "no/a.json"},
+  };
+  for (const auto& [arguments, named] : cases) {
+    const Outcome outcome = run_ranks_of(2, "char_lm --steps 1 --progress none" + kTiny + arguments);
+    EXPECT_NE(outcome.status, 0) << arguments;
+    EXPECT_NE(outcome.output.find(named), std::string::npos) << arguments << " says:\n" << outcome.output;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,56 @@
+// The examples that need no LibTorch, run under mpirun.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "tests/examples/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+constexpr const char* kFinalLoss = R"(final loss ([0-9.e+-]+))";
+
+TEST(HelloAllReduce, SumsWithinTheBoundOfInt8) {
+  const Outcome outcome = run_ranks_of(3, "hello_all_reduce");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  // Both hops round to 1/254 of a block's largest value: the ranks' own (1 + 2 + 3 in sum), then the sum's 6.
+  const double error = number_in(outcome, R"(largest error ([0-9.]+))");
+  EXPECT_GT(error, 0);
+  EXPECT_LT(error, 2 * 6 / 254.0 * 1.05);
+  EXPECT_GT(number_in(outcome, R"(ratio ([0-9.]+))"), 3.9);
+}
+
+TEST(MpiSgd, LearnsAsWellAsTheJobItCameFrom) {
+  const Outcome before = run_ranks_of(2, "existing_mpi_job 120");
+  const Outcome after = run_ranks_of(2, "mpi_sgd 120");
+  ASSERT_EQ(before.status, 0) << before.output;
+  ASSERT_EQ(after.status, 0) << after.output;
+  const double loss_before = number_in(before, kFinalLoss);
+  const double loss_after = number_in(after, kFinalLoss);
+  EXPECT_LT(loss_before, 0.7 * number_in(run_ranks_of(2, "existing_mpi_job 0"), kFinalLoss)) << "it must learn";
+  EXPECT_NEAR(loss_after, loss_before, 0.01 * loss_before);
+  EXPECT_GT(number_in(after, R"(compressed calls[^\n]*?([0-9]\.[0-9]+) +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +-)"), 3.5)
+      << "nothing was compressed";
+}
+
+TEST(MpiSgd, WithExactGradientsIsTheSameJob) {
+  const Outcome before = run_ranks_of(2, "existing_mpi_job 20");
+  const Outcome after = run_ranks_of(2, "mpi_sgd 20 exact");
+  // Sums of two values do not depend on the order.
+  EXPECT_EQ(number_in(before, kFinalLoss), number_in(after, kFinalLoss));
+}
+
+TEST(ExistingMpiJob, KnowsNothingOfGradwire) {
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/python-free-examples/existing_mpi_job/existing_mpi_job.cpp");
+  ASSERT_TRUE(file);
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("gradwire") != std::string::npos) {
+      EXPECT_EQ(line.rfind("//", 0), 0U) << line;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

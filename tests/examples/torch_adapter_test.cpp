@@ -1,0 +1,255 @@
+// gradwire/torch.hpp in process: two ranks are threads, each with its own model.
+#include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradwire/gradwire.hpp"
+#include "gradwire/torch.hpp"
+#include "tests/support/ranks.hpp"
+
+// Outside namespace gradwire, where `torch` would be gradwire::torch.
+namespace torch_adapter_test {
+namespace {
+
+using gradwire::DType;
+using gradwire::Error;
+using gradwire::ErrorCode;
+using gradwire::Policy;
+using gradwire::Session;
+using gradwire::Transport;
+using gradwire::test::run_ranks_catching;
+using gradwire::torch::Adapter;
+
+constexpr int kWorld = 2;
+
+/// Two layers in a row, a third that only some passes use, and a buffer.
+class NetImpl : public torch::nn::Module {
+ public:
+  explicit NetImpl(double start) {
+    first = register_module("first", torch::nn::Linear(6, 5));
+    second = register_module("second", torch::nn::Linear(5, 3));
+    extra = register_module("extra", torch::nn::Linear(5, 3));
+    mean = register_buffer("mean", torch::full({4}, start));
+    torch::NoGradGuard no_grad;
+    double value = start;
+    for (auto& parameter : parameters()) {
+      parameter.fill_(value += 0.1);
+    }
+  }
+  at::Tensor loss(const at::Tensor& x, bool with_extra) {
+    const at::Tensor hidden = torch::tanh(first(x));
+    at::Tensor y = second(hidden).square().mean();
+    return with_extra ? y + extra(hidden).square().mean() : y;
+  }
+
+  torch::nn::Linear first{nullptr}, second{nullptr}, extra{nullptr};
+  at::Tensor mean;
+};
+TORCH_MODULE(Net);
+
+at::Tensor input(int rank, int step) {
+  return torch::arange(12, at::kFloat).view({2, 6}) * 0.01 * (1 + rank + 3 * step);
+}
+
+using Gradients = std::vector<at::Tensor>;
+
+Gradients gradients_of(const Net& net) {
+  Gradients copies;
+  for (const auto& parameter : net->parameters()) {
+    copies.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::zeros_like(parameter));
+  }
+  return copies;
+}
+
+struct Pass {
+  int step;
+  bool with_extra;
+};
+
+/// What one rank's gradients are after these passes, without any communication.
+Gradients expected_of(int rank, const std::vector<Pass>& passes) {
+  Net net(0.0);
+  for (const Pass& pass : passes) {
+    net->loss(input(rank, pass.step), pass.with_extra).backward();
+  }
+  return gradients_of(net);
+}
+
+void expect_mean(const Gradients& result, const Gradients& of_rank_0, const Gradients& of_rank_1) {
+  ASSERT_EQ(result.size(), of_rank_0.size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(result[i], (of_rank_0[i] + of_rank_1[i]) / 2, 1e-5, 1e-7)) << "parameter " << i;
+  }
+}
+
+using Body = std::function<void(int rank, Net& net, Session& session, Adapter& sync)>;
+
+/// Models start with different values; rank 0's win.
+std::vector<std::exception_ptr> run_adapters(const Body& body) {
+  return run_ranks_catching(gradwire::make_inproc_world(kWorld), [&](const std::shared_ptr<Transport>& transport) {
+    Net net(transport->rank() * 7.0);
+    Session session(transport, Policy::uniform("exact"));
+    Adapter sync(session, net);
+    body(transport->rank(), net, session, sync);
+  });
+}
+
+void expect_no_errors(const std::vector<std::exception_ptr>& errors) {
+  for (const auto& error : errors) {
+    if (error) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << e.what();
+      }
+    }
+  }
+}
+
+TEST(TorchAdapter, RankZerosValuesReachEveryRank) {
+  expect_no_errors(run_adapters([](int, Net& net, Session&, Adapter&) {
+    EXPECT_FLOAT_EQ(net->mean[0].item<float>(), 0.0F);
+    EXPECT_FLOAT_EQ(net->first->weight[0][0].item<float>(), 0.1F);
+  }));
+}
+
+TEST(TorchAdapter, GradientsBecomeTheMean) {
+  const std::vector<Pass> passes{{0, true}};
+  expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
+    net->loss(input(rank, 0), true).backward();
+    sync.finish();
+    expect_mean(gradients_of(net), expected_of(0, passes), expected_of(1, passes));
+  }));
+}
+
+// finish() itself hands over what no hook did, so without hooks every other test here would pass: a hook shows by
+// ready() being called a second time.
+TEST(TorchAdapter, BackwardItselfHandsTheGradientsOver) {
+  std::mutex mutex;
+  std::array<std::string, kWorld> messages;
+  run_adapters([&](int rank, Net& net, Session& session, Adapter&) {
+    net->loss(input(rank, 0), true).backward();
+    try {
+      session.ready(gradwire::TensorId{0});
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      messages[static_cast<std::size_t>(rank)] = error.what();
+      throw;
+    }
+  });
+  EXPECT_NE((messages[0] + messages[1]).find("first.weight"), std::string::npos) << messages[0] << "; " << messages[1];
+}
+
+// A hook that ran before the gradient is added to .grad() would hand over the first pass alone.
+TEST(TorchAdapter, AccumulatesUnderNoSync) {
+  const std::vector<Pass> passes{{0, true}, {1, false}};
+  expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
+    {
+      const auto no_sync = sync.no_sync();
+      net->loss(input(rank, 0), true).backward();
+    }
+    net->loss(input(rank, 1), false).backward();  // `extra` has its gradient from the first pass
+    sync.finish();
+    expect_mean(gradients_of(net), expected_of(0, passes), expected_of(1, passes));
+  }));
+}
+
+TEST(TorchAdapter, UnusedParametersCountAsZeros) {
+  expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad(/*set_to_none=*/step == 1);
+      net->loss(input(rank, step), rank == 1).backward();
+      sync.finish();
+      expect_mean(gradients_of(net), expected_of(0, {{step, false}}), expected_of(1, {{step, true}}));
+    }
+  }));
+}
+
+TEST(TorchAdapter, GradientsMayBeReallocated) {
+  expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
+    for (int step = 0; step < 3; ++step) {
+      const void* before = net->first->weight.grad().data_ptr();
+      const at::Tensor keep = net->first->weight.grad();  // its memory must not be used again
+      net->zero_grad(/*set_to_none=*/true);
+      net->loss(input(rank, step), true).backward();
+      EXPECT_NE(net->first->weight.grad().data_ptr(), before);
+      sync.finish();
+      expect_mean(gradients_of(net), expected_of(0, {{step, true}}), expected_of(1, {{step, true}}));
+    }
+  }));
+}
+
+TEST(TorchAdapter, TwoBackwardPassesInOneStepAreAnErrorThatNamesTheTensor) {
+  std::mutex mutex;
+  std::string messages;
+  run_adapters([&](int rank, Net& net, Session&, Adapter&) {
+    net->loss(input(rank, 0), true).backward();
+    try {
+      net->loss(input(rank, 1), true).backward();
+      ADD_FAILURE() << "rank " << rank << " was let through";
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      messages += error.what();
+      throw;
+    }
+  });
+  EXPECT_TRUE(messages.find(".weight\"") != std::string::npos || messages.find(".bias\"") != std::string::npos)
+      << messages;
+}
+
+TEST(TorchAdapter, HooksGoWithTheAdapter) {
+  expect_no_errors(
+      run_ranks_catching(gradwire::make_inproc_world(kWorld), [](const std::shared_ptr<Transport>& transport) {
+        Net net(0.0);
+        Session session(transport, Policy::uniform("exact"));
+        { const Adapter sync(session, net); }
+        net->loss(input(0, 0), true).backward();
+        net->loss(input(0, 0), true).backward();  // would be ready() twice
+      }));
+}
+
+TEST(TorchAdapter, SparseGradientsAreRefusedByName) {
+  const auto errors =
+      run_ranks_catching(gradwire::make_inproc_world(1), [](const std::shared_ptr<Transport>& transport) {
+        torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+        Session session(transport, Policy::uniform("exact"));
+        const Adapter sync(session, table);
+        table->zero_grad(/*set_to_none=*/true);
+        table->forward(torch::zeros({2}, at::kLong)).sum().backward();
+      });
+  ASSERT_TRUE(errors[0]);
+  try {
+    std::rethrow_exception(errors[0]);
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("weight"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TorchAdapter, KnowsTheElementTypesAndRefusesOthersByName) {
+  EXPECT_EQ(gradwire::torch::view(torch::zeros({2}, at::kDouble), "d").dtype, DType::f64);
+  EXPECT_EQ(gradwire::torch::view(torch::zeros({2}, at::kHalf), "h").dtype, DType::f16);
+  EXPECT_EQ(gradwire::torch::view(torch::zeros({2}, at::kBFloat16), "b").dtype, DType::bf16);
+  EXPECT_EQ(gradwire::torch::view(torch::zeros({2, 3}).t(), "t").count, 6U);
+  for (const at::Tensor& bad : {torch::zeros({2}, at::kInt), torch::zeros({4, 4}).slice(1, 0, 2)}) {
+    try {
+      static_cast<void>(gradwire::torch::view(bad, "layer.x"));
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_NE(std::string(error.what()).find("layer.x"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torch_adapter_test
