@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -24,6 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double kSettleSeconds = 0.5;  // slow start and the token bucket's first burst
+constexpr double kWindowSeconds = 0.2;
 constexpr std::size_t kBufferBytes = 256 << 10;
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
@@ -80,24 +81,31 @@ void send_for(int connection, double seconds) {
   shutdown(connection, SHUT_WR);
 }
 
-// Goodput over [settle, settle + seconds]; reads to the end so that the peer never fails to send.
+// Goodput after the settling time: the median over windows, so that a moment in which something else had the core does
+// not lower it. Reads to the end so that the peer never fails to send.
 double receive_for(int connection, double seconds) {
   std::vector<char> data(kBufferBytes);
+  std::vector<double> rates;
   const auto start = Clock::now();
-  double bytes = 0, first = -1, last = 0;
+  double bytes = 0, window = kSettleSeconds;  // bytes since the window began
   for (ssize_t got = 0; (got = recv(connection, data.data(), data.size(), 0)) != 0;) {
     if (got < 0) {
       fail("receive");
     }
     const double now = seconds_since(start);
-    if (first < 0 && now >= kSettleSeconds) {
-      first = last = now;
-    } else if (first >= 0 && now <= kSettleSeconds + seconds) {
-      bytes += static_cast<double>(got);
-      last = now;
+    bytes += static_cast<double>(got);
+    if (now - window < kWindowSeconds) {
+      bytes = now < window ? 0 : bytes;
+      continue;
     }
+    if (now <= kSettleSeconds + seconds + kWindowSeconds) {
+      rates.push_back(bytes / (now - window));
+    }
+    window = now;
+    bytes = 0;
   }
-  return last > first ? bytes / (last - first) : 0;
+  std::sort(rates.begin(), rates.end());
+  return rates.empty() ? 0 : rates[rates.size() / 2];
 }
 
 int run(int argc, char** argv) {
