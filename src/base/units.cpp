@@ -1,5 +1,6 @@
 #include "base/units.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -32,9 +33,12 @@ std::string_view trim(std::string_view text) {
 // A non-negative finite number and the rest of the text.
 std::optional<std::pair<double, std::string_view>> split_number(std::string_view text) {
   text = trim(text);
+  if (text.starts_with('-')) {  // from_chars would read -0
+    return std::nullopt;
+  }
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  if (error != std::errc{} || !std::isfinite(value) || value < 0) {
+  if (error != std::errc{} || !std::isfinite(value)) {
     return std::nullopt;
   }
   return std::pair(value, trim(text.substr(static_cast<std::size_t>(end - text.data()))));
@@ -52,6 +56,16 @@ std::optional<double> with_unit(std::string_view text, const std::array<Unit, N>
     }
   }
   return std::nullopt;
+}
+
+// Four digits, never an exponent, which the parsers do not read.
+std::string format_scaled(double value) {
+  if (value < 1000) {
+    return format_number(value, 4);
+  }
+  std::array<char, 320> buffer{};  // the largest double has 309 digits
+  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, 0);
+  return {buffer.data(), result.ptr};
 }
 
 constexpr std::array kBytes{
@@ -95,7 +109,7 @@ double parse_fraction(std::string_view text) {
 
 double parse_rate(std::string_view text) {
   const auto value = with_unit(text, kRates);
-  if (!value || *value <= 0) {
+  if (!value || *value <= 0 || !std::isfinite(*value)) {
     fail("rate", text, "a number above 0 and kbit/s, Mbit/s, Gbit/s, kB/s, MB/s or GB/s, such as 1Gbit/s");
   }
   return *value;
@@ -110,7 +124,9 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
 }
 
 std::string format_number(double value, int precision) {
+  constexpr int kMostDigits = 17;  // tell any two doubles apart
   std::array<char, 64> buffer{};
+  precision = std::min(precision, kMostDigits);
   const auto result = precision > 0 ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                                     std::chars_format::general, precision)
                                     : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
@@ -122,7 +138,7 @@ std::string format_bytes(std::uint64_t bytes) {
       {{1ULL << 30, "GiB"}, {1ULL << 20, "MiB"}, {1ULL << 10, "KiB"}}};
   for (const auto& [factor, name] : kUnits) {
     if (bytes >= factor) {
-      return format_number(static_cast<double>(bytes) / static_cast<double>(factor), 4) + std::string(name);
+      return format_scaled(static_cast<double>(bytes) / static_cast<double>(factor)) + std::string(name);
     }
   }
   return std::to_string(bytes) + "B";
@@ -133,10 +149,10 @@ std::string format_rate(double bytes_per_second) {
   constexpr std::array<Unit, 3> kUnits{{{"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}}};
   for (const Unit& unit : kUnits) {
     if (bits >= unit.factor) {
-      return format_number(bits / unit.factor, 4) + std::string(unit.name);
+      return format_scaled(bits / unit.factor) + std::string(unit.name);
     }
   }
-  return format_number(bits, 4) + "bit/s";
+  return format_scaled(bits) + "bit/s";
 }
 
 std::string format_duration(std::chrono::nanoseconds duration) {
@@ -144,10 +160,10 @@ std::string format_duration(std::chrono::nanoseconds duration) {
   constexpr std::array<Unit, 3> kUnits{{{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}}};
   for (const Unit& unit : kUnits) {
     if (count >= unit.factor) {
-      return format_number(count / unit.factor, 4) + std::string(unit.name);
+      return format_scaled(count / unit.factor) + std::string(unit.name);
     }
   }
-  return format_number(count, 4) + "ns";
+  return format_scaled(count) + "ns";
 }
 
 }  // namespace gradwire

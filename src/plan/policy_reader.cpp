@@ -7,15 +7,11 @@
 #include <utility>
 #include <vector>
 
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
-#define TOML_MAX_NESTED_VALUES 8  // a policy nests two deep
-#include <toml++/toml.h>
-
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "plan/rule.hpp"
+#include "plan/toml.hpp"
 #include "plan/unknown_key.hpp"
 
 namespace gradwire::plan {
@@ -89,7 +85,7 @@ class Reader {
 
   void check_text() const {
     if (text_.size() > kMaxPolicyBytes) {
-      fail({}, "a policy may have " + format_bytes(kMaxPolicyBytes) + " at most; is this a policy file?");
+      fail(Place{}, "a policy may have " + format_bytes(kMaxPolicyBytes) + " at most; is this a policy file?");
     }
     Place place;
     int dots = 0;
@@ -97,7 +93,7 @@ class Reader {
       dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
       place.line += c == '\n' ? 1 : 0;
       if (dots > kMaxDotsPerLine) {
-        fail(place, "this line has more than " + std::to_string(kMaxDotsPerLine) + " dots; break it up");
+        fail(place, "more than " + std::to_string(kMaxDotsPerLine) + " dots in one line; break it up");
       }
     }
   }

@@ -1,0 +1,77 @@
+// The table of environment variables, and docs/environment.md against it.
+#include "base/environment.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire {
+namespace {
+
+TEST(Environment, ReadsOnlyWhatIsInTheTable) {
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    const std::string name(variable.name);
+    EXPECT_THAT(name, ::testing::StartsWith("GRADWIRE_"));
+    EXPECT_FALSE(variable.values.empty() || variable.meaning.empty()) << name;
+    unsetenv(name.c_str());
+    EXPECT_EQ(environment(name), std::nullopt);
+    setenv(name.c_str(), "", 1);
+    EXPECT_EQ(environment(name), std::nullopt) << "empty is unset";
+    setenv(name.c_str(), "x y", 1);
+    EXPECT_EQ(environment(name), "x y");
+    unsetenv(name.c_str());
+  }
+  try {
+    (void)environment("HOME");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::internal);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("HOME"));
+  }
+}
+
+// Rows of the form | `NAME` | values | default | meaning |, with code marks dropped and \| read as |.
+std::map<std::string, std::vector<std::string>> documented() {
+  std::ifstream stream(GRADWIRE_SOURCE_DIR "/docs/environment.md");
+  EXPECT_TRUE(stream) << "docs/environment.md is missing";
+  std::map<std::string, std::vector<std::string>> rows;
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with("| `GRADWIRE_")) {
+      continue;
+    }
+    line = std::regex_replace(line, std::regex("\\\\\\|"), "\x01");
+    std::vector<std::string> cells;
+    const std::regex cell("\\|([^|]*)");
+    for (std::sregex_iterator at(line.begin(), line.end(), cell), end; at != end; ++at) {
+      std::string text = std::regex_replace((*at)[1].str(), std::regex("^ +| +$|`"), "");
+      cells.push_back(std::regex_replace(text, std::regex("\x01"), "|"));
+    }
+    rows[cells.at(0)] = cells;
+  }
+  return rows;
+}
+
+TEST(Environment, IsDocumentedCompletely) {
+  auto rows = documented();
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    const auto row = rows.extract(std::string(variable.name));
+    ASSERT_FALSE(row.empty()) << variable.name << " is missing in docs/environment.md";
+    EXPECT_EQ(row.mapped().at(1), variable.values) << variable.name;
+    EXPECT_EQ(row.mapped().at(2), variable.default_value) << variable.name;
+    EXPECT_EQ(row.mapped().at(3), variable.meaning) << variable.name;
+  }
+  for (const auto& [name, cells] : rows) {
+    ADD_FAILURE() << name << " is in docs/environment.md but in no table";
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
