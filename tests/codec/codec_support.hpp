@@ -66,6 +66,12 @@ class Values {
   [[nodiscard]] const void* at(std::size_t i) const {
     return is_f64() ? static_cast<const void*>(f64_.data() + i) : f32_.data() + i;
   }
+  /// How many have a magnitude above `limit`.
+  [[nodiscard]] std::size_t count_above(double limit) const {
+    const auto above = [limit](auto x) { return x > limit || x < -limit; };
+    return static_cast<std::size_t>(is_f64() ? std::count_if(f64_.begin(), f64_.end(), above)
+                                             : std::count_if(f32_.begin(), f32_.end(), above));
+  }
   /// Equal bit by bit, where NaN equals NaN.
   [[nodiscard]] bool same(const Values& other) const {
     return is_f64() ? same_bits(f64_, other.f64_) : same_bits(f32_, other.f32_);
