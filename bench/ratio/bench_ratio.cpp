@@ -141,11 +141,7 @@ std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, c
                                        "; dense: perfect ring");
 }
 
-int run(const RatioOptions& options) {
-  const auto records = gradient_dump::read(options.dump);
-  if (records.empty()) {
-    throw std::runtime_error(options.dump + ": holds no gradients");
-  }
+std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>& records, const RatioOptions& options) {
   const CostModel model{options.ranks, options.latency_us * 1e-6};
   std::vector<LabTimes> labs;
   for (const auto& file : options.lab) {
@@ -155,11 +151,8 @@ int run(const RatioOptions& options) {
   for (const auto& text : options.policies) {
     policies.push_back(make_policy(text));
   }
-  const auto stages = split_stages(records);
-  const std::uint32_t last_stage = stages.back().front().stage;
-
   std::vector<Result> results;
-  for (const auto& stage : stages) {
+  for (const auto& stage : split_stages(records)) {
     for (const auto& policy : policies) {
       for (Row& row : measure_stage(policy, stage, options.ranks)) {
         std::vector<Speedup> speedups;
@@ -171,7 +164,16 @@ int run(const RatioOptions& options) {
     }
     std::fprintf(stderr, "stage %u done\n", stage.front().stage);
   }
+  return results;
+}
 
+int run(const RatioOptions& options) {
+  const auto records = gradient_dump::read(options.dump);
+  if (records.empty()) {
+    throw std::runtime_error(options.dump + ": holds no gradients");
+  }
+  const std::uint32_t last_stage = records.back().stage;
+  const auto results = measure_everything(records, options);
   const std::vector<std::string> header{"stage",      "layer",    "KiB",       "policy",    "codec",
                                         "nominal",    "counted",  "NMSE",      "enc GB/s",  "dec+add GB/s",
                                         "0.1 Gbit/s", "1 Gbit/s", "10 Gbit/s", "100 Gbit/s"};
