@@ -1,6 +1,8 @@
 #include "transport/mpi_abort.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/backoff.hpp"
@@ -45,18 +47,47 @@ MpiAbortChannel::MpiAbortChannel(MPI_Comm comm, int rank, int world_size) : rank
   }
 }
 
-AbortReason MpiAbortChannel::read(const MPI_Status& status) const {
+void MpiAbortChannel::take(const MPI_Status& status) {
   int size = 0;
   if (MPI_Get_count(&status, MPI_CHAR, &size) != MPI_SUCCESS || size < 1 || size > static_cast<int>(kBytes)) {
-    return {status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"};
+    set({status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"});
+    return;
   }
   const auto code = static_cast<unsigned char>(incoming_[0]);
-  return {status.MPI_SOURCE,
-          code <= static_cast<unsigned char>(ErrorCode::internal) ? ErrorCode{code} : ErrorCode::internal,
-          std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))};
+  const bool known = code <= static_cast<unsigned char>(ErrorCode::internal);
+  set({status.MPI_SOURCE, known ? ErrorCode{code} : ErrorCode::internal,
+       std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))});
 }
 
-void MpiAbortChannel::announce(const AbortReason& reason, std::chrono::milliseconds limit) noexcept {
+bool MpiAbortChannel::set(AbortReason reason) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (reason_) {
+    return false;
+  }
+  reason_ = std::move(reason);
+  raised_ = true;
+  return true;
+}
+
+bool MpiAbortChannel::raise(ErrorCode code, const std::string& message) noexcept { return set({rank_, code, message}); }
+
+Error MpiAbortChannel::error() const {
+  const std::lock_guard lock(mutex_);
+  return reason_->as_seen_by(rank_);
+}
+
+void MpiAbortChannel::announce(std::chrono::milliseconds limit) noexcept {
+  AbortReason reason;
+  {
+    const std::lock_guard lock(mutex_);
+    reason = *reason_;
+  }
+  if (reason.origin == rank_ && !announced_.exchange(true)) {
+    send(reason, limit);
+  }
+}
+
+void MpiAbortChannel::send(const AbortReason& reason, std::chrono::milliseconds limit) noexcept {
   auto buffer = std::make_unique<Buffer>();
   auto requests = std::make_unique<std::vector<MPI_Request>>();
   const std::size_t text = std::min(reason.message.size(), kBytes - 1);

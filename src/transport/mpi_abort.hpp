@@ -1,13 +1,16 @@
-// How one rank tells the others that it gives up: a small message on a communicator of its own, which every rank has
-// a receive posted for.
+// Whether and why the ranks have given up, and how one tells the others: by a small message on a communicator of its
+// own, which every rank has a receive posted for.
 #pragma once
 
 #include <mpi.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 
 #include "transport/operations.hpp"
 
@@ -20,11 +23,17 @@ class MpiAbortChannel {
 
   /// The posted receive, for the caller to test; MPI_REQUEST_NULL in a world of one.
   [[nodiscard]] MPI_Request request() const noexcept { return request_; }
-  /// What the completed receive says.
-  [[nodiscard]] AbortReason read(const MPI_Status& status) const;
+  /// Notes what the completed receive says.
+  void take(const MPI_Status& status);
 
-  /// Sends to every peer and drives the messages for at most `limit`. What is not out by then is leaked.
-  void announce(const AbortReason& reason, std::chrono::milliseconds limit) noexcept;
+  /// Notes that this rank gives up; false if some rank did before. Any thread.
+  bool raise(ErrorCode code, const std::string& message) noexcept;
+  [[nodiscard]] bool raised() const noexcept { return raised_; }
+  /// Once, if this rank was the first to give up: tells every peer, and drives the messages for at most `limit`. What
+  /// is not out by then is leaked. Only where MPI may be called.
+  void announce(std::chrono::milliseconds limit) noexcept;
+  /// The error that every call on this rank throws from now on; only after raised().
+  [[nodiscard]] Error error() const;
 
   /// Takes the receive back and frees the communicator; false where that would block. Then, and where close is never
   /// called, this object must be leaked.
@@ -34,11 +43,19 @@ class MpiAbortChannel {
   static constexpr std::size_t kBytes = 1024;  // one byte of code, the rest text
   using Buffer = std::array<char, kBytes>;
 
+  bool set(AbortReason reason) noexcept;
+  void send(const AbortReason& reason, std::chrono::milliseconds limit) noexcept;
+
   int rank_;
   int world_size_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
   Buffer incoming_{};
+
+  std::atomic<bool> raised_ = false;
+  std::atomic<bool> announced_ = false;
+  mutable std::mutex mutex_;
+  std::optional<AbortReason> reason_;
 };
 
 /// Cancels posted receives and waits for them, briefly. True: all are complete and null; false: some may still write.

@@ -11,8 +11,6 @@
 #include <iterator>
 #include <list>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <thread>
 
 #include "gradwire/mpi.hpp"
@@ -21,6 +19,7 @@
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_communicators.hpp"
 #include "transport/mpi_environment.hpp"
+#include "transport/mpi_requests.hpp"
 #include "transport/operations.hpp"
 
 namespace gradwire::transport {
@@ -30,23 +29,6 @@ using Clock = Backoff::Clock;
 
 constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
 constexpr std::uint64_t kHeadPayload = kHeadBytes - sizeof(std::uint64_t);
-
-/// A posted operation, until it is done or cancelled.
-struct Request {
-  Operation* operation = nullptr;
-  Operation::Kind kind = Operation::Kind::send;
-  std::unique_ptr<std::byte[]> head;  // of a message of at least kHeadBytes
-  bool awaits_head = false;           // of a receive
-  bool awaits_bulk = false;           // a receive's head has come, its bulk is not posted
-  std::uint64_t parts_left = 0;
-  std::list<Request>::iterator self;
-};
-
-/// One MPI request's share of an operation.
-struct Part {
-  Request* request = nullptr;
-  std::uint64_t bytes = 0;
-};
 
 class MpiTransport final : public Transport {
  public:
@@ -72,29 +54,25 @@ class MpiTransport final : public Transport {
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
  private:
-  static constexpr std::size_t kAbort = 0;  // index of the abort channel's receive in requests_
   static constexpr std::chrono::milliseconds kAnnounceLimit{500};
 
   [[nodiscard]] bool may_use_mpi() const noexcept;
   void enter();
   void throw_if_aborted();
-  void announce_abort() noexcept;
-  bool set_abort(AbortReason reason) noexcept;
 
-  Request& add(Operation& operation);
-  void add_part(Request& request, std::uint64_t bytes, MPI_Request mpi_request);
-  bool give_up(Request& request) noexcept;
+  MpiOperation& add(Operation& operation);
+  void add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request);
+  bool give_up(MpiOperation& request) noexcept;
   template <class Post>
   void start(Operation& operation, Post post);
-  void send_part(Request& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
-  void receive_part(Request& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
+  void send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
+  void receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
   void receive_bulk(int peer, Tag tag);
 
   bool test();
-  bool complete(Part part, const MPI_Status& status, int code);
-  void check_received(const Part& part, const MPI_Status& status, int code) const;
-  void take_head(Request& request) const;
-  void forget_completed();
+  bool complete(const MpiPart& part, const MPI_Status& status, int code);
+  void check_received(const MpiPart& part, const MPI_Status& status, int code) const;
+  void take_head(MpiOperation& request) const;
 
   MpiOptions options_;
   int rank_ = 0;
@@ -105,20 +83,11 @@ class MpiTransport final : public Transport {
   MpiCommunicators communicators_;
   std::unique_ptr<MpiAbortChannel> abort_channel_;
 
-  // Parallel arrays, as MPI_Testsome wants them.
-  std::vector<MPI_Request> requests_;
-  std::vector<Part> parts_;
-  std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
-  std::list<Request> pending_;
+  MpiRequests requests_;
+  std::list<MpiOperation> pending_;
   bool leaked_ = false;  // MPI still holds an operation that was given up
   Backoff backoff_;
   Counters counters_;
-
-  std::atomic<bool> aborted_ = false;
-  std::atomic<bool> announced_ = false;
-  std::mutex abort_mutex_;
-  std::optional<AbortReason> abort_reason_;
 };
 
 MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
@@ -126,23 +95,19 @@ MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
   abort_channel_ = std::make_unique<MpiAbortChannel>(comm, rank_, world_size_);
-  requests_.push_back(abort_channel_->request());
-  parts_.emplace_back();
+  requests_.add(abort_channel_->request(), {});
 }
 
 MpiTransport::~MpiTransport() {
-  if (!may_use_mpi()) {
-    static_cast<void>(abort_channel_.release());
-    return;
-  }
-  if (aborted_) {
-    announce_abort();
+  const bool may_use = may_use_mpi();
+  if (may_use && abort_channel_->raised()) {
+    abort_channel_->announce(kAnnounceLimit);
   }
   while (!pending_.empty()) {
     give_up(pending_.front());
   }
   // After an abort peers may be gone, and freeing a communicator is collective.
-  if (aborted_ || leaked_ || !abort_channel_->close()) {
+  if (!may_use || abort_channel_->raised() || leaked_ || !abort_channel_->close()) {
     static_cast<void>(abort_channel_.release());
     return;
   }
@@ -169,48 +134,23 @@ void MpiTransport::enter() {
 }
 
 void MpiTransport::throw_if_aborted() {
-  if (aborted_) {
-    announce_abort();
-    const std::lock_guard lock(abort_mutex_);
-    throw abort_reason_->as_seen_by(rank_);
-  }
-}
-
-bool MpiTransport::set_abort(AbortReason reason) noexcept {
-  const std::lock_guard lock(abort_mutex_);
-  if (abort_reason_) {
-    return false;
-  }
-  abort_reason_ = std::move(reason);
-  aborted_ = true;
-  return true;
-}
-
-void MpiTransport::announce_abort() noexcept {
-  AbortReason reason;
-  {
-    const std::lock_guard lock(abort_mutex_);
-    reason = *abort_reason_;
-  }
-  if (reason.origin == rank_ && !announced_.exchange(true)) {
-    abort_channel_->announce(reason, kAnnounceLimit);
+  if (abort_channel_->raised()) {
+    abort_channel_->announce(kAnnounceLimit);
+    throw abort_channel_->error();
   }
 }
 
 void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
-  if (!set_abort({rank_, code, message})) {
-    return;
-  }
   // Another thread may be inside MPI at this moment; then that thread tells the others in its next call.
   const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
-  if (alone && mpi_is_up()) {
-    announce_abort();
+  if (abort_channel_->raise(code, message) && alone && mpi_is_up()) {
+    abort_channel_->announce(kAnnounceLimit);
   }
 }
 
-Request& MpiTransport::add(Operation& operation) {
+MpiOperation& MpiTransport::add(Operation& operation) {
   pending_.emplace_back();
-  Request& request = pending_.back();
+  MpiOperation& request = pending_.back();
   request.operation = &operation;
   request.kind = operation.kind;
   request.self = std::prev(pending_.end());
@@ -218,9 +158,8 @@ Request& MpiTransport::add(Operation& operation) {
   return request;
 }
 
-void MpiTransport::add_part(Request& request, std::uint64_t bytes, MPI_Request mpi_request) {
-  requests_.push_back(mpi_request);
-  parts_.push_back({&request, bytes});
+void MpiTransport::add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request) {
+  requests_.add(mpi_request, {&request, bytes});
   ++request.parts_left;
 }
 
@@ -236,7 +175,7 @@ void MpiTransport::start(Operation& operation, Post post) {
   backoff_.touch();
 }
 
-void MpiTransport::send_part(Request& request, const std::byte* data, std::uint64_t bytes,
+void MpiTransport::send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes,
                              MpiCommunicators::Address to) {
   const int peer = request.operation->peer;
   MPI_Request mpi_request = MPI_REQUEST_NULL;
@@ -245,7 +184,7 @@ void MpiTransport::send_part(Request& request, const std::byte* data, std::uint6
   add_part(request, bytes, mpi_request);
 }
 
-void MpiTransport::receive_part(Request& request, std::byte* data, std::uint64_t bytes,
+void MpiTransport::receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes,
                                 MpiCommunicators::Address from) {
   const int peer = request.operation->peer;
   MPI_Request mpi_request = MPI_REQUEST_NULL;
@@ -257,13 +196,13 @@ void MpiTransport::receive_part(Request& request, std::byte* data, std::uint64_t
 void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) {
   enter();
   begin_send(operation, *this, peer, tag, data);
-  start(operation, [&](Request& request) {
+  start(operation, [&](MpiOperation& request) {
     const std::uint64_t size = data.size();
     if (size < kHeadBytes) {
       send_part(request, data.data(), size, communicators_.plain(tag));
       return;
     }
-    request.head.reset(new std::byte[kHeadBytes]);
+    request.head = std::make_unique_for_overwrite<std::byte[]>(kHeadBytes);
     std::memcpy(request.head.get(), &size, sizeof(size));
     std::memcpy(request.head.get() + sizeof(size), data.data(), kHeadPayload);
     send_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
@@ -276,12 +215,12 @@ void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<
 void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
   enter();
   begin_receive(operation, *this, peer, tag, data);
-  start(operation, [&](Request& request) {
+  start(operation, [&](MpiOperation& request) {
     if (data.size() < kHeadBytes) {
       receive_part(request, data.data(), data.size(), communicators_.plain(tag));
       return;
     }
-    request.head.reset(new std::byte[kHeadBytes]);
+    request.head = std::make_unique_for_overwrite<std::byte[]>(kHeadBytes);
     request.awaits_head = true;
     receive_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
   });
@@ -289,7 +228,7 @@ void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::sp
 
 /// Posts the bulk of the messages whose heads have come, in the order of their receives: none before an earlier one's.
 void MpiTransport::receive_bulk(int peer, Tag tag) {
-  for (Request& request : pending_) {
+  for (MpiOperation& request : pending_) {
     Operation& operation = *request.operation;
     if (request.kind != Operation::Kind::receive || operation.peer != peer || operation.tag != tag) {
       continue;
@@ -313,7 +252,7 @@ void MpiTransport::post_all_reduce(Operation& operation, View data) {
   const std::uint64_t element = element_bytes(data.dtype);
   const MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
   const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
-  start(operation, [&](Request& request) {
+  start(operation, [&](MpiOperation& request) {
     std::uint64_t at = 0;
     do {  // once for no elements too
       const std::uint64_t bytes = std::min(operation.bytes - at, split);
@@ -340,46 +279,25 @@ bool MpiTransport::progress(std::chrono::microseconds wait) {
   }
 }
 
+/// Whether any operation is over.
 bool MpiTransport::test() {
-  int finished = 0;
-  indices_.resize(requests_.size());
-  statuses_.resize(requests_.size());
-  const int code =
-      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &finished, indices_.data(), statuses_.data());
-  if (code != MPI_ERR_IN_STATUS) {
-    check_mpi(code, "testing messages (MPI_Testsome)");
-  }
-  if (finished == MPI_UNDEFINED || finished == 0) {
-    return false;
-  }
-  backoff_.touch();
   bool any = false;
-  std::optional<Error> failure;
-  for (int i = 0; i < finished; ++i) {
-    const auto index = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
-    const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-    // A request that failed may not have been freed; it is over all the same.
-    requests_[index] = MPI_REQUEST_NULL;
-    if (index == kAbort) {
-      set_abort(abort_channel_->read(status));
-      continue;
+  const bool active = requests_.test([&](const MpiPart& part, const MPI_Status& status, int code) {
+    if (part.owner == nullptr) {
+      abort_channel_->take(status);
+    } else {
+      any |= complete(part, status, code);
     }
-    try {
-      any |= complete(parts_[index], status, code == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS);
-    } catch (const Error& error) {
-      failure = error;
-    }
-  }
-  forget_completed();
-  if (failure) {
-    throw Error(*failure);
+  });
+  if (active) {
+    backoff_.touch();
   }
   return any;
 }
 
 /// One part is over; whether its operation is.
-bool MpiTransport::complete(Part part, const MPI_Status& status, int code) {
-  Request& request = *part.request;
+bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int code) {
+  MpiOperation& request = *part.owner;
   Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::receive) {
     check_received(part, status, code);
@@ -403,8 +321,8 @@ bool MpiTransport::complete(Part part, const MPI_Status& status, int code) {
 }
 
 /// Throws unless MPI received as many bytes as were posted.
-void MpiTransport::check_received(const Part& part, const MPI_Status& status, int code) const {
-  const Operation& operation = *part.request->operation;
+void MpiTransport::check_received(const MpiPart& part, const MPI_Status& status, int code) const {
+  const Operation& operation = *part.owner->operation;
   int error_class = MPI_SUCCESS;
   MPI_Error_class(code, &error_class);
   if (error_class != MPI_ERR_TRUNCATE) {
@@ -421,7 +339,7 @@ void MpiTransport::check_received(const Part& part, const MPI_Status& status, in
   }
 }
 
-void MpiTransport::take_head(Request& request) const {
+void MpiTransport::take_head(MpiOperation& request) const {
   const Operation& operation = *request.operation;
   std::uint64_t size = 0;
   std::memcpy(&size, request.head.get(), sizeof(size));
@@ -433,45 +351,29 @@ void MpiTransport::take_head(Request& request) const {
   request.awaits_bulk = true;
 }
 
-void MpiTransport::forget_completed() {
-  std::size_t kept = kAbort + 1;
-  for (std::size_t i = kept; i < requests_.size(); ++i) {
-    if (requests_[i] != MPI_REQUEST_NULL) {
-      requests_[kept] = requests_[i];
-      parts_[kept] = parts_[i];
-      ++kept;
-    }
-  }
-  requests_.resize(kept);
-  parts_.resize(kept);
-}
-
 bool MpiTransport::cancel(Operation& operation) noexcept {
   if (!operation.pending() || operation.handle == nullptr) {
     return true;
   }
-  const bool over = give_up(*static_cast<Request*>(operation.handle));
+  const bool over = give_up(*static_cast<MpiOperation*>(operation.handle));
   operation.handle = nullptr;
   operation.state = Operation::State::idle;
   return over;
 }
 
 /// Forgets the request without touching its operation. True: MPI has let go of the buffer.
-bool MpiTransport::give_up(Request& request) noexcept {
-  std::vector<MPI_Request> own;
-  for (std::size_t i = kAbort + 1; i < requests_.size(); ++i) {
-    if (parts_[i].request == &request) {
-      own.push_back(std::exchange(requests_[i], MPI_REQUEST_NULL));
-    }
-  }
-  forget_completed();
+bool MpiTransport::give_up(MpiOperation& request) noexcept {
+  std::vector<MPI_Request> own = requests_.take(request);
   bool over = own.empty();
   if (!over && may_use_mpi()) {
     const int count = static_cast<int>(own.size());
     over = request.kind == Operation::Kind::receive ? cancel_receives(own.data(), count)
                                                     : finish_all(own.data(), count, std::chrono::milliseconds(0));
   }
-  leaked_ |= !over;
+  if (!over) {
+    static_cast<void>(request.head.release());
+    leaked_ = true;
+  }
   pending_.erase(request.self);
   return over;
 }
