@@ -18,7 +18,7 @@ namespace gradwire {
 
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; names the missing ranks
-  std::optional<bool> checksum = {};                                // default: as the transport says
+  std::optional<bool> checksum = {};                           // default: as the transport says
 };
 
 /// What one call asks for. Must be equal on every rank.
@@ -29,7 +29,7 @@ struct CallOptions {
   /// This rank's weight, such as its sample count; used when `weighted`. sum: sum of w x; mean: that / sum of w.
   bool weighted = false;
   double weight = 1.0;
-  std::uint64_t chunk_bytes = 256ULL << 10;  // bytes on the wire
+  std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
 };
 
 /// Blocking collectives over a transport. Every rank makes the same calls in the same order; one thread at a time.

@@ -18,10 +18,10 @@ struct Statistics {
   std::uint64_t nonfinite_frames = 0;  // received or made with NaN or Inf inside
   double encode_seconds = 0;           // encoding, and the owner's reduce + encode
   double decode_seconds = 0;
-  double wire_seconds = 0;      // waiting for the transport with nothing to compute
-  double total_seconds = 0;     // from start to end of each call, summed
-  double squared_error = -1;    // sum over elements of (result - exact)^2; -1 unless measured
-  double squared_norm = -1;     // sum over elements of exact^2; -1 unless measured
+  double wire_seconds = 0;    // waiting for the transport with nothing to compute
+  double total_seconds = 0;   // from start to end of each call, summed
+  double squared_error = -1;  // sum over elements of (result - exact)^2; -1 unless measured
+  double squared_norm = -1;   // sum over elements of exact^2; -1 unless measured
 
   void add(const Statistics& other);
   /// bytes_uncompressed / bytes_sent; 1 when nothing was sent.
