@@ -6,11 +6,12 @@
 #include <stdexcept>
 
 #include "bench/support/report.hpp"
+#include "gradwire/reduction.hpp"
 
 namespace gradwire::bench {
 namespace {
 
-constexpr double kChunkWireBytes = 256 << 10;  // the library's default chunk
+constexpr double kChunkWireBytes = kDefaultChunkBytes;
 
 }  // namespace
 

@@ -51,7 +51,7 @@ class Policy {
   };
   /// Tensors that no rule named and that are smaller than `below` bytes; they are fused with each other only.
   struct Small {
-    std::uint64_t below = 64 * 1024;
+    std::uint64_t below = 64ULL << 10;
     CodecSpec codec;  // bf16 by default
     friend bool operator==(const Small&, const Small&) = default;
   };
@@ -71,7 +71,7 @@ class Policy {
   std::optional<Small> small;  // none: small tensors are treated like others
   std::vector<Rule> rules;
   std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32
-  std::uint64_t chunk_bytes = 256ULL << 10;  // bytes on the wire
+  std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
   bool deterministic = false;                // no native sums, no choice by measurement
   bool strict = false;                       // a rule that matched no tensor is an error
 };

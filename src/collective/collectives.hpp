@@ -16,7 +16,7 @@ struct Shape {
   int rank = 0;
   int world_size = 1;
   bool weighted = false;  // weights travel beside the first frames
-  std::uint64_t chunk_bytes = 256ULL << 10;
+  std::uint64_t chunk_bytes = kDefaultChunkBytes;
 };
 
 /// An all-reduce algorithm: one row of the registry. `make` is called with a world of two and more.
