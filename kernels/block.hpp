@@ -185,22 +185,37 @@ struct BlockSimd : BlockCore<Rule> {
     }
   }
 
+  static HWY_NOINLINE bool encode_scalar(const float* values, float* residual, std::uint32_t block, std::uint32_t count,
+                                         std::uint8_t* out) {
+    return Core::encode_block(values, residual, block, count, out);
+  }
+
+  // All scales of the tile, then all codes: the way from a largest value to its scale is long, and blocks overlap
+  // there.
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
     std::uint8_t* codes = out + Core::blocks(count) * 2;
-    bool nonfinite = false;
-    for (std::uint32_t block = 0; block < Core::blocks(count); ++block) {
+    const std::uint32_t whole = count / kBlock;
+    bool rare[kTileElements / kBlock];
+    for (std::uint32_t block = 0; block < whole; ++block) {
       const std::uint32_t first = block * kBlock;
-      float* left = kResidual ? residual + first : nullptr;
-      const bool whole = first + kBlock <= count;
-      const std::uint32_t absmax = whole ? largest<kResidual>(values + first, left) : Rule::kRare;
-      if (HWY_UNLIKELY(absmax >= Rule::kRare)) {
-        nonfinite = Core::encode_block(values, residual, block, count, out) || nonfinite;
+      const std::uint32_t absmax = largest<kResidual>(values + first, kResidual ? residual + first : nullptr);
+      rare[block] = absmax >= Rule::kRare;
+      kernels::store(out, block, Rule::scale(absmax));
+    }
+    bool nonfinite = false;
+    for (std::uint32_t block = 0; block < whole; ++block) {
+      const std::uint32_t first = block * kBlock;
+      if (HWY_UNLIKELY(rare[block])) {
+        nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
         continue;
       }
-      const std::uint16_t scale = Rule::scale(absmax);
-      kernels::store(out, block, scale);
-      encode_codes<kResidual>(values + first, left, kernels::from_bf16(scale), codes + first * sizeof(Code));
+      encode_codes<kResidual>(values + first, kResidual ? residual + first : nullptr,
+                              kernels::from_bf16(kernels::load<std::uint16_t>(out, block)),
+                              codes + first * sizeof(Code));
+    }
+    if (whole * kBlock < count) {
+      nonfinite = encode_scalar(values, residual, whole, count, out) || nonfinite;
     }
     return nonfinite;
   }

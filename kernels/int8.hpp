@@ -70,7 +70,10 @@ struct Int8Lanes {
   using I8 = hn::Rebind<std::int8_t, F32>;
 
   // |x| stays below 127.5, since S was rounded up: no clamp.
-  static HWY_INLINE VI32 quantize(VF32 x) { return hn::NearestInt(x); }
+  static HWY_INLINE VI32 quantize(VF32 x) {
+    const VF32 shifted = x + hn::Set(F32(), 12582912.0F);  // as round_to_int; NearestInt also guards against overflow
+    return hn::BitCast(I32(), shifted) - hn::Set(I32(), 0x4B400000);
+  }
   static HWY_INLINE VF32 level(VI32 codes) { return hn::ConvertTo(F32(), codes); }
 
   static HWY_INLINE void store(VI32 c0, VI32 c1, VI32 c2, VI32 c3, std::uint8_t* out) {

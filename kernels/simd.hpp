@@ -48,6 +48,11 @@ HWY_INLINE VF32 from_bf16(VU32 bits) { return hn::BitCast(F32(), hn::ShiftLeft<1
 /// to_f16 of each lane, in the low half of the lane.
 HWY_INLINE VU32 to_f16(VF32 x) {
   const U32 d;
+  const auto nan = hn::RebindMask(d, hn::IsNaN(x));
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+  const hn::Rebind<hwy::float16_t, F32> half;
+  const VU32 value = hn::PromoteTo(d, hn::BitCast(U16(), hn::DemoteTo(half, x)));
+#else
   const F32 df;
   const VU32 bits = hn::BitCast(d, x);
   const VU32 magnitude = abs_bits(x);
@@ -61,7 +66,8 @@ HWY_INLINE VU32 to_f16(VF32 x) {
   const auto is_large = hn::RebindMask(d, hn::Gt(order, hn::Set(di, 0x477FFFFF)));
   const VU32 finite = hn::IfThenElse(is_small, small, normal);
   const VU32 value = hn::Or(sign, hn::IfThenElse(is_large, hn::Set(d, 0x7C00), finite));
-  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), hn::Set(d, kNanF16), value);
+#endif
+  return hn::IfThenElse(nan, hn::Set(d, kNanF16), value);
 }
 
 HWY_INLINE VF32 from_f16(VU32 half) {
