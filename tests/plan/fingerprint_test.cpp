@@ -19,6 +19,7 @@ struct Inputs {
       {"fc1.weight", 4096, DType::f32, 2}, {"fc1.bias", 64, DType::f32, 1}, {"fc2.weight", 640, DType::f32, 2}};
   PlanOptions options{.world_size = 4};
 
+  Inputs() { policy.chunk_bytes = 256 << 10; }
   [[nodiscard]] Plan plan() const { return make_plan(policy, tensors, options); }
 };
 

@@ -68,7 +68,7 @@ TEST(Policy, AnEmptyFileIsTheDefault) {
   EXPECT_EQ(policy.defaults, built_in.defaults);
   EXPECT_EQ(policy.small, built_in.small);
   EXPECT_EQ(policy.bucket_bytes, 32U << 20);
-  EXPECT_EQ(policy.chunk_bytes, 256U << 10);
+  EXPECT_EQ(policy.chunk_bytes, built_in.chunk_bytes);
   EXPECT_EQ(built_in.defaults, (TensorPolicy{codec("int8"), Algorithm::two_shot, ErrorFeedback::automatic}));
   EXPECT_EQ(built_in.small, (Policy::Small{65536, codec("bf16")}));
   EXPECT_FALSE(policy.strict || policy.deterministic);
