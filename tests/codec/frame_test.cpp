@@ -135,6 +135,20 @@ TEST_P(Frames, MisuseOfTheReader) {
 
 INSTANTIATE_TEST_SUITE_P(All, Frames, ::testing::ValuesIn(all_cases()), case_name);
 
+// The example of docs/wire-format.md.
+TEST(FrameBytes, DocumentedExample) {
+  const codec::Codec codec(CodecSpec::parse("int8"), DType::f32);
+  const Values values(codec.working(), std::vector<float>{127.0F, -1.0F, 0.5F, 1.5F});
+  constexpr int kExpected[] = {0x47, 0x52, 0x57, 0x31, 1, 1, 0, 4, 0,    0, 0, 0, 4, 0, 0, 0,
+                               0,    0,    0,    0,    3, 0, 0, 0, 0x11, 0, 0, 0, 0, 0, 0, 0,
+                               0x80, 0x3F, 0x7F, 0xFF, 0, 2, 0, 0, 0,    0, 0, 0, 0, 0, 0, 0};
+  const auto frame = encode(codec, values, nullptr, false).bytes;
+  ASSERT_EQ(frame.size(), std::size(kExpected));
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    EXPECT_EQ(std::to_integer<int>(frame[i]), kExpected[i]) << i;
+  }
+}
+
 TEST(InstructionSetChoice, FollowsTheEnvironment) {
   const auto choice = environment("GRADWIRE_SIMD");
   const auto sets = codec::instruction_sets();
