@@ -60,12 +60,14 @@ class Adapter {
     std::vector<View> values;
     for (const auto& item : model.named_parameters()) {
       values.push_back(torch::view(item.value(), item.key()));
-      if (item.value().requires_grad())
+      if (item.value().requires_grad()) {
         add(item.key(), item.value());
+      }
     }
     for (const auto& item : model.named_buffers()) {
-      if (item.value().is_floating_point())
+      if (item.value().is_floating_point()) {
         values.push_back(torch::view(item.value(), item.key()));
+      }
     }
     session_.broadcast(values, root);
   }
@@ -75,8 +77,9 @@ class Adapter {
 
   /// Removes the hooks; gradients stay where they are.
   ~Adapter() {
-    for (const auto& entry : entries_)
+    for (const auto& entry : entries_) {
       entry->accumulator->del_post_hook(entry->hook);
+    }
   }
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
@@ -85,8 +88,9 @@ class Adapter {
   /// .grad() holds the reduced value.
   void finish() {
     for (const auto& entry : entries_) {
-      if (entry->ready)
+      if (entry->ready) {
         continue;
+      }
       if (entry->touched) {
         hand_over(*entry);  // its gradient came under no_sync()
       } else {
@@ -95,8 +99,9 @@ class Adapter {
       }
     }
     session_.finish();
-    for (const auto& entry : entries_)
+    for (const auto& entry : entries_) {
       entry->ready = entry->touched = false;
+    }
   }
 
   /// Scope in which backward() only accumulates. Use it for all but the last backward() of a step.
@@ -135,8 +140,9 @@ class Adapter {
     ::torch::autograd::variable_list operator()(const ::torch::autograd::variable_list& outputs,
                                                 const ::torch::autograd::variable_list&) override {
       entry_.touched = true;
-      if (!adapter_.no_sync_)
+      if (!adapter_.no_sync_) {
         adapter_.hand_over(entry_);
+      }
       return outputs;
     }
 
@@ -149,8 +155,9 @@ class Adapter {
     auto entry = std::make_unique<Entry>();
     entry->name = name;
     entry->parameter = parameter;
-    if (!parameter.grad().defined())
+    if (!parameter.grad().defined()) {
       entry->parameter.mutable_grad() = at::zeros_like(parameter);
+    }
     entry->buffer = parameter.grad();
     entry->id = session_.add(name, torch::view(entry->buffer, name), static_cast<std::uint32_t>(parameter.dim()));
     entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);

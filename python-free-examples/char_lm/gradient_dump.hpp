@@ -59,8 +59,9 @@ class Writer {
     out_.write(reinterpret_cast<const char*>(&value), sizeof value);
   }
   void check() const {
-    if (!out_)
+    if (!out_) {
       throw std::runtime_error("cannot write gradients to " + path_);
+    }
   }
 
   std::string path_;
@@ -70,8 +71,9 @@ class Writer {
 /// Reads a whole file. Throws std::runtime_error that names the file and the record, also for a file that ends early.
 [[nodiscard]] inline std::vector<Record> read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in)
+  if (!in) {
     throw std::runtime_error("cannot read gradients from " + path);
+  }
   in.seekg(0, std::ios::end);
   const auto file_bytes = static_cast<std::uint64_t>(in.tellg());
   in.seekg(0);

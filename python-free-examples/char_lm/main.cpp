@@ -93,8 +93,9 @@ std::vector<NamedPolicy> resolve_policies(const Options& options) {
         {std::filesystem::path(options.policy_file).filename().string(), gradwire::Policy::load(options.policy_file)}};
   }
   std::vector<NamedPolicy> policies;
-  for (const std::string& name : options.policies)
+  for (const std::string& name : options.policies) {
     policies.push_back({name, policy_for(name)});
+  }
   return policies;
 }
 
@@ -103,19 +104,22 @@ void run(const Options& options, int rank, int world_size) {
   const auto files = options.text.empty() ? char_lm::licence_files() : options.text;
   const char_lm::Text text =
       char_lm::load_text(files, kHeldOutFraction, static_cast<std::size_t>(options.training.context), world_size);
-  if (rank == 0)
+  if (rank == 0) {
     char_lm::print_introduction(text, options.training, world_size);
+  }
 
   std::vector<char_lm::RunResult> rows;
   for (const auto& [name, policy] : policies) {
     char_lm::ProgressPrinter progress(name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
     rows.push_back(char_lm::train(name, policy, text, options.training, MPI_COMM_WORLD, progress));
   }
-  if (rank != 0)
+  if (rank != 0) {
     return;
+  }
   char_lm::print_table(rows, world_size);
-  if (!options.json.empty())
+  if (!options.json.empty()) {
     char_lm::write_json(options.json, rows, text, options.training, world_size);
+  }
 }
 
 }  // namespace
@@ -132,8 +136,9 @@ int main(int argc, char** argv) {
   add_options(app, options);
   try {
     app.parse(argc, argv);
-    if (options.training.width % options.training.heads != 0)
+    if (options.training.width % options.training.heads != 0) {
       throw CLI::ValidationError("--width", "must be a multiple of 4");
+    }
   } catch (const CLI::ParseError& error) {
     const int code = rank == 0 ? app.exit(error) : error.get_exit_code();
     MPI_Finalize();

@@ -57,8 +57,9 @@ TransformerImpl::TransformerImpl(const ModelOptions& options) {
   embed_ = register_module("embed", nn::Embedding(options.vocabulary, options.width));
   position_ = register_parameter("position", torch::empty({options.context, options.width}));
   blocks_ = register_module("blocks", nn::ModuleList());
-  for (std::int64_t layer = 0; layer < options.layers; ++layer)
+  for (std::int64_t layer = 0; layer < options.layers; ++layer) {
     blocks_->push_back(Block(options));
+  }
   norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({options.width})));
   head_ = register_module("head", nn::Linear(options.width, options.vocabulary));
   nn::init::normal_(embed_->weight, 0.0, 0.02);
@@ -69,8 +70,9 @@ TransformerImpl::TransformerImpl(const ModelOptions& options) {
 
 torch::Tensor TransformerImpl::loss(const torch::Tensor& inputs, const torch::Tensor& targets) {
   torch::Tensor x = embed_(inputs) + position_;
-  for (const auto& block : *blocks_)
+  for (const auto& block : *blocks_) {
     x = block->as<BlockImpl>()->forward(x);
+  }
   const torch::Tensor logits = head_(norm_(x));
   return nn::functional::cross_entropy(logits.flatten(0, 1), targets.flatten());
 }

@@ -25,8 +25,9 @@ std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const auto colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos)
+    if (line.starts_with("model name") && colon != std::string::npos) {
       return line.substr(colon + 2);
+    }
   }
   return "unknown";
 }
@@ -70,12 +71,14 @@ const RunResult* find_dense(const std::vector<RunResult>& rows) {
 }  // namespace
 
 void ProgressPrinter::operator()(const Progress& now) {
-  if (style_ == ProgressStyle::none)
+  if (style_ == ProgressStyle::none) {
     return;
+  }
   const bool last = now.step == now.steps;
   if (style_ == ProgressStyle::lines) {
-    if (now.step % std::max(1, now.steps / 10) != 0 && !last)
+    if (now.step % std::max(1, now.steps / 10) != 0 && !last) {
       return;
+    }
     std::printf("%-8s step %4d/%d  loss %.3f  %.0f ms/step  %.2f MB sent/step\n", name_.c_str(), now.step, now.steps,
                 now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
   } else {
@@ -84,8 +87,9 @@ void ProgressPrinter::operator()(const Progress& now) {
                 std::string(static_cast<std::size_t>(full), '#').c_str(),
                 std::string(static_cast<std::size_t>(kBarCells - full), '.').c_str(), now.step, now.steps, now.loss,
                 now.ms_per_step, now.bytes_sent_per_step / kMega);
-    if (last)
+    if (last) {
       std::printf("\n");
+    }
   }
   std::fflush(stdout);
 }
@@ -104,8 +108,9 @@ void print_table(const std::vector<RunResult>& rows, int world_size) {
               static_cast<double>(first.parameters) / kMega, 100 * first.large_share, world_size,
               first.transport.c_str());
   std::size_t width = 8;
-  for (const RunResult& row : rows)
+  for (const RunResult& row : rows) {
     width = std::max(width, row.policy.size());
+  }
   const int name = static_cast<int>(width);
   std::printf("%-*s %10s %10s %9s %7s %11s %8s %9s %11s\n", name, "", "training", "held-out", "MB sent", "",
               "ratio, com-", "", "comm.", "exposed");
@@ -118,8 +123,9 @@ void print_table(const std::vector<RunResult>& rows, int world_size) {
   }
   if (const RunResult* dense = find_dense(rows)) {
     for (const RunResult& row : rows) {
-      if (&row == dense)
+      if (&row == dense) {
         continue;
+      }
       std::printf("%s against dense: held-out loss %+.2f%%, %.2f times fewer bytes, %.2f times the speed\n",
                   row.policy.c_str(), percent_over(row.held_out_loss, dense->held_out_loss),
                   dense->bytes_sent_per_step / row.bytes_sent_per_step, dense->ms_per_step / row.ms_per_step);
@@ -159,8 +165,9 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
   std::ofstream out(file);
   out << report.dump(2) << '\n';
   out.close();
-  if (!out)
+  if (!out) {
     throw std::runtime_error("--json " + file + ": cannot be written; does its folder exist?");
+  }
 }
 
 }  // namespace char_lm

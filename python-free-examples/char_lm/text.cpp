@@ -13,12 +13,14 @@ namespace {
 constexpr const char* kLicenceFolder = "/usr/share/common-licenses";
 
 std::string read_file(const fs::path& path) {
-  if (!fs::is_regular_file(path))
+  if (!fs::is_regular_file(path)) {
     throw std::runtime_error("--text " + path.string() + ": no such file");
+  }
   std::ifstream in(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (!in)
+  if (!in) {
     throw std::runtime_error("--text " + path.string() + ": cannot be read");
+  }
   return bytes;
 }
 
@@ -33,8 +35,9 @@ std::vector<fs::path> licence_files() {
   std::vector<fs::path> files;
   if (fs::is_directory(kLicenceFolder)) {
     for (const auto& entry : fs::directory_iterator(kLicenceFolder)) {
-      if (entry.is_regular_file())
+      if (entry.is_regular_file()) {
         files.push_back(fs::canonical(entry.path()));
+      }
     }
   }
   std::sort(files.begin(), files.end());
@@ -63,18 +66,21 @@ Text load_text(const std::vector<fs::path>& files, double held_out_fraction, std
                              " bytes each; give more --text or a smaller --context");
   }
   std::array<bool, 256> occurs{};
-  for (const char c : bytes)
+  for (const char c : bytes) {
     occurs[static_cast<std::uint8_t>(c)] = true;
+  }
   std::array<std::uint8_t, 256> index{};
   for (std::size_t b = 0; b < occurs.size(); ++b) {
-    if (!occurs[b])
+    if (!occurs[b]) {
       continue;
+    }
     index[b] = static_cast<std::uint8_t>(text.vocabulary.size());
     text.vocabulary.push_back(static_cast<std::uint8_t>(b));
   }
   text.symbols.reserve(bytes.size());
-  for (const char c : bytes)
+  for (const char c : bytes) {
     text.symbols.push_back(index[static_cast<std::uint8_t>(c)]);
+  }
   return text;
 }
 

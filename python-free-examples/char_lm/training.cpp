@@ -57,8 +57,9 @@ class Sampler {
 
   Batch next() {
     const std::size_t places = shard_.size() - static_cast<std::size_t>(context_);
-    for (std::size_t& start : starts_)
+    for (std::size_t& start : starts_) {
       start = static_cast<std::size_t>(random_() % places);
+    }
     return make_batch(shard_, starts_, context_);
   }
 
@@ -72,8 +73,9 @@ class Sampler {
 /// Linear warm-up over the first tenth, then half a cosine down to zero: runs end calm, so that they can be compared.
 double learning_rate_at(int step, const TrainingOptions& options) {
   const double warm_up = std::max(1.0, options.steps / 10.0);
-  if (step < warm_up)
+  if (step < warm_up) {
     return options.learning_rate * (step + 1) / warm_up;
+  }
   const double done = (step - warm_up) / std::max(1.0, options.steps - warm_up);
   return options.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
 }
@@ -107,8 +109,9 @@ double held_out_loss(Transformer& model, const Text& text, const TrainingOptions
 class GradientRecorder {
  public:
   GradientRecorder(const TrainingOptions& options, int rank) : steps_(options.steps) {
-    if (rank == 0 && !options.save_gradients.empty())
+    if (rank == 0 && !options.save_gradients.empty()) {
       writer_ = std::make_unique<gradient_dump::Writer>(options.save_gradients);
+    }
   }
 
   /// Every rank answers for itself: the others need not change anything in such a step.
@@ -126,8 +129,9 @@ class GradientRecorder {
  private:
   // After a tenth, in the middle and at the end.
   [[nodiscard]] int step_of(std::uint32_t stage) const {
-    if (stage == 0)
+    if (stage == 0) {
       return steps_ / 10;
+    }
     return stage == 1 ? steps_ / 2 : steps_ - 1;
   }
 
@@ -152,8 +156,9 @@ void count_parameters(const Transformer& model, RunResult& result) {
   for (const auto& parameter : model->parameters()) {
     const auto count = static_cast<std::uint64_t>(parameter.numel());
     result.parameters += count;
-    if (parameter.nbytes() >= kLargeTensorBytes)
+    if (parameter.nbytes() >= kLargeTensorBytes) {
       large += count;
+    }
   }
   result.large_share = static_cast<double>(large) / static_cast<double>(result.parameters);
 }

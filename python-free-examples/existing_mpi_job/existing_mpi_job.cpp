@@ -33,8 +33,9 @@ struct Network {
 
   void forward(const float* input, float* hidden, float* output) const {
     layer(tensors[0].value.data(), tensors[1].value.data(), input, kInputs, hidden, kHidden);
-    for (int h = 0; h < kHidden; ++h)
+    for (int h = 0; h < kHidden; ++h) {
       hidden[h] = std::tanh(hidden[h]);
+    }
     layer(tensors[2].value.data(), tensors[3].value.data(), hidden, kHidden, output, kOutputs);
   }
 
@@ -51,8 +52,9 @@ struct Network {
     for (int h = 0; h < kHidden; ++h) {
       delta[h] *= 1 - hidden[h] * hidden[h];
       tensors[1].gradient[h] += delta[h];
-      for (int i = 0; i < kInputs; ++i)
+      for (int i = 0; i < kInputs; ++i) {
         tensors[0].gradient[h * kInputs + i] += delta[h] * input[i];
+      }
     }
   }
 
@@ -60,19 +62,22 @@ struct Network {
   void add(const std::string& name, int count, std::mt19937& random, float scale) {
     std::normal_distribution<float> normal(0.0F, scale);
     Tensor tensor{name, std::vector<float>(count), std::vector<float>(count), std::vector<float>(count)};
-    for (float& x : tensor.value)
+    for (float& x : tensor.value) {
       x = normal(random);
+    }
     tensors.push_back(tensor);
   }
 
   static void layer(const float* weight, const float* bias, const float* in, int inputs, float* out, int outputs) {
     for (int o = 0; o < outputs; ++o) {
       float partial[8] = {bias[o]};
-      for (int i = 0; i < inputs; ++i)
+      for (int i = 0; i < inputs; ++i) {
         partial[i % 8] += weight[o * inputs + i] * in[i];
+      }
       out[o] = 0;
-      for (const float p : partial)
+      for (const float p : partial) {
         out[o] += p;
+      }
     }
   }
 };
@@ -83,17 +88,19 @@ double run_samples(Network& network, const Network& planted, int samples, std::m
   std::vector<float> input(kInputs), hidden(kHidden), output(kOutputs), target(kOutputs);
   double loss = 0;
   for (int s = 0; s < samples; ++s) {
-    for (float& x : input)
+    for (float& x : input) {
       x = normal(random);
+    }
     planted.forward(input.data(), hidden.data(), target.data());
     network.forward(input.data(), hidden.data(), output.data());
     for (int o = 0; o < kOutputs; ++o) {
       const float error = output[o] - target[o];
       loss += double(error) * error / kOutputs / samples;
-      output[o] = error / samples;
+      output[o] = error / float(samples);
     }
-    if (learn)
+    if (learn) {
       network.backward(input.data(), hidden.data(), output.data());
+    }
   }
   return loss;
 }
@@ -110,13 +117,15 @@ void train(int steps) {
   }
 
   for (int step = 1; step <= steps; ++step) {
-    for (Tensor& t : network.tensors)
+    for (Tensor& t : network.tensors) {
       std::fill(t.gradient.begin(), t.gradient.end(), 0.0F);
+    }
     double loss = run_samples(network, planted, kBatch, data_random, true);
     for (Tensor& t : network.tensors) {
       MPI_Allreduce(MPI_IN_PLACE, t.gradient.data(), int(t.gradient.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-      for (float& g : t.gradient)
+      for (float& g : t.gradient) {
         g /= float(world);
+      }
     }
     for (Tensor& t : network.tensors) {
       for (std::size_t i = 0; i < t.value.size(); ++i) {
@@ -126,13 +135,15 @@ void train(int steps) {
     }
     if (step % 50 == 0) {
       MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-      if (rank == 0)
+      if (rank == 0) {
         std::printf("step %d loss %.6f\n", step, loss / world);
+      }
     }
   }
   const double final_loss = run_samples(network, planted, kEvaluation, evaluation_random, false);
-  if (rank == 0)
+  if (rank == 0) {
     std::printf("final loss %.6f\n", final_loss);
+  }
 }
 
 int main(int argc, char** argv) {

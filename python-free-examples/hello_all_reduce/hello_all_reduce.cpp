@@ -17,19 +17,21 @@ int main(int argc, char** argv) {
   {
     auto communicator = gradwire::mpi::make_communicator(MPI_COMM_WORLD);
     std::vector<float> values(1 << 20);
-    for (std::size_t i = 0; i < values.size(); ++i)
+    for (std::size_t i = 0; i < values.size(); ++i) {
       values[i] = std::sin(float(i)) * float(communicator.rank() + 1);
+    }
 
     const auto statistics = communicator.all_reduce(gradwire::view(values.data(), values.size()));
 
     const int world = communicator.world_size();
-    float worst = 0;  // the exact sum is sin(i) (1 + 2 + ... + world)
+    const float factor = 0.5F * float(world) * float(world + 1);
+    float worst = 0;  // difference from the exact sum, sin(i) (1 + 2 + ... + world)
     for (std::size_t i = 0; i < values.size(); ++i) {
-      worst = std::max(worst, std::abs(values[i] - std::sin(float(i)) * float(world * (world + 1) / 2)));
+      worst = std::max(worst, std::abs(values[i] - std::sin(float(i)) * factor));
     }
     if (communicator.rank() == 0) {
       std::printf("sum of %zu values over %d ranks, int8: values[1] = %.4f, largest error %.4f of %.0f\n",
-                  values.size(), world, values[1], worst, double(world * (world + 1) / 2));
+                  values.size(), world, values[1], worst, double(factor));
       std::printf("sent %.2f MB instead of %.2f MB per rank: ratio %.2f\n", double(statistics.bytes_sent) / 1e6,
                   double(statistics.bytes_uncompressed) / 1e6, statistics.ratio());
     }
