@@ -34,7 +34,7 @@ class MpiStore : public gloo::rendezvous::Store {
   std::vector<char> get(const std::string& key) override { return entries_.at(key); }
   void wait(const std::vector<std::string>& keys) override {
     for (const auto& key : keys) {
-      if (entries_.count(key) == 0) {
+      if (!entries_.contains(key)) {
         throw std::runtime_error("Gloo waits for \"" + key + "\", which no rank has set");
       }
     }

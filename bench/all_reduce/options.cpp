@@ -47,7 +47,7 @@ void check(const Options& options) {
 
 std::vector<std::uint64_t> Options::sizes() const {
   std::vector<std::uint64_t> result;
-  for (double bytes = static_cast<double>(min_bytes); bytes <= static_cast<double>(max_bytes); bytes *= factor) {
+  for (auto bytes = static_cast<double>(min_bytes); bytes <= static_cast<double>(max_bytes); bytes *= factor) {
     const auto size = static_cast<std::uint64_t>(bytes) / 4 * 4;
     if (result.empty() || size > result.back()) {
       result.push_back(size);
