@@ -39,6 +39,13 @@ struct SessionOptions {
 /// Identifies a tensor of a session; the order of add().
 enum class TensorId : std::uint32_t {};
 
+/// What ready() set going: one bucket of one step. A default one (from ready() under no_sync) is always done.
+struct Ticket {
+  static constexpr std::uint32_t kNothing = ~0U;
+  std::uint64_t step = 0;
+  std::uint32_t bucket = kNothing;
+};
+
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
@@ -60,11 +67,18 @@ class Session {
 
   /// The gradient is complete. Its bucket starts once all its tensors are ready and all earlier buckets have started.
   /// Buckets form in reverse order of add(). Any thread. Twice in one step is Error(invalid_argument).
-  void ready(TensorId id);
+  /// The ticket tells when this gradient holds the result; most callers wait for all in finish() instead.
+  Ticket ready(TensorId id);
   /// The same with the gradient at another address in this step; count and dtype as added.
-  void ready(TensorId id, View gradient);
+  Ticket ready(TensorId id, View gradient);
   /// This rank has no gradient for it in this step: it counts as zeros, and receives the result.
-  void ready_zero(TensorId id);
+  Ticket ready_zero(TensorId id);
+
+  /// Whether the gradient behind the ticket holds the reduced value. Never blocks. Throws the step's Error if there is
+  /// one.
+  [[nodiscard]] bool done(const Ticket& ticket);
+  /// Blocks until done(ticket). Error(invalid_argument) while a tensor that must come before is not ready on this rank.
+  void wait(const Ticket& ticket);
 
   /// Blocks until every gradient of this step holds the reduced value. Error(invalid_argument) names tensors that were
   /// not ready on this rank (and aborts the others).

@@ -7,7 +7,7 @@
 namespace gradwire::collective {
 namespace {
 
-Lane one_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t index) {
+Lane one_shot_lane(const Shape& shape, const Partition& partition, bool lossy, std::uint64_t index) {
   const int world = shape.world_size;
   const Chunk chunk = partition.chunk(0, index);
   Lane lane;
@@ -18,6 +18,9 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t
     inputs[static_cast<std::size_t>(peer)] = slot;
     lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = 0, .chunk = chunk});
   }
+  if (!lossy) {
+    add_weight_exchange(lane, index, shape);
+  }
   const Slot own = lane.add_slot();
   inputs[static_cast<std::size_t>(shape.rank)] = own;
   lane.steps.push_back(
@@ -26,7 +29,9 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t
     lane.steps.push_back(
         {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = 0, .chunk = chunk});
   }
-  add_weight_exchange(lane, index, shape);
+  if (lossy) {
+    add_weight_exchange(lane, index, shape);
+  }
   lane.steps.push_back({.kind = StepKind::reduce, .chunk = chunk, .inputs = std::move(inputs)});
   return lane;
 }
@@ -35,8 +40,9 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t
 
 Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec) {
   const Partition partition = Partition::even(count, 1, codec, shape.chunk_bytes);
-  return {"one_shot all-reduce", partition.lanes(),
-          [shape, partition](std::uint64_t index) { return one_shot_lane(shape, partition, index); }};
+  return {"one_shot all-reduce", partition.lanes(), [shape, partition, lossy = codec.lossy()](std::uint64_t index) {
+            return one_shot_lane(shape, partition, lossy, index);
+          }};
 }
 
 }  // namespace gradwire::collective

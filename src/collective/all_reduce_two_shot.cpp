@@ -10,7 +10,7 @@ namespace {
 
 using codec::EncodeSite;
 
-Lane two_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t index) {
+Lane two_shot_lane(const Shape& shape, const Partition& partition, bool lossy, std::uint64_t index) {
   const int world = shape.world_size;
   const Chunk own = partition.chunk(shape.rank, index);
   Lane lane;
@@ -28,6 +28,9 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t
       lane.steps.push_back({.kind = StepKind::receive, .slot = results[at], .peer = peer, .hop = 1, .chunk = theirs});
     }
   }
+  if (!lossy) {
+    add_weight_exchange(lane, index, shape);
+  }
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, distance);
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
@@ -37,7 +40,9 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t
       lane.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = 0, .chunk = theirs});
     }
   }
-  add_weight_exchange(lane, index, shape);
+  if (lossy) {
+    add_weight_exchange(lane, index, shape);
+  }
   if (!own.empty()) {
     const Slot slot = lane.add_slot();
     lane.steps.push_back({.kind = StepKind::reduce_encode,
@@ -67,8 +72,9 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, std::uint64_t
 
 Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec) {
   const Partition partition = Partition::even(count, shape.world_size, codec, shape.chunk_bytes);
-  return {"two_shot all-reduce", partition.lanes(),
-          [shape, partition](std::uint64_t index) { return two_shot_lane(shape, partition, index); }};
+  return {"two_shot all-reduce", partition.lanes(), [shape, partition, lossy = codec.lossy()](std::uint64_t index) {
+            return two_shot_lane(shape, partition, lossy, index);
+          }};
 }
 
 }  // namespace gradwire::collective

@@ -47,7 +47,9 @@ struct AlgorithmEntry {
 // Pieces shared by the collectives.
 /// A world of one: the first shard of `partition`, from input to output.
 [[nodiscard]] Schedule copy_schedule(std::string_view name, const Partition& partition);
-/// Adds the exchange of weights to lane 0 of a weighted schedule.
+/// Adds the exchange of weights to lane 0 of a weighted schedule: beside the first frames, before the reduction. Where
+/// values travel in the tensor's own dtype it comes before the encoding instead, which then scales by w / sum of w: w x
+/// alone may be beyond the dtype.
 void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape);
 /// The rank `distance` after this one, so that ranks do not all begin with the same peer.
 [[nodiscard]] inline int peer_after(const Shape& shape, int distance) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "collective/schedule.hpp"
 
@@ -46,18 +47,21 @@ std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte>
   std::vector<Operation> operations(2 * static_cast<std::size_t>(world));
   std::vector<std::byte> sent(mine.begin(), mine.end());
   try {
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {  // all memory first: nothing may fail between posts
+      all[peer].resize(static_cast<int>(peer) == rank ? sent.size() : sizes[peer]);
+    }
     for (int peer = 0; peer < world; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
       if (peer == rank) {
         all[at] = sent;
       } else {
-        all[at].resize(sizes[at]);
         transport_.post_receive(operations[2 * at], peer, tag, all[at]);
         transport_.post_send(operations[2 * at + 1], peer, tag, sent);
       }
     }
     wait_all(transport_, operations, timeout_, what);
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = current_error();
     transport_.abort(error.code(), error.what());
     bool leak = false;
     for (Operation& operation : operations) {
@@ -67,7 +71,7 @@ std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte>
       new std::vector<std::byte>(std::move(sent));
       new std::vector<std::vector<std::byte>>(std::move(all));
     }
-    throw;
+    throw Error(error);
   }
   return all;
 }

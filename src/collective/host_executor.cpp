@@ -5,13 +5,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "collective/lane_run.hpp"
 
 namespace gradwire::collective {
 
 HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
-    : transport_(transport), options_(std::move(options)), last_progress_(std::chrono::steady_clock::now()) {}
+    : transport_(transport),
+      options_(std::move(options)),
+      last_progress_(std::chrono::steady_clock::now()),
+      left_(last_progress_) {}
 
 HostExecutor::~HostExecutor() {
   if (!idle()) {
@@ -34,6 +38,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   e.started_ = std::chrono::steady_clock::now();
   e.total_weight_ = transport_.world_size();
   e.weights_known_ = !e.task_->weighted || transport_.world_size() == 1;
+  e.scale_first_ = e.task_->weighted && !e.task_->codec.lossy();
   e.statistics_.calls = 1;
   e.statistics_.elements = e.task_->tensors.count();
   e.statistics_.bytes_in = e.task_->tensors.bytes();
@@ -42,7 +47,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
     return execution;
   }
   if (idle()) {
-    last_progress_ = e.started_;
+    last_progress_ = left_ = e.started_;
   }
   queue_.push_back(execution);
   return execution;
@@ -50,6 +55,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
 
 bool HostExecutor::advance(std::chrono::microseconds wait) {
   throw_if_failed();
+  last_progress_ += std::chrono::steady_clock::now() - left_;  // time outside is the caller's, not the peers'
   try {
     open_lanes();
     bool worked = run_lanes();
@@ -67,13 +73,12 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
     } else if (!idle()) {
       check_timeout();
     }
+    left_ = std::chrono::steady_clock::now();
     return worked;
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = current_error();
     fail(error.code(), error.what());
-    throw;
-  } catch (const std::bad_alloc&) {
-    fail(ErrorCode::out_of_memory, "out of memory inside a collective");
-    throw Error(ErrorCode::out_of_memory, "out of memory inside a collective");
+    throw Error(error);
   }
 }
 

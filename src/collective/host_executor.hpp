@@ -39,7 +39,6 @@ struct Task {
 class Execution {
  public:
   [[nodiscard]] bool done() const noexcept { return done_; }
-  [[nodiscard]] bool nonfinite() const noexcept { return statistics_.nonfinite_frames > 0; }
   [[nodiscard]] const Statistics& statistics() const noexcept { return statistics_; }
 
  private:
@@ -52,6 +51,7 @@ class Execution {
   std::uint32_t sequence_ = 0;
   double total_weight_ = 0;
   bool weights_known_ = true;
+  bool scale_first_ = false;  // weighted in the tensor's own dtype: inputs are scaled before they travel
   bool done_ = false;
   std::chrono::steady_clock::time_point started_;
   Statistics statistics_;
@@ -112,6 +112,7 @@ class HostExecutor {
   std::list<std::unique_ptr<LaneRun>> lanes_;     // oldest first
   std::uint32_t next_sequence_ = 0;
   std::chrono::steady_clock::time_point last_progress_;
+  std::chrono::steady_clock::time_point left_;  // when the last advance() ended
   bool failed_ = false;
   ErrorCode failure_code_ = ErrorCode::internal;
   std::string failure_message_;

@@ -1,6 +1,7 @@
 #include "collective/lane_run.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -36,6 +37,13 @@ void for_each_tile(const Chunk& chunk, Body&& body) {
     body(chunk.first + done, static_cast<std::uint32_t>(std::min<std::uint64_t>(kTileElements, chunk.count - done)));
   }
 }
+
+// What a rank says of its weight. The complement shows damage: these few bytes are no frame and carry no CRC.
+struct WeightMessage {
+  explicit WeightMessage(double weight) : bits(std::bit_cast<std::uint64_t>(weight)), complement(~bits) {}
+  std::uint64_t bits;
+  std::uint64_t complement;
+};
 
 bool computes(StepKind kind) { return kind != StepKind::receive && kind != StepKind::send; }
 
@@ -101,7 +109,9 @@ bool LaneRun::ready(const Step& step) {
     case StepKind::sum_weights: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::send:
     case StepKind::decode: return received(step.slot);
-    case StepKind::native_store: return execution_->weights_known_ && received(step.slot);
+    case StepKind::native_store: return received(step.slot);
+    case StepKind::encode:
+    case StepKind::native_load: return !execution_->scale_first_ || execution_->weights_known_;
     default: return true;
   }
 }
@@ -149,11 +159,15 @@ void LaneRun::post_send(const Step& step) {
 const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* to) const {
   const void* values = task_.tensors.load(first, count, to);
   if (task_.weighted) {
-    codec::multiply(task_.codec.working(), values, task_.weight, to, count);
+    const bool share = execution_->scale_first_ && task_.reduction == Reduction::mean;
+    codec::multiply(task_.codec.working(), values, share ? task_.weight / execution_->total_weight_ : task_.weight, to,
+                    count);
     return to;
   }
   return values;
 }
+
+bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !execution_->scale_first_; }
 
 bool LaneRun::verbatim() const { return !task_.codec.lossy() && !task_.weighted && task_.residuals == nullptr; }
 
@@ -204,7 +218,7 @@ void LaneRun::reduce(const Step& step) {
         codec::add(codec.working(), sum, own, count);
       }
     }
-    if (task_.reduction == Reduction::mean) {
+    if (divides()) {
       codec::divide(codec.working(), sum, execution_->total_weight_, count);
     }
     if (!writer) {
@@ -252,13 +266,21 @@ void LaneRun::copy(const Step& step) {
   });
 }
 
-void LaneRun::write_weight(const Step& step) { std::memcpy(open_slot(step).data(), &task_.weight, sizeof(double)); }
+void LaneRun::write_weight(const Step& step) {
+  const WeightMessage message(task_.weight);
+  std::memcpy(open_slot(step).data(), &message, sizeof message);
+}
 
 void LaneRun::sum_weights(const Step& step) {
   double total = 0;
-  for (const Slot slot : step.inputs) {
-    double weight = 0;
-    std::memcpy(&weight, slots_[slot].buffer.bytes().data(), sizeof(double));
+  for (std::size_t rank = 0; rank < step.inputs.size(); ++rank) {
+    WeightMessage message(0);
+    std::memcpy(&message, slots_[step.inputs[rank]].buffer.bytes().data(), sizeof message);
+    const double weight = std::bit_cast<double>(message.bits);
+    if (message.complement != ~message.bits || !(weight >= 0) || !std::isfinite(weight)) {
+      throw Error(ErrorCode::corrupt, task_.name + ": the weight of rank " + std::to_string(rank) +
+                                          " arrived damaged; check the network and the memory of both nodes");
+    }
     total += weight;
   }
   if (!(total > 0) || !std::isfinite(total)) {
@@ -293,7 +315,7 @@ void LaneRun::native(const Step& step) {
     return;
   }
   for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
-    if (task_.reduction == Reduction::mean) {
+    if (divides()) {
       codec::divide(task_.codec.working(), values + first * element, execution_->total_weight_, count);
     }
     tensors.store(first, count, values + first * element);
@@ -308,7 +330,7 @@ std::span<std::byte> LaneRun::open_slot(const Step& step) {
 
 std::uint64_t LaneRun::slot_bytes(const Step& step) const {
   if (step.hop == kHopWeight) {
-    return sizeof(double);
+    return sizeof(WeightMessage);
   }
   if (step.kind == StepKind::native_load) {
     return task_.tensors.bytes();

@@ -52,6 +52,7 @@ class LaneRun {
   [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
   [[nodiscard]] codec::FrameInfo frame_info(const Step& step, std::uint8_t hop) const;
   [[nodiscard]] bool verbatim() const;
+  [[nodiscard]] bool divides() const;
   std::span<std::byte> open_slot(const Step& step);
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
   const void* own_input(std::uint64_t first, std::uint32_t count, void* scratch) const;

@@ -7,7 +7,7 @@
 namespace gradwire::collective {
 namespace {
 
-Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, std::uint64_t index) {
+Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool lossy, std::uint64_t index) {
   const int world = shape.world_size;
   const Chunk own = partition.chunk(shape.rank, index);
   Lane lane;
@@ -18,6 +18,9 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, std::ui
     inputs[static_cast<std::size_t>(peer)] = slot;
     lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = 0, .chunk = own});
   }
+  if (!lossy) {
+    add_weight_exchange(lane, index, shape);
+  }
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, distance);
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
@@ -27,7 +30,9 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, std::ui
       lane.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = 0, .chunk = theirs});
     }
   }
-  add_weight_exchange(lane, index, shape);
+  if (lossy) {
+    add_weight_exchange(lane, index, shape);
+  }
   if (!own.empty()) {
     lane.steps.push_back({.kind = StepKind::reduce, .chunk = own, .inputs = std::move(inputs)});
   }
@@ -41,8 +46,9 @@ Schedule reduce_scatter(const Shape& shape, std::span<const std::uint64_t> count
   if (shape.world_size == 1) {
     return copy_schedule("reduce-scatter", partition);
   }
-  return {"reduce-scatter", partition.lanes(),
-          [shape, partition](std::uint64_t index) { return reduce_scatter_lane(shape, partition, index); }};
+  return {"reduce-scatter", partition.lanes(), [shape, partition, lossy = codec.lossy()](std::uint64_t index) {
+            return reduce_scatter_lane(shape, partition, lossy, index);
+          }};
 }
 
 }  // namespace gradwire::collective

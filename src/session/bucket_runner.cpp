@@ -75,7 +75,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                         .residuals = nullptr,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
-  Flight flight{bucket.group, nullptr, nullptr, {}, std::move(results)};
+  Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results)};
   if (options_.measure_error && codec.lossy()) {
     start_exact(flight, plan, bucket, task);
   }
@@ -110,19 +110,19 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
                                  std::move(exact_task));
 }
 
-std::size_t BucketRunner::advance(std::chrono::microseconds wait) {
+std::vector<std::uint32_t> BucketRunner::advance(std::chrono::microseconds wait) {
   if (!executor_.idle()) {
     executor_.advance(wait);
   }
-  std::size_t ended = 0;
+  std::vector<std::uint32_t> ended;
   for (auto flight = flights_.begin(); flight != flights_.end();) {
     if (!flight->execution->done() || (flight->exact && !flight->exact->done())) {
       ++flight;
       continue;
     }
     collect(*flight);
+    ended.push_back(flight->bucket);
     flight = flights_.erase(flight);
-    ++ended;
   }
   return ended;
 }

@@ -40,8 +40,8 @@ class BucketRunner {
   /// Starts the reduction of a bucket; `memory` is indexed by tensor.
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step);
-  /// Progress; waits up to `wait` where nothing can be done. Returns how many buckets have ended.
-  std::size_t advance(std::chrono::microseconds wait);
+  /// Progress; waits up to `wait` where nothing can be done. Returns the ids of buckets that have ended.
+  std::vector<std::uint32_t> advance(std::chrono::microseconds wait);
   [[nodiscard]] bool idle() const noexcept { return flights_.empty(); }
 
   /// Exact, from `root`, after a check that all ranks mean the same.
@@ -53,10 +53,10 @@ class BucketRunner {
   /// One row a group of the plan, any thread.
   [[nodiscard]] std::vector<Statistics> statistics() const;
   void reset_statistics();
-  [[nodiscard]] std::uint64_t peak_buffer_bytes() const noexcept { return executor_.pool().peak_bytes(); }
 
  private:
   struct Flight {
+    std::uint32_t bucket;
     std::size_t group;
     std::shared_ptr<collective::Execution> execution;
     // For measured errors: the same reduction, exactly, over a copy of the inputs.

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/current_error.hpp"
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
 #include "collective/host_executor.hpp"
@@ -106,9 +107,10 @@ struct Communicator::State {
                                                .name = "call " + std::to_string(call) + " (" + name + ")"});
       executor.wait(*execution);
       return execution->statistics();
-    } catch (const Error& error) {
+    } catch (...) {
+      const Error error = current_error();
       executor.fail(error.code(), error.what());
-      throw;
+      throw Error(error);
     }
   }
 };
@@ -220,9 +222,10 @@ Statistics Communicator::broadcast(View data, int root, const CallOptions& optio
 void Communicator::barrier() {
   try {
     state_->control.barrier();
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = current_error();
     state_->executor.fail(error.code(), error.what());
-    throw;
+    throw Error(error);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "bench/support/samples.hpp"
 #include "bench/support/svg_plot.hpp"
 #include "bench/support/table.hpp"
+#include "gradwire/reduction.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
 #include "tests/bench/run_program.hpp"
 
@@ -71,10 +72,10 @@ TEST(BenchRatio, BadInputIsNamed) {
 TEST(CostModel, LargerOfWireAndCodecPlusOneChunk) {
   const bench::CostModel model{.ranks = 4, .latency_seconds = 0};
   EXPECT_DOUBLE_EQ(model.dense_seconds(4e6, 1e6), 6.0);  // 2 x 3/4 x 4 s
-  bench::CallCost call{.bytes = 4e6, .wire_bytes = 1.5 * (256 << 10), .encode_seconds = 0, .decode_seconds = 0};
-  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, 256 << 10), 1.5);
+  bench::CallCost call{.bytes = 4e6, .wire_bytes = 1.5 * kDefaultChunkBytes, .encode_seconds = 0, .decode_seconds = 0};
+  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, kDefaultChunkBytes), 1.5);
   call.encode_seconds = 30;
-  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, 256 << 10), 31);  // codec-bound; the wire shows in one chunk
+  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, kDefaultChunkBytes), 31);  // codec-bound; the wire shows in one chunk
 }
 
 TEST(LabTimes, InterpolatesAndRefusesOtherReports) {

@@ -220,6 +220,25 @@ TEST(AllReduce, BytesSentAreThoseOfTheFrames) {
   });
 }
 
+// Sample counts of thousands: w x is beyond f16, the mean is not.
+TEST(AllReduce, LargeWeightsDoNotOverflowTheTensorsDtype) {
+  for (const AlgorithmEntry& algorithm : collective::algorithms()) {
+    for (const CodecSpec& codec : all_codecs()) {
+      SCOPED_TRACE(codec.to_string() + " " + std::string(algorithm.name));
+      run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+        Communicator communicator(transport);
+        Values values(DType::f16, std::vector<double>(10000, 100.0 * (1 + transport->rank())));
+        communicator.all_reduce(values.view(), {.codec = codec,
+                                                .algorithm = algorithm.algorithm,
+                                                .reduction = Reduction::mean,
+                                                .weighted = true,
+                                                .weight = 4096.0 * (1 + transport->rank())});
+        EXPECT_NEAR(values.doubles()[9999], 100.0 * (1 + 4 + 9) / 6, 3);
+      });
+    }
+  }
+}
+
 TEST(AllReduce, NonFiniteValuesReachEveryRank) {
   for (const AlgorithmEntry& algorithm : collective::algorithms()) {
     for (const CodecSpec& codec : all_codecs()) {

@@ -1,0 +1,299 @@
+#include "session/session_state.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/current_error.hpp"
+#include "base/log.hpp"
+
+namespace gradwire {
+
+Session::State::State(std::shared_ptr<Transport> t, Policy p, SessionOptions o)
+    : transport(std::move(t)),
+      policy(std::move(p)),
+      options(std::move(o)),
+      runner(transport, options),
+      owner(std::this_thread::get_id()) {
+  if (background()) {
+    thread = std::thread([this] { run(); });
+  }
+}
+
+Session::State::~State() {
+  std::optional<Error> reason;
+  {
+    const std::lock_guard lock(mutex);
+    if (!failure && misuse) {
+      reason = misuse;
+    } else if (!failure && (under_way() || in_step())) {
+      reason = Error(ErrorCode::aborted, "session destroyed in the middle of a step");
+    }
+    stopping = true;
+    changed.notify_all();
+  }
+  if (reason) {
+    transport->abort(reason->code(), reason->what());
+  }
+  if (thread.joinable()) {
+    thread.join();
+  }
+}
+
+void Session::State::throw_if_failed() {
+  if (failure) {
+    if (!std::exchange(reported, true)) {
+      throw Error(*failure);
+    }
+    throw Error(ErrorCode::aborted, std::string("the session gave up earlier: ") + failure->what());
+  }
+}
+
+void Session::State::make_plan() {
+  if (plan) {
+    return;
+  }
+  plan = plan::make_plan(policy, tensors,
+                         {.world_size = transport->world_size(),
+                          .reduction = options.reduction,
+                          .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default)});
+  for (const std::string& warning : plan->warnings) {
+    log(LogLevel::warning, warning);
+  }
+  log(LogLevel::debug, plan->explain());
+  reset_step();
+}
+
+void Session::State::reset_step() {
+  memory.resize(registered.size());
+  for (std::size_t i = 0; i < registered.size(); ++i) {
+    memory[i] = {registered[i], false};
+  }
+  is_ready.assign(registered.size(), false);
+  missing.clear();
+  for (const plan::Bucket& bucket : plan->buckets) {
+    missing.push_back(static_cast<std::uint32_t>(bucket.parts.size()));
+  }
+  has_ended.assign(plan->buckets.size(), false);
+  next_bucket = 0;
+  ended_buckets = 0;
+}
+
+bool Session::State::startable() const {
+  return plan && !failure && next_bucket < plan->buckets.size() && missing[next_bucket] == 0;
+}
+
+bool Session::State::in_step() const {
+  return plan && std::find(is_ready.begin(), is_ready.end(), true) != is_ready.end();
+}
+
+bool Session::State::ended(const Ticket& ticket) const {
+  return ticket.bucket == Ticket::kNothing || ticket.step < step ||
+         (ticket.step == step && ticket.bucket < has_ended.size() && has_ended[ticket.bucket]);
+}
+
+void Session::State::communicate(std::chrono::microseconds wait) {
+  try {
+    for (;;) {
+      const plan::Bucket* bucket = nullptr;
+      session::StepInfo info;
+      {
+        const std::lock_guard lock(mutex);
+        if (failure) {
+          throw Error(*failure);
+        }
+        if (!startable()) {
+          break;
+        }
+        bucket = &plan->buckets[next_bucket++];
+        info = {static_cast<std::uint32_t>(step), weighted, weight};
+      }
+      if (!agreed) {
+        runner.agree(*plan, weighted);
+        agreed = true;
+      }
+      runner.start(*plan, *bucket, memory, info);
+    }
+    const auto ended = runner.advance(wait);
+    if (!ended.empty()) {
+      const std::lock_guard lock(mutex);
+      for (const std::uint32_t bucket : ended) {
+        has_ended[bucket] = true;
+      }
+      ended_buckets += ended.size();
+      changed.notify_all();
+    }
+  } catch (...) {
+    rethrow_given_up(!background());
+  }
+}
+
+void Session::State::rethrow_given_up(bool to_caller) {
+  const Error error = current_error();
+  give_up(error);
+  if (to_caller) {
+    const std::lock_guard lock(mutex);
+    reported = true;
+  }
+  throw Error(error);
+}
+
+void Session::State::give_up(const Error& error) noexcept {
+  runner.fail(error.code(), error.what());
+  const std::lock_guard lock(mutex);
+  if (!failure) {
+    failure = error;
+  }
+  changed.notify_all();
+}
+
+void Session::State::run() noexcept {
+  try {
+    for (;;) {
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return stopping || startable() || under_way(); });
+        if (stopping) {
+          return;
+        }
+      }
+      const std::lock_guard lock(wire);
+      communicate(std::chrono::microseconds(200));
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
+  }
+}
+
+bool Session::State::may_communicate() const {
+  return options.threading == Threading::serialized ||
+         (options.threading == Threading::main_thread && std::this_thread::get_id() == owner);
+}
+
+void Session::State::require_communication(const char* call) const {
+  if (!background() && !may_communicate()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) + ": with this MPI thread level only the thread that made the session may call it; " +
+                    "use MPI_Init_thread with MPI_THREAD_MULTIPLE, or call it on that thread");
+  }
+}
+
+void Session::State::progress_inside_call() {
+  if (!background() && may_communicate()) {
+    const std::unique_lock lock(wire, std::try_to_lock);
+    if (lock.owns_lock()) {
+      communicate(std::chrono::microseconds(0));
+    }
+  }
+}
+
+void Session::State::check_gradient(std::size_t index, const View& gradient) const {
+  const TensorInfo& tensor = tensors[index];
+  if (gradient.count != tensor.count || gradient.dtype != tensor.dtype ||
+      (gradient.data == nullptr && gradient.count > 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                "ready: \"" + tensor.name + "\" was added as " + std::string(to_string(tensor.dtype)) + " x " +
+                    std::to_string(tensor.count) + ", but is now " + std::string(to_string(gradient.dtype)) + " x " +
+                    std::to_string(gradient.count) + (gradient.data == nullptr ? " with null data" : ""));
+  }
+}
+
+TensorId Session::State::add(const std::string& text, const View& gradient, std::uint32_t ndim) {
+  const std::lock_guard lock(mutex);
+  throw_if_failed();
+  if (plan) {
+    throw Error(ErrorCode::invalid_argument, "add: \"" + text +
+                                                 "\" comes after the plan was made; add every tensor before the "
+                                                 "first ready(), explain() or fingerprint()");
+  }
+  if (element_bytes(gradient.dtype) == 0) {
+    throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" has unknown dtype " +
+                                                 std::to_string(static_cast<int>(gradient.dtype)) +
+                                                 "; use f32, f16, bf16 or f64");
+  }
+  if (gradient.data == nullptr && gradient.count > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "add: \"" + text + "\" has null data with count " + std::to_string(gradient.count));
+  }
+  for (const TensorInfo& tensor : tensors) {
+    if (!text.empty() && tensor.name == text) {
+      throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" was added already; names must differ");
+    }
+  }
+  tensors.push_back({text, gradient.count, gradient.dtype, ndim});
+  registered.push_back(gradient);
+  return static_cast<TensorId>(tensors.size() - 1);
+}
+
+Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
+  if (no_sync) {
+    return {};
+  }
+  Ticket ticket;
+  {
+    const std::lock_guard lock(mutex);
+    throw_if_failed();
+    const auto index = static_cast<std::size_t>(id);
+    if (index >= tensors.size()) {
+      throw Error(ErrorCode::invalid_argument, "ready: tensor id " + std::to_string(index) + " is not one of the " +
+                                                   std::to_string(tensors.size()) + " that add() returned");
+    }
+    make_plan();
+    if (is_ready[index]) {
+      throw Error(ErrorCode::invalid_argument, "ready: \"" + tensors[index].name + "\" was ready already in step " +
+                                                   std::to_string(step) +
+                                                   "; call finish() first, or accumulate under no_sync()");
+    }
+    if (gradient != nullptr) {
+      check_gradient(index, *gradient);
+      memory[index].gradient = *gradient;
+    }
+    memory[index].zero = zero;
+    is_ready[index] = true;
+    ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket)};
+    --missing[ticket.bucket];
+    if (background() && startable()) {
+      changed.notify_all();
+    }
+  }
+  progress_inside_call();
+  return ticket;
+}
+
+void Session::State::check_all_ready() {
+  std::string names;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(mutex);
+    throw_if_failed();
+    make_plan();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (!is_ready[i] && ++count <= 5) {
+        names += (names.empty() ? "\"" : ", \"") + tensors[i].name + "\"";
+      }
+    }
+  }
+  if (count == 0) {
+    return;
+  }
+  const Error error(ErrorCode::invalid_argument, "finish: " + std::to_string(count) + " tensor(s) not ready on rank " +
+                                                     std::to_string(transport->rank()) + " in step " +
+                                                     std::to_string(step) + ": " + names + (count > 5 ? ", ..." : "") +
+                                                     "; call ready(), or ready_zero() where there is no gradient");
+  if (background()) {
+    transport->abort(error.code(), error.what());  // the progress thread may hold `wire` for long
+  }
+  on_wire([&] { throw Error(error); });
+}
+
+void Session::State::abort(const std::string& why) noexcept {
+  transport->abort(ErrorCode::aborted, why);
+  const std::lock_guard state_lock(mutex);
+  if (!failure) {
+    try {
+      failure = Error(ErrorCode::aborted, why);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
+    }
+  }
+  changed.notify_all();
+}
+
+}  // namespace gradwire

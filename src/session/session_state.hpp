@@ -1,0 +1,143 @@
+// What a session knows, and the threads that share it. Two locks: `mutex` guards what ready() and finish() share;
+// `wire` is held by whoever communicates. Never take `wire` while holding `mutex`.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+#include "session/bucket_runner.hpp"
+
+namespace gradwire {
+
+struct Session::State {
+  State(std::shared_ptr<Transport> t, Policy p, SessionOptions o);
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
+  ~State();
+
+  std::shared_ptr<Transport> transport;
+  Policy policy;
+  SessionOptions options;
+  session::BucketRunner runner;
+  std::thread::id owner;
+  std::mutex wire;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<TensorInfo> tensors;
+  std::vector<View> registered;               // gradients as added
+  std::vector<session::TensorMemory> memory;  // gradients of this step
+  std::vector<bool> is_ready;                 // this step
+  std::optional<plan::Plan> plan;
+  std::vector<std::uint32_t> missing;  // by bucket: tensors that are not ready
+  std::vector<bool> has_ended;         // by bucket
+  std::size_t next_bucket = 0;         // the first that has not started
+  std::size_t ended_buckets = 0;
+  bool agreed = false;  // on the plan, with all ranks
+  bool weighted = false;
+  double weight = 1;
+  std::atomic<bool> no_sync{false};
+  bool stopping = false;
+  std::uint64_t step = 0;
+  std::uint64_t counted_steps = 0;
+  double exposed_seconds = 0;
+  std::optional<Error> failure;
+  bool reported = false;        // the caller knows of it
+  std::optional<Error> misuse;  // the first one of this rank that no finish() has followed
+  std::thread thread;
+
+  /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
+  template <typename Call>
+  auto checked(Call&& call) {
+    try {
+      return std::forward<Call>(call)();
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      if (!misuse) {
+        misuse = error;
+      }
+      throw;
+    }
+  }
+
+  // The caller holds `mutex`.
+  /// The failure itself the first time, then Error(aborted) that quotes it.
+  void throw_if_failed();
+  void make_plan();
+  void reset_step();
+  [[nodiscard]] bool startable() const;
+  [[nodiscard]] bool step_ended() const { return ended_buckets == plan->buckets.size(); }
+  [[nodiscard]] bool in_step() const;
+  [[nodiscard]] bool under_way() const { return plan && !failure && ended_buckets < next_bucket; }
+  [[nodiscard]] bool ended(const Ticket& ticket) const;
+
+  /// Starts what can start and moves what is under way. The caller holds `wire`.
+  void communicate(std::chrono::microseconds wait);
+  /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
+  template <typename Call>
+  void on_wire(Call&& call) {
+    const std::lock_guard lock(wire);
+    try {
+      std::forward<Call>(call)();
+    } catch (...) {
+      rethrow_given_up(true);
+    }
+  }
+  /// Inside a catch block; `to_caller`: what it throws reaches the caller of a public function.
+  [[noreturn]] void rethrow_given_up(bool to_caller);
+  void give_up(const Error& error) noexcept;
+
+  [[nodiscard]] bool background() const { return options.threading == Threading::background; }
+  /// Without a progress thread: whether this thread may progress.
+  [[nodiscard]] bool may_communicate() const;
+  void require_communication(const char* call) const;
+  void progress_inside_call();
+
+  TensorId add(const std::string& text, const View& gradient, std::uint32_t ndim);
+  void abort(const std::string& why) noexcept;
+  Ticket set_ready(TensorId id, const View* gradient, bool zero);
+  void check_all_ready();
+  /// Progresses, or waits for the progress thread, until `reached` (called with `mutex` held).
+  template <typename Reached>
+  void wait_until(const char* call, Reached&& reached);
+
+ private:
+  void run() noexcept;  // the progress thread
+  void check_gradient(std::size_t index, const View& gradient) const;
+};
+
+template <typename Reached>
+void Session::State::wait_until(const char* call, Reached&& reached) {
+  if (background()) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return failure.has_value() || reached(); });
+    throw_if_failed();
+    return;
+  }
+  require_communication(call);
+  const std::lock_guard wire_lock(wire);
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex);
+      throw_if_failed();
+      if (reached()) {
+        return;
+      }
+    }
+    communicate(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace gradwire
