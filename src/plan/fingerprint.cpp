@@ -48,19 +48,24 @@ std::string has(int rank, std::string_view value) {
 constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
 
+struct Side {
+  int rank;
+  std::string_view lines;  // from the first tensor on
+};
+
 // The first tensor that the rank with more of them has and the other has not, at that place of the order.
-std::string missing_tensor(std::string_view fewer, int fewer_rank, std::string_view more, int more_rank) {
+std::string missing_tensor(Side fewer, Side more) {
   std::optional<Line> one;
   std::optional<Line> other;
   do {
-    one = take_line(fewer);
-    other = take_line(more);
+    one = take_line(fewer.lines);
+    other = take_line(more.lines);
   } while (one && other && (!other->item.starts_with(kTensor) || one->value == other->value));
   if (!other || !other->item.starts_with(kTensor)) {
     return {};
   }
-  return ": " + std::string(other->item) + " of rank " + std::to_string(more_rank) + ", " + std::string(other->value) +
-         ", is missing on rank " + std::to_string(fewer_rank);
+  return ": " + std::string(other->item) + " of rank " + std::to_string(more.rank) + ", " + std::string(other->value) +
+         ", is missing on rank " + std::to_string(fewer.rank);
 }
 
 }  // namespace
@@ -133,13 +138,12 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
       const std::string counts = "rank " + std::to_string(my_rank) + " has " + std::string(my_line->value) +
                                  " tensors, rank " + std::to_string(their_rank) + " has " +
                                  std::string(their_line->value);
+      const Side me{my_rank, my_text};
+      const Side them{their_rank, their_text};
       const bool fewer = my_line->value.size() != their_line->value.size()
                              ? my_line->value.size() < their_line->value.size()
                              : my_line->value < their_line->value;
-      return counts +
-             (fewer ? missing_tensor(my_text, my_rank, their_text, their_rank)
-                    : missing_tensor(their_text, their_rank, my_text, my_rank)) +
-             std::string(kSameTensors);
+      return counts + (fewer ? missing_tensor(me, them) : missing_tensor(them, me)) + std::string(kSameTensors);
     }
     const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors : kSamePolicy;
     return std::string(my_line->item) + ": " + has(my_rank, my_line->value) + ", " +

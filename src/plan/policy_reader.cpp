@@ -226,7 +226,7 @@ class Reader {
       return;
     }
     if (!node->is_table()) {
-      fail_type(*node, "small", "\"off\" or a table such as { below = \"64KiB\", codec = \"bf16\" }");
+      fail_type(*node, "small", R"("off" or a table such as { below = "64KiB", codec = "bf16" })");
     }
     Policy::Small& small = *policy_.small;
     read_table(*node->as_table(), "in small",
@@ -338,12 +338,12 @@ class Reader {
   }
 
   ErrorFeedback read_error_feedback(const toml::node& node) const {
-    const std::string text = read_string(node, "error_feedback", "\"auto\" or \"off\"");
+    const std::string text = read_string(node, "error_feedback", R"("auto" or "off")");
     if (text == "on") {
       fail_later(node, "error_feedback = \"on\"", "write \"auto\": no codec of this version needs it");
     }
     if (text != "auto" && text != "off") {
-      fail(node, "unknown error_feedback \"" + text + "\"; write \"auto\" or \"off\"");
+      fail(node, "unknown error_feedback \"" + text + R"("; write "auto" or "off")");
     }
     return text == "auto" ? ErrorFeedback::automatic : ErrorFeedback::off;
   }

@@ -9,7 +9,7 @@
 
 namespace gradwire::plan {
 
-inline constexpr std::size_t kMaxPolicyBytes = 256 * 1024;
+inline constexpr std::size_t kMaxPolicyBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kMaxRules = 1000;
 
 /// See Policy::parse.

@@ -15,7 +15,7 @@ namespace gradwire::plan {
 struct ResidualKey {
   std::uint32_t tensor = 0;  // order of add
   codec::EncodeSite site = codec::EncodeSite::none;
-  friend auto operator<=>(const ResidualKey&, const ResidualKey&) = default;
+  friend auto operator<=>(const ResidualKey&, const ResidualKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
 class ResidualStore {

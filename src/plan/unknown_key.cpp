@@ -56,7 +56,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string unknown_key(std::string_view key, std::string_view where, const std::vector<std::string_view>& known) {
   const std::string what =
       "unknown key \"" + std::string(key.substr(0, kLongestKey)) + "\" " + std::string(where) + "; ";
-  const auto home = std::find_if(kHomes.begin(), kHomes.end(), [&](const KeyHome& entry) { return entry.key == key; });
+  const auto* const home =
+      std::find_if(kHomes.begin(), kHomes.end(), [&](const KeyHome& entry) { return entry.key == key; });
   if (home != kHomes.end()) {
     return what + "write it " + std::string(home->home);
   }
