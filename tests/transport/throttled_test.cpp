@@ -150,6 +150,22 @@ TEST(Throttled, IngressIsSharedByAllSenders) {
   });
 }
 
+TEST(Throttled, EgressIsSharedByAllMessages) {
+  const auto world = throttled_world(3, "10MB/s");
+  const auto start = Clock::now();
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    Batch batch(*transport);
+    if (transport->rank() == 0) {
+      batch.send(1, 0, Bytes(200'000));
+      batch.send(2, 0, Bytes(200'000));
+    } else {
+      batch.receive(0, 0, Bytes(200'000));
+    }
+    batch.wait();
+    EXPECT_GE(Clock::now() - start, transport->rank() == 1 ? milliseconds(20) : milliseconds(40));
+  });
+}
+
 TEST(Throttled, CancelsWhatIsOnTheWire) {
   OneMessage message(throttled_world(2, "1kB/s"), 600'000);
   message.post_receive();
