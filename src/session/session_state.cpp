@@ -59,6 +59,9 @@ void Session::State::make_plan() {
   for (const std::string& warning : plan->warnings) {
     log(LogLevel::warning, warning);
   }
+  for (const std::string& note : plan->notes) {
+    log(LogLevel::info, note);
+  }
   log(LogLevel::debug, plan->explain());
   reset_step();
 }
