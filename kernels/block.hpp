@@ -109,8 +109,7 @@ struct BlockCore {
 
 #if HWY_TARGET != HWY_SCALAR
 HWY_BEFORE_NAMESPACE();
-namespace gradwire::kernels {
-namespace HWY_NAMESPACE {
+namespace gradwire::kernels::HWY_NAMESPACE {
 
 template <class Rule, class Lanes>
 struct BlockSimd : BlockCore<Rule> {
@@ -237,8 +236,9 @@ struct BlockSimd : BlockCore<Rule> {
     const std::uint8_t* codes = in + Core::blocks(count) * 2;
     for (std::uint32_t block = 0; block < full; ++block) {
       const VF32 scale = hn::Set(F32(), kernels::from_bf16(kernels::load<std::uint16_t>(in, block)));
-      float* to = values + block * kBlock;
-      const std::uint8_t* from = codes + block * kBlock * sizeof(Code);
+      const std::size_t first = std::size_t{block} * kBlock;
+      float* to = values + first;
+      const std::uint8_t* from = codes + first * sizeof(Code);
       for (std::size_t i = 0; i < kBlock; i += n) {
         put<kAdd>(Lanes::load(from + i * sizeof(Code)), scale, to + i);
       }
@@ -250,8 +250,7 @@ struct BlockSimd : BlockCore<Rule> {
   }
 };
 
-}  // namespace HWY_NAMESPACE
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET != HWY_SCALAR
 #endif  // toggle

@@ -41,8 +41,7 @@ struct Exact : CastCore<kTensor> {
 
 #if HWY_TARGET != HWY_SCALAR
 HWY_BEFORE_NAMESPACE();
-namespace gradwire::kernels {
-namespace HWY_NAMESPACE {
+namespace gradwire::kernels::HWY_NAMESPACE {
 
 template <DType kTensor>
 struct Exact : CastSimd<kTensor> {
@@ -68,8 +67,7 @@ struct Exact : CastSimd<kTensor> {
 template <>
 struct Exact<DType::f64> : kernels::Exact<DType::f64> {};
 
-}  // namespace HWY_NAMESPACE
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET != HWY_SCALAR
 #endif  // toggle

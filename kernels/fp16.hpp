@@ -39,8 +39,7 @@ using Fp16 = BlockCore<Fp16Rule>;
 
 #if HWY_TARGET != HWY_SCALAR
 HWY_BEFORE_NAMESPACE();
-namespace gradwire::kernels {
-namespace HWY_NAMESPACE {
+namespace gradwire::kernels::HWY_NAMESPACE {
 
 struct Fp16Lanes {
   static HWY_INLINE VI32 quantize(VF32 x) { return hn::BitCast(I32(), to_f16(x)); }
@@ -57,8 +56,7 @@ struct Fp16Lanes {
 
 using Fp16 = BlockSimd<Fp16Rule, Fp16Lanes>;
 
-}  // namespace HWY_NAMESPACE
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET != HWY_SCALAR
 #endif  // toggle

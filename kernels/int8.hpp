@@ -39,10 +39,9 @@ using Int8 = BlockCore<Int8Rule>;
 
 #if HWY_TARGET != HWY_SCALAR
 HWY_BEFORE_NAMESPACE();
-namespace gradwire::kernels {
-namespace HWY_NAMESPACE {
+namespace gradwire::kernels::HWY_NAMESPACE {
 
-#if HWY_ARCH_X86
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
 using V8 = hn::Vec<hn::Repartition<std::int8_t, F32>>;
 using V16 = hn::Vec<hn::Repartition<std::int16_t, F32>>;
 
@@ -77,7 +76,7 @@ struct Int8Lanes {
   static HWY_INLINE VF32 level(VI32 codes) { return hn::ConvertTo(F32(), codes); }
 
   static HWY_INLINE void store(VI32 c0, VI32 c1, VI32 c2, VI32 c3, std::uint8_t* out) {
-#if HWY_ARCH_X86
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
     const hn::Repartition<std::int16_t, F32> d16;
     const auto packed = pack(hn::ReorderDemote2To(d16, c0, c1), hn::ReorderDemote2To(d16, c2, c3));
     const auto order = hn::SetTableIndices(I32(), packed_order());
@@ -99,8 +98,7 @@ struct Int8Lanes {
 
 using Int8 = BlockSimd<Int8Rule, Int8Lanes>;
 
-}  // namespace HWY_NAMESPACE
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET != HWY_SCALAR
 #endif  // toggle

@@ -15,8 +15,7 @@
 #if HWY_TARGET != HWY_SCALAR
 
 HWY_BEFORE_NAMESPACE();
-namespace gradwire::kernels {
-namespace HWY_NAMESPACE {
+namespace gradwire::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -89,8 +88,7 @@ HWY_INLINE VU32 load_u16(const std::uint8_t* in) {
   return hn::PromoteTo(U32(), hn::LoadU(U16(), reinterpret_cast<const std::uint16_t*>(in)));
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // HWY_TARGET != HWY_SCALAR

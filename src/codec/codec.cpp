@@ -78,7 +78,7 @@ wire::FrameHeader header_for(const Codec& codec, const FrameInfo& info) {
 }  // namespace
 
 FrameWriter::FrameWriter(const Codec& codec, const FrameInfo& info, bool checksum, std::span<std::byte> frame)
-    : codec_(codec), info_(info), checksum_(checksum), frame_(frame), offset_(wire::kHeaderBytes), tile_(0) {
+    : codec_(codec), info_(info), checksum_(checksum), frame_(frame), offset_(wire::kHeaderBytes) {
   if (frame.size() != codec.frame_bytes(info.count)) {
     misuse("a frame of " + std::to_string(info.count) + " elements needs " +
            std::to_string(codec.frame_bytes(info.count)) + " bytes, not " + std::to_string(frame.size()));
@@ -152,7 +152,7 @@ wire::FrameHeader parse_from(std::span<const std::byte> frame, int peer) {
 
 FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame,
                          int peer)
-    : codec_(codec), frame_(frame), offset_(wire::kHeaderBytes), tile_(0), info_(expected) {
+    : codec_(codec), frame_(frame), offset_(wire::kHeaderBytes), info_(expected) {
   const wire::FrameHeader header = parse_from(frame, peer);
   const CodecSpec spec{header.codec, header.k};
   expect_text("codec", spec.to_string(), codec.spec().to_string(), peer);

@@ -76,7 +76,7 @@ class FrameWriter {
   bool nonfinite_ = false;
   std::span<std::byte> frame_;
   std::size_t offset_;
-  std::uint32_t tile_;
+  std::uint32_t tile_ = 0;
 };
 
 /// Decodes one frame, tile by tile, in order.
@@ -100,7 +100,7 @@ class FrameReader {
   const Codec& codec_;
   std::span<const std::byte> frame_;
   std::size_t offset_;
-  std::uint32_t tile_;
+  std::uint32_t tile_ = 0;
   FrameInfo info_;
   bool nonfinite_ = false;
 };

@@ -84,11 +84,9 @@ constexpr TileCoder coder_of() {
 
 #if defined(GRADWIRE_HIGHWAY)
 HWY_BEFORE_NAMESPACE();
-namespace gradwire::kernels {
-namespace HWY_NAMESPACE {
+namespace gradwire::kernels::HWY_NAMESPACE {
 GRADWIRE_DEFINE_CODERS
-}  // namespace HWY_NAMESPACE
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
 
