@@ -18,15 +18,21 @@ class Backoff {
   void touch() noexcept { last_ = Clock::now(); }
 
   /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
-  void pause(Clock::time_point deadline) const noexcept {
+  void pause(Clock::time_point deadline) noexcept {
     const auto now = Clock::now();
     const auto idle = now - last_;
-    if (idle < kYield) {
+    if (idle < kYield || now < contended_until_) {
       sched_yield();
       return;
     }
-    const auto sleep = std::clamp<Clock::duration>(idle / 8, kShortest, kLongest);
-    std::this_thread::sleep_for(std::min<Clock::duration>(sleep, deadline - now));
+    const auto asked =
+        std::min<Clock::duration>(std::clamp<Clock::duration>(idle / 8, kShortest, kLongest), deadline - now);
+    std::this_thread::sleep_for(asked);
+    // Woken late: others want the cores. Then to yield takes nothing from them, and keeps this thread's turn.
+    const auto woken = Clock::now();
+    if (woken - now - asked > kLate) {
+      contended_until_ = woken + kContended;
+    }
   }
 
  private:
@@ -34,8 +40,11 @@ class Backoff {
   static constexpr std::chrono::microseconds kYield{50};
   static constexpr std::chrono::microseconds kShortest{10};
   static constexpr std::chrono::microseconds kLongest{100};
+  static constexpr std::chrono::microseconds kLate{500};
+  static constexpr std::chrono::milliseconds kContended{20};
 
   Clock::time_point last_ = Clock::now();
+  Clock::time_point contended_until_;
 };
 
 }  // namespace gradwire::transport
