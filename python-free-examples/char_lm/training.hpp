@@ -20,7 +20,7 @@ struct TrainingOptions {
   int width = 256;
   int heads = 4;
   int layers = 2;
-  double learning_rate = 1.5e-3;
+  double learning_rate = 1e-3;
   std::uint64_t seed = 1;
   std::string link;            // "" or a link to emulate: "1Gbit/s,50us"
   std::string save_gradients;  // "" or the file that rank 0's gradients go to, at three steps
