@@ -24,7 +24,7 @@ void require_mpi(const std::string& who) {
   }
   if (!mpi_is_up()) {
     throw Error(ErrorCode::invalid_argument,
-                who + ": MPI is already finalised; call it, and end all sessions, before MPI_Finalize");
+                who + ": MPI is already finalised; end sessions and transports before MPI_Finalize");
   }
 }
 

@@ -120,6 +120,9 @@ bool MpiTransport::may_use_mpi() const noexcept {
 }
 
 void MpiTransport::enter() {
+  if (!mpi_is_up()) {
+    require_mpi("mpi rank " + std::to_string(rank_));  // throws
+  }
   const std::thread::id self = std::this_thread::get_id();
   if (level_ < MPI_THREAD_SERIALIZED && self != maker_) {
     throw Error(ErrorCode::invalid_argument,
