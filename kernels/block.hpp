@@ -5,9 +5,10 @@
 // A rule says what a codec is:
 //   using Code; kBlock                   its code type and block length
 //   kRare                                absmax_bits from which on SIMD leaves a block to the scalar core
-//   uint16_t scale(absmax_bits)          S as bf16, from the bits of the largest |x| (finite)
-//   Code quantize(x, inverse)            x finite, inverse = 1/S or 0
+//   uint16_t scale(absmax_bits)          S as bf16, from the bits of the largest magnitude (finite)
+//   Code quantize(x, inverse)            x finite, inverse = 1/S, S not 0
 //   float level(code)                    decoded value = level(code) * S
+// SIMD leaves blocks with S = 0 to the scalar core too.
 #ifndef GRADWIRE_KERNELS_BLOCK_HPP
 #define GRADWIRE_KERNELS_BLOCK_HPP
 
@@ -24,6 +25,10 @@ struct BlockCore {
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t blocks(std::uint32_t count) {
     return (count + kBlock - 1) / kBlock;
+  }
+  /// Where the codes begin.
+  GRADWIRE_HOST_DEVICE static constexpr std::size_t scale_bytes(std::uint32_t count) {
+    return std::size_t{blocks(count)} * 2;
   }
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t used_bytes(std::uint32_t count) {
     return blocks(count) * 2 + count * static_cast<std::uint32_t>(sizeof(Code));
@@ -61,7 +66,7 @@ struct BlockCore {
                                                 std::uint32_t count, std::uint8_t* out) {
     const std::uint32_t first = block * kBlock;
     const std::uint32_t end = first + kBlock < count ? first + kBlock : count;
-    std::uint8_t* codes = out + blocks(count) * 2;
+    std::uint8_t* codes = out + scale_bytes(count);
     std::uint32_t absmax = 0;
     for (std::uint32_t i = first; i < end; ++i) {
       const std::uint32_t bits = abs_bits(residual == nullptr ? values[i] : values[i] + residual[i]);
@@ -75,7 +80,14 @@ struct BlockCore {
     const std::uint16_t scale_bits = Rule::scale(absmax);
     store(out, block, scale_bits);
     const float scale = from_bf16(scale_bits);
-    const float inverse = inverse_scale(scale);
+    if (scale == 0.0F) {  // codes 0, whatever the signs; all stays in the residual
+      fill_zero(codes + first * sizeof(Code), (end - first) * static_cast<std::uint32_t>(sizeof(Code)));
+      for (std::uint32_t i = first; residual != nullptr && i < end; ++i) {
+        residual[i] = values[i] + residual[i];
+      }
+      return false;
+    }
+    const float inverse = 1.0F / scale;
     for (std::uint32_t i = first; i < end; ++i) {
       const float x = residual == nullptr ? values[i] : values[i] + residual[i];
       const Code code = Rule::quantize(x, inverse);
@@ -88,7 +100,7 @@ struct BlockCore {
   }
 
   GRADWIRE_HOST_DEVICE static float decode_one(const std::uint8_t* in, std::uint32_t i, std::uint32_t count) {
-    return Rule::level(load<Code>(in + blocks(count) * 2, i)) * from_bf16(load<std::uint16_t>(in, i / kBlock));
+    return Rule::level(load<Code>(in + scale_bytes(count), i)) * from_bf16(load<std::uint16_t>(in, i / kBlock));
   }
 };
 
@@ -175,7 +187,7 @@ struct BlockSimd : BlockCore<Rule> {
   static HWY_INLINE void encode_codes(const float* values, float* residual, float s, std::uint8_t* codes) {
     const std::size_t n = lanes();
     const VF32 scale = hn::Set(F32(), s);
-    const VF32 inverse = hn::Set(F32(), inverse_scale(s));
+    const VF32 inverse = hn::Set(F32(), 1.0F / s);
     for (std::size_t i = 0; i < kBlock; i += 4 * n) {
       Lanes::store(quantize<kResidual>(values, residual, i, scale, inverse),
                    quantize<kResidual>(values, residual, i + n, scale, inverse),
@@ -193,14 +205,15 @@ struct BlockSimd : BlockCore<Rule> {
   // there.
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
-    std::uint8_t* codes = out + Core::blocks(count) * 2;
+    std::uint8_t* codes = out + Core::scale_bytes(count);
     const std::uint32_t whole = count / kBlock;
     bool rare[kTileElements / kBlock];
     for (std::uint32_t block = 0; block < whole; ++block) {
       const std::uint32_t first = block * kBlock;
       const std::uint32_t absmax = largest<kResidual>(values + first, kResidual ? residual + first : nullptr);
-      rare[block] = absmax >= Rule::kRare;
-      kernels::store(out, block, Rule::scale(absmax));
+      const std::uint16_t scale = Rule::scale(absmax);
+      rare[block] = absmax >= Rule::kRare || scale == 0;
+      kernels::store(out, block, scale);
     }
     bool nonfinite = false;
     for (std::uint32_t block = 0; block < whole; ++block) {
@@ -233,7 +246,7 @@ struct BlockSimd : BlockCore<Rule> {
   static HWY_INLINE void decode_blocks(const std::uint8_t* in, std::uint32_t count, float* values) {
     const std::size_t n = lanes();
     const std::uint32_t full = count / kBlock;
-    const std::uint8_t* codes = in + Core::blocks(count) * 2;
+    const std::uint8_t* codes = in + Core::scale_bytes(count);
     for (std::uint32_t block = 0; block < full; ++block) {
       const VF32 scale = hn::Set(F32(), kernels::from_bf16(kernels::load<std::uint16_t>(in, block)));
       const std::size_t first = std::size_t{block} * kBlock;

@@ -23,7 +23,7 @@ GRADWIRE_HOST_DEVICE inline std::int32_t round_to_int(float x) {
 /// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7FC0, so that its sign and payload,
 /// which differ between machines, do not reach the wire.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_bf16(float x) {
-  const std::uint32_t bits = bits_as<std::uint32_t>(x);
+  const auto bits = bits_as<std::uint32_t>(x);
   if ((bits & kAbsMask) > kInfinity) {
     return kNanBf16;
   }
@@ -46,12 +46,9 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t scale_power_of_two(std::uint32_t bits)
   return static_cast<std::uint16_t>((bits >> 16) & 0x7F80U);
 }
 
-/// 1/S, or 0 for S = 0, which gives codes 0.
-GRADWIRE_HOST_DEVICE inline float inverse_scale(float scale) { return scale == 0.0F ? 0.0F : 1.0F / scale; }
-
 /// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7E00.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
-  const std::uint32_t bits = bits_as<std::uint32_t>(x);
+  const auto bits = bits_as<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & kAbsMask;
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
   if (magnitude > kInfinity) {

@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "codec/codec.hpp"
@@ -80,8 +83,9 @@ class Values {
  private:
   template <class T>
   static bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
     return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](T x, T y) {
-             return (x != x && y != y) || std::memcmp(&x, &y, sizeof x) == 0;
+             return (std::isnan(x) && std::isnan(y)) || std::bit_cast<Bits>(x) == std::bit_cast<Bits>(y);
            });
   }
 

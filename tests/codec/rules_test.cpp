@@ -185,6 +185,27 @@ TEST(Fp16Rule, KeepsElevenBitsAtAnyMagnitude) {
   }
 }
 
+// A block too small for a scale: codes 0 whatever the signs, the same on every instruction set; the residual keeps it
+// all.
+TEST(BlockRules, AZeroScaleGivesZeroCodesAndLeavesAllToTheResidual) {
+  for (const char* name : {"fp16", "int8"}) {
+    const codec::Codec codec(CodecSpec::parse(name), DType::f32);
+    std::vector<float> values(512, -1e-40F);
+    values[3] = -0.0F;
+    std::vector<float> residual(values.size(), -2e-40F);
+    std::vector<std::byte> frame(codec.frame_bytes(values.size()));
+    codec::FrameWriter writer(codec, {.count = 512}, false, frame);
+    writer.write(values.data(), residual.data(), 512);
+    EXPECT_FALSE(writer.finish());
+    for (std::size_t i = 32; i < frame.size(); ++i) {
+      ASSERT_EQ(frame[i], std::byte{0}) << name << " byte " << i;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(residual[i], values[i] + -2e-40F) << name << " element " << i;
+    }
+  }
+}
+
 // NaN or Inf in one block: that block decodes to NaN, its neighbours are untouched. bf16 keeps it to one element.
 TEST(Nonfinite, ReachAsFarAsStated) {
   struct Row {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "codec_support.hpp"
@@ -17,6 +18,8 @@ using codec::TensorList;
 using codec::Working;
 
 using Scratch = std::array<double, codec::kTileElements>;
+
+bool same_bytes(const void* a, const void* b, std::size_t bytes) { return std::memcmp(a, b, bytes) == 0; }
 
 TEST(TensorList, PointsIntoATensorWhereItCan) {
   std::vector<float> in = gauss(10000, 71);
@@ -87,11 +90,11 @@ TEST(TensorList, MisalignedTensorsGoThroughScratch) {
   list.append(odd, odd, 100);
   Scratch scratch;
   ASSERT_EQ(list.load(0, 100, scratch.data()), scratch.data());
-  EXPECT_EQ(0, std::memcmp(scratch.data(), values.data(), 400));
+  EXPECT_TRUE(same_bytes(scratch.data(), values.data(), 400));
   EXPECT_EQ(list.target(0, 100, scratch.data()), scratch.data());
   std::memset(odd, 0, 400);
   list.store(0, 100, scratch.data());
-  EXPECT_EQ(0, std::memcmp(odd, values.data(), 400));
+  EXPECT_TRUE(same_bytes(odd, values.data(), 400));
 }
 
 template <DType kType, class Narrow>
@@ -110,7 +113,7 @@ void expect_16_bit(Narrow narrow) {
     const auto* got = static_cast<const float*>(list.load(first, count, scratch.data()));
     for (std::size_t i = 0; i < count; ++i) {
       const float expected = kernels::Element<kType>::value(stored[first + i]);
-      ASSERT_EQ(0, std::memcmp(got + i, &expected, 4)) << first + i;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(expected)) << first + i;
     }
     list.store(first, count, got);
     const auto* same = static_cast<const std::uint16_t*>(list.load_verbatim(first, count, verbatim.data()));
