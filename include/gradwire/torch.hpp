@@ -76,11 +76,7 @@ class Adapter {
       : Adapter(session, static_cast<const ::torch::nn::Module&>(*model), root) {}
 
   /// Removes the hooks; gradients stay where they are.
-  ~Adapter() {
-    for (const auto& entry : entries_) {
-      entry->accumulator->del_post_hook(entry->hook);
-    }
-  }
+  ~Adapter() = default;  // each entry takes its hook out of the model
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
@@ -130,6 +126,15 @@ class Adapter {
     std::uintptr_t hook = 0;
     bool touched = false;  // got a gradient since the last finish()
     bool ready = false;    // was handed to the session in this step
+
+    Entry() = default;
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    ~Entry() {  // also when a constructor throws half way: a hook must not outlive what it refers to
+      if (hook != 0) {
+        accumulator->del_post_hook(hook);
+      }
+    }
   };
 
   // A tensor's own hook runs before the gradient is added to .grad(); a hook after AccumulateGrad runs when it is

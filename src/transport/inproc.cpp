@@ -247,7 +247,9 @@ void World::withdraw(Lock& lock, Request& request) {
   }
   const Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::all_reduce) {
-    gatherings_[request.sequence].members[static_cast<std::size_t>(request.rank)] = nullptr;
+    if (const auto at = gatherings_.find(request.sequence); at != gatherings_.end()) {  // gone when a member gave up
+      at->second.members[static_cast<std::size_t>(request.rank)] = nullptr;
+    }
   } else if (operation.kind == Operation::Kind::receive) {
     std::erase(own.channels[channel_key(operation.peer, operation.tag)].receives, &request);
   } else {

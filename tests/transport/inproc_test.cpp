@@ -94,6 +94,21 @@ TEST(Inproc, AllReduceSumsInRankOrder) {
   });
 }
 
+// Mutation tried: withdrawing from a gathering that is over.
+TEST(Inproc, AllReduceThatARankGaveUpCanBeCancelledByTheOthers) {
+  const auto world = make_inproc_world(2);
+  float a = 1;
+  float b = 2;
+  Operation first;
+  Operation second;
+  world[0]->post_all_reduce(first, view(&a, 1));
+  EXPECT_TRUE(world[0]->cancel(first));
+  world[1]->post_all_reduce(second, view(&b, 1));
+  EXPECT_FALSE(world[1]->progress(std::chrono::microseconds(0)));
+  EXPECT_TRUE(world[1]->cancel(second));
+  EXPECT_EQ(b, 2);
+}
+
 TEST(Inproc, AllReduceOfDifferentCountsFailsEverywhere) {
   const auto errors = run_ranks_catching(make_inproc_world(3), [](const std::shared_ptr<Transport>& transport) {
     std::vector<double> values(transport->rank() == 1 ? 7 : 8);
