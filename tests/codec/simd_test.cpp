@@ -1,6 +1,8 @@
 // Every instruction set against the scalar core, tile by tile: payload, flag, residual, decoded and added values.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "codec_support.hpp"
 
 namespace gradwire::test {
@@ -143,8 +145,10 @@ TEST(InstructionSetList, HasSimdWhereHighwayIsBuiltIn) {
   EXPECT_EQ(sets.front().name, "scalar");
 #if defined(GRADWIRE_HIGHWAY) && (defined(__x86_64__) || defined(__aarch64__))
   EXPECT_GT(sets.size(), 1U) << "the codecs would silently be scalar";
-  const codec::CodecEntry& any = codec::codecs().back();
-  EXPECT_NE(sets.front().coder(any, DType::f32).encode, sets.back().coder(any, DType::f32).encode);
+  const auto has_simd = [&](const codec::CodecEntry& codec) {
+    return sets.front().coder(codec, DType::f32).encode != sets.back().coder(codec, DType::f32).encode;
+  };
+  EXPECT_TRUE(std::ranges::any_of(codec::codecs(), has_simd)) << "the table of SIMD codecs holds scalar ones only";
 #endif
 }
 
