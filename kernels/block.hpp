@@ -244,6 +244,7 @@ struct BlockSimd : BlockCore<Rule> {
 
   template <bool kAdd>
   static HWY_INLINE void decode_blocks(const std::uint8_t* in, std::uint32_t count, float* values) {
+    constexpr std::size_t kLine = 16;  // floats in a cache line
     const std::size_t n = lanes();
     const std::uint32_t full = count / kBlock;
     const std::uint8_t* codes = in + Core::scale_bytes(count);
@@ -253,6 +254,12 @@ struct BlockSimd : BlockCore<Rule> {
       float* to = values + first;
       const std::uint8_t* from = codes + first * sizeof(Code);
       for (std::size_t i = 0; i < kBlock; i += n) {
+        if (kAdd && i % kLine == 0) {
+          prefetch_page_ahead(to + i);
+        }
+        if (kAdd && i * sizeof(Code) % (kLine * sizeof(float)) == 0) {
+          prefetch_page_ahead(from + i * sizeof(Code));
+        }
         put<kAdd>(Lanes::load(from + i * sizeof(Code)), scale, to + i);
       }
     }

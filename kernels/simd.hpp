@@ -8,6 +8,7 @@
 #define GRADWIRE_KERNELS_SIMD_HPP
 #endif
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/numeric.hpp"
 
@@ -77,6 +78,12 @@ HWY_INLINE VF32 from_f16(VU32 half) {
   const auto special = hn::RebindMask(d, hn::Gt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x0F7FFFFF)));
   const VU32 finite = hn::BitCast(d, hn::BitCast(df, magnitude) * hn::Set(df, 0x1p112F));
   return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(special, magnitude + hn::Set(d, 0x70000000U), finite)));
+}
+
+/// Asks for the cache line a page beyond `address`: the processor by itself prefetches only up to the end of a page.
+/// The line may lie behind the end of an array; nothing reads it here.
+HWY_INLINE void prefetch_page_ahead(const void* address) {
+  hwy::Prefetch(static_cast<const std::uint8_t*>(address) + 4096);
 }
 
 /// The low halves of the lanes, in order, and back.
