@@ -18,8 +18,8 @@ enum class Algorithm : std::uint8_t {
   dense,  // uncompressed: the transport's own all-reduce below 64 KiB where it has the dtype, else two_shot over exact
 };
 
-/// Bytes of a chunk on the wire unless asked otherwise: just below 64 KiB, where Open MPI's TCP sends without a handshake
-/// (ARCHITECTURE.md, D8).
+/// Bytes of a chunk on the wire unless asked otherwise: just below 64 KiB, where Open MPI's TCP sends without a
+/// handshake (ARCHITECTURE.md, D8).
 inline constexpr std::uint64_t kDefaultChunkBytes = 56ULL << 10;
 
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;

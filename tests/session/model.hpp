@@ -21,7 +21,7 @@ struct Gradient {
 inline std::vector<Gradient> make_gradients() {
   std::vector<Gradient> gradients;
   const std::vector<std::pair<std::string, std::uint64_t>> shapes{
-      {"embed.weight", 50000}, {"layer1.weight", 40000}, {"layer1.bias", 200},   {"empty", 0},
+      {"embed.weight", 50000},  {"layer1.weight", 40000}, {"layer1.bias", 200},   {"empty", 0},
       {"layer2.weight", 20481}, {"layer2.bias", 1},       {"head.weight", 100000}};
   for (const auto& [name, count] : shapes) {
     gradients.push_back({name, std::vector<float>(count), {}});
