@@ -21,6 +21,29 @@ struct CommunicatorOptions {
   std::optional<bool> checksum = {};                           // default: as the transport says
 };
 
+/// What lossy calls dropped, to be added to the next ones (error feedback): 4 bytes an element, twice where calls
+/// encode twice. One for each buffer that is reduced again and again, for as long as it is; it may outlive
+/// communicators.
+class FeedbackBuffer {
+ public:
+  /// `count` elements: those of the calls' larger buffer (input of a reduce-scatter, output of an all-gather).
+  explicit FeedbackBuffer(std::uint64_t count);
+  FeedbackBuffer(FeedbackBuffer&&) noexcept;
+  FeedbackBuffer& operator=(FeedbackBuffer&&) noexcept;
+  ~FeedbackBuffer();
+
+  [[nodiscard]] std::uint64_t count() const noexcept;
+  /// Bytes of memory that it holds; none before the first lossy call.
+  [[nodiscard]] std::uint64_t bytes() const;
+  /// Forgets all.
+  void clear();
+
+ private:
+  friend class Communicator;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// What one call asks for. Must be equal on every rank.
 struct CallOptions {
   CodecSpec codec = CodecSpec::parse("int8");
@@ -30,6 +53,11 @@ struct CallOptions {
   bool weighted = false;
   double weight = 1.0;
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
+  /// Codec of the owner's encoding in a two_shot all-reduce. Default: `codec`; after topk the same with k times the
+  /// world size.
+  std::optional<CodecSpec> second_hop = std::nullopt;
+  /// Error feedback: calls keep here what they drop, and add what is there; null on every rank or on none. Not owned.
+  FeedbackBuffer* feedback = nullptr;
 };
 
 /// Blocking collectives over a transport. Every rank makes the same calls in the same order; one thread at a time.

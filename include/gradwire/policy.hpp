@@ -16,11 +16,22 @@ namespace gradwire {
 
 enum class ErrorFeedback : std::uint8_t { automatic, on, off };
 
+/// Another codec for the first steps: its own until (and without) `until_step`, counted from 0.
+struct Warmup {
+  std::uint64_t until_step = 0;
+  CodecSpec codec;
+  friend bool operator==(const Warmup&, const Warmup&) = default;
+};
+
 /// What one rule, or the defaults, ask for.
 struct TensorPolicy {
   CodecSpec codec;  // int8 by default
   Algorithm algorithm = Algorithm::two_shot;
+  /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
+  /// Codec of the owner's encoding in two_shot. Default: `codec`; after topk the same with k times the world size.
+  std::optional<CodecSpec> second_hop = std::nullopt;
+  std::vector<Warmup> warmup = {};  // ascending steps
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 
@@ -70,10 +81,10 @@ class Policy {
   TensorPolicy defaults;
   std::optional<Small> small;  // none: small tensors are treated like others
   std::vector<Rule> rules;
-  std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32
+  std::uint64_t bucket_bytes = 32ULL << 20;        // uncompressed bytes, in fp32
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
-  bool deterministic = false;                // no native sums, no choice by measurement
-  bool strict = false;                       // a rule that matched no tensor is an error
+  bool deterministic = false;                      // no native sums, no choice by measurement
+  bool strict = false;                             // a rule that matched no tensor is an error
 };
 
 }  // namespace gradwire

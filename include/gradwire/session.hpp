@@ -4,11 +4,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gradwire/communicator.hpp"
 #include "gradwire/dtype.hpp"
@@ -26,11 +29,29 @@ enum class Threading : std::uint8_t {
                 // SINGLE)
 };
 
+/// What a step with NaN or Inf in a gradient does.
+enum class Nonfinite : std::uint8_t {
+  automatic,  // propagate; skip once set_loss_scale() was called
+  propagate,  // reduced like any step: the result is not finite on any rank, and residuals of the blocks concerned
+              // stay. What healthy ranks sent in a step that the caller then skips is lost
+  skip,       // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
+              // therefore start only once all tensors are ready: no overlap with the backward pass
+};
+
+/// What finish() found; the same on every rank.
+struct StepOutcome {
+  std::uint64_t step = 0;            // the one that ended
+  bool skipped = false;              // nothing was reduced: gradients are each rank's own, as before ready()
+  bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step
+  std::vector<int> nonfinite_ranks;  // of a skipped step: whose gradients they were
+};
+
 struct SessionOptions {
   Reduction reduction = Reduction::mean;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::optional<bool> checksum = {};  // default: as the transport says
   Threading threading = Threading::background;
+  Nonfinite nonfinite = Nonfinite::automatic;
   bool measure_error = false;  // also reduce exactly, to report relative error; doubles the traffic, off by default
   std::uint64_t compare_ranks_every =
       0;  // debug: hash results across ranks every N steps, fail on a difference; 0: never
@@ -82,7 +103,7 @@ class Session {
 
   /// Blocks until every gradient of this step holds the reduced value. Error(invalid_argument) names tensors that were
   /// not ready on this rank (and aborts the others).
-  void finish();
+  StepOutcome finish();
 
   /// While true, ready() does nothing and finish() is not called: gradients accumulate locally.
   void set_no_sync(bool no_sync);
@@ -102,6 +123,31 @@ class Session {
   /// This rank's weight (sample count) for the coming step; before its first ready(). Once set, every step is weighted;
   /// every rank sets it or none does.
   void set_weight(double samples);
+
+  /// The factor by which this step's gradients (and all later ones) are too large, as a loss scaler sets it; the same
+  /// on every rank, finite and above 0, between steps. Results keep that factor. Residuals follow it, so that what is
+  /// carried over from steps with another scale is right. From the first call on steps with NaN or Inf are skipped,
+  /// unless options say otherwise.
+  void set_loss_scale(double scale);
+
+  /// The next step travels exactly and carries all residuals, none of which is left afterwards; on every rank, between
+  /// steps. After it a saved state says nothing that depends on the world size.
+  void flush();
+  /// Bytes of the residuals that error feedback holds on this rank.
+  [[nodiscard]] std::uint64_t residual_bytes();
+
+  /// This rank's state between two steps: residuals, step, loss scale, and what they belong to. To a file
+  /// `directory`/rank-R-of-N.gradwire, written under another name first; the directory is made. Error(invalid_argument)
+  /// names what cannot be written.
+  void save(const std::filesystem::path& directory);
+  void save(std::ostream& stream);
+  /// After every add(), before the first ready(), on every rank. From a directory that a world of another size saved,
+  /// residuals are shared out anew: sums (of a mean: averages) over ranks stay, owner residuals go by coordinate. All
+  /// of its files must be there then; else this rank's is enough. A stream must be this rank's, of a world of this
+  /// size. Error(corrupt) for a truncated or damaged file, Error(mismatch) for that of another model; the session is
+  /// then as before.
+  void load(const std::filesystem::path& directory);
+  void load(std::istream& stream);
 
   /// What every tensor resolved to and why; a table for people.
   [[nodiscard]] std::string explain();

@@ -1,4 +1,7 @@
-// add, multiply and divide over working values: loops that every compiler turns into SIMD, each element rounding once.
+// Arithmetic over working values and checks of elements: loops that every compiler turns into SIMD, each element
+// rounding once.
+#include <cstring>
+
 #include "codec/codec.hpp"
 #include "codec/float_environment.hpp"
 
@@ -15,7 +18,34 @@ void with_type(Working type, Body body) {
   }
 }
 
+// No early end: that keeps the loop SIMD, and almost every array is finite.
+template <class Bits>
+bool no_exponent_is_full(const void* elements, std::uint64_t count, Bits exponent) {
+  const auto* bytes = static_cast<const std::byte*>(elements);
+  bool finite = true;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Bits bits = 0;
+    std::memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
+    finite &= (bits & exponent) != exponent;
+  }
+  return finite;
+}
+
 }  // namespace
+
+bool all_finite(DType dtype, const void* elements, std::uint64_t count) {
+  switch (dtype) {
+    case DType::f16: return no_exponent_is_full<std::uint16_t>(elements, count, 0x7C00U);
+    case DType::bf16: return no_exponent_is_full<std::uint16_t>(elements, count, 0x7F80U);
+    case DType::f64: return no_exponent_is_full<std::uint64_t>(elements, count, 0x7FF0000000000000ULL);
+    case DType::f32: break;
+  }
+  return no_exponent_is_full<std::uint32_t>(elements, count, 0x7F800000U);
+}
+
+bool all_finite(Working type, const void* values, std::uint64_t count) {
+  return all_finite(type == Working::f64 ? DType::f64 : DType::f32, values, count);
+}
 
 void add(Working type, void* accumulator, const void* values, std::uint64_t count) {
   with_type(type, [=](auto zero) {

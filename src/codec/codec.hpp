@@ -111,5 +111,7 @@ void add(Working type, void* accumulator, const void* values, std::uint64_t coun
 void multiply(Working type, const void* values, double factor, void* out,
               std::uint64_t count);                                            // factor rounded to the type first
 void divide(Working type, void* values, double divisor, std::uint64_t count);  // likewise
+[[nodiscard]] bool all_finite(Working type, const void* values, std::uint64_t count);
+[[nodiscard]] bool all_finite(DType dtype, const void* elements, std::uint64_t count);  // as stored in a tensor
 
 }  // namespace gradwire::codec

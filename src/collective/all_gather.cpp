@@ -37,8 +37,8 @@ Lane all_gather_lane(const Shape& shape, const Partition& partition, std::uint64
 
 }  // namespace
 
-Schedule all_gather(const Shape& shape, std::span<const std::uint64_t> counts, const codec::Codec& codec) {
-  const Partition partition = Partition::segments(counts, codec, shape.chunk_bytes);
+Schedule all_gather(const Shape& shape, std::span<const std::uint64_t> counts, const HopCodecs& codecs) {
+  const Partition partition = Partition::segments(counts, codecs, shape.chunk_bytes);
   if (shape.world_size == 1) {
     return copy_schedule("all-gather", partition);
   }

@@ -7,7 +7,7 @@
 namespace gradwire::collective {
 namespace {
 
-Lane one_shot_lane(const Shape& shape, const Partition& partition, bool lossy, std::uint64_t index) {
+Lane one_shot_lane(const Shape& shape, const Partition& partition, bool weights_first, std::uint64_t index) {
   const int world = shape.world_size;
   const Chunk chunk = partition.chunk(0, index);
   Lane lane;
@@ -18,7 +18,7 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool lossy, s
     inputs[static_cast<std::size_t>(peer)] = slot;
     lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = 0, .chunk = chunk});
   }
-  if (!lossy) {
+  if (weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   const Slot own = lane.add_slot();
@@ -29,7 +29,7 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool lossy, s
     lane.steps.push_back(
         {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = 0, .chunk = chunk});
   }
-  if (lossy) {
+  if (!weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   lane.steps.push_back({.kind = StepKind::reduce, .chunk = chunk, .inputs = std::move(inputs)});
@@ -38,10 +38,11 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool lossy, s
 
 }  // namespace
 
-Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec) {
-  const Partition partition = Partition::even(count, 1, codec, shape.chunk_bytes);
-  return {"one_shot all-reduce", partition.lanes(), [shape, partition, lossy = codec.lossy()](std::uint64_t index) {
-            return one_shot_lane(shape, partition, lossy, index);
+Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs) {
+  const Partition partition = Partition::even(count, 1, codecs, shape.chunk_bytes);
+  return {"one_shot all-reduce", partition.lanes(),
+          [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
+            return one_shot_lane(shape, partition, weights_first, index);
           }};
 }
 

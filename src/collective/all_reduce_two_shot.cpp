@@ -10,7 +10,7 @@ namespace {
 
 using codec::EncodeSite;
 
-Lane two_shot_lane(const Shape& shape, const Partition& partition, bool lossy, std::uint64_t index) {
+Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_first, std::uint64_t index) {
   const int world = shape.world_size;
   const Chunk own = partition.chunk(shape.rank, index);
   Lane lane;
@@ -28,7 +28,7 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool lossy, s
       lane.steps.push_back({.kind = StepKind::receive, .slot = results[at], .peer = peer, .hop = 1, .chunk = theirs});
     }
   }
-  if (!lossy) {
+  if (weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   for (int distance = 1; distance < world; ++distance) {
@@ -40,7 +40,7 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool lossy, s
       lane.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = 0, .chunk = theirs});
     }
   }
-  if (lossy) {
+  if (!weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   if (!own.empty()) {
@@ -70,10 +70,11 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool lossy, s
 
 }  // namespace
 
-Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec) {
-  const Partition partition = Partition::even(count, shape.world_size, codec, shape.chunk_bytes);
-  return {"two_shot all-reduce", partition.lanes(), [shape, partition, lossy = codec.lossy()](std::uint64_t index) {
-            return two_shot_lane(shape, partition, lossy, index);
+Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs) {
+  const Partition partition = Partition::even(count, shape.world_size, codecs, shape.chunk_bytes);
+  return {"two_shot all-reduce", partition.lanes(),
+          [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
+            return two_shot_lane(shape, partition, weights_first, index);
           }};
 }
 

@@ -67,11 +67,11 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
 
 }  // namespace
 
-Schedule broadcast(const Shape& shape, int root, std::uint64_t count, const codec::Codec& codec) {
+Schedule broadcast(const Shape& shape, int root, std::uint64_t count, const HopCodecs& codecs) {
   if (shape.world_size == 1) {
-    return copy_schedule("broadcast", Partition::even(count, 1, codec, shape.chunk_bytes));
+    return copy_schedule("broadcast", Partition::even(count, 1, codecs, shape.chunk_bytes));
   }
-  const Partition partition = Partition::even(count, shape.world_size - 1, codec, shape.chunk_bytes);
+  const Partition partition = Partition::even(count, shape.world_size - 1, codecs, shape.chunk_bytes);
   return {"broadcast", partition.lanes(), [shape, root, partition](std::uint64_t index) {
             return shape.rank == root ? root_lane(shape, partition, index) : other_lane(shape, root, partition, index);
           }};

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "codec/codec.hpp"
+#include "collective/hop_codecs.hpp"
 #include "collective/schedule.hpp"
 #include "gradwire/reduction.hpp"
 
@@ -17,32 +18,33 @@ struct Shape {
   int world_size = 1;
   bool weighted = false;  // weights travel beside the first frames
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
+  bool folds_owner = false;  // owner residuals are folded in, which takes the sum of weights before the first encoding
 };
 
 /// An all-reduce algorithm: one row of the registry. `make` is called with a world of two and more.
 struct AlgorithmEntry {
   Algorithm algorithm;
   std::string_view name;
-  Schedule (*make)(const Shape& shape, std::uint64_t count, const codec::Codec& codec);
+  Schedule (*make)(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 };
 [[nodiscard]] std::span<const AlgorithmEntry> algorithms() noexcept;
 
 /// Any registered algorithm over frames; a world of one copies.
 [[nodiscard]] Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count,
-                                  const codec::Codec& codec);
+                                  const HopCodecs& codecs);
 /// Segment r of `counts` ends reduced on rank r; no second encoding.
 [[nodiscard]] Schedule reduce_scatter(const Shape& shape, std::span<const std::uint64_t> counts,
-                                      const codec::Codec& codec);
+                                      const HopCodecs& codecs);
 /// Segment r of `counts` goes from rank r to all.
-[[nodiscard]] Schedule all_gather(const Shape& shape, std::span<const std::uint64_t> counts, const codec::Codec& codec);
+[[nodiscard]] Schedule all_gather(const Shape& shape, std::span<const std::uint64_t> counts, const HopCodecs& codecs);
 /// From `root` to all: shards scattered over the other ranks, each of which passes its shard on as received.
-[[nodiscard]] Schedule broadcast(const Shape& shape, int root, std::uint64_t count, const codec::Codec& codec);
+[[nodiscard]] Schedule broadcast(const Shape& shape, int root, std::uint64_t count, const HopCodecs& codecs);
 /// The transport's own all-reduce, for a transport that has the dtype.
 [[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count);
 
 // Rows of the registry, one file each.
-[[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec);
-[[nodiscard]] Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const codec::Codec& codec);
+[[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
+[[nodiscard]] Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 
 // Pieces shared by the collectives.
 /// A world of one: the first shard of `partition`, from input to output.
@@ -51,6 +53,9 @@ struct AlgorithmEntry {
 /// values travel in the tensor's own dtype it comes before the encoding instead, which then scales by w / sum of w: w x
 /// alone may be beyond the dtype.
 void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape);
+[[nodiscard]] inline bool weights_first(const Shape& shape, const HopCodecs& codecs) {
+  return !codecs.first.lossy() || shape.folds_owner;
+}
 /// The rank `distance` after this one, so that ranks do not all begin with the same peer.
 [[nodiscard]] inline int peer_after(const Shape& shape, int distance) {
   return (shape.rank + distance) % shape.world_size;

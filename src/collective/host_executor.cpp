@@ -36,9 +36,11 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   e.lanes_left_ = e.schedule_.lanes;
   e.sequence_ = next_sequence_++;
   e.started_ = std::chrono::steady_clock::now();
-  e.total_weight_ = transport_.world_size();
-  e.weights_known_ = !e.task_->weighted || transport_.world_size() == 1;
-  e.scale_first_ = e.task_->weighted && !e.task_->codec.lossy();
+  const bool alone = transport_.world_size() == 1;
+  e.total_weight_ = alone && e.task_->weighted ? e.task_->weight : transport_.world_size();
+  e.weights_known_ = !e.task_->weighted || alone;
+  e.scale_first_ = e.task_->weighted && !e.task_->codecs.first.lossy();
+  e.encode_needs_weights_ = e.task_->weighted && (e.scale_first_ || e.task_->folds_owner);
   e.statistics_.calls = 1;
   e.statistics_.elements = e.task_->tensors.count();
   e.statistics_.bytes_in = e.task_->tensors.bytes();

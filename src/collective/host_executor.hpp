@@ -13,6 +13,7 @@
 
 #include "codec/codec.hpp"
 #include "codec/tensor_list.hpp"
+#include "collective/hop_codecs.hpp"
 #include "collective/residuals.hpp"
 #include "collective/schedule.hpp"
 #include "gradwire/reduction.hpp"
@@ -25,20 +26,26 @@ namespace gradwire::collective {
 /// What a schedule works on. Everything referred to must outlive the execution.
 struct Task {
   codec::TensorList tensors;
-  codec::Codec codec;
+  HopCodecs codecs;
   Reduction reduction = Reduction::sum;
   bool weighted = false;
   double weight = 1.0;
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
   Residuals* residuals = nullptr;
-  std::string name;  // for messages: "bucket 3 (rule 2)"
+  // Encoders of these sites leave in `residuals` what they drop; what else is there is folded in.
+  bool keeps_local = false;
+  bool keeps_owner = false;
+  bool folds_owner = false;  // as in the Shape of the schedule
+  std::string name;          // for messages: "bucket 3 (rule 2)"
 };
 
 /// One collective under way, and its outcome.
 class Execution {
  public:
   [[nodiscard]] bool done() const noexcept { return done_; }
+  /// Whether NaN or Inf is in the result; the same on every rank.
+  [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
   [[nodiscard]] const Statistics& statistics() const noexcept { return statistics_; }
 
  private:
@@ -50,9 +57,11 @@ class Execution {
   std::uint64_t lanes_left_ = 0;
   std::uint32_t sequence_ = 0;
   double total_weight_ = 0;
+  bool encode_needs_weights_ = false;
   bool weights_known_ = true;
   bool scale_first_ = false;  // weighted in the tensor's own dtype: inputs are scaled before they travel
   bool done_ = false;
+  bool nonfinite_ = false;
   std::chrono::steady_clock::time_point started_;
   Statistics statistics_;
 };

@@ -111,7 +111,7 @@ bool LaneRun::ready(const Step& step) {
     case StepKind::decode: return received(step.slot);
     case StepKind::native_store: return received(step.slot);
     case StepKind::encode:
-    case StepKind::native_load: return !execution_->scale_first_ || execution_->weights_known_;
+    case StepKind::native_load: return !execution_->encode_needs_weights_ || execution_->weights_known_;
     default: return true;
   }
 }
@@ -160,37 +160,79 @@ const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* t
   const void* values = task_.tensors.load(first, count, to);
   if (task_.weighted) {
     const bool share = execution_->scale_first_ && task_.reduction == Reduction::mean;
-    codec::multiply(task_.codec.working(), values, share ? task_.weight / execution_->total_weight_ : task_.weight, to,
-                    count);
+    codec::multiply(task_.codecs.first.working(), values,
+                    share ? task_.weight / execution_->total_weight_ : task_.weight, to, count);
     return to;
   }
   return values;
 }
 
+bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
+  return task_.residuals != nullptr && (task_.residuals->holds(codec::EncodeSite::local, first, count) ||
+                                        task_.residuals->holds(codec::EncodeSite::owner, first, count));
+}
+
+const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* to) const {
+  const void* values = own_input(first, count, to);
+  Residuals* residuals = task_.residuals;
+  if (residuals == nullptr) {
+    return values;
+  }
+  const bool folds_local = !kept.local && residuals->holds(codec::EncodeSite::local, first, count);
+  const bool folds_owner = !kept.owner && residuals->holds(codec::EncodeSite::owner, first, count);
+  if (!folds_local && !folds_owner) {
+    return values;
+  }
+  const codec::Codec& codec = task_.codecs.first;
+  if (values != to) {
+    std::memcpy(to, values, count * codec.working_bytes());
+  }
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = execution_->total_weight_;
+  if (folds_local) {
+    residuals->fold(codec::EncodeSite::local, first, count, mean && execution_->scale_first_ ? 1 / total : 1.0,
+                    codec.working(), to);
+  }
+  if (folds_owner) {
+    residuals->fold(codec::EncodeSite::owner, first, count, mean && !execution_->scale_first_ ? total : 1.0,
+                    codec.working(), to);
+  }
+  return to;
+}
+
+void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                         const void* values) const {
+  const bool keeps = site == codec::EncodeSite::owner ? task_.keeps_owner : task_.keeps_local;
+  float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
+  writer.write(values, residual, count);
+  if (residual != nullptr) {
+    task_.residuals->store(site, first, count, residual);
+  }
+}
+
 bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !execution_->scale_first_; }
 
-bool LaneRun::verbatim() const { return !task_.codec.lossy() && !task_.weighted && task_.residuals == nullptr; }
+bool LaneRun::verbatim() const {
+  const codec::Codec& codec = task_.codecs.first;
+  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.weighted && task_.residuals == nullptr;
+}
 
 void LaneRun::encode(const Step& step) {
-  FrameWriter writer(task_.codec, frame_info(step, step.hop), executor_.options_.checksum, open_slot(step));
+  FrameWriter writer(task_.codecs.of_hop(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+                     open_slot(step));
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
     if (verbatim()) {
       writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
       return;
     }
-    const void* values = own_input(first, count, scratch().input);
-    float* residual =
-        task_.residuals == nullptr ? nullptr : task_.residuals->load(step.site, first, count, scratch().residual);
-    writer.write(values, residual, count);
-    if (residual != nullptr) {
-      task_.residuals->store(step.site, first, count, residual);
-    }
+    const void* values = contribution(first, count, {.local = task_.keeps_local}, scratch().input);
+    write_tile(writer, step.site, first, count, values);
   });
   execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
 }
 
 void LaneRun::reduce(const Step& step) {
-  const codec::Codec& codec = task_.codec;
+  const codec::Codec& codec = task_.codecs.first;
   const int world = static_cast<int>(step.inputs.size());
   std::vector<std::optional<FrameReader>> readers(step.inputs.size());
   for (int rank = 0; rank < world; ++rank) {
@@ -202,7 +244,8 @@ void LaneRun::reduce(const Step& step) {
   }
   std::optional<FrameWriter> writer;
   if (step.kind == StepKind::reduce_encode) {
-    writer.emplace(codec, frame_info(step, step.hop), executor_.options_.checksum, open_slot(step));
+    writer.emplace(task_.codecs.of_hop(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+                   open_slot(step));
   }
   std::byte* sum = scratch().sum;
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
@@ -211,7 +254,7 @@ void LaneRun::reduce(const Step& step) {
         rank == 0 ? readers[rank]->read(sum, count) : readers[rank]->add(sum, count);
         continue;
       }
-      const void* own = own_input(first, count, scratch().input);
+      const void* own = contribution(first, count, {.owner = task_.keeps_owner && writer}, scratch().input);
       if (rank == 0) {
         std::memcpy(sum, own, count * codec.working_bytes());
       } else {
@@ -225,25 +268,23 @@ void LaneRun::reduce(const Step& step) {
       task_.tensors.store(first, count, sum);
       return;
     }
-    float* residual =
-        task_.residuals == nullptr ? nullptr : task_.residuals->load(step.site, first, count, scratch().residual);
-    writer->write(sum, residual, count);
-    if (residual != nullptr) {
-      task_.residuals->store(step.site, first, count, residual);
-    }
+    write_tile(*writer, step.site, first, count, sum);
   });
   bool nonfinite = writer && writer->finish();
   for (const auto& reader : readers) {
     nonfinite = nonfinite || (reader && reader->nonfinite());
   }
+  execution_->nonfinite_ = execution_->nonfinite_ || (nonfinite && !writer);  // else decode() sees it, on every rank
   execution_->statistics_.nonfinite_frames += nonfinite ? 1 : 0;
 }
 
 void LaneRun::decode(const Step& step) {
-  FrameReader reader(task_.codec, frame_info(step, step.hop), executor_.options_.checksum,
-                     slots_[step.slot].buffer.bytes(), step.peer);
+  const codec::Codec& codec = task_.codecs.of_hop(step.hop);
+  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype();
+  FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
+                     step.peer);
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
-    if (!task_.codec.lossy()) {
+    if (as_stored) {
       void* bytes = task_.tensors.target_verbatim(first, count, scratch().sum);
       reader.read_verbatim(bytes, count);
       task_.tensors.store_verbatim(first, count, bytes);
@@ -253,16 +294,29 @@ void LaneRun::decode(const Step& step) {
     reader.read(values, count);
     task_.tensors.store(first, count, values);
   });
+  execution_->nonfinite_ = execution_->nonfinite_ || reader.nonfinite();
   execution_->statistics_.nonfinite_frames += reader.nonfinite() ? 1 : 0;
 }
 
 void LaneRun::copy(const Step& step) {
+  const codec::Codec& codec = task_.codecs.first;
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = execution_->total_weight_;
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
-    if (!task_.weighted || task_.reduction == Reduction::mean) {  // one rank's weighted mean is its input
-      task_.tensors.store_verbatim(first, count, task_.tensors.load_verbatim(first, count, scratch().input));
-    } else {
-      task_.tensors.store(first, count, own_input(first, count, scratch().input));
+    const bool folds = total > 0 && held(first, count);
+    if (!folds && (!task_.weighted || mean)) {  // one rank's weighted mean is its input
+      const void* bytes = task_.tensors.load_verbatim(first, count, scratch().input);
+      task_.tensors.store_verbatim(first, count, bytes);
+      execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(task_.tensors.dtype(), bytes, count);
+      return;
     }
+    const void* values = contribution(first, count, {}, scratch().input);
+    std::memmove(scratch().sum, values, count * codec.working_bytes());
+    if (mean && !execution_->scale_first_) {
+      codec::divide(codec.working(), scratch().sum, total, count);
+    }
+    execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(codec.working(), scratch().sum, count);
+    task_.tensors.store(first, count, scratch().sum);
   });
 }
 
@@ -294,11 +348,12 @@ void LaneRun::sum_weights(const Step& step) {
 void LaneRun::native(const Step& step) {
   const codec::TensorList& tensors = task_.tensors;
   const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
-  const std::size_t element = task_.codec.working_bytes();
+  const codec::Codec& codec = task_.codecs.first;
+  const std::size_t element = codec.working_bytes();
   if (step.kind == StepKind::native_load) {
     std::byte* values = open_slot(step).data();
     for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
-      std::memcpy(values + first * element, own_input(first, count, scratch().input), count * element);
+      std::memcpy(values + first * element, contribution(first, count, {}, scratch().input), count * element);
     });
     return;
   }
@@ -308,7 +363,7 @@ void LaneRun::native(const Step& step) {
     pending.slot = step.slot;
     slots_[step.slot].receive = &pending.operation;
     ++slots_[step.slot].uses;
-    executor_.transport_.post_all_reduce(pending.operation, View{values, tensors.count(), tensors.dtype()});
+    executor_.transport_.post_all_reduce(pending.operation, View{values, tensors.count(), codec.dtype()});
     ++open_operations_;
     const auto world = static_cast<std::uint64_t>(executor_.transport_.world_size());
     execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * tensors.bytes() / world;
@@ -316,8 +371,10 @@ void LaneRun::native(const Step& step) {
   }
   for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
     if (divides()) {
-      codec::divide(task_.codec.working(), values + first * element, execution_->total_weight_, count);
+      codec::divide(codec.working(), values + first * element, execution_->total_weight_, count);
     }
+    execution_->nonfinite_ =
+        execution_->nonfinite_ || !codec::all_finite(codec.working(), values + first * element, count);
     tensors.store(first, count, values + first * element);
   });
 }
@@ -333,9 +390,9 @@ std::uint64_t LaneRun::slot_bytes(const Step& step) const {
     return sizeof(WeightMessage);
   }
   if (step.kind == StepKind::native_load) {
-    return task_.tensors.bytes();
+    return task_.tensors.count() * task_.codecs.first.working_bytes();
   }
-  return task_.codec.frame_bytes(step.chunk.count);
+  return task_.codecs.of_hop(step.hop).frame_bytes(step.chunk.count);
 }
 
 codec::FrameInfo LaneRun::frame_info(const Step& step, std::uint8_t hop) const {

@@ -13,13 +13,22 @@ namespace gradwire::collective {
 /// The codec that travels: `exact` for dense, else as asked.
 [[nodiscard]] codec::Codec codec_for(Algorithm algorithm, CodecSpec spec, DType dtype);
 
+/// Codecs that share one working type; where the tensor's dtype would give them two, they take f32.
+/// `widened`: a 16-bit tensor travels as f32, since residuals are to arrive with it.
+[[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false);
+
 /// Below this, in bytes, dense uses the transport's own all-reduce (until calibration decides).
 inline constexpr std::uint64_t kNativeBelowBytes = 64 * 1024;
 
+struct AllReduceOptions {
+  bool weighted = false;
+  bool folds_owner = false;  // see Shape
+  std::uint64_t chunk_bytes = kDefaultChunkBytes;
+  bool deterministic = false;
+};
 /// The all-reduce schedule; `dense` becomes the transport's own where it has the dtype, the message is small and
 /// `deterministic` does not forbid it.
-[[nodiscard]] Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const codec::Codec& codec,
-                                       std::uint64_t count, bool weighted, std::uint64_t chunk_bytes,
-                                       bool deterministic);
+[[nodiscard]] Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const HopCodecs& codecs,
+                                       std::uint64_t count, const AllReduceOptions& options);
 
 }  // namespace gradwire::collective

@@ -14,7 +14,7 @@ std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1)
 
 }  // namespace
 
-Partition Partition::even(std::uint64_t count, int shards, const codec::Codec& codec, std::uint64_t chunk_bytes) {
+Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& codecs, std::uint64_t chunk_bytes) {
   const std::uint64_t tiles = tiles_of(count);
   const auto parts = static_cast<std::uint64_t>(shards);
   Partition partition;
@@ -25,11 +25,11 @@ Partition Partition::even(std::uint64_t count, int shards, const codec::Codec& c
     partition.shards_.push_back({first, std::min(count, end * kTileElements) - first, tile});
     tile = end;
   }
-  partition.set_chunks(codec, chunk_bytes);
+  partition.set_chunks(codecs, chunk_bytes);
   return partition;
 }
 
-Partition Partition::segments(std::span<const std::uint64_t> counts, const codec::Codec& codec,
+Partition Partition::segments(std::span<const std::uint64_t> counts, const HopCodecs& codecs,
                               std::uint64_t chunk_bytes) {
   Partition partition;
   std::uint64_t first = 0;
@@ -37,16 +37,16 @@ Partition Partition::segments(std::span<const std::uint64_t> counts, const codec
     partition.shards_.push_back({first, count, 0});
     first += count;
   }
-  partition.set_chunks(codec, chunk_bytes);
+  partition.set_chunks(codecs, chunk_bytes);
   return partition;
 }
 
-void Partition::set_chunks(const codec::Codec& codec, std::uint64_t chunk_bytes) {
+void Partition::set_chunks(const HopCodecs& codecs, std::uint64_t chunk_bytes) {
   std::uint64_t most = 0;
   for (const Shard& shard : shards_) {
     most = std::max(most, tiles_of(shard.count));
   }
-  const std::uint64_t wanted = chunk_bytes / codec.payload_bytes(kTileElements);
+  const std::uint64_t wanted = chunk_bytes / codecs.tile_bytes();
   const std::uint64_t bound = std::min(kMaxTilesPerChunk, std::max<std::uint64_t>(1, most / kChunksPerShard));
   tiles_per_chunk_ = std::clamp<std::uint64_t>(wanted, 1, bound);
   lanes_ = (most + tiles_per_chunk_ - 1) / tiles_per_chunk_;

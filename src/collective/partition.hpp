@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codec/codec.hpp"
+#include "collective/hop_codecs.hpp"
 
 namespace gradwire::collective {
 
@@ -21,16 +22,17 @@ struct Chunk {
 class Partition {
  public:
   /// Tiles split evenly over `shards`; sizes differ by at most one tile, the first shards get more.
-  [[nodiscard]] static Partition even(std::uint64_t count, int shards, const codec::Codec& codec,
+  [[nodiscard]] static Partition even(std::uint64_t count, int shards, const HopCodecs& codecs,
                                       std::uint64_t chunk_bytes);
   /// Given segments, in order; tiles restart at each.
-  [[nodiscard]] static Partition segments(std::span<const std::uint64_t> counts, const codec::Codec& codec,
+  [[nodiscard]] static Partition segments(std::span<const std::uint64_t> counts, const HopCodecs& codecs,
                                           std::uint64_t chunk_bytes);
 
   /// Chunks of the largest shard.
   [[nodiscard]] std::uint64_t lanes() const noexcept { return lanes_; }
   /// The lane-th chunk of a shard; empty past its end.
   [[nodiscard]] Chunk chunk(int shard, std::uint64_t lane) const;
+  [[nodiscard]] std::uint64_t shard_first(int shard) const { return shards_[static_cast<std::size_t>(shard)].first; }
   [[nodiscard]] std::uint64_t shard_count(int shard) const { return shards_[static_cast<std::size_t>(shard)].count; }
 
  private:
@@ -39,7 +41,7 @@ class Partition {
     std::uint64_t count;
     std::uint64_t first_tile;
   };
-  void set_chunks(const codec::Codec& codec, std::uint64_t chunk_bytes);
+  void set_chunks(const HopCodecs& codecs, std::uint64_t chunk_bytes);
 
   std::vector<Shard> shards_;
   std::uint64_t tiles_per_chunk_ = 1;

@@ -7,7 +7,7 @@
 namespace gradwire::collective {
 namespace {
 
-Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool lossy, std::uint64_t index) {
+Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool weights_first, std::uint64_t index) {
   const int world = shape.world_size;
   const Chunk own = partition.chunk(shape.rank, index);
   Lane lane;
@@ -18,7 +18,7 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool lo
     inputs[static_cast<std::size_t>(peer)] = slot;
     lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = 0, .chunk = own});
   }
-  if (!lossy) {
+  if (weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   for (int distance = 1; distance < world; ++distance) {
@@ -30,7 +30,7 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool lo
       lane.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = 0, .chunk = theirs});
     }
   }
-  if (lossy) {
+  if (!weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   if (!own.empty()) {
@@ -41,13 +41,14 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool lo
 
 }  // namespace
 
-Schedule reduce_scatter(const Shape& shape, std::span<const std::uint64_t> counts, const codec::Codec& codec) {
-  const Partition partition = Partition::segments(counts, codec, shape.chunk_bytes);
+Schedule reduce_scatter(const Shape& shape, std::span<const std::uint64_t> counts, const HopCodecs& codecs) {
+  const Partition partition = Partition::segments(counts, codecs, shape.chunk_bytes);
   if (shape.world_size == 1) {
     return copy_schedule("reduce-scatter", partition);
   }
-  return {"reduce-scatter", partition.lanes(), [shape, partition, lossy = codec.lossy()](std::uint64_t index) {
-            return reduce_scatter_lane(shape, partition, lossy, index);
+  return {"reduce-scatter", partition.lanes(),
+          [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
+            return reduce_scatter_lane(shape, partition, weights_first, index);
           }};
 }
 

@@ -21,13 +21,13 @@ constexpr std::array kAlgorithms{
 
 std::span<const AlgorithmEntry> algorithms() noexcept { return kAlgorithms; }
 
-Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count, const codec::Codec& codec) {
+Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count, const HopCodecs& codecs) {
   if (shape.world_size == 1) {
-    return copy_schedule("all-reduce", Partition::even(count, 1, codec, shape.chunk_bytes));
+    return copy_schedule("all-reduce", Partition::even(count, 1, codecs, shape.chunk_bytes));
   }
   for (const AlgorithmEntry& entry : kAlgorithms) {
     if (entry.algorithm == algorithm) {
-      return entry.make(shape, count, codec);
+      return entry.make(shape, count, codecs);
     }
   }
   throw Error(ErrorCode::internal,

@@ -1,5 +1,6 @@
 // Where an encoder leaves what it dropped. Residuals belong to (tensor, offset) and an encode site, never to a bucket;
-// who stores them knows the tensors, the executor knows the elements.
+// who stores them knows the tensors, the executor knows the elements. Local residuals are in units of w x g, owner
+// residuals in units of the result.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,11 @@ class Residuals {
                                     float* scratch) = 0;
   /// After encoding: takes what load() returned back, where it was the scratch.
   virtual void store(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) = 0;
+  /// Whether anything may be kept of these elements at `site`.
+  [[nodiscard]] virtual bool holds(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const = 0;
+  /// values += factor x residual, which is zero afterwards. `values` are working values.
+  virtual void fold(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, double factor,
+                    codec::Working type, void* values) = 0;
 };
 
 }  // namespace gradwire::collective

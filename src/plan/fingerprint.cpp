@@ -22,8 +22,12 @@ void add_line(std::string& text, const std::string& item, const std::string& val
   text += item + ": " + value + '\n';
 }
 
-std::string resolved(CodecSpec codec, Algorithm algorithm) {
-  return "codec " + codec.to_string() + ", collective " + std::string(to_string(algorithm));
+std::string resolved(const std::vector<Stage>& stages, Algorithm algorithm) {
+  std::string text;
+  for (const Stage& stage : stages) {
+    text += (text.empty() ? "codec " : "; then ") + to_string(stage);
+  }
+  return text + ", collective " + std::string(to_string(algorithm));
 }
 
 struct Line {
@@ -89,7 +93,7 @@ std::string Plan::describe() const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& tensor = tensors[i];
     add_line(text, "policy of tensor " + std::to_string(i) + ' ' + quote(tensor.info.name),
-             resolved(tensor.policy.codec, tensor.policy.algorithm) + ", error feedback " +
+             resolved(buckets[tensor.bucket].stages, tensor.policy.algorithm) + ", error feedback " +
                  std::string(to_string(tensor.policy.error_feedback)) + ", group " + std::to_string(tensor.group));
   }
   for (const Bucket& bucket : buckets) {
@@ -99,7 +103,7 @@ std::string Plan::describe() const {
     }
     add_line(text, "bucket " + std::to_string(bucket.id),
              std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
-                 resolved(bucket.codec, bucket.algorithm) + ", tensors" + parts);
+                 resolved(bucket.stages, bucket.algorithm) + ", tensors" + parts);
   }
   return text;
 }

@@ -10,6 +10,8 @@
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
+#include "plan/bucket_residuals.hpp"
+#include "plan/stage.hpp"
 
 namespace gradwire::plan {
 
@@ -43,15 +45,12 @@ struct Group {
 
 /// Tensors of one group and dtype that travel as one sequence of elements.
 struct Bucket {
-  struct Part {
-    std::size_t tensor = 0;    // index into Plan::tensors
-    std::uint64_t offset = 0;  // elements before it in the bucket
-    std::uint64_t count = 0;   // elements; may be 0
-  };
+  using Part = BucketPart;
   std::uint32_t id = 0;  // its index: the agreed order in which buckets start
   std::size_t group = 0;
   DType dtype = DType::f32;
-  CodecSpec codec;
+  CodecSpec codec;            // after any warm-up
+  std::vector<Stage> stages;  // codecs by step
   Algorithm algorithm = Algorithm::two_shot;
   std::vector<Part> parts;  // in reverse order of add
   std::uint64_t count = 0;  // elements of all parts
@@ -77,7 +76,7 @@ struct Plan {
 };
 
 /// Error(invalid_argument) for a bad rule, and for a rule that matched no tensor under a strict policy;
-/// Error(unsupported) where a codec cannot take a tensor's dtype or error feedback is asked for.
+/// Error(unsupported) where a codec cannot take a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
 
 /// Fingerprint of any text, 16 hex digits.

@@ -11,6 +11,7 @@
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "plan/rule.hpp"
+#include "plan/stage.hpp"
 #include "plan/toml.hpp"
 #include "plan/unknown_key.hpp"
 
@@ -70,6 +71,9 @@ class Reader {
     Place codec_place;
     std::optional<Algorithm> algorithm;
     std::optional<ErrorFeedback> error_feedback;
+    Place error_feedback_place;
+    std::optional<CodecSpec> second_hop;
+    std::optional<std::vector<Warmup>> warmup;
   };
 
   [[noreturn]] void fail(Place place, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) const {
@@ -194,10 +198,14 @@ class Reader {
     };
     return {{"codec", [&](const toml::node& node) { read_request_codec(request, node); }},
             {"collective", [&](const toml::node& node) { request.algorithm = read_algorithm(node); }},
-            {"error_feedback", [&](const toml::node& node) { request.error_feedback = read_error_feedback(node); }},
+            {"error_feedback",
+             [&](const toml::node& node) {
+               request.error_feedback = read_error_feedback(node);
+               request.error_feedback_place = place_of(node.source());
+             }},
             {"sync", [this](const toml::node& node) { read_sync(node); }},
-            {"warmup", later("warmup")},
-            {"second_hop", later("second_hop")},
+            {"warmup", [&](const toml::node& node) { request.warmup = read_warmup(node); }},
+            {"second_hop", [&](const toml::node& node) { request.second_hop = read_codec(node, "second_hop"); }},
             {"allow", later("allow")}};
   }
 
@@ -277,6 +285,11 @@ class Reader {
     policy.algorithm = request.algorithm.value_or(defaults.algorithm);
     policy.error_feedback = request.error_feedback.value_or(defaults.error_feedback);
     policy.codec = request.codec.value_or(defaults.codec);
+    // What the defaults say of their codec does not hold for another one.
+    policy.second_hop = request.second_hop || request.codec ? request.second_hop : defaults.second_hop;
+    if (request.warmup || !request.codec) {
+      policy.warmup = request.warmup.value_or(defaults.warmup);
+    }
     if (policy.algorithm == Algorithm::dense) {
       const CodecSpec exact = CodecSpec::parse("exact");
       if (request.codec && *request.codec != exact) {
@@ -287,7 +300,24 @@ class Reader {
       }
       policy.codec = exact;
     }
+    check_feedback(request, policy);
     return policy;
+  }
+
+  void check_feedback(const Request& request, const TensorPolicy& policy) const {
+    if (policy.error_feedback != ErrorFeedback::off) {
+      return;
+    }
+    std::vector<CodecSpec> codecs{policy.codec, policy.second_hop.value_or(policy.codec)};
+    for (const Warmup& stage : policy.warmup) {
+      codecs.push_back(stage.codec);
+    }
+    for (const CodecSpec& codec : codecs) {
+      if (requires_feedback(codec)) {
+        fail(request.error_feedback ? request.error_feedback_place : request.codec_place,
+             codec.to_string() + " diverges without error feedback; write \"auto\", or another codec");
+      }
+    }
   }
 
   std::string read_string(const toml::node& node, std::string_view key, std::string_view wanted) const {
@@ -315,18 +345,54 @@ class Reader {
   }
 
   void read_request_codec(Request& request, const toml::node& node) const {
-    request.codec = read_codec(node);
+    request.codec = read_codec(node, "codec");
     request.codec_text = node.value_or(std::string());
     request.codec_place = place_of(node.source());
   }
 
-  CodecSpec read_codec(const toml::node& node) const {
-    const std::string text = read_string(node, "codec", "a string such as \"int8\"");
+  CodecSpec read_codec(const toml::node& node, std::string_view key) const {
+    const std::string text = read_string(node, key, "a string such as \"int8\"");
     if (text == "auto") {
       fail_later(node, "codec \"auto\"", "name a codec, such as \"int8\"");
     }
     // Made once for its errors: does this build have it?
     return read_parsed(node, [&] { return codec::Codec(CodecSpec::parse(text), DType::f32).spec(); });
+  }
+
+  std::vector<Warmup> read_warmup(const toml::node& node) const {
+    constexpr std::string_view kWanted = R"(an array such as [ { until_step = 100, codec = "int8" } ])";
+    if (!node.is_array() || !(node.as_array()->empty() || node.is_array_of_tables())) {
+      fail_type(node, "warmup", kWanted);
+    }
+    std::vector<Warmup> stages;
+    for (const toml::node& stage : *node.as_array()) {
+      std::optional<CodecSpec> codec;
+      std::uint64_t until = 0;
+      read_table(*stage.as_table(), "in warmup",
+                 {{"until_step", [&](const toml::node& n) { until = read_step(n); }},
+                  {"codec", [&](const toml::node& n) { codec = read_codec(n, "codec"); }}});
+      if (!codec || until == 0) {
+        fail(stage, std::string("a warm-up stage needs ") + (codec ? "until_step" : "codec") + "; write " +
+                        std::string(kWanted));
+      }
+      if (!stages.empty() && until <= stages.back().until_step) {
+        fail(stage, "until_step " + std::to_string(until) + " is not after " +
+                        std::to_string(stages.back().until_step) + " of the stage before; order stages by step");
+      }
+      stages.push_back({until, *codec});
+    }
+    return stages;
+  }
+
+  std::uint64_t read_step(const toml::node& node) const {
+    if (!node.is_integer()) {
+      fail_type(node, "until_step", "an integer such as 100");
+    }
+    const std::int64_t step = node.as_integer()->get();
+    if (step <= 0) {
+      fail(node, "until_step is " + std::to_string(step) + "; write the first step, from 1 on, that is no warm-up");
+    }
+    return static_cast<std::uint64_t>(step);
   }
 
   Algorithm read_algorithm(const toml::node& node) const {
@@ -338,14 +404,11 @@ class Reader {
   }
 
   ErrorFeedback read_error_feedback(const toml::node& node) const {
-    const std::string text = read_string(node, "error_feedback", R"("auto" or "off")");
-    if (text == "on") {
-      fail_later(node, "error_feedback = \"on\"", "write \"auto\": no codec of this version needs it");
+    const std::string text = read_string(node, "error_feedback", R"("auto", "on" or "off")");
+    if (text != "auto" && text != "on" && text != "off") {
+      fail(node, "unknown error_feedback \"" + text + R"("; write "auto", "on" or "off")");
     }
-    if (text != "auto" && text != "off") {
-      fail(node, "unknown error_feedback \"" + text + R"("; write "auto" or "off")");
-    }
-    return text == "auto" ? ErrorFeedback::automatic : ErrorFeedback::off;
+    return text == "auto" ? ErrorFeedback::automatic : (text == "on" ? ErrorFeedback::on : ErrorFeedback::off);
   }
 
   void read_sync(const toml::node& node) const {

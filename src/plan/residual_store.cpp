@@ -1,9 +1,68 @@
 #include "plan/residual_store.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace gradwire::plan {
+namespace {
+
+using Range = ResidualStore::Range;
+
+struct Overlap {
+  std::uint64_t begin;
+  std::uint64_t end;
+  [[nodiscard]] bool empty() const { return begin >= end; }
+};
+
+Overlap overlap(const Range& range, std::uint64_t offset, std::uint64_t count) {
+  return {std::max(range.offset, offset), std::min(range.end(), offset + count)};
+}
+
+template <typename T>
+void fold_into(float* residual, std::uint64_t count, double factor, T* values) {
+  const auto f = static_cast<T>(factor);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    values[i] += f * static_cast<T>(residual[i]);
+    residual[i] = 0;
+  }
+}
+
+}  // namespace
 
 void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  kept_.insert_or_assign(key, Range{offset, std::vector<float>(count)});
+  std::vector<Range>& ranges = kept_[key];
+  if (count == 0 || slice(key, offset, count) != nullptr) {
+    return;
+  }
+  Range kept{offset, std::vector<float>(count)};
+  std::vector<Range> all;
+  for (const Range& range : ranges) {
+    const Overlap moved = overlap(range, offset, count);
+    if (moved.empty()) {
+      all.push_back(range);
+      continue;
+    }
+    const auto at = [&](std::uint64_t element) {
+      return range.values.begin() + static_cast<std::ptrdiff_t>(element - range.offset);
+    };
+    std::copy(at(moved.begin), at(moved.end), kept.values.begin() + static_cast<std::ptrdiff_t>(moved.begin - offset));
+    if (range.offset < moved.begin) {
+      all.push_back({range.offset, std::vector<float>(range.values.begin(), at(moved.begin))});
+    }
+    if (moved.end < range.end()) {
+      all.push_back({moved.end, std::vector<float>(at(moved.end), range.values.end())});
+    }
+  }
+  all.push_back(std::move(kept));
+  ranges = std::move(all);
+}
+
+void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor) {
+  keep(key, offset, values.size());
+  float* kept = slice(key, offset, values.size());
+  for (std::size_t i = 0; kept != nullptr && i < values.size(); ++i) {
+    kept[i] += factor * values[i];
+  }
 }
 
 float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
@@ -11,12 +70,61 @@ float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::u
   if (found == kept_.end()) {
     return nullptr;
   }
-  Range& range = found->second;
-  const std::uint64_t skipped = offset - range.offset;
-  if (offset < range.offset || skipped > range.values.size() || count > range.values.size() - skipped) {
-    return nullptr;
+  for (Range& range : found->second) {
+    const std::uint64_t skipped = offset - range.offset;
+    if (offset >= range.offset && skipped <= range.values.size() && count <= range.values.size() - skipped) {
+      return range.values.data() + skipped;
+    }
   }
-  return range.values.data() + skipped;
+  return nullptr;
+}
+
+bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
+  const auto found = kept_.find(key);
+  return found != kept_.end() && std::any_of(found->second.begin(), found->second.end(), [&](const Range& range) {
+           return !overlap(range, offset, count).empty();
+         });
+}
+
+void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor,
+                         codec::Working type, void* values) {
+  const auto found = kept_.find(key);
+  if (found == kept_.end()) {
+    return;
+  }
+  for (Range& range : found->second) {
+    const Overlap folded = overlap(range, offset, count);
+    if (folded.empty()) {
+      continue;
+    }
+    float* residual = range.values.data() + (folded.begin - range.offset);
+    const std::uint64_t elements = folded.end - folded.begin;
+    if (type == codec::Working::f64) {
+      fold_into(residual, elements, factor, static_cast<double*>(values) + (folded.begin - offset));
+    } else {
+      fold_into(residual, elements, factor, static_cast<float*>(values) + (folded.begin - offset));
+    }
+  }
+}
+
+void ResidualStore::multiply(float factor) {
+  for (auto& [key, ranges] : kept_) {
+    for (Range& range : ranges) {
+      for (float& x : range.values) {
+        x *= factor;
+      }
+    }
+  }
+}
+
+std::uint64_t ResidualStore::bytes() const {
+  std::uint64_t total = 0;
+  for (const auto& [key, ranges] : kept_) {
+    for (const Range& range : ranges) {
+      total += range.values.size() * sizeof(float);
+    }
+  }
+  return total;
 }
 
 }  // namespace gradwire::plan

@@ -1,11 +1,11 @@
 // Where error feedback keeps what encoding dropped: fp32, by tensor and encode site, never by bucket, so that residuals
-// survive another bucket layout, codec, collective or world size. Stays empty while no codec in use needs error
-// feedback.
+// survive another bucket layout, codec, collective or world size. Stays empty while nothing needs error feedback.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "codec/codec.hpp"
@@ -20,19 +20,42 @@ struct ResidualKey {
 
 class ResidualStore {
  public:
-  /// Keeps `count` floats, zero at first, for elements [offset, offset + count) of the tensor at this site: all of it
-  /// at `local`, the owned part at `owner`. Replaces what was kept there.
+  /// Consecutive elements of a tensor.
+  struct Range {
+    std::uint64_t offset = 0;
+    std::vector<float> values;
+    [[nodiscard]] std::uint64_t end() const noexcept { return offset + values.size(); }
+  };
+
+  /// Makes sure that one range covers elements [offset, offset + count) of the tensor at this site: all of it at
+  /// `local`, the owned part at `owner`. Zero where nothing was kept; what other ranges held of it moves there.
   void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  /// Adds what another store held, as after a change of world size.
+  void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);
   /// Residuals of elements [offset, offset + count), owned by the store; null where they are not kept, or not all.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
+  /// values += factor x residual for elements [offset, offset + count), whose residual is zero afterwards.
+  void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor, codec::Working type,
+            void* values);
+  /// Forgets everything of a key.
+  void drop(const ResidualKey& key) { kept_.erase(key); }
+  /// All residuals times `factor`.
+  void multiply(float factor);
+
+  // Owner residuals may lie with ranks that no longer own their elements, as after loading another world's state.
+  void mark_moved(std::uint32_t tensor) { moved_.insert(tensor); }
+  void settle(std::uint32_t tensor) { moved_.erase(tensor); }
+  [[nodiscard]] bool moved(std::uint32_t tensor) const { return moved_.contains(tensor); }
+
   [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }
+  [[nodiscard]] bool has(const ResidualKey& key) const { return kept_.contains(key); }
+  [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return kept_; }
+  [[nodiscard]] std::uint64_t bytes() const;
 
  private:
-  struct Range {
-    std::uint64_t offset;
-    std::vector<float> values;
-  };
-  std::map<ResidualKey, Range> kept_;
+  std::map<ResidualKey, std::vector<Range>> kept_;  // ranges of a key do not overlap
+  std::set<std::uint32_t> moved_;
 };
 
 }  // namespace gradwire::plan

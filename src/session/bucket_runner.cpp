@@ -57,32 +57,68 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted) {
 
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                          const StepInfo& step) {
-  const codec::Codec codec = collective::codec_for(bucket.algorithm, bucket.codec, bucket.dtype);
-  codec::TensorList tensors(bucket.dtype, codec.working());
-  codec::TensorList results(bucket.dtype, codec.working());
+  const CodecSpec exact = CodecSpec::parse("exact");
+  const plan::Stage stage =
+      step.flush ? plan::Stage{.codec = exact, .second_hop = exact} : plan::stage_at(bucket.stages, step.step);
+  plan::ResidualCall call;
+  auto residuals = open_residuals(bucket, stage, plan.chunk_bytes, call);
+  const bool widened = residuals != nullptr && (stage.codec == exact || stage.second_hop == exact);
+  const collective::HopCodecs codecs = collective::hop_codecs(stage.codec, stage.second_hop, bucket.dtype, widened);
+  codec::TensorList tensors(bucket.dtype, codecs.first.working());
+  codec::TensorList results(bucket.dtype, codecs.first.working());
   for (const plan::Bucket::Part& part : bucket.parts) {
     const TensorMemory& tensor = memory[part.tensor];
     results.append(tensor.gradient.data, nullptr, part.count);
     tensors.append(tensor.zero ? nullptr : tensor.gradient.data, tensor.gradient.data, part.count);
   }
+  const bool folds_owner = residuals != nullptr && residuals->folds_owner(call);
+  if (residuals != nullptr) {
+    residuals->begin(call);
+  }
   collective::Task task{.tensors = std::move(tensors),
-                        .codec = codec,
+                        .codecs = codecs,
                         .reduction = options_.reduction,
                         .weighted = step.weighted,
                         .weight = step.weight,
                         .bucket = bucket.id,
                         .step = step.step,
-                        .residuals = nullptr,
+                        .residuals = residuals.get(),
+                        .keeps_local = call.local,
+                        .keeps_owner = call.owner,
+                        .folds_owner = folds_owner,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
-  Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results)};
-  if (options_.measure_error && codec.lossy()) {
+  Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results), std::move(residuals), call};
+  if (options_.measure_error && codecs.first.lossy()) {
     start_exact(flight, plan, bucket, task);
   }
-  flight.execution = executor_.start(collective::all_reduce_over(*transport_, bucket.algorithm, codec, bucket.count,
-                                                                 step.weighted, plan.chunk_bytes, plan.deterministic),
+  flight.execution = executor_.start(collective::all_reduce_over(*transport_, bucket.algorithm, codecs, bucket.count,
+                                                                 {.weighted = step.weighted,
+                                                                  .folds_owner = folds_owner,
+                                                                  .chunk_bytes = plan.chunk_bytes,
+                                                                  .deterministic = plan.deterministic}),
                                      std::move(task));
   flights_.push_back(std::move(flight));
+}
+
+std::unique_ptr<plan::BucketResiduals> BucketRunner::open_residuals(const plan::Bucket& bucket,
+                                                                    const plan::Stage& stage, std::uint64_t chunk_bytes,
+                                                                    plan::ResidualCall& call) {
+  const int world = transport_->world_size();
+  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
+  const codec::Codec any(stage.codec, DType::f32);  // shards do not depend on it
+  const bool feedback = stage.error_feedback && world > 1;
+  call.local = feedback && any.lossy();
+  call.owner =
+      feedback && bucket.algorithm == Algorithm::two_shot && codec::Codec(stage.second_hop, DType::f32).lossy();
+  if (!call.keeps() && !residuals->held()) {
+    return nullptr;
+  }
+  call.local_count = bucket.count;
+  const auto shards = collective::Partition::even(bucket.count, world, any, chunk_bytes);
+  call.owned_first = shards.shard_first(transport_->rank());
+  call.owned_count = shards.shard_count(transport_->rank());
+  return residuals;
 }
 
 void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket,
@@ -97,7 +133,7 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
     copy.store_verbatim(first, count, task.tensors.load_verbatim(first, count, scratch.data()));
   });
   collective::Task exact_task{.tensors = std::move(copy),
-                              .codec = exact,
+                              .codecs = exact,
                               .reduction = task.reduction,
                               .weighted = task.weighted,
                               .weight = task.weight,
@@ -105,23 +141,27 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
                               .step = task.step,
                               .residuals = nullptr,
                               .name = task.name + ", exact copy"};
-  flight.exact = executor_.start(collective::all_reduce_over(*transport_, Algorithm::dense, exact, bucket.count,
-                                                             task.weighted, plan.chunk_bytes, true),
-                                 std::move(exact_task));
+  flight.exact = executor_.start(
+      collective::all_reduce_over(*transport_, Algorithm::dense, exact, bucket.count,
+                                  {.weighted = task.weighted, .chunk_bytes = plan.chunk_bytes, .deterministic = true}),
+      std::move(exact_task));
 }
 
-std::vector<std::uint32_t> BucketRunner::advance(std::chrono::microseconds wait) {
+std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds wait) {
   if (!executor_.idle()) {
     executor_.advance(wait);
   }
-  std::vector<std::uint32_t> ended;
+  std::vector<Ended> ended;
   for (auto flight = flights_.begin(); flight != flights_.end();) {
     if (!flight->execution->done() || (flight->exact && !flight->exact->done())) {
       ++flight;
       continue;
     }
+    if (flight->residuals) {
+      flight->residuals->end(flight->call);
+    }
     collect(*flight);
-    ended.push_back(flight->bucket);
+    ended.push_back({flight->bucket, flight->execution->nonfinite()});
     flight = flights_.erase(flight);
   }
   return ended;
@@ -169,7 +209,7 @@ void BucketRunner::broadcast(std::span<const View> values, int root) {
     tensors.append(value.data, value.data, value.count);
     const collective::Shape shape{.rank = transport_->rank(), .world_size = transport_->world_size()};
     const auto execution = executor_.start(collective::broadcast(shape, root, value.count, codec),
-                                           {.tensors = std::move(tensors), .codec = codec, .name = "a broadcast"});
+                                           {.tensors = std::move(tensors), .codecs = codec, .name = "a broadcast"});
     executor_.wait(*execution);
   }
 }
@@ -191,6 +231,27 @@ void BucketRunner::compare(std::span<const View> values, std::uint64_t step) {
                                          different +
                                          ": something wrote to a gradient during the step, or memory is damaged");
   }
+}
+
+std::vector<int> BucketRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
+  const bool finite = std::all_of(memory.begin(), memory.end(), [](const TensorMemory& tensor) {
+    return tensor.zero || codec::all_finite(tensor.gradient.dtype, tensor.gradient.data, tensor.gradient.count);
+  });
+  const std::string what = "step " + std::to_string(step) + " loss scale " + std::to_string(scale);
+  const auto answers = control_.all_gather((finite ? "finite " : "nonfinite ") + what, "the check for NaN and Inf");
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+    const std::string& answer = answers[rank];
+    if (answer.substr(answer.find(' ') + 1) != what) {
+      throw Error(ErrorCode::mismatch, "rank " + std::to_string(rank) + " is at " +
+                                           answer.substr(answer.find(' ') + 1) + " where this rank is at " + what +
+                                           "; call set_loss_scale() alike on every rank");
+    }
+    if (answer.starts_with("non")) {
+      ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  return ranks;
 }
 
 std::vector<Statistics> BucketRunner::statistics() const {

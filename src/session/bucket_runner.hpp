@@ -29,6 +29,7 @@ struct StepInfo {
   std::uint32_t step = 0;
   bool weighted = false;
   double weight = 1;
+  bool flush = false;  // exactly, so that no residual is left
 };
 
 class BucketRunner {
@@ -40,8 +41,18 @@ class BucketRunner {
   /// Starts the reduction of a bucket; `memory` is indexed by tensor.
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step);
-  /// Progress; waits up to `wait` where nothing can be done. Returns the ids of buckets that have ended.
-  std::vector<std::uint32_t> advance(std::chrono::microseconds wait);
+  struct Ended {
+    std::uint32_t bucket;
+    bool nonfinite;  // NaN or Inf in the result
+  };
+  /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended.
+  std::vector<Ended> advance(std::chrono::microseconds wait);
+  /// Ranks whose gradients hold NaN or Inf; asks all of them. `scale` is this rank's loss scale: Error(mismatch) where
+  /// another rank has another one.
+  [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
+                                                 std::uint64_t step);
+  /// What error feedback holds; not while a bucket is under way.
+  [[nodiscard]] plan::ResidualStore& residuals() noexcept { return residuals_; }
   [[nodiscard]] bool idle() const noexcept { return flights_.empty(); }
 
   /// Exact, from `root`, after a check that all ranks mean the same.
@@ -63,7 +74,12 @@ class BucketRunner {
     std::shared_ptr<collective::Execution> exact;
     std::vector<std::byte> exact_values;
     codec::TensorList results;  // the gradients, to be read
+    std::unique_ptr<plan::BucketResiduals> residuals = nullptr;
+    plan::ResidualCall call = {};
   };
+  // What the bucket does with residuals in this step; null where it neither holds nor makes any.
+  std::unique_ptr<plan::BucketResiduals> open_residuals(const plan::Bucket& bucket, const plan::Stage& stage,
+                                                        std::uint64_t chunk_bytes, plan::ResidualCall& call);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
   void collect(Flight& flight);
 
@@ -71,6 +87,7 @@ class BucketRunner {
   SessionOptions options_;
   collective::HostExecutor executor_;
   collective::Control control_;
+  plan::ResidualStore residuals_;
   std::deque<Flight> flights_;
   mutable std::mutex statistics_mutex_;
   std::vector<Statistics> statistics_;

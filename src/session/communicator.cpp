@@ -1,6 +1,8 @@
 #include "gradwire/communicator.hpp"
 
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +11,8 @@
 #include "collective/control.hpp"
 #include "collective/host_executor.hpp"
 #include "collective/launch.hpp"
+#include "plan/bucket_residuals.hpp"
+#include "plan/stage.hpp"
 
 namespace gradwire {
 namespace {
@@ -66,6 +70,32 @@ std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
 
 }  // namespace
 
+struct FeedbackBuffer::State {
+  std::uint64_t count = 0;
+  plan::ResidualStore store = {};
+};
+
+FeedbackBuffer::FeedbackBuffer(std::uint64_t count) : state_(std::make_unique<State>(State{.count = count})) {}
+FeedbackBuffer::FeedbackBuffer(FeedbackBuffer&&) noexcept = default;
+FeedbackBuffer& FeedbackBuffer::operator=(FeedbackBuffer&&) noexcept = default;
+FeedbackBuffer::~FeedbackBuffer() = default;
+std::uint64_t FeedbackBuffer::count() const noexcept { return state_->count; }
+std::uint64_t FeedbackBuffer::bytes() const { return state_->store.bytes(); }
+void FeedbackBuffer::clear() { state_->store = {}; }
+
+namespace {
+
+// What a call does, apart from its data.
+struct Prepared {
+  codec::TensorList tensors;
+  collective::HopCodecs codecs;
+  std::function<collective::Schedule(const collective::Shape&)> schedule;
+  bool whole = true;             // it encodes every element of the buffer
+  plan::ResidualCall call = {};  // `owner`: it encodes twice; the rest is up to run()
+};
+
+}  // namespace
+
 struct Communicator::State {
   std::shared_ptr<Transport> transport;
   collective::HostExecutor executor;
@@ -81,31 +111,51 @@ struct Communicator::State {
   [[nodiscard]] int world() const { return transport->world_size(); }
   [[nodiscard]] int rank() const { return transport->rank(); }
 
-  [[nodiscard]] collective::Shape shape(const CallOptions& options) const {
-    return {rank(), world(), options.weighted, options.chunk_bytes};
-  }
-
   void check_counts(std::span<const std::uint64_t> counts) const {
     check_count("counts", counts.size(), static_cast<std::uint64_t>(world()));
   }
 
-  // Runs `make` and what it returns; any error there ends the communicator on every rank.
+  // Codecs of a call over elements of `dtype`; `encodings` is how often it encodes.
+  [[nodiscard]] collective::HopCodecs codecs(const CallOptions& options, DType dtype, int encodings) const {
+    const CodecSpec first = collective::codec_for(options.algorithm, options.codec, dtype).spec();
+    const CodecSpec second = encodings == 1 || first != options.codec
+                                 ? first
+                                 : options.second_hop.value_or(plan::default_second_hop(first, world()));
+    const CodecSpec exact = CodecSpec::parse("exact");
+    const bool carries = options.feedback != nullptr && (first == exact || second == exact) &&
+                         (options.feedback->bytes() > 0 || first != second);
+    return collective::hop_codecs(first, second, dtype, carries);
+  }
+
+  // Runs what `make` returns; any error there ends the communicator on every rank.
   template <typename Make>
   Statistics run(const char* name, const CallOptions& options, Make&& make) {
     try {
       const std::uint32_t call = calls++;
-      auto [schedule, tensors, codec] = std::forward<Make>(make)();
+      Prepared prepared = std::forward<Make>(make)();
+      const auto residuals = open_residuals(options, prepared);
+      const bool folds_owner = residuals && options.weighted && residuals->folds_owner(prepared.call);
+      if (residuals) {
+        residuals->begin(prepared.call);
+      }
+      const collective::Shape shape{rank(), world(), options.weighted, options.chunk_bytes, folds_owner};
       const auto execution =
-          executor.start(std::move(schedule), {.tensors = std::move(tensors),
-                                               .codec = codec,
-                                               .reduction = options.reduction,
-                                               .weighted = options.weighted,
-                                               .weight = options.weight,
-                                               .bucket = 0,
-                                               .step = call,
-                                               .residuals = nullptr,
-                                               .name = "call " + std::to_string(call) + " (" + name + ")"});
+          executor.start(prepared.schedule(shape), {.tensors = std::move(prepared.tensors),
+                                                    .codecs = prepared.codecs,
+                                                    .reduction = options.reduction,
+                                                    .weighted = options.weighted,
+                                                    .weight = options.weight,
+                                                    .bucket = 0,
+                                                    .step = call,
+                                                    .residuals = residuals.get(),
+                                                    .keeps_local = prepared.call.local,
+                                                    .keeps_owner = prepared.call.owner,
+                                                    .folds_owner = folds_owner,
+                                                    .name = "call " + std::to_string(call) + " (" + name + ")"});
       executor.wait(*execution);
+      if (residuals && prepared.whole) {
+        residuals->end(prepared.call);
+      }
       return execution->statistics();
     } catch (...) {
       const Error error = current_error();
@@ -113,17 +163,25 @@ struct Communicator::State {
       throw Error(error);
     }
   }
+
+  std::unique_ptr<plan::BucketResiduals> open_residuals(const CallOptions& options, Prepared& prepared) const {
+    if (options.feedback == nullptr) {
+      prepared.call = {};
+      return nullptr;
+    }
+    const std::uint64_t count = prepared.tensors.count();
+    check_count("the feedback buffer", options.feedback->count(), count);
+    auto residuals = std::make_unique<plan::BucketResiduals>(options.feedback->state_->store,
+                                                             std::vector<plan::BucketPart>{{.count = count}});
+    const bool alone = world() == 1;
+    prepared.call.local = !alone && prepared.codecs.first.lossy();
+    prepared.call.owner = prepared.call.owner && !alone && prepared.codecs.second.lossy();
+    if (!prepared.call.keeps() && !residuals->held()) {
+      residuals.reset();
+    }
+    return residuals;
+  }
 };
-
-namespace {
-
-struct Prepared {
-  collective::Schedule schedule;
-  codec::TensorList tensors;
-  codec::Codec codec;
-};
-
-}  // namespace
 
 Communicator::Communicator(std::shared_ptr<Transport> transport, CommunicatorOptions options) {
   if (transport == nullptr) {
@@ -146,12 +204,23 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     check_same_type(input, output);
     check_count("all_reduce output", output.count, input.count);
     check_overlap(input, output, input.data);
-    const codec::Codec codec = collective::codec_for(options.algorithm, options.codec, input.dtype);
-    codec::TensorList tensors(input.dtype, codec.working());
+    const bool twice = options.algorithm == Algorithm::two_shot;
+    const collective::HopCodecs codecs = state_->codecs(options, input.dtype, twice ? 2 : 1);
+    codec::TensorList tensors(input.dtype, codecs.first.working());
     tensors.append(input.data, output.data, input.count);
-    return {collective::all_reduce_over(*state_->transport, options.algorithm, codec, input.count, options.weighted,
-                                        options.chunk_bytes, false),
-            std::move(tensors), codec};
+    const auto shards = collective::Partition::even(input.count, world_size(), codecs, options.chunk_bytes);
+    return {.tensors = std::move(tensors),
+            .codecs = codecs,
+            .schedule =
+                [&, codecs](const collective::Shape& shape) {
+                  return collective::all_reduce_over(
+                      *state_->transport, options.algorithm, codecs, input.count,
+                      {.weighted = shape.weighted, .folds_owner = shape.folds_owner, .chunk_bytes = shape.chunk_bytes});
+                },
+            .call = {.owner = twice,
+                     .local_count = input.count,
+                     .owned_first = shards.shard_first(rank()),
+                     .owned_count = shards.shard_count(rank())}};
   });
 }
 
@@ -166,14 +235,18 @@ Statistics Communicator::reduce_scatter(ConstView input, View output, std::span<
     check_count("reduce_scatter input", input.count, sum_of(counts));
     check_count("reduce_scatter output", output.count, counts[self]);
     check_overlap(input, output, at(input.data, sum_of(counts.first(self)), input.dtype));
-    const codec::Codec codec = collective::codec_for(options.algorithm, options.codec, input.dtype);
-    codec::TensorList tensors(input.dtype, codec.working());
+    const collective::HopCodecs codecs = state_->codecs(options, input.dtype, 1);
+    codec::TensorList tensors(input.dtype, codecs.first.working());
     std::uint64_t first = 0;
     for (std::size_t rank = 0; rank < counts.size(); ++rank) {
       tensors.append(at(input.data, first, input.dtype), rank == self ? output.data : nullptr, counts[rank]);
       first += counts[rank];
     }
-    return {collective::reduce_scatter(state_->shape(options), counts, codec), std::move(tensors), codec};
+    return {
+        .tensors = std::move(tensors),
+        .codecs = codecs,
+        .schedule = [=](const collective::Shape& shape) { return collective::reduce_scatter(shape, counts, codecs); },
+        .call = {.local_count = input.count}};
   });
 }
 
@@ -191,14 +264,19 @@ Statistics Communicator::all_gather(ConstView input, View output, std::span<cons
     check_count("all_gather input", input.count, counts[self]);
     check_count("all_gather output", output.count, sum_of(counts));
     check_overlap(output, input, at(output.data, sum_of(counts.first(self)), output.dtype));
-    const codec::Codec codec = collective::codec_for(options.algorithm, options.codec, input.dtype);
-    codec::TensorList tensors(input.dtype, codec.working());
+    const collective::HopCodecs codecs = state_->codecs(plain, input.dtype, 1);
+    codec::TensorList tensors(input.dtype, codecs.first.working());
+    const std::uint64_t own_first = sum_of(counts.first(self));
     std::uint64_t first = 0;
     for (std::size_t rank = 0; rank < counts.size(); ++rank) {
       tensors.append(rank == self ? input.data : nullptr, at(output.data, first, output.dtype), counts[rank]);
       first += counts[rank];
     }
-    return {collective::all_gather(state_->shape(plain), counts, codec), std::move(tensors), codec};
+    return {.tensors = std::move(tensors),
+            .codecs = codecs,
+            .schedule = [=](const collective::Shape& shape) { return collective::all_gather(shape, counts, codecs); },
+            .whole = false,
+            .call = {.local_first = own_first, .local_count = counts[self]}};
   });
 }
 
@@ -206,16 +284,19 @@ Statistics Communicator::broadcast(View data, int root, const CallOptions& optio
   CallOptions plain = options;
   plain.reduction = Reduction::sum;
   plain.weighted = false;
+  plain.feedback = nullptr;
   return state_->run("broadcast", plain, [&]() -> Prepared {
     check_view(data, "broadcast data");
     if (root < 0 || root >= state_->world()) {
       throw Error(ErrorCode::invalid_argument, "broadcast: root " + std::to_string(root) +
                                                    " is not a rank of a world of " + std::to_string(state_->world()));
     }
-    const codec::Codec codec = collective::codec_for(options.algorithm, options.codec, data.dtype);
-    codec::TensorList tensors(data.dtype, codec.working());
+    const collective::HopCodecs codecs = state_->codecs(plain, data.dtype, 1);
+    codec::TensorList tensors(data.dtype, codecs.first.working());
     tensors.append(data.data, data.data, data.count);
-    return {collective::broadcast(state_->shape(plain), root, data.count, codec), std::move(tensors), codec};
+    return {.tensors = std::move(tensors), .codecs = codecs, .schedule = [=](const collective::Shape& shape) {
+              return collective::broadcast(shape, root, data.count, codecs);
+            }};
   });
 }
 

@@ -94,7 +94,7 @@ void Session::wait(const Ticket& ticket) {
   state.wait_until("wait", [&] { return state.ended(ticket); });
 }
 
-void Session::finish() {
+StepOutcome Session::finish() {
   State& state = *state_;
   const auto begin = std::chrono::steady_clock::now();
   state.checked([&] {
@@ -109,10 +109,15 @@ void Session::finish() {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::vector<View> results;
   std::uint64_t ended_step = 0;
+  StepOutcome outcome;
   {
     const std::lock_guard lock(state.mutex);
     for (const session::TensorMemory& tensor : state.memory) {
       results.push_back(tensor.gradient);
+    }
+    outcome = state.outcome;
+    if (!outcome.skipped) {
+      state.flush_next = false;
     }
     ended_step = state.step++;
     ++state.counted_steps;
@@ -121,9 +126,10 @@ void Session::finish() {
     state.reset_step();
   }
   const std::uint64_t every = state.options.compare_ranks_every;
-  if (every > 0 && (ended_step + 1) % every == 0) {
+  if (every > 0 && (ended_step + 1) % every == 0 && !outcome.skipped) {
     state.on_wire([&] { state.runner.compare(results, ended_step); });
   }
+  return outcome;
 }
 
 void Session::set_no_sync(bool no_sync) { state_->no_sync = no_sync; }

@@ -1,6 +1,7 @@
 #include "session/session_state.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "base/current_error.hpp"
@@ -79,10 +80,19 @@ void Session::State::reset_step() {
   has_ended.assign(plan->buckets.size(), false);
   next_bucket = 0;
   ended_buckets = 0;
+  checked_finite = false;
+  outcome = {};
+  outcome.step = step;
+}
+
+bool Session::State::to_check() const {
+  return plan && !failure && skips() && !checked_finite && !plan->buckets.empty() &&
+         std::all_of(missing.begin(), missing.end(), [](std::uint32_t left) { return left == 0; });
 }
 
 bool Session::State::startable() const {
-  return plan && !failure && next_bucket < plan->buckets.size() && missing[next_bucket] == 0;
+  return plan && (!skips() || checked_finite) && !failure && next_bucket < plan->buckets.size() &&
+         missing[next_bucket] == 0;
 }
 
 bool Session::State::in_step() const {
@@ -94,8 +104,40 @@ bool Session::State::ended(const Ticket& ticket) const {
          (ticket.step == step && ticket.bucket < has_ended.size() && has_ended[ticket.bucket]);
 }
 
+void Session::State::agree_once(bool with_weights) {
+  if (!agreed) {
+    runner.agree(*plan, with_weights);
+    agreed = true;
+  }
+}
+
+void Session::State::check_finite() {
+  bool with_weights = false;
+  double scale = 1;
+  {
+    const std::lock_guard lock(mutex);
+    if (!to_check()) {
+      return;
+    }
+    with_weights = weighted;
+    scale = loss_scale;
+  }
+  agree_once(with_weights);
+  std::vector<int> ranks = runner.nonfinite_ranks(memory, scale, step);
+  const std::lock_guard lock(mutex);
+  checked_finite = true;
+  if (!ranks.empty()) {
+    outcome.skipped = outcome.nonfinite = true;
+    outcome.nonfinite_ranks = std::move(ranks);
+    next_bucket = ended_buckets = plan->buckets.size();
+    has_ended.assign(has_ended.size(), true);
+  }
+  changed.notify_all();
+}
+
 void Session::State::communicate(std::chrono::microseconds wait) {
   try {
+    check_finite();
     for (;;) {
       const plan::Bucket* bucket = nullptr;
       session::StepInfo info;
@@ -108,19 +150,17 @@ void Session::State::communicate(std::chrono::microseconds wait) {
           break;
         }
         bucket = &plan->buckets[next_bucket++];
-        info = {static_cast<std::uint32_t>(step), weighted, weight};
+        info = {static_cast<std::uint32_t>(step), weighted, weight, flush_next};
       }
-      if (!agreed) {
-        runner.agree(*plan, weighted);
-        agreed = true;
-      }
+      agree_once(info.weighted);
       runner.start(*plan, *bucket, memory, info);
     }
     const auto ended = runner.advance(wait);
     if (!ended.empty()) {
       const std::lock_guard lock(mutex);
-      for (const std::uint32_t bucket : ended) {
-        has_ended[bucket] = true;
+      for (const session::BucketRunner::Ended& bucket : ended) {
+        has_ended[bucket.bucket] = true;
+        outcome.nonfinite = outcome.nonfinite || bucket.nonfinite;
       }
       ended_buckets += ended.size();
       changed.notify_all();
@@ -154,7 +194,7 @@ void Session::State::run() noexcept {
     for (;;) {
       {
         std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return stopping || startable() || under_way(); });
+        changed.wait(lock, [this] { return stopping || startable() || under_way() || to_check(); });
         if (stopping) {
           return;
         }
@@ -253,7 +293,7 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     is_ready[index] = true;
     ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket)};
     --missing[ticket.bucket];
-    if (background() && startable()) {
+    if (background() && (startable() || to_check())) {
       changed.notify_all();
     }
   }
@@ -285,6 +325,29 @@ void Session::State::check_all_ready() {
     transport->abort(error.code(), error.what());  // the progress thread may hold `wire` for long
   }
   on_wire([&] { throw Error(error); });
+}
+
+void Session::State::require_between_steps(const char* call) const {
+  if (in_step()) {
+    throw Error(ErrorCode::invalid_argument, std::string(call) + ": step " + std::to_string(step) +
+                                                 " is under way; call it before its first ready() or after finish()");
+  }
+}
+
+void Session::State::set_loss_scale(double scale) {
+  if (!(scale > 0) || !std::isfinite(scale)) {
+    throw Error(ErrorCode::invalid_argument,
+                "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
+  }
+  const std::lock_guard wire_lock(wire);
+  const std::lock_guard lock(mutex);
+  throw_if_failed();
+  require_between_steps("set_loss_scale");
+  if (scale != loss_scale) {
+    runner.residuals().multiply(static_cast<float>(scale / loss_scale));
+  }
+  loss_scale = scale;
+  loss_scale_set = true;
 }
 
 void Session::State::abort(const std::string& why) noexcept {

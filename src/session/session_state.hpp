@@ -17,6 +17,7 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/bucket_runner.hpp"
+#include "session/state_file.hpp"
 
 namespace gradwire {
 
@@ -51,6 +52,11 @@ struct Session::State {
   std::atomic<bool> no_sync{false};
   bool stopping = false;
   std::uint64_t step = 0;
+  double loss_scale = 1;
+  bool loss_scale_set = false;
+  bool flush_next = false;
+  bool checked_finite = false;  // this step, where steps with NaN or Inf are skipped
+  StepOutcome outcome;          // of this step so far
   std::uint64_t counted_steps = 0;
   double exposed_seconds = 0;
   std::optional<Error> failure;
@@ -78,6 +84,11 @@ struct Session::State {
   void make_plan();
   void reset_step();
   [[nodiscard]] bool startable() const;
+  [[nodiscard]] bool skips() const {
+    return options.nonfinite == Nonfinite::skip || (options.nonfinite == Nonfinite::automatic && loss_scale_set);
+  }
+  /// All is ready and ranks have not yet agreed that it is finite.
+  [[nodiscard]] bool to_check() const;
   [[nodiscard]] bool step_ended() const { return ended_buckets == plan->buckets.size(); }
   [[nodiscard]] bool in_step() const;
   [[nodiscard]] bool under_way() const { return plan && !failure && ended_buckets < next_bucket; }
@@ -107,6 +118,12 @@ struct Session::State {
 
   TensorId add(const std::string& text, const View& gradient, std::uint32_t ndim);
   void abort(const std::string& why) noexcept;
+  void set_loss_scale(double scale);
+  // The caller holds `wire`.
+  [[nodiscard]] session::SavedState saved_state();
+  void restore(const std::vector<session::SavedState>& saved, const std::string& source);
+  /// Takes `call` of the public interface only between steps. The caller holds `mutex`.
+  void require_between_steps(const char* call) const;
   Ticket set_ready(TensorId id, const View* gradient, bool zero);
   void check_all_ready();
   /// Progresses, or waits for the progress thread, until `reached` (called with `mutex` held).
@@ -115,6 +132,8 @@ struct Session::State {
 
  private:
   void run() noexcept;  // the progress thread
+  void check_finite();
+  void agree_once(bool with_weights);
   void check_gradient(std::size_t index, const View& gradient) const;
 };
 

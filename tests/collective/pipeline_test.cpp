@@ -44,9 +44,9 @@ Reduced reduce_with_late_peer(int window, const std::function<bool(const TraceEv
     Values values(DType::f32, gaussian(kCount, transport->rank()));
     codec::TensorList tensors(DType::f32, codec.working());
     tensors.append(values.view().data, values.view().data, kCount);
-    const auto execution =
-        executor.start(all_reduce_over(*transport, Algorithm::two_shot, codec, kCount, false, kChunkBytes, true),
-                       {.tensors = std::move(tensors), .codec = codec, .name = "test"});
+    const auto execution = executor.start(all_reduce_over(*transport, Algorithm::two_shot, codec, kCount,
+                                                          {.chunk_bytes = kChunkBytes, .deterministic = true}),
+                                          {.tensors = std::move(tensors), .codecs = codec, .name = "test"});
     executor.wait(*execution);
     if (transport->rank() == 0) {
       reduced.peak_bytes = executor.pool().peak_bytes();
@@ -127,9 +127,9 @@ TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
     for (Values& value : values) {
       codec::TensorList tensors(DType::f32, codec.working());
       tensors.append(value.view().data, value.view().data, value.view().count);
-      executions.push_back(executor.start(
-          all_reduce_over(*transport, Algorithm::two_shot, codec, value.view().count, false, kChunkBytes, true),
-          {.tensors = std::move(tensors), .codec = codec, .name = "test"}));
+      executions.push_back(executor.start(all_reduce_over(*transport, Algorithm::two_shot, codec, value.view().count,
+                                                          {.chunk_bytes = kChunkBytes, .deterministic = true}),
+                                          {.tensors = std::move(tensors), .codecs = codec, .name = "test"}));
     }
     executor.wait(*executions[1]);
     EXPECT_TRUE(executions[0]->done());

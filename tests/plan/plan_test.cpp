@@ -129,12 +129,71 @@ TEST(Plan, RefusesWhatCannotWork) {
   Policy bad_glob;
   bad_glob.rules.push_back({.match = {.glob = "[a"}, .policy = bad_glob.defaults});
   EXPECT_THAT(plan_error(bad_glob, tensors, ErrorCode::invalid_argument), HasSubstr("rule 1: bad glob"));
-  Policy feedback = Policy::uniform("int8");
-  feedback.defaults.error_feedback = ErrorFeedback::on;
-  EXPECT_THAT(plan_error(feedback, tensors, ErrorCode::unsupported), HasSubstr("default: error feedback \"on\""));
+  Policy sign = Policy::uniform("sign");
+  sign.defaults.error_feedback = ErrorFeedback::off;
+  EXPECT_THAT(plan_error(sign, tensors, ErrorCode::invalid_argument),
+              HasSubstr("default: sign diverges without error feedback; write error_feedback = \"auto\""));
   Policy unknown = Policy::uniform("int8");
   unknown.defaults.codec.values = 250;
   EXPECT_THAT(plan_error(unknown, tensors, ErrorCode::unsupported), HasSubstr("250"));
+}
+
+Plan plan_of(std::string_view policy, int world = 4) {
+  return make_plan(Policy::parse(policy), {{"x", 100000, DType::f32, 1}}, {.world_size = world});
+}
+
+TEST(Plan, ErrorFeedbackComesWithFewBits) {
+  const auto feedback = [](const std::string& keys) {
+    return plan_of("[defaults]\n" + keys).buckets.at(0).stages.back().error_feedback;
+  };
+  for (const char* codec : {"int4", "int2", "sign", "topk(10%)+exact", "topk(1%)+int8"}) {
+    EXPECT_TRUE(feedback("codec = \"" + std::string(codec) + "\"")) << codec;
+  }
+  for (const char* codec : {"exact", "bf16", "fp16", "fp8", "int8"}) {
+    EXPECT_FALSE(feedback("codec = \"" + std::string(codec) + "\"")) << codec;
+  }
+  EXPECT_TRUE(feedback("codec = \"int8\"\nerror_feedback = \"on\""));
+  EXPECT_TRUE(feedback("codec = \"int8\"\nsecond_hop = \"int4\""));
+  EXPECT_FALSE(feedback("codec = \"int4\"\nerror_feedback = \"off\""));
+  EXPECT_FALSE(feedback("codec = \"exact\"\nerror_feedback = \"on\""));
+}
+
+TEST(Plan, TheOwnerEncodesLikeTheRanksUnlessToldOtherwise) {
+  const auto second = [](const std::string& keys) {
+    return plan_of("[defaults]\n" + keys).buckets.at(0).stages.back().second_hop.to_string();
+  };
+  EXPECT_EQ(second("codec = \"int4\""), "int4");
+  EXPECT_EQ(second("codec = \"topk(1%)+int8\""), "topk(164/4096)+int8");
+  EXPECT_EQ(second("codec = \"topk(60%)+int8\""), "topk(4096/4096)+int8");
+  EXPECT_EQ(second("codec = \"topk(1%)+int8\"\nsecond_hop = \"int4\""), "int4");
+  // A rule with a codec of its own takes nothing over from the defaults' codec.
+  const Plan plan =
+      plan_of("[defaults]\ncodec = \"int2\"\nsecond_hop = \"int8\"\n[[rule]]\nmatch = \"x\"\ncodec = \"int4\"");
+  EXPECT_EQ(plan.buckets.at(0).stages.back().second_hop.to_string(), "int4");
+}
+
+TEST(Plan, WarmUpStagesFollowEachOther) {
+  const Plan plan = plan_of(
+      "[defaults]\ncodec = \"topk(1%)+int8\"\n"
+      "warmup = [ { until_step = 10, codec = \"int8\" }, { until_step = 20, codec = \"topk(10%)+int8\" } ]");
+  const auto codec = [&](std::uint64_t step) { return stage_at(plan.buckets.at(0).stages, step).codec.to_string(); };
+  EXPECT_EQ(codec(0), "int8");
+  EXPECT_EQ(codec(9), "int8");
+  EXPECT_EQ(codec(10), "topk(410/4096)+int8");
+  EXPECT_EQ(codec(19), "topk(410/4096)+int8");
+  EXPECT_EQ(codec(20), "topk(41/4096)+int8");
+  EXPECT_FALSE(stage_at(plan.buckets[0].stages, 0).error_feedback);
+  EXPECT_TRUE(stage_at(plan.buckets[0].stages, 10).error_feedback);
+}
+
+TEST(Plan, SaysWhatAThinSelectionMeans) {
+  const Plan thin = plan_of("[defaults]\ncodec = \"topk(0.001%)+int8\"");
+  ASSERT_EQ(thin.notes.size(), 1U);
+  EXPECT_THAT(thin.notes[0], HasSubstr("topk(1/4096)+int8 keeps one element of each tile"));
+  const Plan blind = plan_of("[[rule]]\nmatch = \"x\"\ncodec = \"topk(1%)+int8\"\nerror_feedback = \"off\"");
+  ASSERT_EQ(blind.warnings.size(), 1U);
+  EXPECT_THAT(blind.warnings[0], HasSubstr("rule 1 (x): topk(41/4096)+int8 without error feedback loses"));
+  EXPECT_THAT(blind.explain(), HasSubstr("without error feedback"));
 }
 
 TEST(Plan, DenseSendsUncompressedAndSaysSo) {

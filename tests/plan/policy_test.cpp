@@ -50,11 +50,13 @@ dtype = "f16"
   EXPECT_TRUE(policy.deterministic);
   EXPECT_EQ(policy.bucket_bytes, 8U << 20);
   EXPECT_EQ(policy.chunk_bytes, 131072U);
-  EXPECT_EQ(policy.defaults, (TensorPolicy{codec("bf16"), Algorithm::one_shot, ErrorFeedback::off}));
+  EXPECT_EQ(
+      policy.defaults,
+      (TensorPolicy{.codec = codec("bf16"), .algorithm = Algorithm::one_shot, .error_feedback = ErrorFeedback::off}));
   EXPECT_EQ(policy.small, (Policy::Small{16384, codec("fp16")}));
   ASSERT_EQ(policy.rules.size(), 2U);
   EXPECT_EQ(policy.rules[0].match, (RuleMatch{.glob = "*.bias"}));
-  EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{codec("exact"), Algorithm::two_shot, ErrorFeedback::automatic}));
+  EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{.codec = codec("exact")}));
   EXPECT_EQ(policy.rules[0].line, 14);
   EXPECT_EQ(policy.rules[1].match,
             (RuleMatch{.min_bytes = 1U << 20, .max_bytes = 2U << 20, .ndim = 2, .dtype = DType::f16}));
@@ -69,7 +71,7 @@ TEST(Policy, AnEmptyFileIsTheDefault) {
   EXPECT_EQ(policy.small, built_in.small);
   EXPECT_EQ(policy.bucket_bytes, 32U << 20);
   EXPECT_EQ(policy.chunk_bytes, built_in.chunk_bytes);
-  EXPECT_EQ(built_in.defaults, (TensorPolicy{codec("int8"), Algorithm::two_shot, ErrorFeedback::automatic}));
+  EXPECT_EQ(built_in.defaults, (TensorPolicy{.codec = codec("int8")}));
   EXPECT_EQ(built_in.small, (Policy::Small{65536, codec("bf16")}));
   EXPECT_FALSE(policy.strict || policy.deterministic);
   EXPECT_TRUE(policy.rules.empty());
@@ -152,7 +154,8 @@ TEST(Policy, WrongTypes) {
            {"[defaults]\ncollective = true", "2:14", "collective must be a string such as \"two_shot\", not a boolean"},
            {"[defaults]\nsmall = 65536", "2:9", "small must be \"off\" or a table such as { below = \"64KiB\""},
            {"[defaults]\nsmall = \"no\"", "2:9", "small must be \"off\" or a table"},
-           {"[defaults]\nerror_feedback = false", "2:18", "error_feedback must be \"auto\" or \"off\", not a boolean"},
+           {"[defaults]\nerror_feedback = false", "2:18",
+            "error_feedback must be \"auto\", \"on\" or \"off\", not a boolean"},
            {"[bucket]\nbytes = 1.5", "2:9", "bytes must be a size such as \"64KiB\" or a number of bytes, not a float"},
            {"[bucket]\nbytes = 2024-01-01", "2:9",
             "bytes must be a size such as \"64KiB\" or a number of bytes, not a date"},
@@ -172,7 +175,18 @@ TEST(Policy, BadValues) {
            {"[defaults]\nsmall = { codec = \"x\" }", "2:19", "codec \"x\": write one of"},
            {"[defaults]\ncollective = \"ring\"", "2:14", "unknown collective \"ring\": write one of two_shot, "},
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
-            "unknown error_feedback \"yes\"; write \"auto\" or \"off\""},
+            "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
+           {"[defaults]\ncodec = \"topk(0%)+int8\"", "2:9", "bad share \"0%\""},
+           {"[defaults]\ncodec = \"topk(101%)+int8\"", "2:9", "bad share \"101%\""},
+           {"[defaults]\ncodec = \"sign\"\nerror_feedback = \"off\"", "3:18",
+            "sign diverges without error feedback; write \"auto\", or another codec"},
+           {"[defaults]\nwarmup = \"int8\"", "2:10",
+            "warmup must be an array such as [ { until_step = 100, codec = \"int8\" } ]"},
+           {"[defaults]\nwarmup = [ { until_step = 5 } ]", "2:12", "a warm-up stage needs codec"},
+           {"[defaults]\nwarmup = [ { codec = \"int8\" } ]", "2:12", "a warm-up stage needs until_step"},
+           {"[defaults]\nwarmup = [ { until_step = 0, codec = \"int8\" } ]", "2:27", "until_step is 0"},
+           {"[defaults]\nwarmup = [ { until_step = 9, codec = \"int8\" }, { until_step = 9, codec = \"int4\" } ]",
+            "2:47", "until_step 9 is not after 9"},
            {"[defaults]\ncollective = \"dense\"\ncodec = \"int8\"", "3:9",
             "codec \"int8\" has no effect with collective = \"dense\", which sends uncompressed; write codec = "
             "\"exact\""},
@@ -204,16 +218,9 @@ TEST(Policy, WhatTheFormatKeepsForLaterVersions) {
   for (const Bad& bad : std::vector<Bad>{
            {"[defaults]\ncodec = \"auto\"", "2:9",
             "codec \"auto\" is not in this version; name a codec, such as \"int8\""},
-           {"[defaults]\ncodec = \"int4\"", "2:9", "codec \"int4\": int4 is not in this build, which has exact"},
-           {"[defaults]\ncodec = \"topk(1%)+int8\"", "2:9", "codec \"topk(41/4096)+int8\": topk is not in this build"},
-           {"[defaults]\nerror_feedback = \"on\"", "2:18",
-            "error_feedback = \"on\" is not in this version; write \"auto\""},
            {"[defaults]\ncollective = \"hierarchical\"", "2:14", "collective \"hierarchical\" is not in this version"},
            {"[tier.intra]\ncodec = \"bf16\"", "1:1", "[tier] is not in this version"},
            {"[batch]\nadvice = true", "1:1", "[batch] is not in this version"},
-           {"[[rule]]\nmatch = \"e\"\nwarmup = [ { until_step = 100, codec = \"int8\" } ]", "3:10",
-            "warmup is not in this version; remove it"},
-           {"[[rule]]\nmatch = \"e\"\nsecond_hop = \"bf16\"", "3:14", "second_hop is not in this version; remove it"},
            {"[[rule]]\nmatch = \"e\"\nallow = [\"int8\"]", "3:9", "allow is not in this version; remove it"},
            {"[[rule]]\nmatch = \"e\"\nsync = { every = 8 }", "3:8",
             "any sync other than \"step\" is not in this version"}}) {

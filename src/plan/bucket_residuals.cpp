@@ -1,0 +1,121 @@
+#include "plan/bucket_residuals.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire::plan {
+
+using codec::EncodeSite;
+
+namespace {
+
+ResidualKey key_of(const BucketPart& part, EncodeSite site) { return {static_cast<std::uint32_t>(part.tensor), site}; }
+
+}  // namespace
+
+BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts)
+    : store_(store), parts_(std::move(parts)) {
+  std::erase_if(parts_, [](const BucketPart& part) { return part.count == 0; });
+}
+
+template <class Body>
+void BucketResiduals::for_each_piece(std::uint64_t first, std::uint64_t count, Body body) const {
+  auto part = std::upper_bound(parts_.begin(), parts_.end(), first,
+                               [](std::uint64_t element, const BucketPart& p) { return element < p.offset; });
+  part -= part == parts_.begin() ? 0 : 1;
+  for (std::uint64_t done = 0; done < count && part != parts_.end(); ++part) {
+    const std::uint64_t inside = first + done - part->offset;
+    const std::uint64_t taken = std::min(count - done, part->count - inside);
+    body(*part, inside, done, taken);
+    done += taken;
+  }
+}
+
+void BucketResiduals::begin(const ResidualCall& call) {
+  if (!call.keeps()) {
+    return;
+  }
+  const auto keep = [this](EncodeSite site, std::uint64_t first, std::uint64_t elements) {
+    for_each_piece(first, elements,
+                   [&](const BucketPart& part, std::uint64_t inside, std::uint64_t, std::uint64_t count) {
+                     store_.keep(key_of(part, site), inside, count);
+                   });
+  };
+  for (const BucketPart& part : parts_) {
+    store_.keep(key_of(part, EncodeSite::local), 0, 0);  // known to be held, on every rank
+  }
+  if (call.local) {
+    keep(EncodeSite::local, call.local_first, call.local_count);
+  }
+  if (call.owner) {
+    keep(EncodeSite::owner, call.owned_first, call.owned_count);
+  }
+}
+
+void BucketResiduals::end(const ResidualCall& call) {
+  for (const BucketPart& part : parts_) {
+    if (!call.keeps()) {
+      store_.drop(key_of(part, EncodeSite::local));
+    }
+    if (!call.owner) {
+      store_.drop(key_of(part, EncodeSite::owner));
+    }
+    store_.settle(static_cast<std::uint32_t>(part.tensor));
+  }
+}
+
+bool BucketResiduals::folds_owner(const ResidualCall& call) const {
+  return held() && (!call.owner || std::any_of(parts_.begin(), parts_.end(), [this](const BucketPart& part) {
+           return store_.moved(static_cast<std::uint32_t>(part.tensor));
+         }));
+}
+
+bool BucketResiduals::held() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const BucketPart& part) { return store_.has(key_of(part, EncodeSite::local)); });
+}
+
+float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::uint32_t count, float* scratch) {
+  float* values = scratch;
+  bool all = true;
+  for_each_piece(first, count,
+                 [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
+                   float* kept = store_.slice(key_of(part, site), inside, taken);
+                   all = all && kept != nullptr;
+                   if (kept != nullptr && taken == count) {
+                     values = kept;
+                   } else if (kept != nullptr) {
+                     std::copy_n(kept, taken, scratch + done);
+                   }
+                 });
+  return all ? values : nullptr;
+}
+
+void BucketResiduals::store(EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) {
+  for_each_piece(first, count,
+                 [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
+                   float* kept = store_.slice(key_of(part, site), inside, taken);
+                   if (kept != nullptr && kept != values + done) {
+                     std::copy_n(values + done, taken, kept);
+                   }
+                 });
+}
+
+bool BucketResiduals::holds(EncodeSite site, std::uint64_t first, std::uint32_t count) const {
+  bool any = false;
+  for_each_piece(first, count, [&](const BucketPart& part, std::uint64_t inside, std::uint64_t, std::uint64_t taken) {
+    any = any || store_.holds(key_of(part, site), inside, taken);
+  });
+  return any;
+}
+
+void BucketResiduals::fold(EncodeSite site, std::uint64_t first, std::uint32_t count, double factor,
+                           codec::Working type, void* values) {
+  const std::size_t element = type == codec::Working::f64 ? sizeof(double) : sizeof(float);
+  for_each_piece(
+      first, count, [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
+        store_.fold(key_of(part, site), inside, taken, factor, type, static_cast<std::byte*>(values) + done * element);
+      });
+}
+
+}  // namespace gradwire::plan

@@ -1,0 +1,68 @@
+#include "plan/stage.hpp"
+
+#include <algorithm>
+
+#include "codec/codec.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+constexpr double kFeedbackBits = 5;       // 4-bit codecs take 4.06
+constexpr double kRequiredBelowBits = 2;  // sign takes 1.06
+
+Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int world_size, std::uint64_t until) {
+  Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
+  if (policy.algorithm == Algorithm::two_shot) {
+    stage.second_hop = policy.second_hop.value_or(default_second_hop(codec, world_size));
+  }
+  const bool wanted = wants_feedback(codec) || wants_feedback(stage.second_hop);
+  const bool lossy = codec::Codec(codec, DType::f32).lossy() || codec::Codec(stage.second_hop, DType::f32).lossy();
+  stage.error_feedback = lossy && (policy.error_feedback == ErrorFeedback::on ||
+                                   (policy.error_feedback == ErrorFeedback::automatic && wanted));
+  return stage;
+}
+
+}  // namespace
+
+std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size) {
+  std::vector<Stage> stages;
+  for (const Warmup& warmup : policy.warmup) {
+    stages.push_back(make_stage(warmup.codec, policy, world_size, warmup.until_step));
+  }
+  stages.push_back(make_stage(policy.codec, policy, world_size, kForever));
+  return stages;
+}
+
+const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step) {
+  return *std::find_if(stages.begin(), stages.end() - 1, [=](const Stage& stage) { return step < stage.until_step; });
+}
+
+double bits_per_element(const CodecSpec& codec) {
+  constexpr double kBits = 8;
+  return kBits * static_cast<double>(codec::Codec(codec, DType::f32).payload_bytes(codec::kTileElements)) /
+         static_cast<double>(codec::kTileElements);
+}
+
+bool wants_feedback(const CodecSpec& codec) { return codec.k != 0 || bits_per_element(codec) < kFeedbackBits; }
+
+bool requires_feedback(const CodecSpec& codec) { return codec.k == 0 && bits_per_element(codec) < kRequiredBelowBits; }
+
+CodecSpec default_second_hop(const CodecSpec& codec, int world_size) {
+  CodecSpec second = codec;
+  if (codec.k != 0) {
+    second.k = static_cast<std::uint16_t>(
+        std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(world_size)));
+  }
+  return second;
+}
+
+std::string to_string(const Stage& stage) {
+  std::string text = stage.codec.to_string();
+  if (stage.second_hop != stage.codec) {
+    text += ", second hop " + stage.second_hop.to_string();
+  }
+  text += stage.error_feedback ? ", error feedback" : "";
+  return text + (stage.until_step == kForever ? "" : ", until step " + std::to_string(stage.until_step));
+}
+
+}  // namespace gradwire::plan

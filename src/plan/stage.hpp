@@ -1,0 +1,40 @@
+// How a tensor's gradients travel during some steps: codecs of both encodings, and whether error feedback is on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/policy.hpp"
+
+namespace gradwire::plan {
+
+inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
+
+struct Stage {
+  std::uint64_t until_step = kForever;  // exclusive
+  CodecSpec codec;
+  CodecSpec second_hop;
+  bool error_feedback = false;
+  friend bool operator==(const Stage&, const Stage&) = default;
+};
+
+/// Warm-up stages in order, then the one that stays; empty only for no policy at all.
+[[nodiscard]] std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size);
+[[nodiscard]] const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step);
+
+/// Payload bits an element takes in a full tile.
+[[nodiscard]] double bits_per_element(const CodecSpec& codec);
+/// What error_feedback = "auto" means: on with topk, and from 4 bits an element down.
+[[nodiscard]] bool wants_feedback(const CodecSpec& codec);
+/// Training diverges without it: one bit an element.
+[[nodiscard]] bool requires_feedback(const CodecSpec& codec);
+/// The owner encodes the sum as the ranks encode their parts; after topk it keeps more, since each rank chose its own.
+[[nodiscard]] CodecSpec default_second_hop(const CodecSpec& codec, int world_size);
+
+/// "int4", or "topk(41/4096)+int8, second hop topk(82/4096)+int8, error feedback, until step 100".
+[[nodiscard]] std::string to_string(const Stage& stage);
+
+}  // namespace gradwire::plan

@@ -1,0 +1,221 @@
+// Saving and loading a session's state, and sharing residuals out anew when the world has another size.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "collective/partition.hpp"
+#include "session/session_state.hpp"
+#include "session/state_file.hpp"
+
+namespace gradwire {
+namespace {
+
+using codec::EncodeSite;
+using plan::ResidualKey;
+using plan::ResidualStore;
+using session::SavedState;
+
+void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
+  const auto describe = [](const TensorInfo& tensor) {
+    return "\"" + tensor.name + "\" " + std::string(to_string(tensor.dtype)) + " x " + std::to_string(tensor.count);
+  };
+  for (std::size_t i = 0; i < std::max(saved.tensors.size(), tensors.size()); ++i) {
+    const std::string theirs = i < saved.tensors.size() ? describe(saved.tensors[i]) : "nothing";
+    const std::string ours = i < tensors.size() ? describe(tensors[i]) : "nothing";
+    if (theirs != ours) {
+      throw Error(ErrorCode::mismatch, source + ": is of another model: tensor " + std::to_string(i) + " is " + theirs +
+                                           " there and " + ours + " here; load the state that this model saved");
+    }
+  }
+}
+
+// Ranges of a tensor whose second encoding is this rank's.
+std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
+  const plan::TensorPlan& entry = plan.tensors[tensor];
+  const plan::Bucket& bucket = plan.buckets[entry.bucket];
+  if (bucket.algorithm != Algorithm::two_shot || world == 1) {
+    return {};
+  }
+  const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
+  const auto shards = collective::Partition::even(bucket.count, world, any, plan.chunk_bytes);
+  const std::uint64_t begin = std::max(shards.shard_first(rank), entry.offset);
+  const std::uint64_t end =
+      std::min(shards.shard_first(rank) + shards.shard_count(rank), entry.offset + entry.info.count);
+  if (begin >= end) {
+    return {};
+  }
+  return {{begin - entry.offset, std::vector<float>(end - begin)}};
+}
+
+class Resharding {
+ public:
+  Resharding(const plan::Plan& plan, const std::vector<SavedState>& saved, int rank, int world)
+      : plan_(plan), saved_(saved), rank_(rank), world_(world) {}
+
+  ResidualStore make() {
+    const SavedState& any = saved_.front();
+    // Sums over ranks stay, or, for plain means, averages over ranks.
+    const bool plain_mean = any.reduction == Reduction::mean && !any.weighted;
+    const float factor = plain_mean ? static_cast<float>(world_) / static_cast<float>(any.world_size) : 1.0F;
+    for (const SavedState& state : saved_) {
+      for (const SavedState::Residual& residual : state.residuals) {
+        if (residual.key.site != EncodeSite::owner) {
+          // Held by all ranks or by none, so that ranks agree about it.
+          store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
+          if (state.rank % world_ == rank_) {
+            store_.add(residual.key, residual.range.offset, residual.range.values, factor);
+          }
+        } else {
+          take_owned(state, residual);
+        }
+      }
+    }
+    return std::move(store_);
+  }
+
+ private:
+  // By coordinate; where nobody owns the elements any more, the rank that comes after their last owner folds them in.
+  void take_owned(const SavedState& state, const SavedState::Residual& residual) {
+    bool has_owner = false;
+    for (int owner = 0; owner < world_; ++owner) {
+      for (const ResidualStore::Range& owned : owned_ranges(plan_, residual.key.tensor, owner, world_)) {
+        has_owner = true;
+        const std::uint64_t begin = std::max(owned.offset, residual.range.offset);
+        const std::uint64_t end = std::min(owned.end(), residual.range.end());
+        if (owner == rank_ && begin < end) {
+          const auto first = residual.range.values.begin() + static_cast<std::ptrdiff_t>(begin - residual.range.offset);
+          store_.keep(residual.key, owned.offset, owned.values.size());
+          store_.add(residual.key, begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}, 1.0F);
+        }
+      }
+    }
+    if (!has_owner && state.rank % world_ == rank_) {
+      store_.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
+    }
+  }
+
+  const plan::Plan& plan_;
+  const std::vector<SavedState>& saved_;
+  int rank_;
+  int world_;
+  ResidualStore store_;
+};
+
+}  // namespace
+
+SavedState Session::State::saved_state() {
+  const std::lock_guard lock(mutex);
+  throw_if_failed();
+  require_between_steps("save");
+  make_plan();
+  SavedState saved{.rank = transport->rank(),
+                   .world_size = transport->world_size(),
+                   .step = step,
+                   .loss_scale = loss_scale,
+                   .loss_scale_set = loss_scale_set,
+                   .reduction = options.reduction,
+                   .weighted = weighted,
+                   .fingerprint = plan->fingerprint(),
+                   .tensors = tensors,
+                   .residuals = {}};
+  for (const auto& [key, ranges] : runner.residuals().entries()) {
+    for (const ResidualStore::Range& range : ranges) {
+      saved.residuals.push_back({key, range});
+    }
+    if (ranges.empty()) {
+      saved.residuals.push_back({key, {}});  // a mark that counts: see BucketResiduals::held
+    }
+  }
+  return saved;
+}
+
+void Session::State::restore(const std::vector<SavedState>& saved, const std::string& source) {
+  const std::lock_guard lock(mutex);
+  throw_if_failed();
+  if (in_step() || counted_steps > 0) {
+    throw Error(ErrorCode::invalid_argument, "load: comes after the first ready(); load before training goes on");
+  }
+  for (const SavedState& state : saved) {
+    check_tensors(state, tensors, source);
+  }
+  make_plan();
+  const SavedState& first = saved.front();
+  const bool same_world = first.world_size == transport->world_size();
+  ResidualStore residuals;
+  if (same_world) {
+    for (const SavedState::Residual& residual : first.residuals) {
+      residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
+    }
+  } else {
+    residuals = Resharding(*plan, saved, transport->rank(), transport->world_size()).make();
+  }
+  if (!same_world || first.fingerprint != plan->fingerprint()) {
+    for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
+      residuals.mark_moved(tensor);
+    }
+    log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
+                            std::to_string(first.world_size) + "); its residuals are carried over");
+  }
+  runner.residuals() = std::move(residuals);
+  step = first.step;
+  loss_scale = first.loss_scale;
+  loss_scale_set = first.loss_scale_set;
+  reset_step();
+}
+
+void Session::save(const std::filesystem::path& directory) {
+  State& state = *state_;
+  state.checked([&] {
+    const std::lock_guard lock(state.wire);
+    session::write_state_file(state.saved_state(), directory);
+  });
+}
+
+void Session::save(std::ostream& stream) {
+  State& state = *state_;
+  state.checked([&] {
+    const std::lock_guard lock(state.wire);
+    session::write_state(state.saved_state(), stream);
+  });
+}
+
+void Session::load(const std::filesystem::path& directory) {
+  State& state = *state_;
+  const std::lock_guard lock(state.wire);
+  state.restore(session::read_state_files(directory, rank(), world_size()), directory.string());
+}
+
+void Session::load(std::istream& stream) {
+  State& state = *state_;
+  const std::lock_guard lock(state.wire);
+  std::vector<SavedState> saved{session::read_state(stream, "load")};
+  if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
+    throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +
+                                         std::to_string(saved[0].world_size) + ", this is rank " +
+                                         std::to_string(rank()) + " of " + std::to_string(world_size()) +
+                                         "; load a directory to change the world size");
+  }
+  state.restore(saved, "load");
+}
+
+void Session::set_loss_scale(double scale) {
+  state_->checked([&] { state_->set_loss_scale(scale); });
+}
+
+void Session::flush() {
+  State& state = *state_;
+  state.checked([&] {
+    const std::lock_guard lock(state.mutex);
+    state.throw_if_failed();
+    state.require_between_steps("flush");
+    state.flush_next = true;
+  });
+}
+
+std::uint64_t Session::residual_bytes() {
+  const std::lock_guard lock(state_->wire);
+  return state_->runner.residuals().bytes();
+}
+
+}  // namespace gradwire

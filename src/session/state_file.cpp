@@ -1,0 +1,302 @@
+#include "session/state_file.hpp"
+
+#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::session {
+namespace {
+
+constexpr std::string_view kMagic = "gradwire";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHeadBytes = 24;  // magic, version, zero, bytes of the body
+constexpr std::size_t kHashBytes = 8;
+constexpr std::uint32_t kMaxWorld = 1U << 20;
+static_assert(std::endian::native == std::endian::little, "the file is written as memory is");
+
+class Writer {
+ public:
+  template <typename T>
+  void number(T value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void text(const std::string& value) {
+    number(static_cast<std::uint32_t>(value.size()));
+    bytes += value;
+  }
+  std::string bytes;
+};
+
+class Parser {
+ public:
+  Parser(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::corrupt, source_ + ": " + what + "; use another copy of the state, or start without it");
+  }
+  template <typename T>
+  T number() {
+    T value{};
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string text() { return std::string(take(number<std::uint32_t>())); }
+  std::vector<float> floats(std::uint64_t count) {
+    if (count > bytes_.size() / sizeof(float)) {
+      fail("it says more residuals than it has bytes");
+    }
+    std::vector<float> values(count);
+    if (count > 0) {
+      std::memcpy(values.data(), take(count * sizeof(float)).data(), count * sizeof(float));
+    }
+    return values;
+  }
+  void expect_end() const {
+    if (!bytes_.empty()) {
+      fail(std::to_string(bytes_.size()) + " bytes too many");
+    }
+  }
+
+ private:
+  std::string_view take(std::uint64_t count) {
+    if (count > bytes_.size()) {
+      fail("it ends too early");
+    }
+    const std::string_view taken = bytes_.substr(0, count);
+    bytes_.remove_prefix(count);
+    return taken;
+  }
+  std::string_view bytes_;
+  const std::string& source_;
+};
+
+std::string body_of(const SavedState& state) {
+  Writer body;
+  body.number(static_cast<std::uint32_t>(state.rank));
+  body.number(static_cast<std::uint32_t>(state.world_size));
+  body.number(state.step);
+  body.number(state.loss_scale);
+  body.number(static_cast<std::uint8_t>(state.loss_scale_set));
+  body.number(static_cast<std::uint8_t>(state.reduction));
+  body.number(static_cast<std::uint8_t>(state.weighted));
+  body.text(state.fingerprint);
+  body.number(static_cast<std::uint32_t>(state.tensors.size()));
+  for (const TensorInfo& tensor : state.tensors) {
+    body.text(tensor.name);
+    body.number(static_cast<std::uint8_t>(tensor.dtype));
+    body.number(tensor.count);
+  }
+  body.number(static_cast<std::uint32_t>(state.residuals.size()));
+  for (const SavedState::Residual& residual : state.residuals) {
+    body.number(residual.key.tensor);
+    body.number(static_cast<std::uint8_t>(residual.key.site));
+    body.number(residual.range.offset);
+    body.number(static_cast<std::uint64_t>(residual.range.values.size()));
+    body.bytes.append(reinterpret_cast<const char*>(residual.range.values.data()),
+                      residual.range.values.size() * sizeof(float));
+  }
+  return std::move(body.bytes);
+}
+
+void read_residuals(Parser& body, SavedState& state) {
+  const auto residuals = body.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < residuals; ++i) {
+    SavedState::Residual residual;
+    residual.key.tensor = body.number<std::uint32_t>();
+    residual.key.site = static_cast<codec::EncodeSite>(body.number<std::uint8_t>());
+    residual.range.offset = body.number<std::uint64_t>();
+    const auto count = body.number<std::uint64_t>();
+    if (residual.key.tensor >= state.tensors.size() || residual.key.site < codec::EncodeSite::local ||
+        residual.key.site > codec::EncodeSite::owner) {
+      body.fail("a residual belongs to no tensor");
+    }
+    const std::uint64_t elements = state.tensors[residual.key.tensor].count;
+    if (residual.range.offset > elements || count > elements - residual.range.offset) {
+      body.fail("a residual reaches beyond its tensor");
+    }
+    residual.range.values = body.floats(count);
+    state.residuals.push_back(std::move(residual));
+  }
+}
+
+SavedState parse_body(std::string_view bytes, const std::string& source) {
+  Parser body(bytes, source);
+  SavedState state;
+  const auto rank = body.number<std::uint32_t>();
+  const auto world = body.number<std::uint32_t>();
+  if (world == 0 || world > kMaxWorld || rank >= world) {
+    body.fail("rank " + std::to_string(rank) + " of " + std::to_string(world) + " is none");
+  }
+  state.rank = static_cast<int>(rank);
+  state.world_size = static_cast<int>(world);
+  state.step = body.number<std::uint64_t>();
+  state.loss_scale = body.number<double>();
+  state.loss_scale_set = body.number<std::uint8_t>() != 0;
+  state.reduction = body.number<std::uint8_t>() == 0 ? static_cast<Reduction>(0) : static_cast<Reduction>(1);
+  state.weighted = body.number<std::uint8_t>() != 0;
+  state.fingerprint = body.text();
+  const auto tensors = body.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < tensors; ++i) {
+    TensorInfo tensor;
+    tensor.name = body.text();
+    tensor.dtype = static_cast<DType>(body.number<std::uint8_t>());
+    tensor.count = body.number<std::uint64_t>();
+    state.tensors.push_back(std::move(tensor));
+  }
+  if (!(state.loss_scale > 0)) {
+    body.fail("the loss scale is " + std::to_string(state.loss_scale));
+  }
+  read_residuals(body, state);
+  body.expect_end();
+  return state;
+}
+
+std::string file_name(int rank, int world_size) {
+  return "rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + ".gradwire";
+}
+
+[[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, path.string() + ": " + what);
+}
+
+SavedState read_state_file(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) {
+    fail_io(file, "cannot be read (" + std::generic_category().message(errno) + ")");
+  }
+  return read_state(stream, file.string());
+}
+
+// World sizes whose states a directory holds.
+std::set<int> worlds_in(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::set<int> worlds;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t of = name.find("-of-");
+    if (name.starts_with("rank-") && name.ends_with(".gradwire") && of != std::string::npos) {
+      worlds.insert(std::atoi(name.c_str() + of + 4));  // NOLINT(cert-err34-c): a name that is no number names no file
+    }
+  }
+  if (error) {
+    fail_io(directory, "cannot be read (" + error.message() + ")");
+  }
+  return worlds;
+}
+
+}  // namespace
+
+void write_state(const SavedState& state, std::ostream& stream) {
+  const std::string body = body_of(state);
+  Writer file;
+  file.bytes = kMagic;
+  file.number(kVersion);
+  file.number(std::uint32_t{0});
+  file.number(static_cast<std::uint64_t>(body.size()));
+  file.bytes += body;
+  file.number(static_cast<std::uint64_t>(XXH3_64bits(file.bytes.data(), file.bytes.size())));
+  stream.write(file.bytes.data(), static_cast<std::streamsize>(file.bytes.size()));
+  if (!stream.flush()) {
+    throw Error(ErrorCode::invalid_argument, "save: the stream took only a part of the state; is the disk full?");
+  }
+}
+
+SavedState read_state(std::istream& stream, const std::string& source) {
+  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  Parser head(bytes, source);
+  if (!std::string_view(bytes).starts_with(kMagic)) {
+    head.fail("it is no saved state of gradwire");
+  }
+  if (bytes.size() < kHeadBytes + kHashBytes) {
+    head.fail("it ends too early");
+  }
+  std::uint32_t version = 0;
+  std::uint64_t body_bytes = 0;
+  std::uint64_t hash = 0;
+  std::memcpy(&version, bytes.data() + kMagic.size(), sizeof version);
+  std::memcpy(&body_bytes, bytes.data() + kHeadBytes - sizeof body_bytes, sizeof body_bytes);
+  if (version != kVersion) {
+    throw Error(ErrorCode::unsupported, source + ": is of version " + std::to_string(version) +
+                                            " of the format; this build reads version " + std::to_string(kVersion));
+  }
+  if (body_bytes != bytes.size() - kHeadBytes - kHashBytes) {
+    head.fail("it should have " + std::to_string(body_bytes) + " bytes of content but has " +
+              std::to_string(bytes.size() - kHeadBytes - kHashBytes));
+  }
+  std::memcpy(&hash, bytes.data() + bytes.size() - kHashBytes, sizeof hash);
+  if (hash != XXH3_64bits(bytes.data(), bytes.size() - kHashBytes)) {
+    head.fail("it is damaged: its checksum is wrong");
+  }
+  return parse_body(std::string_view(bytes).substr(kHeadBytes, body_bytes), source);
+}
+
+void reseal_state(std::string& bytes) {
+  const XXH64_hash_t hash = XXH3_64bits(bytes.data(), bytes.size() - kHashBytes);
+  std::memcpy(bytes.data() + bytes.size() - kHashBytes, &hash, sizeof hash);
+}
+
+void write_state_file(const SavedState& state, const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  const std::filesystem::path file = directory / file_name(state.rank, state.world_size);
+  std::filesystem::path unfinished = file;
+  unfinished += ".tmp";
+  {
+    std::ofstream stream(unfinished, std::ios::binary | std::ios::trunc);
+    if (!stream) {
+      fail_io(unfinished, "cannot be written (" + std::generic_category().message(errno) + ")");
+    }
+    write_state(state, stream);
+  }
+  std::filesystem::rename(unfinished, file, error);
+  if (error) {
+    fail_io(file, "cannot be renamed from " + unfinished.filename().string() + " (" + error.message() + ")");
+  }
+}
+
+std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size) {
+  const std::set<int> worlds = worlds_in(directory);
+  if (worlds.empty()) {
+    fail_io(directory, "holds no state (rank-R-of-N.gradwire); name the directory that save() wrote to");
+  }
+  if (worlds.size() > 1) {
+    std::string sizes;
+    for (const int world : worlds) {
+      sizes += (sizes.empty() ? "" : " and ") + std::to_string(world);
+    }
+    fail_io(directory, "holds states of worlds of " + sizes + " ranks; remove the files of the older ones");
+  }
+  const int saved = *worlds.begin();
+  std::vector<SavedState> states;
+  for (int r = saved == world_size ? rank : 0; r < (saved == world_size ? rank + 1 : saved); ++r) {
+    const std::filesystem::path file = directory / file_name(r, saved);
+    states.push_back(read_state_file(file));
+    const SavedState& state = states.back();
+    if (state.rank != r || state.world_size != saved) {
+      throw Error(ErrorCode::mismatch, file.string() + ": is the state of rank " + std::to_string(state.rank) + " of " +
+                                           std::to_string(state.world_size) + "; it was renamed");
+    }
+    if (state.step != states.front().step) {
+      throw Error(ErrorCode::mismatch, file.string() + ": is of step " + std::to_string(state.step) + ", rank 0's of " +
+                                           std::to_string(states.front().step) +
+                                           "; use files that were saved after one step");
+    }
+  }
+  return states;
+}
+
+}  // namespace gradwire::session

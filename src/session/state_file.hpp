@@ -1,0 +1,50 @@
+// A session's state as bytes. Little-endian: "gradwire", u32 version, u32 zero, u64 bytes of the body, the body, u64
+// XXH3 of all before it. docs/state-format.md has the body.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <istream>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gradwire/policy.hpp"
+#include "gradwire/reduction.hpp"
+#include "plan/residual_store.hpp"
+
+namespace gradwire::session {
+
+struct SavedState {
+  struct Residual {
+    plan::ResidualKey key;
+    plan::ResidualStore::Range range;
+  };
+  int rank = 0;
+  int world_size = 1;
+  std::uint64_t step = 0;
+  double loss_scale = 1;
+  bool loss_scale_set = false;
+  Reduction reduction = Reduction::mean;
+  bool weighted = false;
+  std::string fingerprint;          // of the plan
+  std::vector<TensorInfo> tensors;  // name, count, dtype; in order of add
+  std::vector<Residual> residuals;
+};
+
+/// Error(invalid_argument) where the stream fails.
+void write_state(const SavedState& state, std::ostream& stream);
+/// `source` is for messages. Error(corrupt) for anything that write_state() did not write.
+[[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source);
+
+/// Corrects the checksum of changed bytes; for tests of what comes behind it.
+void reseal_state(std::string& bytes);
+
+/// DIRECTORY/rank-R-of-N.gradwire, under another name until it is complete.
+void write_state_file(const SavedState& state, const std::filesystem::path& directory);
+/// What rank `rank` of a world of `world_size` needs of a directory: its own file, or those of all ranks of another
+/// world.
+[[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank,
+                                                       int world_size);
+
+}  // namespace gradwire::session

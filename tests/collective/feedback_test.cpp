@@ -1,0 +1,287 @@
+// Error feedback through whole collectives: nothing is lost at any site, whatever path the next call takes.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+#include "codec/registry.hpp"
+#include "inputs.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+std::vector<CodecSpec> lossy_codecs() {
+  std::vector<CodecSpec> specs;
+  for (const codec::CodecEntry& entry : codec::codecs()) {
+    if (codec::Codec({.values = entry.id}, DType::f32).lossy()) {
+      specs.push_back({.values = entry.id});
+    }
+    specs.push_back({.values = entry.id, .k = 41});
+  }
+  return specs;
+}
+
+// What a world summed up over its calls, and what it should have.
+struct Account {
+  std::vector<double> wanted;
+  std::vector<double> got;
+
+  explicit Account(std::uint64_t count) : wanted(count), got(count) {}
+  [[nodiscard]] double error() const { return relative_error(got, wanted); }
+};
+
+// One rank's gradients: same for all callers with these arguments.
+std::vector<float> gradient(std::uint64_t count, int rank, int step) {
+  std::mt19937 random(static_cast<unsigned>(rank * 100003 + step * 17 + 1));
+  std::vector<float> values(count);
+  for (float& x : values) {
+    x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3F;
+  }
+  return values;
+}
+
+// The same in each step: a residual is in units of w x g, so that another sum of weights would rescale it.
+double weight_of(int rank) { return 1 + (rank * 7) % 5; }
+
+// Adds to `account` what step `step` should bring and what it brought, both as rank 0 sees them.
+void reduce(Communicator& communicator, FeedbackBuffer& feedback, Account& account, int step, CallOptions options) {
+  const std::uint64_t count = feedback.count();
+  const int world = communicator.world_size();
+  std::vector<float> values = gradient(count, communicator.rank(), step);
+  options.feedback = &feedback;
+  options.weight = weight_of(communicator.rank());
+  communicator.all_reduce(view(values.data(), count), options);
+  if (communicator.rank() != 0) {
+    return;
+  }
+  double total = 0;
+  for (int rank = 0; rank < world; ++rank) {
+    total += options.weighted ? weight_of(rank) : 1;
+  }
+  const double divisor = options.reduction == Reduction::mean ? total : 1;
+  for (int rank = 0; rank < world; ++rank) {
+    const std::vector<float> theirs = gradient(count, rank, step);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      account.wanted[i] += static_cast<double>(theirs[i]) * (options.weighted ? weight_of(rank) : 1) / divisor;
+    }
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    account.got[i] += values[i];
+  }
+}
+
+// An exact call of zeros brings in all that is held.
+void settle(Communicator& communicator, FeedbackBuffer& feedback, Account& account, Reduction reduction,
+            bool weighted = false) {
+  std::vector<float> zeros(feedback.count());
+  communicator.all_reduce(view(zeros.data(), zeros.size()), {.codec = CodecSpec::parse("exact"),
+                                                             .reduction = reduction,
+                                                             .weighted = weighted,
+                                                             .weight = weight_of(communicator.rank()),
+                                                             .feedback = &feedback});
+  EXPECT_EQ(feedback.bytes(), 0U);
+  for (std::size_t i = 0; communicator.rank() == 0 && i < zeros.size(); ++i) {
+    account.got[i] += zeros[i];
+  }
+}
+
+// Mutations tried: residual = g - decoded instead of p - decoded; residual scaled by 1.05; the owner's residual not
+// kept; the local residual of the owner's own part not consumed; residuals of ranks exchanged.
+TEST(Feedback, ConservesTheSumOverManySteps) {
+  constexpr std::uint64_t kCount = 3 * 4096 + 777;
+  for (const CodecSpec codec : lossy_codecs()) {
+    for (const int world : {2, 3}) {
+      SCOPED_TRACE(codec.to_string() + " world " + std::to_string(world));
+      Account account(kCount);
+      run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+        Communicator communicator(transport);
+        FeedbackBuffer feedback(kCount);
+        for (int step = 0; step < 60; ++step) {
+          reduce(communicator, feedback, account, step,
+                 {.codec = codec, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
+        }
+        EXPECT_GT(feedback.bytes(), kCount * sizeof(float));
+        EXPECT_LE(feedback.bytes(), 2 * kCount * sizeof(float));
+        settle(communicator, feedback, account, Reduction::mean);
+      });
+      EXPECT_LE(account.error(), 1e-6);
+    }
+  }
+}
+
+TEST(Feedback, ConservesTheSumOverAThousandSteps) {
+  constexpr std::uint64_t kCount = 600;
+  for (const CodecSpec codec : lossy_codecs()) {
+    SCOPED_TRACE(codec.to_string());
+    Account account(kCount);
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      FeedbackBuffer feedback(kCount);
+      for (int step = 0; step < 1000; ++step) {
+        reduce(communicator, feedback, account, step, {.codec = codec, .reduction = Reduction::mean});
+      }
+      settle(communicator, feedback, account, Reduction::mean);
+    });
+    EXPECT_LE(account.error(), 1e-6);
+  }
+}
+
+// Any codec and collective after any other. Mutations tried: one_shot does not fold owner residuals; owner residuals
+// fold without the sum of weights.
+TEST(Feedback, ConservesTheSumOverRandomSwitches) {
+  constexpr std::uint64_t kCount = 2 * 4096 + 100;
+  const std::vector<CodecSpec> codecs = lossy_codecs();
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+    for (const bool weighted : {false, true}) {
+      const unsigned seed = 71 + (weighted ? 1 : 0);
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      Account account(kCount);
+      run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+        std::mt19937 random(seed);  // the same choices on every rank
+        Communicator communicator(transport);
+        FeedbackBuffer feedback(kCount);
+        constexpr std::array kAlgorithms{Algorithm::two_shot, Algorithm::one_shot, Algorithm::two_shot,
+                                         Algorithm::dense};
+        for (int step = 0; step < 200; ++step) {
+          CallOptions options{.reduction = reduction, .weighted = weighted, .chunk_bytes = 1U << (12 + random() % 4)};
+          options.codec = random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
+          options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
+          if (random() % 3 == 0) {
+            options.second_hop = codecs[random() % codecs.size()];
+          }
+          reduce(communicator, feedback, account, step, options);
+        }
+        settle(communicator, feedback, account, reduction, weighted);
+      });
+      EXPECT_LE(account.error(), 1e-6);
+    }
+  }
+}
+
+// Where values travel in 16 bits, what is carried over arrives in 32: only the result is rounded.
+TEST(Feedback, SixteenBitTensorsReceiveResidualsInFull) {
+  constexpr std::uint64_t kCount = 5000;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport);
+    FeedbackBuffer feedback(kCount);
+    Values ones(DType::bf16, std::vector<double>(kCount, 1.0));
+    const CodecSpec int8 = CodecSpec::parse("int8");
+    std::vector<double> mixed(kCount, 0.001);
+    mixed[0] = 1;
+    Values first(DType::bf16, mixed);
+    communicator.all_reduce(first.view(), {.codec = int8, .feedback = &feedback});
+    communicator.all_reduce(ones.view(), {.codec = CodecSpec::parse("exact"), .feedback = &feedback});
+    EXPECT_EQ(feedback.bytes(), 0U);
+    for (const double x : ones.doubles()) {
+      EXPECT_NEAR(x, 2.0, 0.02);
+    }
+  });
+}
+
+// min sum_i <a_i, x>^2 + |x|^2 / 4, where each worker's largest coordinate is one that the mean does not want. Without
+// a residual, or with e = g - Q(p), it leaves for infinity.
+TEST(Feedback, ThreeWorkersWithTopOneConverge) {
+  const std::array<std::array<double, 3>, 3> a{{{-3, 2, 2}, {2, -3, 2}, {2, 2, -3}}};
+  for (const char* spec : {"topk(1/4096)+exact", "topk(1/4096)+bf16"}) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      FeedbackBuffer feedback(3);
+      const auto& mine = a[static_cast<std::size_t>(transport->rank())];
+      std::array<float, 3> x{1, 1, 1};
+      for (int step = 0; step < 2000; ++step) {
+        const double product = mine[0] * x[0] + mine[1] * x[1] + mine[2] * x[2];
+        std::array<float, 3> g{};
+        for (std::size_t i = 0; i < 3; ++i) {
+          g[i] = static_cast<float>(2 * product * mine[i] + static_cast<double>(x[i]) / 2);
+        }
+        communicator.all_reduce(view(g.data(), 3),
+                                {.codec = CodecSpec::parse(spec), .reduction = Reduction::mean, .feedback = &feedback});
+        for (std::size_t i = 0; i < 3; ++i) {
+          x[i] -= 0.02F * g[i];
+        }
+      }
+      EXPECT_LE(std::sqrt(x[0] * x[0] + x[1] * x[1] + x[2] * x[2]), 1e-6) << spec;
+    });
+  }
+}
+
+TEST(Feedback, ReduceScatterAndAllGatherConserveToo) {
+  constexpr std::uint64_t kCount = 9000;
+  const std::vector<std::uint64_t> counts{4000, 0, 5000};
+  for (const CodecSpec codec : lossy_codecs()) {
+    SCOPED_TRACE(codec.to_string());
+    Account scattered(kCount);
+    Account gathered(kCount);
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      FeedbackBuffer feedback(kCount);
+      FeedbackBuffer gather_feedback(kCount);
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      const std::uint64_t first = rank == 2 ? 4000 : 0;
+      std::vector<float> segment(counts[rank]);
+      std::vector<float> all(kCount);
+      for (int step = 0; step <= 40; ++step) {
+        const bool last = step == 40;
+        const CodecSpec now = last ? CodecSpec::parse("exact") : codec;
+        const std::vector<float> values = last ? std::vector<float>(kCount) : gradient(kCount, transport->rank(), step);
+        communicator.reduce_scatter(view(values.data(), kCount), view(segment.data(), segment.size()), counts,
+                                    {.codec = now, .feedback = &feedback});
+        for (std::size_t i = 0; i < segment.size(); ++i) {
+          scattered.got[first + i] += segment[i];
+        }
+        for (int r = 0; r < 3 && !last; ++r) {
+          const std::vector<float> theirs = gradient(kCount, r, step);
+          for (std::size_t i = 0; i < segment.size(); ++i) {
+            scattered.wanted[first + i] += theirs[first + i];
+          }
+        }
+        communicator.all_gather(view(values.data() + first, counts[rank]), view(all.data(), kCount), counts,
+                                {.codec = now, .feedback = &gather_feedback});
+        for (std::size_t i = 0; i < segment.size(); ++i) {
+          gathered.wanted[first + i] += values[first + i];
+          gathered.got[first + i] += all[first + i];
+        }
+      }
+    });
+    EXPECT_LE(scattered.error(), 1e-6);
+    EXPECT_LE(gathered.error(), 1e-6);
+  }
+}
+
+TEST(Feedback, AWorldOfOneReturnsWhatItHolds) {
+  constexpr std::uint64_t kCount = 5000;
+  FeedbackBuffer feedback(kCount);
+  Account account(kCount);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    FeedbackBuffer own(kCount);
+    Communicator communicator(transport);
+    reduce(communicator, transport->rank() == 0 ? feedback : own, account, 0, {.codec = CodecSpec::parse("int8")});
+  });
+  std::vector<float> zeros(kCount);
+  Communicator alone(make_inproc_world(1)[0]);
+  alone.all_reduce(view(zeros.data(), kCount), {.codec = CodecSpec::parse("int8"), .feedback = &feedback});
+  double sum = 0;
+  for (const float x : zeros) {
+    sum += std::abs(x);
+  }
+  EXPECT_GT(sum, 0);
+  EXPECT_EQ(feedback.bytes(), 0U);
+}
+
+TEST(Feedback, ABufferOfAnotherSizeIsAnError) {
+  Communicator alone(make_inproc_world(1)[0]);
+  FeedbackBuffer feedback(10);
+  std::vector<float> values(11);
+  try {
+    alone.all_reduce(view(values.data(), values.size()), {.feedback = &feedback});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("feedback buffer has 10 elements but must have 11"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

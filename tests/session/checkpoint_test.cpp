@@ -1,0 +1,294 @@
+// Saved state: training goes on bit by bit, in another world too, and bad files change nothing.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "model.hpp"
+#include "session/state_file.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+const char* const kPolicy = R"(
+[defaults]
+codec = "topk(2%)+int8"
+small = "off"
+[[rule]]
+match = "layer*"
+codec = "int2"
+[bucket]
+bytes = "128KiB"
+)";
+
+// Removed with all that is in it.
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::temp_directory_path() / ("gradwire-state-" + std::to_string(std::random_device{}()))) {}
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void run_steps(Session& session, std::vector<Gradient>& gradients, std::uint64_t from, std::uint64_t until) {
+  for (std::uint64_t step = from; step < until; ++step) {
+    fill(gradients, session.rank(), step);
+    for (const Gradient& gradient : gradients) {
+      session.ready(gradient.id);
+    }
+    session.finish();
+  }
+}
+
+struct Trainer {
+  Session session;
+  std::vector<Gradient> gradients = make_gradients();
+
+  explicit Trainer(const std::shared_ptr<Transport>& transport, const char* policy = kPolicy)
+      : session(transport, Policy::parse(policy)) {
+    add_all(session, gradients);
+  }
+};
+
+// Mutation tried: owner residuals are not saved; the step is not saved.
+TEST(Checkpoint, ResumesBitByBit) {
+  const Folder folder;
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer whole(transport);
+    run_steps(whole.session, whole.gradients, 0, 10);
+    std::stringstream stream;
+    whole.session.save(stream);
+    whole.session.save(folder.path());
+    run_steps(whole.session, whole.gradients, 10, 20);
+
+    Trainer from_stream(transport);
+    from_stream.session.load(stream);
+    EXPECT_EQ(from_stream.session.step(), 10U);
+    run_steps(from_stream.session, from_stream.gradients, 10, 20);
+    Trainer from_file(transport);
+    from_file.session.load(folder.path());
+    run_steps(from_file.session, from_file.gradients, 10, 20);
+    std::stringstream end[3];
+    whole.session.save(end[0]);
+    from_stream.session.save(end[1]);
+    from_file.session.save(end[2]);
+    EXPECT_EQ(end[0].str(), end[1].str()) << "residuals differ";
+    EXPECT_EQ(end[0].str(), end[2].str()) << "residuals differ";
+    for (std::size_t t = 0; t < whole.gradients.size(); ++t) {
+      EXPECT_EQ(whole.gradients[t].values, from_stream.gradients[t].values);
+      EXPECT_EQ(whole.gradients[t].values, from_file.gradients[t].values);
+    }
+  });
+}
+
+// What an exact step of zeros brings is what residuals are worth: the same before and after moving to another world.
+std::vector<float> worth(const std::shared_ptr<Transport>& transport, const std::filesystem::path& path,
+                         const char* policy) {
+  Trainer trainer(transport, policy);
+  trainer.session.load(path);
+  trainer.session.flush();
+  for (const Gradient& gradient : trainer.gradients) {
+    trainer.session.ready_zero(gradient.id);
+  }
+  trainer.session.finish();
+  EXPECT_EQ(trainer.session.residual_bytes(), 0U);
+  std::vector<float> all;
+  for (const Gradient& gradient : trainer.gradients) {
+    all.insert(all.end(), gradient.values.begin(), gradient.values.end());
+  }
+  return all;
+}
+
+void reshard(const Folder& from, const Folder& to, int world) {
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport);
+    trainer.session.load(from.path());
+    trainer.session.save(to.path());
+  });
+}
+
+std::vector<float> worth_in_world(const Folder& folder, int world, const char* policy = kPolicy) {
+  std::vector<float> result;
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> mine = worth(transport, folder.path(), policy);
+    if (transport->rank() == 0) {
+      result = std::move(mine);
+    }
+  });
+  return result;
+}
+
+void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  double error = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    error += difference * difference;
+    norm += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+  }
+  EXPECT_GT(norm, 0);
+  EXPECT_LE(std::sqrt(error / norm), 1e-6);
+}
+
+// Mutation tried: local residuals keep their values although the mean's divisor changes.
+TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
+  const Folder eight;
+  const Folder four;
+  const Folder again;
+  run_ranks(8, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport);
+    run_steps(trainer.session, trainer.gradients, 0, 4);
+    trainer.session.save(eight.path());
+  });
+  reshard(eight, four, 4);
+  reshard(four, again, 8);
+  const std::vector<float> before = worth_in_world(eight, 8);
+  expect_close(before, worth_in_world(four, 4));
+  expect_close(before, worth_in_world(again, 8));
+  expect_close(before, worth_in_world(eight, 1));
+  expect_close(before, worth_in_world(eight, 3));
+  // Another policy: other buckets, other owners, or none at all.
+  expect_close(before, worth_in_world(eight, 8, "[defaults]\ncodec = \"int4\"\n"));
+  expect_close(before, worth_in_world(eight, 4, "[defaults]\ncodec = \"exact\"\ncollective = \"dense\"\n"));
+}
+
+std::string saved_bytes() {
+  std::string bytes;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport);
+    run_steps(trainer.session, trainer.gradients, 0, 2);
+    std::stringstream stream;
+    trainer.session.save(stream);
+    if (transport->rank() == 0) {
+      bytes = stream.str();
+    }
+  });
+  return bytes;
+}
+
+std::string load_error(Session& session, const std::string& bytes, ErrorCode code) {
+  std::stringstream stream(bytes);
+  try {
+    session.load(stream);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "was loaded";
+  return {};
+}
+
+TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
+  const std::string good = saved_bytes();
+  auto world = make_inproc_world(2);
+  Trainer trainer(world[0]);
+  std::stringstream before;
+  trainer.session.save(before);
+  const auto expect = [&](const std::string& bytes, ErrorCode code, const char* what) {
+    EXPECT_NE(load_error(trainer.session, bytes, code).find(what), std::string::npos) << what;
+  };
+  expect("", ErrorCode::corrupt, "no saved state of gradwire");
+  expect("something else entirely", ErrorCode::corrupt, "no saved state of gradwire");
+  expect(good.substr(0, 20), ErrorCode::corrupt, "ends too early");
+  expect(good.substr(0, good.size() - 1), ErrorCode::corrupt, "bytes of content");
+  std::string damaged = good;
+  damaged[good.size() / 2] = static_cast<char>(damaged[good.size() / 2] ^ 1);
+  expect(damaged, ErrorCode::corrupt, "its checksum is wrong");
+  std::string newer = good;
+  newer[8] = 9;
+  expect(newer, ErrorCode::unsupported, "version 9");
+  std::stringstream after;
+  trainer.session.save(after);
+  EXPECT_EQ(before.str(), after.str());
+  std::stringstream stream(good);
+  trainer.session.load(stream);
+  EXPECT_EQ(trainer.session.step(), 2U);
+}
+
+TEST(Checkpoint, AnotherModelIsNamed) {
+  const std::string bytes = saved_bytes();
+  auto world = make_inproc_world(2);
+  std::vector<float> values(10);
+  Session session(world[0], Policy());
+  session.add("embed.weight", view(values.data(), values.size()));
+  const std::string what = load_error(session, bytes, ErrorCode::mismatch);
+  EXPECT_NE(what.find("tensor 0 is \"embed.weight\" f32 x 50000 there and \"embed.weight\" f32 x 10 here"),
+            std::string::npos)
+      << what;
+  Trainer other_rank(world[1]);
+  EXPECT_NE(load_error(other_rank.session, bytes, ErrorCode::mismatch).find("rank 0 of 2, this is rank 1 of 2"),
+            std::string::npos);
+}
+
+TEST(Checkpoint, DirectoriesThatCannotServeAreNamed) {
+  auto transport = make_inproc_world(1)[0];
+  const Folder folder;
+  const auto error = [&](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "nothing";
+  };
+  Trainer trainer(transport);
+  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("cannot be read"), std::string::npos);
+  std::filesystem::create_directories(folder.path());
+  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("holds no state"), std::string::npos);
+  trainer.session.save(folder.path());
+  std::filesystem::copy_file(folder.path() / "rank-0-of-1.gradwire", folder.path() / "rank-0-of-2.gradwire");
+  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("worlds of 1 and 2 ranks"), std::string::npos);
+  std::filesystem::remove(folder.path() / "rank-0-of-1.gradwire");
+  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("it was renamed"), std::string::npos);
+  std::ofstream(folder.path() / "file") << "x";
+  EXPECT_NE(error([&] { trainer.session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
+}
+
+// Any bytes behind a right head and a right checksum: an error, or a state within its bounds.
+TEST(Checkpoint, DamagedContentNeverReadsOutOfBounds) {
+  const unsigned seed = 5;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  session::SavedState state;
+  state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
+  state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
+  std::stringstream stream;
+  session::write_state(state, stream);
+  const std::string good = stream.str();
+  int loaded = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::string bad = good;
+    for (std::uint32_t flips = 1 + random() % 3; flips > 0; --flips) {
+      bad[24 + random() % (good.size() - 32)] = static_cast<char>(random());
+    }
+    session::reseal_state(bad);
+    std::stringstream in(bad);
+    try {
+      const session::SavedState read = session::read_state(in, "fuzz");
+      for (const auto& residual : read.residuals) {
+        ASSERT_LT(residual.key.tensor, read.tensors.size());
+        ASSERT_LE(residual.range.end(), read.tensors[residual.key.tensor].count);
+      }
+      ++loaded;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::corrupt) << error.what();
+    }
+  }
+  EXPECT_GT(loaded, 0);
+}
+
+}  // namespace
+}  // namespace gradwire::test

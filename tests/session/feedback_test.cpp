@@ -1,0 +1,240 @@
+// Error feedback as a session keeps it: through warm-up, flush, loss scales and skipped steps.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "model.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+constexpr const char* kTopk = "topk(2%)+int8";
+
+Policy policy_with_warmup() {
+  return Policy::parse(R"(
+[defaults]
+codec = "topk(2%)+int8"
+small = "off"
+warmup = [ { until_step = 3, codec = "exact" }, { until_step = 9, codec = "int4" } ]
+[[rule]]
+match = "layer1.*"
+codec = "int2"
+[bucket]
+bytes = "256KiB"
+)");
+}
+
+void step(Session& session, std::vector<Gradient>& gradients) {
+  for (const Gradient& gradient : gradients) {
+    session.ready(gradient.id);
+  }
+  session.finish();
+}
+
+class Sums {
+ public:
+  explicit Sums(const std::vector<Gradient>& gradients) {
+    for (const Gradient& gradient : gradients) {
+      sums_.emplace_back(gradient.values.size());
+    }
+  }
+  void add(const std::vector<Gradient>& gradients, double factor = 1) {
+    for (std::size_t t = 0; t < sums_.size(); ++t) {
+      for (std::size_t i = 0; i < sums_[t].size(); ++i) {
+        sums_[t][i] += factor * static_cast<double>(gradients[t].values[i]);
+      }
+    }
+  }
+  [[nodiscard]] double error_against(const Sums& wanted) const {
+    double error = 0;
+    double norm = 0;
+    for (std::size_t t = 0; t < sums_.size(); ++t) {
+      for (std::size_t i = 0; i < sums_[t].size(); ++i) {
+        error += (sums_[t][i] - wanted.sums_[t][i]) * (sums_[t][i] - wanted.sums_[t][i]);
+        norm += wanted.sums_[t][i] * wanted.sums_[t][i];
+      }
+    }
+    return std::sqrt(error / norm);
+  }
+
+ private:
+  std::vector<std::vector<double>> sums_;
+};
+
+// Through exact, int4 and top-k, two rules at once, and a last exact step. Mutation tried: residuals keyed by bucket
+// element instead of tensor element.
+TEST(SessionFeedback, WarmUpAndFlushConserveTheSum) {
+  for (const int world : {1, 2, 3}) {
+    run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+      Session session(transport, policy_with_warmup());
+      auto gradients = make_gradients();
+      add_all(session, gradients);
+      Sums wanted(gradients);
+      Sums got(gradients);
+      for (std::uint64_t s = 0; s < 20; ++s) {
+        auto inputs = gradients;
+        for (int rank = 0; rank < world; ++rank) {
+          fill(inputs, rank, s);
+          wanted.add(inputs, 1.0 / world);
+        }
+        fill(gradients, transport->rank(), s);
+        if (s == 19) {
+          if (world > 1) {
+            EXPECT_GT(session.residual_bytes(), 0U);
+          }
+          session.flush();
+        }
+        step(session, gradients);
+        got.add(gradients);
+      }
+      EXPECT_EQ(session.residual_bytes(), 0U);
+      EXPECT_LE(got.error_against(wanted), 1e-6);
+    });
+  }
+}
+
+TEST(SessionFeedback, TheWarmUpChangesWhatTravels) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_with_warmup());
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    std::vector<std::uint64_t> sent;
+    for (std::uint64_t s = 0; s < 11; ++s) {
+      session.reset_statistics();
+      fill(gradients, transport->rank(), s);
+      step(session, gradients);
+      sent.push_back(session.statistics().all().bytes_sent);
+    }
+    EXPECT_EQ(sent[0], sent[2]);
+    EXPECT_LT(sent[3] * 3, sent[2]);
+    EXPECT_LT(sent[9] * 3, sent[8]);
+  });
+}
+
+// A residual of a step with scale 1024 is worth 1/4 of itself in a step with scale 256.
+TEST(SessionFeedback, ResidualsFollowTheLossScale) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform(kTopk));
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    Sums wanted(gradients);
+    Sums got(gradients);
+    const std::vector<double> scales{1024, 1024, 256, 256, 4096, 1};
+    for (std::uint64_t s = 0; s < scales.size(); ++s) {
+      session.set_loss_scale(scales[s]);
+      auto inputs = gradients;
+      for (int rank = 0; rank < 2; ++rank) {
+        fill(inputs, rank, s);
+        wanted.add(inputs, 0.5);
+      }
+      fill(gradients, transport->rank(), s);
+      for (Gradient& gradient : gradients) {
+        for (float& x : gradient.values) {
+          x *= static_cast<float>(scales[s]);
+        }
+      }
+      if (s + 1 == scales.size()) {
+        session.flush();
+      }
+      step(session, gradients);
+      got.add(gradients, 1 / scales[s]);
+    }
+    EXPECT_LE(got.error_against(wanted), 1e-6);
+  });
+}
+
+// NaN on one rank: no rank reduces, every rank learns of it.
+void run_bad_step(Session& session, std::vector<Gradient>& gradients) {
+  fill(gradients, session.rank(), 7);
+  if (session.rank() == 1) {
+    gradients[2].values[13] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const auto before = gradients;
+  for (const Gradient& gradient : gradients) {
+    session.ready(gradient.id);
+  }
+  const StepOutcome outcome = session.finish();
+  EXPECT_TRUE(outcome.skipped);
+  EXPECT_TRUE(outcome.nonfinite);
+  EXPECT_EQ(outcome.nonfinite_ranks, std::vector<int>{1});
+  EXPECT_EQ(outcome.step, 1U);
+  EXPECT_EQ(gradients[0].values, before[0].values) << "a skipped step changed a gradient";
+}
+
+// What an exact step brings after a top-k step, with or without a skipped step in between. Mutation tried: skipping
+// after the first encoding instead of before.
+TEST(SessionFeedback, ASkippedStepLeavesNoTrace) {
+  for (const Threading threading : {Threading::background, Threading::serialized}) {
+    std::vector<std::vector<float>> results;
+    for (const bool bad_step : {true, false}) {
+      std::vector<float> result;
+      run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+        Session session(transport, Policy::uniform(kTopk), {.threading = threading, .nonfinite = Nonfinite::skip});
+        auto gradients = make_gradients();
+        add_all(session, gradients);
+        fill(gradients, transport->rank(), 0);
+        step(session, gradients);
+        if (bad_step) {
+          run_bad_step(session, gradients);
+        }
+        session.flush();
+        fill(gradients, transport->rank(), 1);
+        step(session, gradients);
+        if (transport->rank() == 0) {
+          result = gradients[0].values;
+        }
+      });
+      results.push_back(result);
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+}
+
+TEST(SessionFeedback, PropagatesNonfiniteValuesUnlessAsked) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    for (const char* codec : {"int8", kTopk, "exact"}) {
+      Session session(transport, Policy::uniform(codec));
+      auto gradients = make_gradients();
+      add_all(session, gradients);
+      fill(gradients, transport->rank(), 0);
+      if (transport->rank() == 1) {
+        gradients[0].values[4097] = std::numeric_limits<float>::infinity();
+      }
+      for (const Gradient& gradient : gradients) {
+        session.ready(gradient.id);
+      }
+      const StepOutcome outcome = session.finish();
+      EXPECT_FALSE(outcome.skipped);
+      EXPECT_TRUE(outcome.nonfinite) << codec;
+      EXPECT_FALSE(std::isfinite(gradients[0].values[4097])) << codec;
+      fill(gradients, transport->rank(), 1);
+      for (const Gradient& gradient : gradients) {
+        session.ready(gradient.id);
+      }
+      EXPECT_FALSE(session.finish().nonfinite) << codec << ": residuals took the Inf in";
+    }
+  });
+}
+
+TEST(SessionFeedback, RanksWithOtherLossScalesAreToldSo) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform("int8"));
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    session.set_loss_scale(transport->rank() == 0 ? 2 : 4);
+    step(session, gradients);
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("loss scale"), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
