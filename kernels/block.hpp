@@ -12,14 +12,18 @@
 #ifndef GRADWIRE_KERNELS_BLOCK_HPP
 #define GRADWIRE_KERNELS_BLOCK_HPP
 
-#include "kernels/numeric.hpp"
+#include "kernels/run.hpp"
 #include "kernels/tile.hpp"
 
 namespace gradwire::kernels {
 
 template <class Rule>
+struct KeptBlock;
+
+template <class Rule>
 struct BlockCore {
   using Value = float;
+  using Kept = KeptBlock<Rule>;
   using Code = typename Rule::Code;
   static constexpr std::uint32_t kBlock = Rule::kBlock;
 
@@ -64,36 +68,31 @@ struct BlockCore {
   /// Block `block` of a tile of `count` elements; returns whether NaN or Inf was seen.
   GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, float* residual, std::uint32_t block,
                                                 std::uint32_t count, std::uint8_t* out) {
-    const std::uint32_t first = block * kBlock;
-    const std::uint32_t end = first + kBlock < count ? first + kBlock : count;
-    std::uint8_t* codes = out + scale_bytes(count);
-    std::uint32_t absmax = 0;
-    for (std::uint32_t i = first; i < end; ++i) {
-      const std::uint32_t bits = abs_bits(residual == nullptr ? values[i] : values[i] + residual[i]);
-      absmax = bits > absmax ? bits : absmax;
-    }
-    if (absmax >= kInfinity) {
-      store(out, block, kNanBf16);
-      fill_zero(codes + first * sizeof(Code), (end - first) * static_cast<std::uint32_t>(sizeof(Code)));
-      return true;
-    }
-    const std::uint16_t scale_bits = Rule::scale(absmax);
-    store(out, block, scale_bits);
-    const float scale = from_bf16(scale_bits);
-    if (scale == 0.0F) {  // codes 0, whatever the signs; all stays in the residual
-      fill_zero(codes + first * sizeof(Code), (end - first) * static_cast<std::uint32_t>(sizeof(Code)));
-      for (std::uint32_t i = first; residual != nullptr && i < end; ++i) {
-        residual[i] = values[i] + residual[i];
+    const Run run = block_run(values, residual, block * kBlock, kBlock, count);
+    return encode_run(run, out + block * 2, out + scale_bytes(count) + block * kBlock * sizeof(Code));
+  }
+
+  /// One block of any length.
+  GRADWIRE_HOST_DEVICE static bool encode_run(const Run& run, std::uint8_t* scale_out, std::uint8_t* codes) {
+    const std::uint32_t absmax = largest(run);
+    const bool nonfinite = absmax >= kInfinity;
+    const std::uint16_t scale_bits = nonfinite ? kNanBf16 : Rule::scale(absmax);
+    store(scale_out, 0, scale_bits);
+    if (nonfinite || scale_bits == 0) {  // codes 0, whatever the signs; what is finite stays in the residual
+      fill_zero(codes, run.count * static_cast<std::uint32_t>(sizeof(Code)));
+      if (!nonfinite) {
+        keep_all(run);
       }
-      return false;
+      return nonfinite;
     }
+    const float scale = from_bf16(scale_bits);
     const float inverse = 1.0F / scale;
-    for (std::uint32_t i = first; i < end; ++i) {
-      const float x = residual == nullptr ? values[i] : values[i] + residual[i];
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      const float x = run.at(i);
       const Code code = Rule::quantize(x, inverse);
       store(codes, i, code);
-      if (residual != nullptr) {
-        residual[i] = x - Rule::level(code) * scale;
+      if (run.residual != nullptr) {
+        run.residual[i] = x - Rule::level(code) * scale;
       }
     }
     return false;
@@ -101,6 +100,26 @@ struct BlockCore {
 
   GRADWIRE_HOST_DEVICE static float decode_one(const std::uint8_t* in, std::uint32_t i, std::uint32_t count) {
     return Rule::level(load<Code>(in + scale_bytes(count), i)) * from_bf16(load<std::uint16_t>(in, i / kBlock));
+  }
+};
+
+/// Kept values: one block, a scale and the codes.
+template <class Rule>
+struct KeptBlock {
+  using Value = float;
+  using Code = typename Rule::Code;
+
+  GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) {
+    return 2 + count * static_cast<std::uint32_t>(sizeof(Code));
+  }
+  GRADWIRE_HOST_DEVICE static bool encode(const float* values, std::uint32_t count, std::uint8_t* out) {
+    return BlockCore<Rule>::encode_run(Run{values, nullptr, count}, out, out + 2);
+  }
+  GRADWIRE_HOST_DEVICE static void decode(const std::uint8_t* in, std::uint32_t count, float* values) {
+    const float scale = from_bf16(load<std::uint16_t>(in, 0));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      values[i] = Rule::level(load<Code>(in + 2, i)) * scale;
+    }
   }
 };
 
@@ -146,34 +165,6 @@ struct BlockSimd : BlockCore<Rule> {
 
  private:
   template <bool kResidual>
-  static HWY_INLINE VF32 input(const float* values, const float* residual, std::size_t i) {
-    const F32 d;
-    const VF32 x = hn::LoadU(d, values + i);
-    if constexpr (kResidual) {
-      return x + hn::LoadU(d, residual + i);
-    }
-    return x;
-  }
-
-  template <bool kResidual>
-  static HWY_INLINE std::uint32_t largest(const float* values, const float* residual) {
-    const I32 d;
-    const std::size_t n = lanes();
-    VI32 m0 = hn::Zero(d);
-    VI32 m1 = m0;
-    VI32 m2 = m0;
-    VI32 m3 = m0;
-    for (std::size_t i = 0; i < kBlock; i += 4 * n) {
-      m0 = hn::Max(m0, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i))));
-      m1 = hn::Max(m1, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + n))));
-      m2 = hn::Max(m2, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + 2 * n))));
-      m3 = hn::Max(m3, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + 3 * n))));
-    }
-    const VI32 m = hn::Max(hn::Max(m0, m1), hn::Max(m2, m3));
-    return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, m)));
-  }
-
-  template <bool kResidual>
   static HWY_INLINE VI32 quantize(const float* values, float* residual, std::size_t i, VF32 scale, VF32 inverse) {
     const VF32 x = input<kResidual>(values, residual, i);
     const VI32 code = Lanes::quantize(x * inverse);
@@ -210,7 +201,7 @@ struct BlockSimd : BlockCore<Rule> {
     bool rare[kTileElements / kBlock];
     for (std::uint32_t block = 0; block < whole; ++block) {
       const std::uint32_t first = block * kBlock;
-      const std::uint32_t absmax = largest<kResidual>(values + first, kResidual ? residual + first : nullptr);
+      const std::uint32_t absmax = largest<kBlock, kResidual>(values + first, kResidual ? residual + first : nullptr);
       const std::uint16_t scale = Rule::scale(absmax);
       rare[block] = absmax >= Rule::kRare || scale == 0;
       kernels::store(out, block, scale);

@@ -9,7 +9,11 @@
 namespace gradwire::kernels {
 
 template <DType kWire>
+struct KeptElements;
+
+template <DType kWire>
 struct CastCore {
+  using Kept = KeptElements<kWire>;
   using Wire = Element<kWire>;
   using Stored = typename Wire::Stored;
   using Value = typename Wire::Value;
@@ -64,6 +68,21 @@ struct CastCore {
       }
     }
     return nonfinite;
+  }
+};
+
+/// Kept values: the elements, in order.
+template <DType kWire>
+struct KeptElements {
+  using Core = CastCore<kWire>;
+  using Value = typename Core::Value;
+
+  GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return Core::used_bytes(count); }
+  GRADWIRE_HOST_DEVICE static bool encode(const Value* values, std::uint32_t count, std::uint8_t* out) {
+    return Core::encode_from(0, values, nullptr, count, out);
+  }
+  GRADWIRE_HOST_DEVICE static void decode(const std::uint8_t* in, std::uint32_t count, Value* values) {
+    Core::decode(Tile{}, in, count, values);
   }
 };
 

@@ -9,6 +9,7 @@ namespace gradwire::kernels {
 
 inline constexpr std::uint32_t kAbsMask = 0x7FFFFFFFU;
 inline constexpr std::uint32_t kInfinity = 0x7F800000U;  // also: every |x| from here up is Inf or NaN
+inline constexpr std::uint32_t kSmallestNormal = 0x00800000U;
 inline constexpr std::uint16_t kNanBf16 = 0x7FC0U;
 inline constexpr std::uint16_t kNanF16 = 0x7E00U;
 
@@ -46,6 +47,25 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t scale_power_of_two(std::uint32_t bits)
   return static_cast<std::uint16_t>((bits >> 16) & 0x7F80U);
 }
 
+/// 2^-floor(log2(x)) for x = bits_as<float>(bits), normal and finite.
+GRADWIRE_HOST_DEVICE inline float inverse_power_of_two(std::uint32_t bits) {
+  const std::uint32_t exponent = bits >> 23;
+  return bits_as<float>(exponent == 254 ? 0x00400000U : (254 - exponent) << 23);  // 2^-127 is denormal
+}
+
+/// x * 2^floor(log2(y)) rounded to 8 significant bits, for y = bits_as<float>(bits), normal and finite, and x >= 0 not
+/// near the ends of the range. A scale: 0 where the result is below the normal numbers, the largest finite bf16 where
+/// it is above.
+GRADWIRE_HOST_DEVICE inline std::uint16_t scale_nearest(float x, std::uint32_t bits) {
+  const std::uint32_t nearest = to_bf16(x);
+  const std::int32_t exponent = static_cast<std::int32_t>((nearest >> 7) + (bits >> 23)) - 127;
+  if (nearest < 0x0080U || exponent < 1) {
+    return 0;
+  }
+  return exponent > 254 ? std::uint16_t{0x7F7F}
+                        : static_cast<std::uint16_t>(static_cast<std::uint32_t>(exponent) << 7 | (nearest & 0x7FU));
+}
+
 /// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7E00.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
   const auto bits = bits_as<std::uint32_t>(x);
@@ -73,6 +93,31 @@ GRADWIRE_HOST_DEVICE inline float from_f16(std::uint16_t half) {
   }
   // As an f32 these bits are the value times 2^-112, denormals included.
   return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude) * 0x1p112F));
+}
+
+/// FP8 e4m3 without Inf (e4m3fn): 1 sign bit, 4 of exponent with bias 7, 3 of mantissa; +-0x7F is NaN, 448 the largest.
+/// Nearest, ties to even, for |x| below 464.
+GRADWIRE_HOST_DEVICE inline std::uint8_t to_e4m3(float x) {
+  const auto bits = bits_as<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & kAbsMask;
+  const std::uint32_t sign = (bits >> 24) & 0x80U;
+  if (magnitude < 0x3C800000U) {  // below 2^-6: a multiple of 2^-9, which is the last place of 2^14
+    return static_cast<std::uint8_t>(sign |
+                                     (bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0x1p14F) - 0x46800000U));
+  }
+  const std::uint32_t rounded = magnitude - 0x3C000000U + 0x7FFFFU + ((magnitude >> 20) & 1U);
+  return static_cast<std::uint8_t>(sign | (rounded >> 20));
+}
+
+/// Exact.
+GRADWIRE_HOST_DEVICE inline float from_e4m3(std::uint8_t code) {
+  const std::uint32_t sign = (code & 0x80U) << 24;
+  const std::uint32_t magnitude = code & 0x7FU;
+  if (magnitude == 0x7FU) {
+    return bits_as<float>(sign | 0x7FC00000U);
+  }
+  // As an f32 these bits are the value times 2^-120, denormals included.
+  return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude << 20) * 0x1p120F));
 }
 
 }  // namespace gradwire::kernels

@@ -24,6 +24,7 @@ using F32 = hn::CappedTag<float, 16>;
 using I32 = hn::Rebind<std::int32_t, F32>;
 using U32 = hn::Rebind<std::uint32_t, F32>;
 using U16 = hn::Rebind<std::uint16_t, F32>;
+using I8 = hn::Rebind<std::int8_t, F32>;
 using VF32 = hn::Vec<F32>;
 using VI32 = hn::Vec<I32>;
 using VU32 = hn::Vec<U32>;
@@ -84,6 +85,82 @@ HWY_INLINE VF32 from_f16(VU32 half) {
 /// The line may lie behind the end of an array; nothing reads it here.
 HWY_INLINE void prefetch_page_ahead(const void* address) {
   hwy::Prefetch(static_cast<const std::uint8_t*>(address) + 4096);
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+using V8 = hn::Vec<hn::Repartition<std::int8_t, F32>>;
+using V16 = hn::Vec<hn::Repartition<std::int16_t, F32>>;
+
+// Inside each block of 16 bytes: the 8 numbers of `a`, then those of `b`.
+HWY_INLINE V8 pack(V16 a, V16 b) {
+#if HWY_TARGET <= HWY_AVX3
+  return V8{_mm512_packs_epi16(a.raw, b.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return V8{_mm256_packs_epi16(a.raw, b.raw)};
+#else
+  return V8{_mm_packs_epi16(a.raw, b.raw)};
+#endif
+}
+
+// Two packings leave 4 codes of each of the four vectors in each block of 16 bytes: where word i must come from.
+HWY_INLINE const std::int32_t* packed_order() {
+  alignas(64) static constexpr std::int32_t k128[4] = {0, 1, 2, 3};
+  alignas(64) static constexpr std::int32_t k256[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  alignas(64) static constexpr std::int32_t k512[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  return lanes() == 4 ? k128 : (lanes() == 8 ? k256 : k512);
+}
+#endif
+
+/// Four vectors of lanes from -128 to 127 as signed bytes, in order.
+HWY_INLINE void store_bytes(VI32 c0, VI32 c1, VI32 c2, VI32 c3, std::uint8_t* out) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+  const hn::Repartition<std::int16_t, F32> d16;
+  const auto packed = pack(hn::ReorderDemote2To(d16, c0, c1), hn::ReorderDemote2To(d16, c2, c3));
+  const auto order = hn::SetTableIndices(I32(), packed_order());
+  const auto codes = hn::TableLookupLanes(hn::BitCast(I32(), packed), order);
+  hn::StoreU(codes, I32(), reinterpret_cast<std::int32_t*>(out));
+#else
+  const std::size_t n = lanes();
+  auto* to = reinterpret_cast<std::int8_t*>(out);
+  hn::StoreU(hn::DemoteTo(I8(), c0), I8(), to);
+  hn::StoreU(hn::DemoteTo(I8(), c1), I8(), to + n);
+  hn::StoreU(hn::DemoteTo(I8(), c2), I8(), to + 2 * n);
+  hn::StoreU(hn::DemoteTo(I8(), c3), I8(), to + 3 * n);
+#endif
+}
+/// One vector of them.
+HWY_INLINE VI32 load_bytes(const std::uint8_t* in) {
+  return hn::PromoteTo(I32(), hn::LoadU(I8(), reinterpret_cast<const std::int8_t*>(in)));
+}
+
+/// x = value + residual.
+template <bool kResidual>
+HWY_INLINE VF32 input(const float* values, const float* residual, std::size_t i) {
+  const F32 d;
+  const VF32 x = hn::LoadU(d, values + i);
+  if constexpr (kResidual) {
+    return x + hn::LoadU(d, residual + i);
+  }
+  return x;
+}
+
+/// The bits of the largest |x| of kCount elements, a multiple of 64.
+template <std::uint32_t kCount, bool kResidual>
+HWY_INLINE std::uint32_t largest(const float* values, const float* residual) {
+  const I32 d;
+  const std::size_t n = lanes();
+  VI32 m0 = hn::Zero(d);
+  VI32 m1 = m0;
+  VI32 m2 = m0;
+  VI32 m3 = m0;
+  for (std::size_t i = 0; i < kCount; i += 4 * n) {
+    m0 = hn::Max(m0, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i))));
+    m1 = hn::Max(m1, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + n))));
+    m2 = hn::Max(m2, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + 2 * n))));
+    m3 = hn::Max(m3, hn::BitCast(d, abs_bits(input<kResidual>(values, residual, i + 3 * n))));
+  }
+  const VI32 m = hn::Max(hn::Max(m0, m1), hn::Max(m2, m3));
+  return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, m)));
 }
 
 /// The low halves of the lanes, in order, and back.

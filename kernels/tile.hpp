@@ -6,6 +6,12 @@
 //   bool encode(tile, values, residual or null, count, out)          returns whether NaN or Inf was seen
 //   void decode(tile, in, count, values)                             overwrites
 //   void decode_add(tile, in, count, values)                         adds, rounding once
+//   bool valid(tile, in, count)                                      optional: whether `in` may be decoded; without it
+//                                                                    any bytes may
+//   using Kept = ...                                                 the coder of values that a selector kept
+// A coder of kept values takes a run of at most kTileElements, without padding:
+//   using Value; uint32_t bytes(count); bool encode(values, count, out), returns as above; void decode(in, count,
+//   values)
 // 1 <= count <= kTileElements, except that a tile of 0 elements has 0 bytes. encode fills all of tile_bytes(k, count).
 #ifndef GRADWIRE_KERNELS_TILE_HPP
 #define GRADWIRE_KERNELS_TILE_HPP

@@ -31,18 +31,18 @@ Codec::Codec(CodecSpec spec, DType tensor) : spec_(spec), dtype_(tensor), entry_
     throw Error(ErrorCode::unsupported,
                 "codec id " + std::to_string(spec.values) + " is not in this build, which has " + codec_names());
   }
-  if (spec.k != 0) {
-    throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\": topk is not in this build; write \"" +
-                                            std::string(entry_->name) + "\" instead");
+  if (spec.k > kTileElements) {
+    throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" keeps more elements than a tile has (" +
+                                            std::to_string(kTileElements) + ")");
   }
   if (element_bytes(tensor) == 0) {
     throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" cannot take the dtype " +
                                             std::to_string(static_cast<int>(tensor)) + "; use f32, f16, bf16 or f64");
   }
-  coder_ = &active_instruction_set().coder(*entry_, tensor);
+  coder_ = &active_instruction_set().coder(*entry_, tensor, spec.k);
 }
 
-bool Codec::lossy() const noexcept { return entry_->lossy; }
+bool Codec::lossy() const noexcept { return entry_->lossy || spec_.k != 0; }
 
 Working Codec::working() const noexcept { return coder_->working; }
 
@@ -152,7 +152,7 @@ wire::FrameHeader parse_from(std::span<const std::byte> frame, int peer) {
 
 FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame,
                          int peer)
-    : codec_(codec), frame_(frame), offset_(wire::kHeaderBytes), info_(expected) {
+    : codec_(codec), frame_(frame), offset_(wire::kHeaderBytes), info_(expected), peer_(peer) {
   const wire::FrameHeader header = parse_from(frame, peer);
   const CodecSpec spec{header.codec, header.k};
   expect_text("codec", spec.to_string(), codec.spec().to_string(), peer);
@@ -183,16 +183,26 @@ const std::uint8_t* FrameReader::next_tile(std::uint32_t count) {
   return tile;
 }
 
+// What decode may be given.
+const std::uint8_t* FrameReader::checked_tile(const kernels::Tile& tile, std::uint32_t count) {
+  const std::uint8_t* in = next_tile(count);
+  if (count != 0 && codec_.coder_->valid != nullptr && !codec_.coder_->valid(tile, in, count)) {
+    throw Error(ErrorCode::corrupt, "frame from rank " + std::to_string(peer_) + ": tile " +
+                                        std::to_string(tile.index) + ": indices not ascending or beyond the tile");
+  }
+  return in;
+}
+
 void FrameReader::read(void* values, std::uint32_t count) {
   const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
-  const std::uint8_t* in = next_tile(count);
+  const std::uint8_t* in = checked_tile(tile, count);
   const FloatEnvironment environment;
   codec_.coder_->decode(tile, in, count, values);
 }
 
 void FrameReader::add(void* values, std::uint32_t count) {
   const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
-  const std::uint8_t* in = next_tile(count);
+  const std::uint8_t* in = checked_tile(tile, count);
   const FloatEnvironment environment;
   codec_.coder_->decode_add(tile, in, count, values);
 }

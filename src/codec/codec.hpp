@@ -10,6 +10,10 @@
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/dtype.hpp"
 
+namespace gradwire::kernels {
+struct Tile;
+}  // namespace gradwire::kernels
+
 namespace gradwire::codec {
 
 /// Elements of a full tile: the unit of every codec.
@@ -86,7 +90,7 @@ class FrameReader {
   /// another version, codec, dtype, bucket, step, tile or count is named, with both values. `peer` is for messages
   /// only.
   FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame, int peer);
-  /// The next tile, overwriting `values` (working type).
+  /// The next tile, overwriting `values` (working type). Error(corrupt) where its bytes cannot be decoded; so does add.
   void read(void* values, std::uint32_t count);
   /// The next tile, added to `values`; each element rounds once.
   void add(void* values, std::uint32_t count);
@@ -96,12 +100,14 @@ class FrameReader {
 
  private:
   const std::uint8_t* next_tile(std::uint32_t count);
+  const std::uint8_t* checked_tile(const kernels::Tile& tile, std::uint32_t count);
 
   const Codec& codec_;
   std::span<const std::byte> frame_;
   std::size_t offset_;
   std::uint32_t tile_ = 0;
   FrameInfo info_;
+  int peer_;
   bool nonfinite_ = false;
 };
 

@@ -1,5 +1,6 @@
 // Compiled once for each instruction set (foreach_target includes this file again): the SIMD part of each kernel file
 // replaces the scalar core of the same name in the table below; a codec without one keeps its scalar core.
+// Each row is in two tables: the codec over whole tiles, and behind the selector topk.
 #include "codec/registry.hpp"
 
 #if defined(GRADWIRE_HIGHWAY)
@@ -13,16 +14,24 @@
 #include "kernels/bf16.hpp"
 #include "kernels/exact.hpp"
 #include "kernels/fp16.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/int2.hpp"
+#include "kernels/int4.hpp"
 #include "kernels/int8.hpp"
+#include "kernels/sign.hpp"
+#include "kernels/topk.hpp"
 
 #ifndef GRADWIRE_CODEC_TABLE
 // The table of codecs. Columns: core (kTensor is the dtype of the tensor), name, id on the wire, lossy.
-// Ids 5 to 8 are kept for fp8, int4, int2 and sign.
 #define GRADWIRE_CODEC_TABLE(ROW)        \
   ROW(Exact<kTensor>, "exact", 1, false) \
   ROW(Bf16, "bf16", 2, true)             \
   ROW(Fp16, "fp16", 3, true)             \
-  ROW(Int8, "int8", 4, true)
+  ROW(Int8, "int8", 4, true)             \
+  ROW(Fp8, "fp8", 5, true)               \
+  ROW(Int4, "int4", 6, true)             \
+  ROW(Int2, "int2", 7, true)             \
+  ROW(Sign, "sign", 8, true)
 
 #include <algorithm>
 #include <array>
@@ -52,6 +61,11 @@ constexpr TileCoder coder_of() {
   coder.decode_add = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
     Core::decode_add(tile, in, count, static_cast<Value*>(values));
   };
+  if constexpr (requires { &Core::valid; }) {
+    coder.valid = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count) {
+      return Core::valid(tile, in, count);
+    };
+  }
   if constexpr (requires { &Core::copy; }) {
     coder.copy = [](const void* elements, std::uint32_t count, std::uint8_t* out) {
       return Core::copy(elements, count, out);
@@ -66,19 +80,22 @@ constexpr TileCoder coder_of() {
 }  // namespace
 }  // namespace gradwire::codec
 
-// In a namespace of kernels: coders(dtype) over the cores that are visible there.
+// In a namespace of kernels: coders(dtype, selected) over the cores that are visible there.
 #define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
-#define GRADWIRE_DEFINE_CODERS                                                              \
-  template <DType kTensor>                                                                  \
-  inline constexpr codec::TileCoder kCoders[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_CODER_ROW)}; \
-  inline const codec::TileCoder* coders(DType tensor) {                                     \
-    switch (tensor) {                                                                       \
-      case DType::f16: return kCoders<DType::f16>;                                          \
-      case DType::bf16: return kCoders<DType::bf16>;                                        \
-      case DType::f64: return kCoders<DType::f64>;                                          \
-      case DType::f32: break;                                                               \
-    }                                                                                       \
-    return kCoders<DType::f32>;                                                             \
+#define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Kept>>(),
+#define GRADWIRE_DEFINE_CODERS                                                                   \
+  template <DType kTensor>                                                                       \
+  inline constexpr codec::TileCoder kCoders[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_CODER_ROW)};      \
+  template <DType kTensor>                                                                       \
+  inline constexpr codec::TileCoder kSelected[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_SELECTED_ROW)}; \
+  inline const codec::TileCoder* coders(DType tensor, bool selected) {                           \
+    switch (tensor) {                                                                            \
+      case DType::f16: return selected ? kSelected<DType::f16> : kCoders<DType::f16>;            \
+      case DType::bf16: return selected ? kSelected<DType::bf16> : kCoders<DType::bf16>;         \
+      case DType::f64: return selected ? kSelected<DType::f64> : kCoders<DType::f64>;            \
+      case DType::f32: break;                                                                    \
+    }                                                                                            \
+    return selected ? kSelected<DType::f32> : kCoders<DType::f32>;                               \
   }
 #endif  // GRADWIRE_CODEC_TABLE
 

@@ -21,6 +21,8 @@ struct TileCoder {
                  std::uint8_t* out);
   void (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
   void (*decode_add)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
+  // Whether decode and decode_add may see these bytes; null where they may see any.
+  bool (*valid)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count);
   // Only where the codec keeps the tensor's own type, else null.
   bool (*copy)(const void* elements, std::uint32_t count, std::uint8_t* out);       // encode of stored elements
   void (*narrow)(const void* values, std::uint32_t count, std::uint8_t* elements);  // encode without padding
@@ -43,10 +45,11 @@ struct CodecEntry {
 /// One set of implementations: the scalar cores, or what Highway compiled for an instruction set.
 struct InstructionSet {
   std::string_view name;
-  const TileCoder* (*coders)(DType tensor);  // one for each of codecs(), in that order
+  // One for each of codecs(), in that order; `selected`: behind topk.
+  const TileCoder* (*coders)(DType tensor, bool selected);
 
-  [[nodiscard]] const TileCoder& coder(const CodecEntry& codec, DType tensor) const {
-    return coders(tensor)[&codec - codecs().data()];
+  [[nodiscard]] const TileCoder& coder(const CodecEntry& codec, DType tensor, std::uint16_t k = 0) const {
+    return coders(tensor, k != 0)[&codec - codecs().data()];
   }
 };
 

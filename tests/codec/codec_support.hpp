@@ -22,14 +22,18 @@ namespace gradwire::test {
 
 inline constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
 
-/// One registered codec over one tensor dtype.
+/// One registered codec over one tensor dtype, by itself or behind topk.
 struct Case {
   const codec::CodecEntry* entry;
   DType dtype;
+  std::uint16_t k = 0;
 
-  [[nodiscard]] codec::Codec codec() const { return codec::Codec({entry->id, 0}, dtype); }
+  [[nodiscard]] CodecSpec spec() const { return {entry->id, k}; }
+  [[nodiscard]] codec::Codec codec() const { return codec::Codec(spec(), dtype); }
 };
 
+/// Every codec over every dtype; over f32, and for exact codecs over the others too, behind topk. (Lossy codecs have
+/// one core for all dtypes.)
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const codec::CodecEntry& entry : codec::codecs()) {
@@ -37,11 +41,22 @@ inline std::vector<Case> all_cases() {
       cases.push_back({&entry, dtype});
     }
   }
+  for (const codec::CodecEntry& entry : codec::codecs()) {
+    for (const std::uint16_t k : {1, 41, 410, 4096}) {
+      cases.push_back({&entry, DType::f32, k});
+    }
+    for (const DType dtype : {DType::f16, DType::bf16, DType::f64}) {
+      if (!entry.lossy) {
+        cases.push_back({&entry, dtype, 41});
+      }
+    }
+  }
   return cases;
 }
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.entry->name) + "_" + std::string(to_string(info.param.dtype));
+  const std::string selector = info.param.k == 0 ? "" : "topk" + std::to_string(info.param.k) + "_";
+  return selector + std::string(info.param.entry->name) + "_" + std::string(to_string(info.param.dtype));
 }
 
 /// Working values of either type behind one face.
@@ -69,11 +84,10 @@ class Values {
   [[nodiscard]] const void* at(std::size_t i) const {
     return is_f64() ? static_cast<const void*>(f64_.data() + i) : f32_.data() + i;
   }
-  /// How many have a magnitude above `limit`.
-  [[nodiscard]] std::size_t count_above(double limit) const {
-    const auto above = [limit](auto x) { return x > limit || x < -limit; };
-    return static_cast<std::size_t>(is_f64() ? std::count_if(f64_.begin(), f64_.end(), above)
-                                             : std::count_if(f32_.begin(), f32_.end(), above));
+  [[nodiscard]] std::size_t count_below(double limit) const {
+    const auto below = [limit](auto x) { return x < limit; };
+    return static_cast<std::size_t>(is_f64() ? std::count_if(f64_.begin(), f64_.end(), below)
+                                             : std::count_if(f32_.begin(), f32_.end(), below));
   }
   /// Equal bit by bit, where NaN equals NaN.
   [[nodiscard]] bool same(const Values& other) const {

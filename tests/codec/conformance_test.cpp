@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "codec_facts.hpp"
 #include "codec_support.hpp"
 
 namespace gradwire::test {
@@ -12,12 +13,14 @@ constexpr std::size_t kCounts[] = {0, 1, 2, 31, 32, 33, 255, 256, 257, 4095, 409
 
 class CodecConformance : public ::testing::TestWithParam<Case> {
  protected:
-  codec::Codec codec_ = GetParam().codec();
+  void SetUp() override { ASSERT_NE(facts_, nullptr) << "give it a row in codec_facts.hpp"; }
 
-  // Error of one element that is alone in its block, or among its equals.
-  [[nodiscard]] double tolerance(double x) const {
-    return GetParam().entry->lossy ? 0.3 * std::abs(x) : 0.01 * std::abs(x);
-  }
+  codec::Codec codec_ = GetParam().codec();
+  const CodecFacts* facts_ = facts_of(GetParam().entry->name);
+  bool selects_ = GetParam().k != 0;
+
+  // Error of one element among its equals; no codec rotates behind a selector.
+  [[nodiscard]] double tolerance(double x) const { return (selects_ ? 0.3 : facts_->equals) * std::abs(x); }
 };
 
 TEST_P(CodecConformance, RoundTripAtEveryCount) {
@@ -35,10 +38,11 @@ TEST_P(CodecConformance, RoundTripAtEveryCount) {
       error += (decoded[i] - values[i]) * (decoded[i] - values[i]);
       power += values[i] * values[i];
     }
-    EXPECT_LE(error, power * (codec_.lossy() ? 0.9 : 1e-4));
+    EXPECT_LE(error, power * (selects_ ? 0.9995 : (codec_.lossy() ? 0.9 : 1e-4)));
   }
 }
 
+// Tried by hand: an index off by one in the scatter of topk, bit i / 8 of sign, halves of int4 swapped: all red here.
 TEST_P(CodecConformance, OneHotAtEveryIndexOfTwoTiles) {
   if (codec_.lossy() && GetParam().dtype != DType::f32) {
     return;  // the same core as for f32
@@ -46,10 +50,15 @@ TEST_P(CodecConformance, OneHotAtEveryIndexOfTwoTiles) {
   constexpr std::size_t kCount = 2 * codec::kTileElements;
   Values values(codec_.working(), kCount);
   for (std::size_t hot = 0; hot < kCount; ++hot) {
-    values.set(hot, 1.5);
+    values.set(hot, -1.5);
     const Values decoded = decode(codec_, encode(codec_, values, nullptr, false), kCount, nullptr, false);
-    ASSERT_NEAR(decoded[hot], 1.5, tolerance(1.5)) << hot;
-    ASSERT_EQ(decoded.count_above(0.1), 1U) << "not alone for one at " << hot;
+    if (facts_->one_bit) {
+      ASSERT_LT(decoded[hot], 0) << hot;
+      ASSERT_EQ(decoded.count_below(0), 1U) << "not alone for one at " << hot;
+    } else {
+      ASSERT_NEAR(decoded[hot], -1.5, 0.02) << hot;
+      ASSERT_EQ(decoded.count_below(-0.11), 1U) << "not alone for one at " << hot;
+    }
     values.set(hot, 0);
   }
 }
@@ -65,9 +74,13 @@ TEST_P(CodecConformance, SpecialFiniteValues) {
       }
       const Frame frame = encode(codec_, values);
       const Values decoded = decode(codec_, frame, count);
-      const bool overflows = GetParam().dtype == DType::f16 && !codec_.lossy() && std::abs(x) > 65520;
+      const bool beyond_tensor = GetParam().dtype == DType::f16 && !GetParam().entry->lossy && std::abs(x) > 65520;
+      const bool overflows = beyond_tensor || (!selects_ && std::abs(x) > facts_->largest);
       EXPECT_EQ(frame.nonfinite, overflows);
       for (std::size_t i = 0; i < count && !overflows; ++i) {
+        if (selects_ && decoded[i] == 0) {
+          continue;  // dropped; topk_test.cpp counts these
+        }
         // What is far below the normal numbers may become 0.
         ASSERT_NEAR(decoded[i], x, tolerance(x) + (std::abs(x) < 1e-30 ? std::abs(x) : 0)) << i;
       }
@@ -85,7 +98,9 @@ TEST_P(CodecConformance, LargestFiniteIsFiniteOrFlagged) {
   bool all_finite = true;
   for (std::size_t i = 0; i < values.size(); ++i) {
     all_finite = all_finite && std::isfinite(decoded[i]);
-    ASSERT_EQ(std::signbit(decoded[i]), std::signbit(values[i]));
+    if (!std::isnan(decoded[i]) && !(selects_ && decoded[i] == 0)) {
+      ASSERT_EQ(std::signbit(decoded[i]), std::signbit(values[i]));
+    }
   }
   EXPECT_EQ(all_finite, !frame.nonfinite);
 }

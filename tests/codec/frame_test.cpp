@@ -52,15 +52,15 @@ TEST_P(Frames, AnotherCallIsAMismatchWithBothValues) {
 
 TEST_P(Frames, AnotherCodecOrDtypeIsAMismatch) {
   for (const Case& other : all_cases()) {
-    if (other.entry == GetParam().entry && other.dtype == GetParam().dtype) {
+    const bool codec = other.spec() != GetParam().spec();
+    if (!codec && other.dtype == GetParam().dtype) {
       continue;
     }
     const auto frame = encode(other.codec(), Values(other.codec().working(), gauss(kCount, 82))).bytes;
-    const bool codec = other.entry != GetParam().entry;
-    expect_refused(
-        frame, info_for(kCount), true, ErrorCode::mismatch,
-        (codec ? "codec " + std::string(other.entry->name) : "dtype " + std::string(to_string(other.dtype))) +
-            " where " + std::string(codec ? GetParam().entry->name : to_string(GetParam().dtype)));
+    const std::string got =
+        codec ? "codec " + other.spec().to_string() : "dtype " + std::string(to_string(other.dtype));
+    const std::string wanted = codec ? GetParam().spec().to_string() : std::string(to_string(GetParam().dtype));
+    expect_refused(frame, info_for(kCount), true, ErrorCode::mismatch, got + " where " + wanted);
   }
 }
 
@@ -131,6 +131,42 @@ TEST_P(Frames, MisuseOfTheReader) {
   }
   reader.read(out.at(4096), 50);
   EXPECT_THROW(reader.read(out.at(0), 50), Error);
+}
+
+// Indices behind topk: not ascending, repeated, beyond the tile, too many bits. Tried by hand: valid() without its
+// `index >= count`, and with `index + 1 < next`: red here.
+TEST_P(Frames, WrongIndicesAreCorrupt) {
+  if (GetParam().k < 2 || GetParam().k % 2 == 0) {
+    return;
+  }
+  const auto good = encode(codec_, values_, nullptr, false).bytes;
+  const auto expect_corrupt = [&](std::size_t at, std::initializer_list<int> bytes, std::uint32_t bad_tile) {
+    auto frame = good;
+    for (const int byte : bytes) {
+      frame[at++] = static_cast<std::byte>(byte);
+    }
+    for (const bool add : {false, true}) {
+      Values out(codec_.working(), kCount);
+      codec::FrameReader reader(codec_, info_for(kCount), false, frame, 5);
+      try {
+        for_each_tile(kCount, [&](std::size_t i, std::uint32_t n) {
+          add ? reader.add(out.at(i), n) : reader.read(out.at(i), n);
+        });
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::corrupt);
+        EXPECT_THAT(error.what(),
+                    AllOf(HasSubstr("rank 5"), HasSubstr("tile " + std::to_string(bad_tile)), HasSubstr("indices")));
+      }
+    }
+  };
+  const std::size_t second_tile = wire::kHeaderBytes + codec_.payload_bytes(codec::kTileElements);
+  const std::size_t last = wire::kHeaderBytes + (GetParam().k - 1U) / 2 * 3;
+  expect_corrupt(wire::kHeaderBytes, {0xFF, 0x0F, 0x00}, 0);  // 4095, 0
+  expect_corrupt(wire::kHeaderBytes, {0x00, 0x00, 0x00}, 0);  // 0, 0
+  expect_corrupt(last + 1, {0x1F}, 0);                        // 13 bits
+  expect_corrupt(second_tile, {50, 0}, 1);                    // one is kept of 50
+  expect_corrupt(second_tile, {0, 0x10}, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Frames, ::testing::ValuesIn(all_cases()), case_name);

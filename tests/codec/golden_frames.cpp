@@ -16,27 +16,28 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "golden values are stored little-endian");
 
-// Element i, without any library function: a linear congruential sequence scaled by powers of two.
-double element(std::uint32_t i, std::uint32_t& state) {
+// Element i, without any library function: a linear congruential sequence scaled by powers of two. Without NaN and Inf
+// where they would make all of a tile NaN.
+double element(std::uint32_t i, std::uint32_t& state, bool finite) {
   state = state * 1664525U + 1013904223U;
   const double x = static_cast<double>(static_cast<std::int32_t>(state)) * 0x1p-31;
   const std::uint32_t block = i / 256;
   switch (block % 6) {
     case 1: return i % 64 == 7 ? -0.0 : 0.0;
-    case 2: return i == 600 ? std::numeric_limits<double>::quiet_NaN() : x;
+    case 2: return i == 600 && !finite ? std::numeric_limits<double>::quiet_NaN() : x;
     case 3: return x * 0x1p-120;
     case 4: return x * 0x1p100;
-    case 5: return i % 256 == 200 ? -std::numeric_limits<double>::infinity() : x * 0x1p-10;
+    case 5: return i % 256 == 200 && !finite ? -std::numeric_limits<double>::infinity() : x * 0x1p-10;
     default: return x;
   }
 }
 
 template <class T>
-std::vector<std::byte> working_values(std::uint32_t count) {
+std::vector<std::byte> working_values(std::uint32_t count, bool finite) {
   std::vector<std::byte> bytes(count * sizeof(T));
   std::uint32_t state = 2024;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const auto x = static_cast<T>(element(i, state));
+    const auto x = static_cast<T>(element(i, state, finite));
     std::memcpy(bytes.data() + i * sizeof(T), &x, sizeof x);
   }
   return bytes;
@@ -45,8 +46,9 @@ std::vector<std::byte> working_values(std::uint32_t count) {
 void write(GoldenFrame& golden) {
   const codec::Codec codec(golden.spec, golden.dtype);
   const std::uint32_t count = golden.info.count;
-  const auto values =
-      codec.working() == codec::Working::f64 ? working_values<double>(count) : working_values<float>(count);
+  const bool finite = golden.spec.k != 0;
+  const auto values = codec.working() == codec::Working::f64 ? working_values<double>(count, finite)
+                                                             : working_values<float>(count, finite);
   golden.frame.resize(codec.frame_bytes(count));
   codec::FrameWriter writer(codec, golden.info, golden.checksum, golden.frame);
   for (std::uint32_t first = 0; first < count; first += codec::kTileElements) {
@@ -58,24 +60,37 @@ void write(GoldenFrame& golden) {
 
 }  // namespace
 
+namespace {
+
+GoldenFrame good_frame(const codec::CodecEntry& entry, std::uint16_t k, DType dtype) {
+  GoldenFrame golden;
+  golden.name =
+      (k == 0 ? "" : "topk" + std::to_string(k) + "-") + std::string(entry.name) + "-" + std::string(to_string(dtype));
+  golden.spec = {entry.id, k};
+  golden.dtype = dtype;
+  // Two tiles for f32; a short one without CRC, of a second hop, for the others.
+  golden.info.count = dtype == DType::f32 ? 4096 + 300 : 1409;
+  golden.info.first_tile = dtype == DType::f32 ? 7 : 0;
+  golden.info.bucket = 2;
+  golden.info.step = 70000;
+  golden.info.hop = dtype == DType::f32 ? 0 : 1;
+  golden.checksum = dtype == DType::f32 || dtype == DType::f64;
+  write(golden);
+  return golden;
+}
+
+}  // namespace
+
 std::vector<GoldenFrame> good_frames() {
   std::vector<GoldenFrame> frames;
   for (const codec::CodecEntry& entry : codec::codecs()) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
-      GoldenFrame golden;
-      golden.name = std::string(entry.name) + "-" + std::string(to_string(dtype));
-      golden.spec = {entry.id, 0};
-      golden.dtype = dtype;
-      // Two tiles for f32; a short one without CRC, of a second hop, for the others.
-      golden.info.count = dtype == DType::f32 ? 4096 + 300 : 1409;
-      golden.info.first_tile = dtype == DType::f32 ? 7 : 0;
-      golden.info.bucket = 2;
-      golden.info.step = 70000;
-      golden.info.hop = dtype == DType::f32 ? 0 : 1;
-      golden.checksum = dtype == DType::f32 || dtype == DType::f64;
-      write(golden);
-      frames.push_back(std::move(golden));
+      frames.push_back(good_frame(entry, 0, dtype));
     }
+  }
+  for (const codec::CodecEntry& entry : codec::codecs()) {
+    frames.push_back(good_frame(entry, 41, DType::f32));
+    frames.push_back(good_frame(entry, 410, entry.lossy ? DType::f32 : DType::f64));
   }
   return frames;
 }

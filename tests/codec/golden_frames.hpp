@@ -21,7 +21,8 @@ struct GoldenFrame {
   std::vector<std::byte> frame;
 };
 
-/// One for every registered codec and dtype: zeros, -0, a zero block, a block with NaN or Inf, tiny and large values.
+/// One for every registered codec and dtype: zeros, -0, a zero block, a block with NaN or Inf, tiny and large values;
+/// then every codec behind topk.
 [[nodiscard]] std::vector<GoldenFrame> good_frames();
 
 struct BadFrame {

@@ -188,7 +188,7 @@ TEST(Fp16Rule, KeepsElevenBitsAtAnyMagnitude) {
 // A block too small for a scale: codes 0 whatever the signs, the same on every instruction set; the residual keeps it
 // all.
 TEST(BlockRules, AZeroScaleGivesZeroCodesAndLeavesAllToTheResidual) {
-  for (const char* name : {"fp16", "int8"}) {
+  for (const char* name : {"fp16", "int8", "fp8", "int4", "int2", "sign"}) {
     const codec::Codec codec(CodecSpec::parse(name), DType::f32);
     std::vector<float> values(512, -1e-40F);
     values[3] = -0.0F;
@@ -212,7 +212,8 @@ TEST(Nonfinite, ReachAsFarAsStated) {
     const char* codec;
     std::size_t reach;
   };
-  for (const Row& row : {Row{"exact", 1}, Row{"bf16", 1}, Row{"fp16", 256}, Row{"int8", 256}}) {
+  for (const Row& row : {Row{"exact", 1}, Row{"bf16", 1}, Row{"fp16", 256}, Row{"int8", 256}, Row{"fp8", 128},
+                         Row{"int4", 256}, Row{"int2", 256}, Row{"sign", 256}}) {
     const codec::Codec codec(CodecSpec::parse(row.codec), DType::f32);
     std::vector<float> values = gauss(2048, 64);
     values[700] = HUGE_VALF;

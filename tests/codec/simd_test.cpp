@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codec_support.hpp"
+#include "kernels/topk.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -44,10 +45,10 @@ Tile make_tile(codec::Working type, std::uint32_t count, unsigned kind, std::mt1
   return tile;
 }
 
-Outcome run(const codec::TileCoder& coder, const Tile& tile, bool with_residual) {
+Outcome run(const codec::TileCoder& coder, std::uint16_t k, const Tile& tile, bool with_residual) {
   const auto count = static_cast<std::uint32_t>(tile.values.size());
-  const kernels::Tile where{.bucket = 1, .step = 2, .index = 3, .k = 0};
-  Outcome outcome{std::vector<std::uint8_t>(coder.tile_bytes(0, count) + 64, 0xA5), false, tile.residual, tile.values,
+  const kernels::Tile where{.bucket = 1, .step = 2, .index = 3, .k = k};
+  Outcome outcome{std::vector<std::uint8_t>(coder.tile_bytes(k, count) + 64, 0xA5), false, tile.residual, tile.values,
                   tile.values};
   float* residual = with_residual ? outcome.residual.data() : nullptr;
   outcome.nonfinite = coder.encode(where, tile.values.at(0), residual, count, outcome.payload.data());
@@ -64,23 +65,30 @@ void expect_same(const Outcome& a, const Outcome& b) {
   ASSERT_TRUE(a.added.same(b.added));
 }
 
-class InstructionSets : public ::testing::TestWithParam<Case> {};
+class InstructionSets : public ::testing::TestWithParam<Case> {
+ protected:
+  std::uint16_t k_ = GetParam().k;
+
+  [[nodiscard]] const codec::TileCoder& coder(const codec::InstructionSet& set) const {
+    return set.coder(*GetParam().entry, GetParam().dtype, k_);
+  }
+};
 
 TEST_P(InstructionSets, SameAsScalar) {
   const unsigned seed = 31;
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const auto sets = codec::instruction_sets();
-  const codec::TileCoder& scalar = sets.front().coder(*GetParam().entry, GetParam().dtype);
+  const codec::TileCoder& scalar = coder(sets.front());
   for (unsigned round = 0; round < 1500; ++round) {
     const auto count =
         static_cast<std::uint32_t>(round < 600 ? round + 1 : (round % 3 == 0 ? kTile : 1 + random() % kTile));
     const Tile tile = make_tile(scalar.working, count, round % 5, random);
     const bool residual = random() % 2 == 0;
-    const Outcome expected = run(scalar, tile, residual);
+    const Outcome expected = run(scalar, k_, tile, residual);
     for (const codec::InstructionSet& set : sets.subspan(1)) {
       SCOPED_TRACE(std::string(set.name) + ", round " + std::to_string(round) + ", count " + std::to_string(count));
-      expect_same(run(set.coder(*GetParam().entry, GetParam().dtype), tile, residual), expected);
+      expect_same(run(coder(set), k_, tile, residual), expected);
       if (HasFatalFailure()) {
         return;
       }
@@ -91,18 +99,24 @@ TEST_P(InstructionSets, SameAsScalar) {
 TEST_P(InstructionSets, AnyPayloadDecodesAlike) {
   std::mt19937 random(32);
   const auto sets = codec::instruction_sets();
-  const codec::TileCoder& scalar = sets.front().coder(*GetParam().entry, GetParam().dtype);
+  const codec::TileCoder& scalar = coder(sets.front());
   for (unsigned round = 0; round < 200; ++round) {
     const auto count = static_cast<std::uint32_t>(1 + random() % kTile);
-    std::vector<std::uint8_t> payload(scalar.tile_bytes(0, count));
-    for (std::uint8_t& byte : payload) {
-      byte = static_cast<std::uint8_t>(random());
+    const kernels::Tile where{.k = k_};
+    std::vector<std::uint8_t> payload(scalar.tile_bytes(k_, count));
+    std::size_t any = 0;  // bytes from here on are any
+    if (scalar.valid != nullptr) {
+      const Tile tile = make_tile(scalar.working, count, 3, random);
+      scalar.encode(where, tile.values.at(0), nullptr, count, payload.data());
+      any = kernels::index_bytes(kernels::kept_count(k_, count));
     }
+    std::generate(payload.begin() + static_cast<std::ptrdiff_t>(any), payload.end(),
+                  [&] { return static_cast<std::uint8_t>(random()); });
     Values expected(scalar.working, count);
-    scalar.decode({}, payload.data(), count, expected.at(0));
+    scalar.decode(where, payload.data(), count, expected.at(0));
     for (const codec::InstructionSet& set : sets.subspan(1)) {
       Values decoded(scalar.working, count);
-      set.coder(*GetParam().entry, GetParam().dtype).decode({}, payload.data(), count, decoded.at(0));
+      coder(set).decode(where, payload.data(), count, decoded.at(0));
       ASSERT_TRUE(decoded.same(expected)) << set.name;
     }
   }
@@ -111,7 +125,7 @@ TEST_P(InstructionSets, AnyPayloadDecodesAlike) {
 TEST_P(InstructionSets, NarrowAndCopyAsScalar) {
   std::mt19937 random(33);
   const auto sets = codec::instruction_sets();
-  const codec::TileCoder& scalar = sets.front().coder(*GetParam().entry, GetParam().dtype);
+  const codec::TileCoder& scalar = coder(sets.front());
   if (scalar.copy == nullptr) {
     return;
   }
@@ -119,21 +133,20 @@ TEST_P(InstructionSets, NarrowAndCopyAsScalar) {
   for (unsigned round = 0; round < 300; ++round) {
     const auto count = static_cast<std::uint32_t>(round < 100 ? round : random() % kTile);
     const Tile tile = make_tile(scalar.working, count, round % 5, random);
-    const auto narrow = [&](const codec::TileCoder& coder) {
+    const auto narrow = [&](const codec::TileCoder& implementation) {
       std::vector<std::uint8_t> out(count * unit + 16, 0xA5);
-      coder.narrow(count == 0 ? nullptr : tile.values.at(0), count, out.data());
+      implementation.narrow(count == 0 ? nullptr : tile.values.at(0), count, out.data());
       return out;
     };
-    const auto copy = [&](const codec::TileCoder& coder, const std::vector<std::uint8_t>& elements) {
-      std::vector<std::uint8_t> out(coder.tile_bytes(0, count) + 16, 0xA5);
-      out.back() = coder.copy(elements.data(), count, out.data()) ? 1 : 0;
+    const auto copy = [&](const codec::TileCoder& implementation, const std::vector<std::uint8_t>& elements) {
+      std::vector<std::uint8_t> out(implementation.tile_bytes(0, count) + 16, 0xA5);
+      out.back() = implementation.copy(elements.data(), count, out.data()) ? 1 : 0;
       return out;
     };
     const auto elements = narrow(scalar);
     for (const codec::InstructionSet& set : sets.subspan(1)) {
-      const codec::TileCoder& coder = set.coder(*GetParam().entry, GetParam().dtype);
-      ASSERT_EQ(narrow(coder), elements) << set.name;
-      ASSERT_EQ(copy(coder, elements), copy(scalar, elements)) << set.name;
+      ASSERT_EQ(narrow(coder(set)), elements) << set.name;
+      ASSERT_EQ(copy(coder(set), elements), copy(scalar, elements)) << set.name;
     }
   }
 }

@@ -19,6 +19,25 @@ TEST(Sizes, PayloadOfEveryCodec) {
   }
 }
 
+// 12 bits an index, then what a codec makes of the kept values.
+TEST(Sizes, PayloadBehindTopk) {
+  struct Row {
+    const char* spec;
+    std::uint64_t full;    // of 4096 elements
+    std::uint64_t short_;  // of 300
+  };
+  for (const Row& row :
+       {Row{"topk(1/4096)+exact", 16, 16}, Row{"topk(41/4096)+exact", 240, 32}, Row{"topk(41/4096)+bf16", 144, 16},
+        Row{"topk(41/4096)+fp16", 160, 16}, Row{"topk(41/4096)+int8", 112, 16}, Row{"topk(41/4096)+fp8", 112, 16},
+        Row{"topk(41/4096)+int4", 96, 16}, Row{"topk(41/4096)+int2", 80, 16}, Row{"topk(41/4096)+sign", 80, 16},
+        Row{"topk(10%)+int8", 1040, 80}, Row{"topk(64/4096)+int2", 128, 16}, Row{"topk(100%)+int2", 7184, 544}}) {
+    const codec::Codec codec(CodecSpec::parse(row.spec), DType::f32);
+    EXPECT_EQ(codec.payload_bytes(4096), row.full) << row.spec;
+    EXPECT_EQ(codec.payload_bytes(300), row.short_) << row.spec;
+    EXPECT_EQ(codec.payload_bytes(0), 0U);
+  }
+}
+
 TEST(Sizes, ChunksOfWholeTilesAddUp) {
   for (const Case& c : all_cases()) {
     const codec::Codec codec = c.codec();
