@@ -1,0 +1,75 @@
+// Trains one model with many variants of how gradients travel and compares each with uncompressed training, seed by
+// seed: the spread between seeds is larger than what compression does.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/convergence/data.hpp"
+#include "bench/convergence/statistics.hpp"
+#include "bench/convergence/training.hpp"
+
+namespace gradwire::convergence {
+
+struct Variant {
+  std::string policy;             // name of its file
+  std::string feedback = "auto";  // as asked for
+  std::string second_hop = "auto";
+  Reducing reducing = {};
+  std::optional<double> bound = {};  // of the loss ratio
+};
+
+struct Row {
+  struct Seed {
+    std::uint64_t seed = 0;
+    double loss = 0, dense_loss = 0;          // NaN where training diverged
+    double accuracy = 0, dense_accuracy = 0;  // per cent; NaN without a test set
+  };
+  std::string part = {}, model = {};
+  Variant variant = {};
+  bool keeps_residuals = false;
+  std::uint64_t parameters = 0;
+  double ratio = 0;                              // uncompressed / sent, all ranks, both hops, headers included
+  double bits_per_element = 0;                   // sent, for each element and hop
+  double bytes_per_step = 0;                     // sent, mean over ranks
+  double step_seconds = 0, exposed_seconds = 0;  // on the emulated link
+  std::vector<Seed> seeds = {};
+  std::vector<Run::Point> curve = {};  // mean over seeds
+
+  [[nodiscard]] Summary loss() const;
+  [[nodiscard]] Summary loss_ratio() const;
+  [[nodiscard]] Summary accuracy() const;
+  /// Percentage points below uncompressed training.
+  [[nodiscard]] Summary accuracy_lost() const;
+};
+
+struct Experiment {
+  std::string part;
+  Training training;  // without a link
+  Mixture mixture;
+  std::size_t samples = 0, test_samples = 0;
+  int ranks = 8;
+  Link link;  // emulated, for the time of a step only
+  std::uint64_t timed_steps = 60;
+  std::vector<std::uint64_t> seeds;
+};
+
+class Comparison {
+ public:
+  explicit Comparison(Experiment experiment) : experiment_(std::move(experiment)) {}
+
+  /// A few steps over the emulated link: what a variant costs, and whether it keeps residuals.
+  [[nodiscard]] Row probe(const Variant& variant) const;
+  /// Trains each row's variant with each seed, and fills what that tells.
+  void train_all(std::vector<Row>& rows) const;
+
+ private:
+  [[nodiscard]] std::vector<Samples> shards(std::uint64_t seed) const;
+
+  Experiment experiment_;
+};
+
+}  // namespace gradwire::convergence

@@ -1,0 +1,31 @@
+// Command line of bench_convergence.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace gradwire::convergence {
+
+struct Options {
+  std::vector<std::string> parts{"mlp", "large", "accuracy"};
+  std::vector<std::string> policies;   // TOML files, or folders of them
+  std::size_t seeds = 5;               // the first so many of those in experiments.cpp
+  std::optional<std::uint64_t> steps;  // instead of each part's own
+  std::string link = "1Gbit/s,50us";   // emulated, for the time of a step
+  bool quick = false;                  // few steps on little data: that it runs, not what it shows
+  std::string json, svg;
+};
+
+/// Ends a command line early: help (status 0) or a usage error (status 2), with the text to print.
+struct OptionsExit : std::runtime_error {
+  OptionsExit(int code, const std::string& text) : std::runtime_error(text), status(code) {}
+  int status;
+};
+
+/// Throws OptionsExit.
+[[nodiscard]] Options parse_options(int argc, char** argv);
+
+}  // namespace gradwire::convergence

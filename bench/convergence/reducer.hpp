@@ -1,0 +1,30 @@
+// How a rank's gradients become the mean over ranks: through a session, or below the policy layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "bench/convergence/training.hpp"
+#include "gradwire/statistics.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::convergence {
+
+class Reducer {
+ public:
+  Reducer() = default;
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  virtual ~Reducer() = default;
+
+  /// Replaces the model's gradients by their mean over ranks.
+  virtual void reduce() = 0;
+  [[nodiscard]] virtual Statistics statistics() const = 0;
+  [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
+};
+
+/// `model` must outlive the reducer.
+[[nodiscard]] std::unique_ptr<Reducer> make_reducer(const Reducing& reducing, std::shared_ptr<Transport> transport,
+                                                    Mlp& model);
+
+}  // namespace gradwire::convergence
