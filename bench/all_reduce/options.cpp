@@ -47,11 +47,13 @@ void check(const Options& options) {
 
 std::vector<std::uint64_t> Options::sizes() const {
   std::vector<std::uint64_t> result;
-  for (auto bytes = static_cast<double>(min_bytes); bytes <= static_cast<double>(max_bytes); bytes *= factor) {
+  auto bytes = static_cast<double>(min_bytes);
+  while (bytes <= static_cast<double>(max_bytes)) {
     const auto size = static_cast<std::uint64_t>(bytes) / 4 * 4;
     if (result.empty() || size > result.back()) {
       result.push_back(size);
     }
+    bytes *= factor;
   }
   return result;
 }
