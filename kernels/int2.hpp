@@ -83,3 +83,76 @@ using Int2 = RotatedCore<Int2Grid>;
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_INT2_HPP
+
+// SIMD.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_INT2_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_INT2_SIMD_HPP
+#undef GRADWIRE_KERNELS_INT2_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_INT2_SIMD_HPP
+#endif
+
+#include "kernels/rotation_simd.hpp"
+
+#if GRADWIRE_FIXED_LANES
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels::HWY_NAMESPACE {
+
+struct Int2Lanes {
+  static constexpr std::size_t kCodeBytes = 64;
+  static constexpr float kLow = Int2Grid::kLow * 0.0625F;
+  static constexpr float kHigh = Int2Grid::kHigh * 0.0625F;
+
+  static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
+    const F32 df;
+    const I32 d;
+    const auto above = hn::Abs(z) > hn::Set(df, Int2Grid::kThreshold);
+    const VF32 magnitude = hn::IfThenElse(above, hn::Set(df, kHigh), hn::Set(df, kLow));
+    level = hn::Or(magnitude, hn::And(z, hn::SignBit(df)));
+    // 0 or 1, or their complements where z is negative.
+    const VI32 cell = hn::Zero(d) - hn::BitCast(d, hn::VecFromMask(df, above));
+    return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
+  }
+
+  static HWY_INLINE VF32 level(const std::uint8_t* codes, std::size_t i) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    const I32 d;
+    const hn::Rebind<std::uint8_t, F32> d8;
+    const VI32 four = hn::PromoteTo(d, hn::LoadU(d8, codes + i % kCodeBytes));
+    const VI32 code = hn::ShiftRightSame(four, static_cast<int>(i / kCodeBytes * 2));
+    alignas(64) static constexpr float kLevels[4] = {-kHigh, -kLow, kLow, kHigh};
+    const VF32 levels = hn::LoadDup128(F32(), kLevels);
+#if HWY_TARGET <= HWY_AVX3
+    return VF32{_mm512_permutevar_ps(levels.raw, code.raw)};
+#else
+    return VF32{_mm256_permutevar_ps(levels.raw, code.raw)};
+#endif
+#else
+    alignas(64) float levels[kLanes];
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const std::uint32_t code = RotatedCore<Int2Grid>::code_at(codes, static_cast<std::uint32_t>(i + lane));
+      levels[lane] = Int2Grid::level(code) * 0.0625F;
+    }
+    return hn::Load(F32(), levels);
+#endif
+  }
+
+  static HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
+    const hn::Repartition<std::uint8_t, F32> d;
+    const hn::Repartition<std::uint16_t, F32> d16;
+    const auto part = [&](std::size_t i)
+                          HWY_ATTR { return hn::BitCast(d16, hn::And(hn::Load(d, codes + i), hn::Set(d, 3))); };
+    for (std::size_t i = 0; i < kCodeBytes; i += hn::Lanes(d)) {
+      const auto low = hn::Or(part(i), hn::ShiftLeft<2>(part(i + kCodeBytes)));
+      const auto high = hn::Or(hn::ShiftLeft<4>(part(i + 2 * kCodeBytes)), hn::ShiftLeft<6>(part(i + 3 * kCodeBytes)));
+      hn::StoreU(hn::Xor(hn::BitCast(d, hn::Or(low, high)), hn::Set(d, 0xAA)), d, out + i);
+    }
+  }
+};
+
+using Int2 = RotatedSimd<Int2Grid, Int2Lanes>;
+
+}  // namespace gradwire::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // GRADWIRE_FIXED_LANES
+#endif  // toggle

@@ -81,3 +81,125 @@ using Int4 = RotatedCore<Int4Grid>;
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_INT4_HPP
+
+// SIMD.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_INT4_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_INT4_SIMD_HPP
+#undef GRADWIRE_KERNELS_INT4_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_INT4_SIMD_HPP
+#endif
+
+#include "kernels/rotation_simd.hpp"
+
+#if GRADWIRE_FIXED_LANES
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels::HWY_NAMESPACE {
+
+struct Int4Lanes {
+  static constexpr std::size_t kCodeBytes = 128;
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  // Sections of width 1/3.4, the first half as wide, with at most one threshold in each: section s lies in cell s - 1
+  // or s. The first has none.
+  static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
+    const F32 df;
+    const I32 d;
+    const VF32 a = hn::Abs(z);
+    const VF32 section =
+        hn::Min(a, hn::Set(df, 2.0F)) * hn::Set(df, 3.4F) + hn::Set(df, 12582912.0F);  // in the low bits, rounded
+    const VI32 s = hn::BitCast(d, section);
+    const VF32 threshold = lookup(thresholds(), s);
+    const VI32 above = hn::BitCast(d, hn::VecFromMask(df, a > threshold));
+    const VI32 cell = s - hn::Set(d, 0x4B400001) - above;
+    level = hn::Or(lookup(magnitudes(), cell), hn::And(z, hn::SignBit(df)));
+    return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
+  }
+
+  static HWY_INLINE VF32 level(const std::uint8_t* codes, std::size_t i) {
+    const F32 df;
+    const I32 d;
+    const hn::Rebind<std::uint8_t, F32> d8;
+    const VI32 pair = hn::PromoteTo(d, hn::LoadU(d8, codes + i % kCodeBytes));
+    const VI32 code = i < kCodeBytes ? pair : hn::ShiftRight<4>(pair);
+    const VF32 positive = hn::BitCast(df, hn::ShiftLeft<28>(code));  // its sign bit: bit 3 of the code
+    return hn::IfNegativeThenElse(positive, lookup(magnitudes(), code), lookup(negative(), code));
+  }
+
+ private:
+  // Entry index % 8 for each lane.
+  static HWY_INLINE VF32 lookup(VF32 table, VI32 index) {
+#if HWY_TARGET <= HWY_AVX3
+    return VF32{_mm512_permutexvar_ps(index.raw, table.raw)};
+#else
+    return VF32{_mm256_permutevar8x32_ps(table.raw, index.raw)};
+#endif
+  }
+  static HWY_INLINE VF32 table(const float (&entries)[16]) { return hn::LoadU(F32(), entries); }
+  static HWY_INLINE VF32 thresholds() {
+    using G = Int4Grid;
+    alignas(64) static constexpr float kThresholds[16] = {
+        -1.0F,           G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3), G::threshold(4),
+        G::threshold(5), G::threshold(6), -1.0F,           G::threshold(0), G::threshold(1), G::threshold(2),
+        G::threshold(3), G::threshold(4), G::threshold(5), G::threshold(6)};
+    return table(kThresholds);
+  }
+  static constexpr float over16(std::uint32_t cell) { return Int4Grid::magnitude(cell) * 0.0625F; }
+  static HWY_INLINE VF32 magnitudes() {
+    alignas(64) static constexpr float kMagnitudes[16] = {
+        over16(0), over16(1), over16(2), over16(3), over16(4), over16(5), over16(6), over16(7),
+        over16(0), over16(1), over16(2), over16(3), over16(4), over16(5), over16(6), over16(7)};
+    return table(kMagnitudes);
+  }
+  static HWY_INLINE VF32 negative() {  // codes 0 to 7
+    alignas(64) static constexpr float kNegative[16] = {
+        -over16(7), -over16(6), -over16(5), -over16(4), -over16(3), -over16(2), -over16(1), -over16(0),
+        -over16(7), -over16(6), -over16(5), -over16(4), -over16(3), -over16(2), -over16(1), -over16(0)};
+    return table(kNegative);
+  }
+
+ public:
+#else
+  static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
+    const F32 df;
+    const I32 d;
+    const VF32 a = hn::Abs(z);
+    VI32 cell = hn::Zero(d);
+    VF32 magnitude = hn::Set(df, Int4Grid::magnitude(0) * 0.0625F);
+    for (std::uint32_t i = 0; i + 1 < Int4Grid::kCells; ++i) {
+      const auto above = a > hn::Set(df, Int4Grid::threshold(i));
+      cell = cell - hn::BitCast(d, hn::VecFromMask(df, above));
+      magnitude = hn::IfThenElse(above, hn::Set(df, Int4Grid::magnitude(i + 1) * 0.0625F), magnitude);
+    }
+    level = hn::Or(magnitude, hn::And(z, hn::SignBit(df)));
+    return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
+  }
+  static HWY_INLINE VF32 level(const std::uint8_t* codes, std::size_t i) {
+    alignas(64) float levels[kLanes];
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const std::uint32_t code = RotatedCore<Int4Grid>::code_at(codes, static_cast<std::uint32_t>(i + lane));
+      levels[lane] = Int4Grid::level(code) * 0.0625F;
+    }
+    return hn::Load(F32(), levels);
+  }
+#endif
+
+  static HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
+    const hn::Repartition<std::uint8_t, F32> d;
+    const hn::Repartition<std::uint16_t, F32> d16;
+    const auto nibble = hn::Set(d, 15);
+    for (std::size_t i = 0; i < kCodeBytes; i += hn::Lanes(d)) {
+      const auto low = hn::And(hn::Load(d, codes + i), nibble);
+      const auto high = hn::And(hn::Load(d, codes + kCodeBytes + i), nibble);
+      const auto both = hn::Or(low, hn::BitCast(d, hn::ShiftLeft<4>(hn::BitCast(d16, high))));
+      hn::StoreU(hn::Xor(both, hn::Set(d, 0x88)), d, out + i);
+    }
+  }
+};
+
+using Int4 = RotatedSimd<Int4Grid, Int4Lanes>;
+
+}  // namespace gradwire::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // GRADWIRE_FIXED_LANES
+#endif  // toggle

@@ -70,3 +70,95 @@ class OrderedSum {
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_RUN_HPP
+
+// SIMD, where the number of lanes is known when compiling: GRADWIRE_FIXED_LANES.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_RUN_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_RUN_SIMD_HPP
+#undef GRADWIRE_KERNELS_RUN_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_RUN_SIMD_HPP
+#endif
+
+#include "kernels/simd.hpp"
+
+#undef GRADWIRE_FIXED_LANES
+#if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
+#define GRADWIRE_FIXED_LANES 1
+#else
+#define GRADWIRE_FIXED_LANES 0
+#endif
+
+#if GRADWIRE_FIXED_LANES
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels::HWY_NAMESPACE {
+
+inline constexpr std::size_t kLanes = hn::MaxLanes(F32());
+static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
+
+/// Lane i to lane i ^ kStride.
+template <std::size_t kStride>
+HWY_INLINE VF32 swap_lanes(VF32 v) {
+  if constexpr (kStride == 1) {
+    return hn::Shuffle2301(v);
+  } else if constexpr (kStride == 2) {
+    return hn::Shuffle1032(v);
+  } else if constexpr (kStride == 4) {
+    return hn::SwapAdjacentBlocks(v);
+  } else {
+    return hn::SwapAdjacentBlocks(hn::ReverseBlocks(F32(), v));
+  }
+}
+
+/// OrderedSum of whole vectors: vector j holds the elements from j * kLanes on.
+class OrderedLanes {
+ public:
+  static constexpr std::size_t kVectors = 32 / kLanes;
+
+  HWY_INLINE OrderedLanes() {
+    for (VF32& partial : partials_) {
+      partial = hn::Zero(F32());
+    }
+  }
+  HWY_INLINE void add(std::size_t j, VF32 x) { partials_[j % kVectors] = partials_[j % kVectors] + x; }
+  HWY_INLINE float total() {
+    for (std::size_t stride = kVectors / 2; stride > 0; stride /= 2) {
+      for (std::size_t j = 0; j < stride; ++j) {
+        partials_[j] = partials_[j] + partials_[j + stride];
+      }
+    }
+    VF32 v = partials_[0];
+    if constexpr (kLanes >= 16) {
+      v = v + swap_lanes<8>(v);
+    }
+    if constexpr (kLanes >= 8) {
+      v = v + swap_lanes<4>(v);
+    }
+    v = v + swap_lanes<2>(v);
+    v = v + swap_lanes<1>(v);
+    return hn::GetLane(v);
+  }
+
+ private:
+  VF32 partials_[kVectors];
+};
+
+/// Bit i % 8 of byte i / 8 is set where lane i is negative, for the lanes of two vectors.
+HWY_INLINE void store_sign_bits(VI32 first, VI32 second, std::uint8_t* out) {
+  const I32 d;
+  const auto zero = hn::Zero(d);
+  std::uint8_t low[8];
+  std::uint8_t high[8];
+  hn::StoreMaskBits(d, hn::Lt(first, zero), low);
+  hn::StoreMaskBits(d, hn::Lt(second, zero), high);
+  if constexpr (kLanes == 4) {
+    out[0] = static_cast<std::uint8_t>(low[0] | high[0] << 4);
+  } else {
+    memcpy(out, low, kLanes / 8);
+    memcpy(out + kLanes / 8, high, kLanes / 8);
+  }
+}
+
+}  // namespace gradwire::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // GRADWIRE_FIXED_LANES
+#endif  // toggle

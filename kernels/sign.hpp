@@ -86,6 +86,11 @@ struct Sign {
     return bits_as<float>((static_cast<std::uint32_t>(scale) << 16) ^ (bit << 31));
   }
 
+  GRADWIRE_HOST_DEVICE static float decode_one(const std::uint8_t* in, std::uint32_t i, std::uint32_t count) {
+    const std::uint32_t byte = in[scale_bytes(count) + i / 8];
+    return value(load<std::uint16_t>(in, i / kBlock), (byte >> (i % 8)) & 1U);
+  }
+
  private:
   GRADWIRE_HOST_DEVICE static std::uint16_t mean_scale(const Run& run, std::uint32_t absmax) {
     if (absmax < kSmallestNormal) {
@@ -97,11 +102,6 @@ struct Sign {
       sum.add(i, bits_as<float>(abs_bits(run.at(i))) * down);
     }
     return scale_nearest(sum.total() / static_cast<float>(run.count), absmax);
-  }
-
-  GRADWIRE_HOST_DEVICE static float decode_one(const std::uint8_t* in, std::uint32_t i, std::uint32_t count) {
-    const std::uint32_t byte = in[scale_bytes(count) + i / 8];
-    return value(load<std::uint16_t>(in, i / kBlock), (byte >> (i % 8)) & 1U);
   }
 };
 
@@ -124,3 +124,151 @@ struct KeptSigns {
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_SIGN_HPP
+
+// SIMD.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_SIGN_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_SIGN_SIMD_HPP
+#undef GRADWIRE_KERNELS_SIGN_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_SIGN_SIMD_HPP
+#endif
+
+#include "kernels/run.hpp"
+
+#if GRADWIRE_FIXED_LANES
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels::HWY_NAMESPACE {
+
+struct Sign : kernels::Sign {
+  using Core = kernels::Sign;
+
+  static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
+                     std::uint8_t* out) {
+    const bool nonfinite = residual == nullptr ? encode_blocks<false>(values, residual, count, out)
+                                               : encode_blocks<true>(values, residual, count, out);
+    fill_padding(out, used_bytes(count));
+    return nonfinite;
+  }
+  static void decode(const Tile& /*tile*/, const std::uint8_t* in, std::uint32_t count, float* values) {
+    decode_blocks<false>(in, count, values);
+  }
+  static void decode_add(const Tile& /*tile*/, const std::uint8_t* in, std::uint32_t count, float* values) {
+    decode_blocks<true>(in, count, values);
+  }
+
+ private:
+  // Between these the sum of |x| times 2^-E is the sum of |x| * 2^-E, so that one pass gives both sum and absmax.
+  static constexpr std::uint32_t kSmall = (127U - 90U) << 23;
+  static constexpr std::uint32_t kLarge = (127U + 110U) << 23;
+
+  static HWY_NOINLINE bool encode_scalar(const float* values, float* residual, std::uint32_t block, std::uint32_t count,
+                                         std::uint8_t* out) {
+    return Core::encode_block(values, residual, block, count, out);
+  }
+
+  // The scale, or 0 where the scalar core must look.
+  template <bool kResidual>
+  static HWY_INLINE std::uint16_t scale(const float* values, const float* residual) {
+    constexpr std::size_t kVectors = OrderedLanes::kVectors;
+    const F32 d;
+    OrderedLanes sum;
+    VF32 most[kVectors];
+    for (VF32& m : most) {
+      m = hn::Zero(d);
+    }
+    for (std::size_t i = 0; i < kBlock; i += 32) {
+      for (std::size_t j = 0; j < kVectors; ++j) {
+        const VF32 a = hn::Abs(input<kResidual>(values, residual, i + j * kLanes));
+        sum.add(j, a);
+        most[j] = hn::BitCast(d, hn::Max(hn::BitCast(I32(), most[j]), hn::BitCast(I32(), a)));
+      }
+    }
+    VI32 m = hn::BitCast(I32(), most[0]);
+    for (std::size_t j = 1; j < kVectors; ++j) {
+      m = hn::Max(m, hn::BitCast(I32(), most[j]));
+    }
+    const auto absmax = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), m)));
+    if (absmax < kSmall || absmax >= kLarge) {
+      return 0;
+    }
+    return scale_nearest(sum.total() * inverse_power_of_two(absmax) / static_cast<float>(kBlock), absmax);
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE VI32 put(const float* values, float* residual, VF32 scale, std::size_t i) {
+    const F32 d;
+    const VF32 x = input<kResidual>(values, residual, i);
+    if constexpr (kResidual) {
+      hn::StoreU(x - hn::Or(scale, hn::And(x, hn::SignBit(d))), d, residual + i);
+    }
+    return hn::BitCast(I32(), x);
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    const std::uint32_t whole = count / kBlock;
+    for (std::uint32_t block = 0; block < whole; ++block) {
+      const std::uint32_t first = block * kBlock;
+      kernels::store(out, block, scale<kResidual>(values + first, kResidual ? residual + first : nullptr));
+    }
+    bool nonfinite = false;
+    for (std::uint32_t block = 0; block < whole; ++block) {
+      const std::uint32_t first = block * kBlock;
+      const auto scale_bits = kernels::load<std::uint16_t>(out, block);
+      if (HWY_UNLIKELY(scale_bits == 0)) {
+        nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
+        continue;
+      }
+      const VF32 scale = hn::Set(F32(), kernels::from_bf16(scale_bits));
+      std::uint8_t* bits = out + scale_bytes(count) + first / 8;
+      float* left = kResidual ? residual + first : nullptr;
+      for (std::size_t i = 0; i < kBlock; i += 2 * kLanes) {
+        const VI32 low = put<kResidual>(values + first, left, scale, i);
+        const VI32 high = put<kResidual>(values + first, left, scale, i + kLanes);
+        store_sign_bits(low, high, bits + i / 8);
+      }
+    }
+    if (whole * kBlock < count) {
+      nonfinite = encode_scalar(values, residual, whole, count, out) || nonfinite;
+    }
+    return nonfinite;
+  }
+
+  template <bool kAdd>
+  static HWY_INLINE void decode_blocks(const std::uint8_t* in, std::uint32_t count, float* values) {
+    const F32 df;
+    const U32 d;
+    const VU32 sign = hn::BitCast(d, hn::SignBit(df));
+    const std::uint32_t whole = count / kBlock;
+    const std::uint8_t* bits = in + scale_bytes(count);
+    for (std::uint32_t block = 0; block < whole; ++block) {
+      const std::uint32_t scale_bits = kernels::load<std::uint16_t>(in, block);
+      const VU32 scale = hn::Set(d, scale_bits << 16);
+      float* to = values + std::size_t{block} * kBlock;
+      for (std::uint32_t i = 0; i < kBlock; i += 32) {
+        if (kAdd) {
+          prefetch_page_ahead(to + i);
+          prefetch_page_ahead(to + i + 16);
+        }
+        const VU32 word = hn::Set(d, kernels::load<std::uint32_t>(bits, (block * kBlock + i) / 32));
+        for (std::uint32_t j = 0; j < 32; j += kLanes) {
+          const VU32 places = hn::Set(d, 31 - j) - hn::Iota(d, 0);  // the bit of each lane to the top
+          VF32 x = hn::BitCast(df, hn::Xor(scale, hn::And(word << places, sign)));
+          if constexpr (kAdd) {
+            x = hn::LoadU(df, to + i + j) + x;
+          }
+          hn::StoreU(x, df, to + i + j);
+        }
+      }
+    }
+    for (std::uint32_t i = whole * kBlock; i < count; ++i) {
+      const float x = Core::decode_one(in, i, count);
+      values[i] = kAdd ? values[i] + x : x;
+    }
+  }
+};
+
+}  // namespace gradwire::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // GRADWIRE_FIXED_LANES
+#endif  // toggle

@@ -180,3 +180,216 @@ struct TopK {
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_TOPK_HPP
+
+// SIMD for f32; f64 keeps the scalar core.
+#if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_TOPK_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_KERNELS_TOPK_SIMD_HPP
+#undef GRADWIRE_KERNELS_TOPK_SIMD_HPP
+#else
+#define GRADWIRE_KERNELS_TOPK_SIMD_HPP
+#endif
+
+#include "kernels/run.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::kernels::HWY_NAMESPACE {
+
+#if GRADWIRE_FIXED_LANES
+
+/// Finds what a tile keeps in about one pass: the largest of each of many groups give a threshold that at least the
+/// kept elements reach, and few others; the exact threshold is then looked for among these.
+class Selector {
+ public:
+  /// The tile's x = value + residual, which stay valid as long as both this and `values`.
+  template <bool kResidual>
+  HWY_NOINLINE const float* take(const float* values, const float* residual, std::uint32_t count, std::uint32_t kept) {
+    const F32 d;
+    const I32 di;
+    maxima_ = 0;
+    vectors_ = group_vectors(kept);
+    const bool in_place = !kResidual && count == kTileElements;
+    const float* from = values;
+    if (count != kTileElements) {  // zeros behind a short tile
+      for (std::uint32_t i = 0; i < kTileElements; ++i) {
+        x_[i] = i >= count ? 0.0F : (kResidual ? values[i] + residual[i] : values[i]);
+      }
+      from = x_;
+    }
+    for (std::size_t i = 0; i < kTileElements;) {
+      VI32 most = hn::Zero(di);
+      for (const std::size_t end = i + vectors_ * kLanes; i < end; i += kLanes) {
+        VF32 v = hn::LoadU(d, from + i);
+        if constexpr (kResidual) {
+          if (count == kTileElements) {
+            v = v + hn::LoadU(d, residual + i);
+            hn::Store(v, d, x_ + i);
+          }
+        }
+        most = hn::Max(most, hn::BitCast(di, abs_bits(v)));
+      }
+      hn::Store(most, di, bits_ + maxima_);
+      maxima_ += kLanes;
+    }
+    return in_place ? values : x_;
+  }
+
+  /// The indices of what is kept of x, from take(), ascending.
+  HWY_NOINLINE const std::uint16_t* select(const float* x, std::uint32_t count, std::uint32_t kept) {
+    if (kept == count) {
+      for (std::uint32_t i = 0; i < count; ++i) {
+        index_[i] = static_cast<std::uint16_t>(i);
+      }
+      return index_;
+    }
+    const std::int32_t reached = kept_reach(kept);
+    const std::uint32_t found = collect(x, reached > 1 ? reached : 1);
+    if (found < kept) {  // the others are zeros, the first ones
+      add_zeros(x, kept - found, kept);
+    } else if (found > kept) {
+      reduce(found, kept, reached > 1 ? reached : 1);
+    }
+    return index_;
+  }
+
+ private:
+  // Vectors in a group: as many as leave twice as many groups as are kept.
+  static std::size_t group_vectors(std::uint32_t kept) {
+    std::size_t vectors = 32;
+    while (vectors > 1 && kTileElements / vectors < 2 * kept) {
+      vectors /= 2;
+    }
+    return vectors;
+  }
+
+  // How many of the first n of bits_, a multiple of kLanes, are at least `least`, which is above 0.
+  [[nodiscard]] HWY_INLINE std::uint32_t count_from(std::int32_t least, std::size_t n) const {
+    const I32 d;
+    const VI32 below = hn::Set(d, least - 1);
+    VI32 found0 = hn::Zero(d);
+    VI32 found1 = found0;
+    std::size_t i = 0;
+    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+      found0 = found0 - hn::VecFromMask(d, hn::Load(d, bits_ + i) > below);
+      found1 = found1 - hn::VecFromMask(d, hn::Load(d, bits_ + i + kLanes) > below);
+    }
+    if (i < n) {
+      found0 = found0 - hn::VecFromMask(d, hn::Load(d, bits_ + i) > below);
+    }
+    return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d, found0 + found1)));
+  }
+
+  // What at least `kept` of the maxima reach, with few more: their upper bits are enough.
+  [[nodiscard]] std::int32_t kept_reach(std::uint32_t kept) const {
+    std::int32_t threshold = 0;
+    for (std::int32_t bit = 1 << 30; bit >= 1 << 16; bit /= 2) {
+      if (count_from(threshold | bit, maxima_) >= kept) {
+        threshold |= bit;
+      }
+    }
+    return threshold;
+  }
+
+  // All with bits of at least `least`: their indices, ascending, and bits; zeros behind these.
+  std::uint32_t collect(const float* x, std::int32_t least) {
+    const F32 df;
+    const I32 d;
+    const VI32 below = hn::Set(d, least - 1);
+    std::uint32_t found = 0;
+    for (std::uint32_t i = 0; i < kTileElements; i += 64) {
+      std::uint8_t bytes[8];
+      for (std::uint32_t j = 0; j < 64; j += 2 * kLanes) {
+        // Negative where it is large enough.
+        const VI32 low = below - hn::BitCast(d, abs_bits(hn::LoadU(df, x + i + j)));
+        const VI32 high = below - hn::BitCast(d, abs_bits(hn::LoadU(df, x + i + j + kLanes)));
+        store_sign_bits(low, high, bytes + j / 8);
+      }
+      for (auto word = kernels::load<std::uint64_t>(bytes, 0); word != 0; word &= word - 1) {
+        const std::uint32_t at = i + static_cast<std::uint32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(word));
+        index_[found] = static_cast<std::uint16_t>(at);
+        bits_[found] = static_cast<std::int32_t>(kernels::abs_bits(x[at]));
+        ++found;
+      }
+    }
+    hn::StoreU(hn::Zero(d), d, bits_ + found);
+    return found;
+  }
+
+  // From those collected to those kept.
+  HWY_INLINE void reduce(std::uint32_t found, std::uint32_t kept, std::int32_t reached) {
+    const std::size_t n = (found + kLanes - 1) / kLanes * kLanes;
+    std::int32_t low = reached;      // at least `kept` reach it
+    std::int32_t high = 0x7FFFFFFF;  // fewer reach it
+    std::uint32_t at_low = found;    // that many do
+    std::uint32_t at_high = 0;
+    while (at_low != kept && high - low > 1) {
+      const std::int32_t middle = low + (high - low) / 2;
+      const std::uint32_t reach = count_from(middle, n);
+      (reach >= kept ? low : high) = middle;
+      (reach >= kept ? at_low : at_high) = reach;
+    }
+    std::uint32_t ties = at_low == kept ? kTileElements : kept - at_high;
+    std::uint32_t to = 0;
+    for (std::uint32_t i = 0; i < found; ++i) {
+      const bool tie = bits_[i] == low && ties > 0;
+      index_[to] = index_[i];
+      to += bits_[i] > low || tie ? 1U : 0U;
+      ties -= tie ? 1U : 0U;
+    }
+  }
+
+  // All that is not zero, and the first `zeros` zeros.
+  void add_zeros(const float* x, std::uint32_t zeros, std::uint32_t kept) {
+    for (std::uint32_t i = 0, to = 0; to < kept; ++i) {
+      const bool zero = kernels::abs_bits(x[i]) == 0;
+      if (!zero || zeros > 0) {
+        index_[to] = static_cast<std::uint16_t>(i);
+        ++to;
+        zeros -= zero ? 1U : 0U;
+      }
+    }
+  }
+
+  std::size_t maxima_;   // how many
+  std::size_t vectors_;  // in a group
+  alignas(64) float x_[kTileElements];
+  alignas(64) std::int32_t bits_[kTileElements + kLanes];  // of the maxima, then of what is collected
+  std::uint16_t index_[kTileElements];
+};
+
+template <class KeptCoder, class Value = typename KeptCoder::Value>
+struct TopK : kernels::TopK<KeptCoder> {};
+
+template <class KeptCoder>
+struct TopK<KeptCoder, float> : kernels::TopK<KeptCoder> {
+  using Core = kernels::TopK<KeptCoder>;
+
+  static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    const std::uint32_t kept = kept_count(tile.k, count);
+    Selector selector;
+    const float* x = residual == nullptr ? selector.take<false>(values, residual, count, kept)
+                                         : selector.take<true>(values, residual, count, kept);
+    const std::uint16_t* index = selector.select(x, count, kept);
+    float kept_values[kTileElements];
+    for (std::uint32_t j = 0; j < kept; ++j) {
+      kept_values[j] = x[index[j]];
+    }
+    const bool nonfinite = Core::put(index, kept_values, kept, out, Core::used_bytes(tile.k, count));
+    if (residual == nullptr || nonfinite) {
+      return nonfinite;
+    }
+    memcpy(residual, x, count * sizeof(float));
+    KeptCoder::decode(out + index_bytes(kept), kept, kept_values);
+    for (std::uint32_t j = 0; j < kept; ++j) {
+      residual[index[j]] = residual[index[j]] - kept_values[j];
+    }
+    return false;
+  }
+};
+
+#else
+using kernels::TopK;
+#endif  // GRADWIRE_FIXED_LANES
+
+}  // namespace gradwire::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // toggle

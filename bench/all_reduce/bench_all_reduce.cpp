@@ -78,6 +78,8 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   row["library"] = recipe.library;
   row["codec"] = recipe.codec;
   row["collective"] = recipe.collective;
+  row["error_feedback"] = recipe.error_feedback;
+  row["second_hop"] = recipe.second_hop.empty() ? "default" : recipe.second_hop;
   row["ranks"] = ranks;
   row["bytes"] = bytes;
   row["iterations"] = result.seconds.size();

@@ -2,17 +2,24 @@
 
 #include <mpi.h>
 
+#include <optional>
+
 #include "gradwire/mpi.hpp"
+#include "plan/stage.hpp"
 
 namespace gradwire::bench {
 namespace {
 
 class GradwireContender : public Contender {
  public:
-  GradwireContender(const std::string& link, CallOptions call)
-      : communicator_(mpi::make_communicator(MPI_COMM_WORLD, {}, link)), call_(call) {}
+  GradwireContender(const std::string& link, CallOptions call, bool feedback)
+      : communicator_(mpi::make_communicator(MPI_COMM_WORLD, {}, link)), call_(call), with_feedback_(feedback) {}
 
   std::uint64_t all_reduce(std::span<const float> input, std::span<float> output) override {
+    if (with_feedback_ && !feedback_) {
+      feedback_.emplace(input.size());
+      call_.feedback = &*feedback_;
+    }
     return communicator_.all_reduce(view(input.data(), input.size()), view(output.data(), output.size()), call_)
         .bytes_sent;
   }
@@ -20,6 +27,8 @@ class GradwireContender : public Contender {
  private:
   Communicator communicator_;
   CallOptions call_;
+  bool with_feedback_;
+  std::optional<FeedbackBuffer> feedback_;
 };
 
 class MpiContender : public Contender {
@@ -41,8 +50,17 @@ ContenderRecipe gradwire_contender(const Options& options, const std::string& co
   call.codec = CodecSpec::parse(codec);
   call.algorithm = parse_algorithm(collective);
   call.chunk_bytes = options.chunk_bytes != 0 ? options.chunk_bytes : call.chunk_bytes;
-  return {"gradwire", call.codec.to_string(), std::string(to_string(call.algorithm)),
-          [link = options.link, call] { return std::make_unique<GradwireContender>(link, call); }};
+  if (!options.second_hop.empty()) {
+    call.second_hop = CodecSpec::parse(options.second_hop);
+  }
+  const bool feedback =
+      options.error_feedback == "on" || (options.error_feedback == "auto" && plan::wants_feedback(call.codec));
+  return {"gradwire",
+          call.codec.to_string(),
+          std::string(to_string(call.algorithm)),
+          [link = options.link, call, feedback] { return std::make_unique<GradwireContender>(link, call, feedback); },
+          feedback,
+          options.second_hop};
 }
 
 ContenderRecipe mpi_contender() {

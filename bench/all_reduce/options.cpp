@@ -32,6 +32,9 @@ void check(const Options& options) {
     for (const auto& codec : options.codecs) {
       (void)CodecSpec::parse(codec);
     }
+    if (!options.second_hop.empty()) {
+      (void)CodecSpec::parse(options.second_hop);
+    }
     for (const auto& collective : options.collectives) {
       (void)parse_algorithm(collective);
     }
@@ -47,11 +50,13 @@ void check(const Options& options) {
 
 std::vector<std::uint64_t> Options::sizes() const {
   std::vector<std::uint64_t> result;
-  for (auto bytes = static_cast<double>(min_bytes); bytes <= static_cast<double>(max_bytes); bytes *= factor) {
+  auto bytes = static_cast<double>(min_bytes);
+  while (bytes <= static_cast<double>(max_bytes)) {
     const auto size = static_cast<std::uint64_t>(bytes) / 4 * 4;
     if (result.empty() || size > result.back()) {
       result.push_back(size);
     }
+    bytes *= factor;
   }
   return result;
 }
@@ -67,6 +72,11 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--collective", options.collectives, "two_shot, one_shot, dense")
       ->delimiter(',')
       ->capture_default_str();
+  app.add_option("--error-feedback", options.error_feedback,
+                 "auto (what a policy does: with topk, and from 4 bits an element down), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  app.add_option("--second-hop", options.second_hop, "Codec of the owners' encoding (each codec's default)");
   app.add_option("--min-bytes", min_bytes, "Smallest message (1MiB)");
   app.add_option("--max-bytes", max_bytes, "Largest message (64MiB)");
   app.add_option("--factor", options.factor, "From one size to the next")->capture_default_str();

@@ -14,6 +14,7 @@ struct Options {
   std::vector<std::string> collectives{"two_shot"};
   std::uint64_t min_bytes = 1ULL << 20;
   std::uint64_t max_bytes = 64ULL << 20;
+  std::string error_feedback = "auto", second_hop;
   double factor = 4;
   int iterations = 20;
   int warmup = 2;

@@ -1,5 +1,5 @@
-// Speed and error of every registered codec, one thread, on f32 input: GB/s of input for each operation with a memcpy
-// of the same bytes beside it, bits per element, and NMSE on four distributions.
+// Speed and error of every registered codec and of topk at two densities, one thread, on f32 input: GB/s of input for
+// each operation with a memcpy of the same bytes beside it, bits per element, and NMSE on four distributions.
 //   bench_codec [--benchmark_filter=int8] [--benchmark_format=json] ...     (all flags of Google Benchmark)
 #include <benchmark/benchmark.h>
 
@@ -122,9 +122,8 @@ void add_benchmark(const std::string& name, Function function, Arguments... argu
   benchmark::RegisterBenchmark(name.c_str(), function, arguments...)->Unit(benchmark::kMillisecond);
 }
 
-void register_codec(const codec::CodecEntry& entry) {
-  const CodecSpec spec{entry.id, 0};
-  const std::string name(entry.name);
+void register_codec(CodecSpec spec) {
+  const std::string name = spec.to_string();
   add_benchmark("memcpy/beside_" + name, bench_memcpy);
   add_benchmark(name + "/encode", bench_encode, spec, false, false);
   add_benchmark(name + "/encode_crc", bench_encode, spec, false, true);
@@ -141,7 +140,10 @@ void register_codec(const codec::CodecEntry& entry) {
 int main(int argc, char** argv) {
   benchmark::AddCustomContext("simd", std::string(gradwire::codec::active_instruction_set().name));
   for (const gradwire::codec::CodecEntry& entry : gradwire::codec::codecs()) {
-    gradwire::register_codec(entry);
+    gradwire::register_codec({entry.id, 0});
+  }
+  for (const char* sparse : {"topk(1%)+int8", "topk(10%)+int8"}) {
+    gradwire::register_codec(gradwire::CodecSpec::parse(sparse));
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <ranges>
 #include <thread>
 
 #include "bench/support/samples.hpp"
@@ -148,8 +149,8 @@ Row measure_all(const NamedPolicy& policy, std::span<const Record> stage, const 
     for (std::size_t i = 0; i < stage.size(); ++i) {
       ids.push_back(session.add(stage[i].name, view(gradients[i].data(), gradients[i].size())));
     }
-    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-      session.ready(*id);
+    for (const TensorId id : std::views::reverse(ids)) {
+      session.ready(id);
     }
     session.finish();
     return session.statistics().all();

@@ -86,13 +86,14 @@ class Scale {
     if (!logarithmic_) {
       const double rough = (high_ - low_) / 5, power = std::pow(10, std::floor(std::log10(rough)));
       const double part = rough / power, step = power * (part > 5 ? 10 : part > 2 ? 5 : part > 1 ? 2 : 1);
-      for (double value = std::ceil(low_ / step) * step; value <= high_ + 1e-9; value += step) {
-        result.push_back(std::abs(value) < step * 1e-6 ? 0 : value);
+      const auto last = static_cast<int>(std::floor((high_ + 1e-9) / step));
+      for (auto i = static_cast<int>(std::ceil(low_ / step)); i <= last; ++i) {
+        result.push_back(i * step);
       }
       return result;
     }
-    const double every = std::max(1.0, std::ceil((high_ - low_) / 7));
-    for (double decade = std::floor(low_); decade <= high_; decade += every) {
+    const int every = std::max(1, static_cast<int>(std::ceil((high_ - low_) / 7)));
+    for (auto decade = static_cast<int>(std::floor(low_)); decade <= high_; decade += every) {
       for (const double part : {1.0, 2.0, 5.0}) {
         const double value = part * std::pow(10, decade);
         if ((part == 1 || high_ - low_ < 2) && shows(value)) {

@@ -29,6 +29,8 @@ struct Options {
   std::vector<std::filesystem::path> text;
   std::vector<std::string> policies;  // "dense" or a codec spec
   std::string policy_file;
+  double warm_up = 0.1;
+  bool adam_guard = true;
   std::string json;
   char_lm::ProgressStyle progress = char_lm::ProgressStyle::lines;
 };
@@ -44,6 +46,12 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--policy", options.policy_file, "One run, with this policy file")
       ->check(CLI::ExistingFile)
       ->excludes(policies);
+  app.add_option("--warm-up", options.warm_up,
+                 "Share of the steps that codecs with error feedback (below 5 bits, topk) begin with int8")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_flag("--adam-guard,!--no-adam-guard", options.adam_guard,
+               "Freeze Adam's second moment after that warm-up (default: yes)");
   app.add_option("--link", training.link, "Emulate a slow link: a rate, or rate,latency, such as 1Gbit/s,50us");
   app.add_option("--steps", training.steps, "Training steps")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--batch", training.batch, "Windows per rank and step")
@@ -71,30 +79,42 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name("STYLE");
 }
 
-gradwire::Policy policy_for(const std::string& name) {
+struct NamedPolicy {
+  std::string name;
   gradwire::Policy policy;
+  int freeze_second_moment_at = 0;
+};
+
+// Gradients arrive in rare, large portions: what Adam must be guarded against.
+bool is_coarse(const gradwire::CodecSpec& codec) {
+  return codec.k != 0 || codec == gradwire::CodecSpec::parse("int2") || codec == gradwire::CodecSpec::parse("sign");
+}
+
+NamedPolicy policy_for(const std::string& name, const Options& options) {
+  NamedPolicy result{name, {}, 0};
+  gradwire::Policy& policy = result.policy;
   if (name == "dense") {
     policy = gradwire::Policy::uniform("exact");
   } else {
     policy.defaults.codec = gradwire::CodecSpec::parse(name);
+    const int warm_up = static_cast<int>(options.warm_up * options.training.steps);
+    if (is_coarse(policy.defaults.codec) && warm_up > 0) {
+      policy.defaults.warmup = {{static_cast<std::uint64_t>(warm_up), gradwire::CodecSpec::parse("int8")}};
+      result.freeze_second_moment_at = options.adam_guard ? warm_up : 0;
+    }
   }
   policy.bucket_bytes = kBucketBytes;
-  return policy;
+  return result;
 }
-
-struct NamedPolicy {
-  std::string name;
-  gradwire::Policy policy;
-};
 
 std::vector<NamedPolicy> resolve_policies(const Options& options) {
   if (!options.policy_file.empty()) {
-    return {
-        {std::filesystem::path(options.policy_file).filename().string(), gradwire::Policy::load(options.policy_file)}};
+    return {{std::filesystem::path(options.policy_file).filename().string(),
+             gradwire::Policy::load(options.policy_file), 0}};
   }
   std::vector<NamedPolicy> policies;
   for (const std::string& name : options.policies) {
-    policies.push_back({name, policy_for(name)});
+    policies.push_back(policy_for(name, options));
   }
   return policies;
 }
@@ -109,9 +129,11 @@ void run(const Options& options, int rank, int world_size) {
   }
 
   std::vector<char_lm::RunResult> rows;
-  for (const auto& [name, policy] : policies) {
+  for (const auto& [name, policy, freeze_at] : policies) {
+    char_lm::TrainingOptions training = options.training;
+    training.freeze_second_moment_at = freeze_at;
     char_lm::ProgressPrinter progress(name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
-    rows.push_back(char_lm::train(name, policy, text, options.training, MPI_COMM_WORLD, progress));
+    rows.push_back(char_lm::train(name, policy, text, training, MPI_COMM_WORLD, progress));
   }
   if (rank != 0) {
     return;

@@ -1,6 +1,5 @@
 #include "training.hpp"
 
-#include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "adamw.hpp"
 #include "gradient_dump.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/torch.hpp"
@@ -172,15 +172,17 @@ class Trainer {
         model_(make_model(text, options)),
         session_(gradwire::mpi::make_session(communicator, policy, {}, options.link)),
         sync_(session_, model_),
-        optimizer_(model_->parameters(), torch::optim::AdamWOptions(options.learning_rate).betas({0.9, 0.98})),
+        optimizer_(model_->parameters(), {.learning_rate = options.learning_rate}),
         sampler_(text.shard(session_.rank(), session_.world_size()), options, session_.rank()),
         recorder_(options, session_.rank()) {}
 
   /// One step; this rank's loss before it.
   double step(int step) {
     const auto [inputs, targets] = sampler_.next();
-    static_cast<torch::optim::AdamWOptions&>(optimizer_.param_groups().front().options())
-        .lr(learning_rate_at(step, options_));
+    optimizer_.set_learning_rate(learning_rate_at(step, options_));
+    if (options_.freeze_second_moment_at > 0 && step == options_.freeze_second_moment_at) {
+      optimizer_.freeze_second_moment();
+    }
     optimizer_.zero_grad();
     const torch::Tensor loss = model_->loss(inputs, targets);
     if (recorder_.wants(step)) {
@@ -223,7 +225,7 @@ class Trainer {
   Transformer model_;
   gradwire::Session session_;
   gradwire::torch::Adapter sync_;
-  torch::optim::AdamW optimizer_;
+  AdamW optimizer_;
   Sampler sampler_;
   GradientRecorder recorder_;
 };

@@ -21,6 +21,7 @@ struct TrainingOptions {
   int heads = 4;
   int layers = 2;
   double learning_rate = 1e-3;
+  int freeze_second_moment_at = 0;  // the step from which on Adam's second moment stays as it is; 0: never
   std::uint64_t seed = 1;
   std::string link;            // "" or a link to emulate: "1Gbit/s,50us"
   std::string save_gradients;  // "" or the file that rank 0's gradients go to, at three steps

@@ -108,7 +108,7 @@ bool LaneRun::ready(const Step& step) {
       return execution_->weights_known_ && std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::sum_weights: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::send:
-    case StepKind::decode: return received(step.slot);
+    case StepKind::decode:
     case StepKind::native_store: return received(step.slot);
     case StepKind::encode:
     case StepKind::native_load: return !execution_->encode_needs_weights_ || execution_->weights_known_;
@@ -330,7 +330,7 @@ void LaneRun::sum_weights(const Step& step) {
   for (std::size_t rank = 0; rank < step.inputs.size(); ++rank) {
     WeightMessage message(0);
     std::memcpy(&message, slots_[step.inputs[rank]].buffer.bytes().data(), sizeof message);
-    const double weight = std::bit_cast<double>(message.bits);
+    const auto weight = std::bit_cast<double>(message.bits);
     if (message.complement != ~message.bits || !(weight >= 0) || !std::isfinite(weight)) {
       throw Error(ErrorCode::corrupt, task_.name + ": the weight of rank " + std::to_string(rank) +
                                           " arrived damaged; check the network and the memory of both nodes");

@@ -55,7 +55,7 @@ class LaneRun {
   [[nodiscard]] bool divides() const;
   std::span<std::byte> open_slot(const Step& step);
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
-  const void* own_input(std::uint64_t first, std::uint32_t count, void* scratch) const;
+  const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
   // Sites of whose residuals an encoder of this call takes care; all else that is held is folded in.
   struct Kept {
     bool local = false;
@@ -63,7 +63,7 @@ class LaneRun {
   };
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
   // own_input() and the residuals that this call does not keep.
-  const void* contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* scratch) const;
+  const void* contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* to) const;
   void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                   const void* values) const;
 

@@ -18,7 +18,7 @@ namespace gradwire::collective {
 [[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false);
 
 /// Below this, in bytes, dense uses the transport's own all-reduce (until calibration decides).
-inline constexpr std::uint64_t kNativeBelowBytes = 64 * 1024;
+inline constexpr std::uint64_t kNativeBelowBytes = 64ULL * 1024;
 
 struct AllReduceOptions {
   bool weighted = false;
