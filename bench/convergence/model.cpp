@@ -92,7 +92,7 @@ void Mlp::forward(const float* const (&rows)[kBlock], Block& block) const {
     float* logits = block.logits_of(row).data();
     std::copy_n(parameters + bias2_, shape_.classes, logits);
     for (std::size_t j = 0; j < shape_.hidden; ++j) {
-      hidden[j] = std::tanh(hidden[j]);
+      hidden[j] = std::max(0.0F, hidden[j]);
       add_scaled(logits, hidden[j], parameters + weight2_ + j * shape_.classes, shape_.classes);
     }
     normalize(block.logits_of(row));
@@ -117,7 +117,7 @@ void Mlp::accumulate(const float* const (&rows)[kBlock], const std::uint8_t (&la
         sum += errors[k] * weights[k];
       }
       add_scaled(gradients + weight2_ + j * shape_.classes, hidden[j], errors.data(), shape_.classes);
-      hidden[j] = sum * (1 - hidden[j] * hidden[j]);  // from here on the slope before the tanh
+      hidden[j] = hidden[j] > 0 ? sum : 0;  // from here on the slope before the ReLU
     }
     add_scaled(gradients + bias1_, 1, hidden, shape_.hidden);
   }
