@@ -75,7 +75,9 @@ void Comparison::train_all(std::vector<Row>& rows) const {
     const Samples test = tests ? draw(experiment_.mixture, experiment_.test_samples, seed, 1) : Samples{};
     const Run base = train(experiment_.training, parts, tests ? &test : nullptr, dense, seed);
     for (Row& row : rows) {
-      const Run run = train(experiment_.training, parts, tests ? &test : nullptr, row.variant.reducing, seed);
+      const bool same = row.variant.reducing.policy.defaults.codec == dense.policy.defaults.codec;
+      const Run run =
+          same ? base : train(experiment_.training, parts, tests ? &test : nullptr, row.variant.reducing, seed);
       add_to_mean(row.curve, run.curve, row.seeds.empty(), static_cast<double>(experiment_.seeds.size()));
       row.seeds.push_back({seed, run.final_loss, base.final_loss, run.accuracy, base.accuracy});
     }

@@ -29,7 +29,10 @@ Experiment large_experiment() {
   experiment.training.shape = {64, 256, 10};
   experiment.training.steps = 1000;
   experiment.mixture.inputs = 64;
-  experiment.mixture.spread = 0.5;
+  experiment.training.evaluations = 8;
+  experiment.training.decay_from = 0.5;  // else the noise of its steps hides what compression does
+  experiment.mixture.spread = 0.35;
+  experiment.samples = 16384;
   return experiment;
 }
 
@@ -41,6 +44,7 @@ Experiment accuracy_experiment() {
   experiment.training.shape = {256, 512, 10};
   experiment.training.steps = 800;
   experiment.training.batch = 8;
+  experiment.training.evaluations = 3;
   experiment.training.decay_from = 0.5;
   experiment.mixture.inputs = 256;
   experiment.mixture.spread = 0.25;

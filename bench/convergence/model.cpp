@@ -17,6 +17,21 @@ void add_scaled(float* out, float factor, const float* in, std::size_t count) {
   }
 }
 
+// By a rational function, to 1e-6: std::tanh takes half of a small model's time, and differs between C libraries.
+float fast_tanh(float x) {
+  const float y = std::clamp(x, -7.9F, 7.9F), s = y * y;
+  float above = -2.76076847742355e-16F;
+  for (const float term : {2.00018790482477e-13F, -8.60467152213735e-11F, 5.12229709037114e-08F, 1.48572235717979e-05F,
+                           6.37261928875436e-04F, 4.89352455891786e-03F}) {
+    above = above * s + term;
+  }
+  float below = 1.19825839466702e-06F;
+  for (const float term : {1.18534705686654e-04F, 2.26843463243900e-03F, 4.89352518554385e-03F}) {
+    below = below * s + term;
+  }
+  return y * above / below;
+}
+
 // Softmax in place.
 void normalize(std::span<float> logits) {
   const float greatest = *std::max_element(logits.begin(), logits.end());
@@ -92,7 +107,9 @@ void Mlp::forward(const float* const (&rows)[kBlock], Block& block) const {
     float* logits = block.logits_of(row).data();
     std::copy_n(parameters + bias2_, shape_.classes, logits);
     for (std::size_t j = 0; j < shape_.hidden; ++j) {
-      hidden[j] = std::max(0.0F, hidden[j]);
+      hidden[j] = fast_tanh(hidden[j]);
+    }
+    for (std::size_t j = 0; j < shape_.hidden; ++j) {
       add_scaled(logits, hidden[j], parameters + weight2_ + j * shape_.classes, shape_.classes);
     }
     normalize(block.logits_of(row));
@@ -117,7 +134,7 @@ void Mlp::accumulate(const float* const (&rows)[kBlock], const std::uint8_t (&la
         sum += errors[k] * weights[k];
       }
       add_scaled(gradients + weight2_ + j * shape_.classes, hidden[j], errors.data(), shape_.classes);
-      hidden[j] = hidden[j] > 0 ? sum : 0;  // from here on the slope before the ReLU
+      hidden[j] = sum * (1 - hidden[j] * hidden[j]);  // from here on the slope before the tanh
     }
     add_scaled(gradients + bias1_, 1, hidden, shape_.hidden);
   }

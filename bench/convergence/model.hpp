@@ -1,4 +1,4 @@
-// A classifier of one hidden layer (ReLU) with softmax and cross-entropy, forward and backward in plain loops.
+// A classifier of one hidden layer (tanh) with softmax and cross-entropy, forward and backward in plain loops.
 // Every sum runs in a fixed order, so that ranks and runs agree to the bit whatever the compiler vectorises.
 #pragma once
 
