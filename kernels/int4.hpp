@@ -100,8 +100,8 @@ struct Int4Lanes {
   static constexpr std::size_t kCodeBytes = 128;
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  // Sections of width 1/3.4, the first half as wide, with at most one threshold in each: section s lies in cell s - 1 or
-  // s. The first has none.
+  // Sections of width 1/3.4, the first half as wide, with at most one threshold in each: section s lies in cell s - 1
+  // or s. The first has none.
   static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
     const F32 df;
     const I32 d;
@@ -143,8 +143,9 @@ struct Int4Lanes {
   static HWY_INLINE VF32 thresholds() {
     using G = Int4Grid;
     alignas(64) static constexpr float kThresholds[16] = {
-        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3), G::threshold(4), G::threshold(5),
-        G::threshold(6), -1.0F,           G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
+        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
+        G::threshold(4), G::threshold(5), G::threshold(6), -1.0F,
+        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
         G::threshold(4), G::threshold(5), G::threshold(6), -1.0F};
     return table(kThresholds);
   }
