@@ -192,30 +192,34 @@ struct BlockSimd : BlockCore<Rule> {
     return Core::encode_block(values, residual, block, count, out);
   }
 
-  // All scales of the tile, then all codes: the way from a largest value to its scale is long, and blocks overlap
-  // there.
+  // Blocks in groups that stay in the cache, all scales first: the way from a largest value to its scale is long, and
+  // blocks overlap there.
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    constexpr std::uint32_t kGroup = 1024 / kBlock;
     std::uint8_t* codes = out + Core::scale_bytes(count);
     const std::uint32_t whole = count / kBlock;
-    bool rare[kTileElements / kBlock];
-    for (std::uint32_t block = 0; block < whole; ++block) {
-      const std::uint32_t first = block * kBlock;
-      const std::uint32_t absmax = largest<kBlock, kResidual>(values + first, kResidual ? residual + first : nullptr);
-      const std::uint16_t scale = Rule::scale(absmax);
-      rare[block] = absmax >= Rule::kRare || scale == 0;
-      kernels::store(out, block, scale);
-    }
     bool nonfinite = false;
-    for (std::uint32_t block = 0; block < whole; ++block) {
-      const std::uint32_t first = block * kBlock;
-      if (HWY_UNLIKELY(rare[block])) {
-        nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
-        continue;
+    for (std::uint32_t group = 0; group < whole; group += kGroup) {
+      const std::uint32_t end = whole - group < kGroup ? whole : group + kGroup;
+      bool rare[kGroup];
+      for (std::uint32_t block = group; block < end; ++block) {
+        const std::uint32_t first = block * kBlock;
+        const std::uint32_t absmax = largest<kBlock, kResidual>(values + first, kResidual ? residual + first : nullptr);
+        const std::uint16_t scale = Rule::scale(absmax);
+        rare[block - group] = absmax >= Rule::kRare || scale == 0;
+        kernels::store(out, block, scale);
       }
-      encode_codes<kResidual>(values + first, kResidual ? residual + first : nullptr,
-                              kernels::from_bf16(kernels::load<std::uint16_t>(out, block)),
-                              codes + first * sizeof(Code));
+      for (std::uint32_t block = group; block < end; ++block) {
+        const std::uint32_t first = block * kBlock;
+        if (HWY_UNLIKELY(rare[block - group])) {
+          nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
+          continue;
+        }
+        encode_codes<kResidual>(values + first, kResidual ? residual + first : nullptr,
+                                kernels::from_bf16(kernels::load<std::uint16_t>(out, block)),
+                                codes + first * sizeof(Code));
+      }
     }
     if (whole * kBlock < count) {
       nonfinite = encode_scalar(values, residual, whole, count, out) || nonfinite;

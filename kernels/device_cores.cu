@@ -2,7 +2,12 @@
 #include "kernels/bf16.hpp"
 #include "kernels/exact.hpp"
 #include "kernels/fp16.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/int2.hpp"
+#include "kernels/int4.hpp"
 #include "kernels/int8.hpp"
+#include "kernels/sign.hpp"
+#include "kernels/topk.hpp"
 
 namespace gradwire::kernels {
 
@@ -38,5 +43,18 @@ template __global__ void round_trip<Exact<DType::f64>>(double*, DeviceBuffers, T
 template __global__ void round_trip<Bf16>(float*, DeviceBuffers, Tile);
 template __global__ void round_trip<Fp16>(float*, DeviceBuffers, Tile);
 template __global__ void round_trip<Int8>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<Fp8>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<Int4>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<Int2>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<Sign>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Exact<DType::f32>::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Exact<DType::f64>::Kept>>(double*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Bf16::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Fp16::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Int8::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Fp8::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Int4::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Int2::Kept>>(float*, DeviceBuffers, Tile);
+template __global__ void round_trip<TopK<Sign::Kept>>(float*, DeviceBuffers, Tile);
 
 }  // namespace gradwire::kernels

@@ -137,15 +137,20 @@ struct Int2Lanes {
 #endif
   }
 
-  static HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
-    const hn::Repartition<std::uint8_t, F32> d;
-    const hn::Repartition<std::uint16_t, F32> d16;
-    const auto part = [&](std::size_t i)
-                          HWY_ATTR { return hn::BitCast(d16, hn::And(hn::Load(d, codes + i), hn::Set(d, 3))); };
-    for (std::size_t i = 0; i < kCodeBytes; i += hn::Lanes(d)) {
-      const auto low = hn::Or(part(i), hn::ShiftLeft<2>(part(i + kCodeBytes)));
-      const auto high = hn::Or(hn::ShiftLeft<4>(part(i + 2 * kCodeBytes)), hn::ShiftLeft<6>(part(i + 3 * kCodeBytes)));
-      hn::StoreU(hn::Xor(hn::BitCast(d, hn::Or(low, high)), hn::Set(d, 0xAA)), d, out + i);
+  static HWY_INLINE void store(const std::int32_t* code, std::uint8_t* out) {
+    const I32 d;
+    const auto part = [&](std::size_t t) HWY_ATTR { return hn::And(hn::Load(d, code + t * kLanes), hn::Set(d, 3)); };
+    VI32 byte[2];  // signed
+    for (std::size_t t = 0; t < 2; ++t) {
+      const VI32 low = hn::Or(part(t), hn::ShiftLeft<2>(part(t + 2)));
+      const VI32 high = hn::Or(hn::ShiftLeft<4>(part(t + 4)),
+                               hn::ShiftRight<24>(hn::ShiftLeft<30>(hn::Load(d, code + (t + 6) * kLanes))));
+      byte[t] = hn::Xor(hn::Or(low, high), hn::Set(d, ~0x55));  // adds 2 to each
+    }
+    alignas(64) std::uint8_t bytes[4 * kLanes];
+    store_bytes(byte[0], byte[1], byte[0], byte[1], bytes);
+    for (std::size_t t = 0; t < 2; ++t) {
+      memcpy(out + t * kNear, bytes + t * kLanes, kLanes);
     }
   }
 };

@@ -106,12 +106,11 @@ struct Int4Lanes {
     const F32 df;
     const I32 d;
     const VF32 a = hn::Abs(z);
-    const VF32 section =
-        hn::Min(a, hn::Set(df, 2.0F)) * hn::Set(df, 3.4F) + hn::Set(df, 12582912.0F);  // in the low bits, rounded
-    const VI32 s = hn::BitCast(d, section);
-    const VF32 threshold = lookup(thresholds(), s);
-    const VI32 above = hn::BitCast(d, hn::VecFromMask(df, a > threshold));
-    const VI32 cell = s - hn::Set(d, 0x4B400001) - above;
+    // The nearest integer s of a * 3.4 in the low bits, as s - 1.
+    const VF32 rounded = hn::Min(a, hn::Set(df, 2.0F)) * hn::Set(df, 3.4F) + hn::Set(df, 12582911.0F);
+    const VI32 section = hn::BitCast(d, rounded);
+    const auto above = a > lookup(thresholds(), section);
+    const VI32 cell = section - hn::BitCast(d, hn::VecFromMask(df, above));  // in the low bits
     level = hn::Or(lookup(magnitudes(), cell), hn::And(z, hn::SignBit(df)));
     return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
   }
@@ -135,13 +134,19 @@ struct Int4Lanes {
     return VF32{_mm256_permutevar8x32_ps(table.raw, index.raw)};
 #endif
   }
-  static HWY_INLINE VF32 table(const float (&entries)[16]) { return hn::LoadU(F32(), entries); }
+  // From memory a lookup takes twice as long; the assembly keeps the compiler from merging the two.
+  static HWY_INLINE VF32 table(const float (&entries)[16]) {
+    VF32 v = hn::Load(F32(), entries);
+    asm("" : "+x"(v.raw));
+    return v;
+  }
   static HWY_INLINE VF32 thresholds() {
     using G = Int4Grid;
     alignas(64) static constexpr float kThresholds[16] = {
-        -1.0F,           G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3), G::threshold(4),
-        G::threshold(5), G::threshold(6), -1.0F,           G::threshold(0), G::threshold(1), G::threshold(2),
-        G::threshold(3), G::threshold(4), G::threshold(5), G::threshold(6)};
+        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
+        G::threshold(4), G::threshold(5), G::threshold(6), -1.0F,
+        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
+        G::threshold(4), G::threshold(5), G::threshold(6), -1.0F};
     return table(kThresholds);
   }
   static constexpr float over16(std::uint32_t cell) { return Int4Grid::magnitude(cell) * 0.0625F; }
@@ -184,15 +189,18 @@ struct Int4Lanes {
   }
 #endif
 
-  static HWY_INLINE void pack(const std::uint8_t* codes, std::uint8_t* out) {
-    const hn::Repartition<std::uint8_t, F32> d;
-    const hn::Repartition<std::uint16_t, F32> d16;
-    const auto nibble = hn::Set(d, 15);
-    for (std::size_t i = 0; i < kCodeBytes; i += hn::Lanes(d)) {
-      const auto low = hn::And(hn::Load(d, codes + i), nibble);
-      const auto high = hn::And(hn::Load(d, codes + kCodeBytes + i), nibble);
-      const auto both = hn::Or(low, hn::BitCast(d, hn::ShiftLeft<4>(hn::BitCast(d16, high))));
-      hn::StoreU(hn::Xor(both, hn::Set(d, 0x88)), d, out + i);
+  static HWY_INLINE void store(const std::int32_t* code, std::uint8_t* out) {
+    const I32 d;
+    VI32 byte[4];  // signed
+    for (std::size_t t = 0; t < 4; ++t) {
+      const VI32 low = hn::And(hn::Load(d, code + t * kLanes), hn::Set(d, 15));
+      const VI32 high = hn::ShiftRight<24>(hn::ShiftLeft<28>(hn::Load(d, code + (t + 4) * kLanes)));
+      byte[t] = hn::Xor(hn::Or(low, high), hn::Set(d, ~0x77));  // adds 8 to either
+    }
+    alignas(64) std::uint8_t bytes[4 * kLanes];
+    store_bytes(byte[0], byte[1], byte[2], byte[3], bytes);
+    for (std::size_t t = 0; t < 4; ++t) {
+      memcpy(out + t * kNear, bytes + t * kLanes, kLanes);
     }
   }
 };

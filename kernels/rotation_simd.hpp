@@ -1,9 +1,10 @@
-// SIMD of kernels/rotation.hpp. A block's butterflies go in two sweeps: strides up to 4 vectors inside 8 registers, the
-// rest across; blocks go in groups, so that one waits for its sums while the next is rotated.
-// Lanes is the grid over whole vectors, with levels divided by 16, which is the factor that the rotation ends with:
-//   VI32 quantize(z, VF32& level)      code - 2^(kBits - 1)
-//   VF32 level(codes, i)               of the elements from i on
-//   pack(256 codes as bytes, out)
+// SIMD of kernels/rotation.hpp. A block's butterflies go in two sweeps: strides below 32 inside 32 elements, then the
+// others over 8 vectors that lie 32 apart, which are also the elements of the same partial sums. Blocks go in groups,
+// so that one waits for its sums while the next is rotated. Lanes is the grid over whole vectors, with levels divided
+// by 16, which is the factor that the rotation ends with:
+//   VI32 quantize(z, VF32& level)      in the low bits code - 2^(kBits - 1)
+//   store(codes of 8 vectors that lie 32 apart, out)
+//   VF32 level(in, i)                  of the elements from i on
 #if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_ROTATION_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_ROTATION_SIMD_HPP
 #undef GRADWIRE_KERNELS_ROTATION_SIMD_HPP
@@ -18,7 +19,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
-inline constexpr std::size_t kSweep = 8 * kLanes;  // elements in eight registers
+inline constexpr std::size_t kNear = 32;  // elements of the first sweep
+inline constexpr std::size_t kFar = kRotated / kNear;
+static_assert(kNear == OrderedLanes::kVectors * kLanes && kFar == 8);
 
 HWY_INLINE void butterfly(VF32& a, VF32& b) {
   const VF32 difference = a - b;
@@ -48,7 +51,6 @@ HWY_INLINE VF32 butterfly_all_lanes(VF32 v) {
   return v;
 }
 
-HWY_INLINE void butterfly2(VF32* v) { butterfly(v[0], v[1]); }
 HWY_INLINE void butterfly4(VF32* v) {
   butterfly(v[0], v[1]);
   butterfly(v[2], v[3]);
@@ -64,44 +66,38 @@ HWY_INLINE void butterfly8(VF32* v) {
   butterfly(v[3], v[7]);
 }
 
-/// 256 elements as from.at(i), rotated but for the factor 1/16, to to.put(i, v).
-template <class From, class To>
-HWY_INLINE void rotate(const From& from, const To& to) {
-  alignas(64) float buffer[kRotated];
-  const F32 d;
-  for (std::size_t i = 0; i < kRotated; i += kSweep) {
-    VF32 v[8] = {from.at(i),
-                 from.at(i + kLanes),
-                 from.at(i + 2 * kLanes),
-                 from.at(i + 3 * kLanes),
-                 from.at(i + 4 * kLanes),
-                 from.at(i + 5 * kLanes),
-                 from.at(i + 6 * kLanes),
-                 from.at(i + 7 * kLanes)};
-    for (VF32& x : v) {
-      x = butterfly_all_lanes(x);
+/// The first sweep: 256 elements as from.at(i) to `y`.
+template <class From>
+HWY_INLINE void rotate_near(const From& from, float* y) {
+  constexpr std::size_t kVectors = kNear / kLanes;
+  for (std::size_t i = 0; i < kRotated; i += kNear) {
+    VF32 v[kVectors];
+    for (std::size_t j = 0; j < kVectors; ++j) {
+      v[j] = butterfly_all_lanes(from.at(i + j * kLanes));
     }
-    butterfly8(v);
-    for (std::size_t j = 0; j < 8; ++j) {
-      hn::Store(v[j], d, buffer + i + j * kLanes);
-    }
-  }
-  constexpr std::size_t kParts = kRotated / kSweep;
-  for (std::size_t i = 0; i < kSweep; i += kLanes) {
-    VF32 v[kParts];
-    for (std::size_t j = 0; j < kParts; ++j) {
-      v[j] = hn::Load(d, buffer + i + j * kSweep);
-    }
-    if constexpr (kParts == 2) {
-      butterfly2(v);
-    } else if constexpr (kParts == 4) {
+    if constexpr (kVectors == 2) {
+      butterfly(v[0], v[1]);
+    } else if constexpr (kVectors == 4) {
       butterfly4(v);
     } else {
       butterfly8(v);
     }
-    for (std::size_t j = 0; j < kParts; ++j) {
-      to.put(i + j * kSweep, v[j]);
+    for (std::size_t j = 0; j < kVectors; ++j) {
+      hn::Store(v[j], F32(), y + i + j * kLanes);
     }
+  }
+}
+
+/// The second: to to.put(i, v), v[t] being the elements from i + 32 t on, rotated but for the factor 1/16.
+template <class To>
+HWY_INLINE void rotate_far(const float* y, const To& to) {
+  for (std::size_t i = 0; i < kNear; i += kLanes) {
+    VF32 v[kFar];
+    for (std::size_t t = 0; t < kFar; ++t) {
+      v[t] = hn::Load(F32(), y + i + t * kNear);
+    }
+    butterfly8(v);
+    to.put(i, v);
   }
 }
 
@@ -114,9 +110,17 @@ struct FlipAndScale {  // encode: x * 2^-E with the signs of the tile
     return hn::Xor(hn::LoadU(F32(), x + i), hn::Load(F32(), flips + i)) * down;
   }
 };
-struct Sixteenth {  // encode: y
+struct Spread {  // encode: 16 y, and the squares
   float* y;
-  HWY_INLINE void put(std::size_t i, VF32 v) const { hn::Store(v * hn::Set(F32(), 0.0625F), F32(), y + i); }
+  OrderedLanes& squares;
+  HWY_INLINE void put(std::size_t i, const VF32* v) const {
+    VF32 sum = hn::Zero(F32());
+    for (std::size_t t = 0; t < kFar; ++t) {
+      hn::Store(v[t], F32(), y + i + t * kNear);
+      sum = sum + v[t] * v[t];
+    }
+    squares.add(i / kLanes, sum);
+  }
 };
 struct Levels {  // residual: the levels over 16
   const float* levels;
@@ -127,9 +131,12 @@ struct Left {  // residual: x - decoded
   const float* flips;
   VF32 scale;
   float* residual;
-  HWY_INLINE void put(std::size_t i, VF32 v) const {
-    const VF32 decoded = hn::Xor(v, hn::Load(F32(), flips + i)) * scale;
-    hn::StoreU(hn::LoadU(F32(), x + i) - decoded, F32(), residual + i);
+  HWY_INLINE void put(std::size_t first, const VF32* v) const {
+    for (std::size_t t = 0; t < kFar; ++t) {
+      const std::size_t i = first + t * kNear;
+      const VF32 decoded = hn::Xor(v[t], hn::Load(F32(), flips + i)) * scale;
+      hn::StoreU(hn::LoadU(F32(), x + i) - decoded, F32(), residual + i);
+    }
   }
 };
 template <class Lanes>
@@ -142,12 +149,15 @@ struct Decoded {
   const float* flips;
   VF32 scale;
   float* values;
-  HWY_INLINE void put(std::size_t i, VF32 v) const {
-    VF32 x = hn::Xor(v, hn::Load(F32(), flips + i)) * scale;
-    if constexpr (kAdd) {
-      x = hn::LoadU(F32(), values + i) + x;
+  HWY_INLINE void put(std::size_t first, const VF32* v) const {
+    for (std::size_t t = 0; t < kFar; ++t) {
+      const std::size_t i = first + t * kNear;
+      VF32 x = hn::Xor(v[t], hn::Load(F32(), flips + i)) * scale;
+      if constexpr (kAdd) {
+        x = hn::LoadU(F32(), values + i) + x;
+      }
+      hn::StoreU(x, F32(), values + i);
     }
-    hn::StoreU(x, F32(), values + i);
   }
 };
 
@@ -177,9 +187,15 @@ struct RotatedSimd : RotatedCore<Grid> {
   struct Signs : RotationSigns {
     alignas(64) float flips[kRotated];  // only the sign bit
 
-    explicit Signs(const Tile& tile) : RotationSigns(tile) {
-      for (std::uint32_t i = 0; i < kRotated; ++i) {
-        flips[i] = bits_as<float>((word[i / 32] >> (i % 32)) << 31);
+    HWY_INLINE explicit Signs(const Tile& tile) : RotationSigns(tile) {
+      const U32 d;
+      const VU32 sign = hn::BitCast(d, hn::SignBit(F32()));
+      for (std::uint32_t i = 0; i < kRotated; i += kNear) {
+        const VU32 bits = hn::Set(d, word[i / 32]);
+        for (std::uint32_t j = 0; j < kNear; j += kLanes) {
+          const VU32 top = bits << (hn::Set(d, 31 - j) - hn::Iota(d, 0));
+          hn::Store(hn::BitCast(F32(), hn::And(top, sign)), F32(), flips + i + j);
+        }
       }
     }
   };
@@ -189,38 +205,33 @@ struct RotatedSimd : RotatedCore<Grid> {
     return Core::encode_block(signs, values, residual, block, count, out);
   }
 
-  // y becomes the levels over 16; returns what remains of the scale without 2^E.
-  static HWY_INLINE float quantize(float* y, std::uint8_t* codes) {
-    constexpr std::size_t kStep = kLanes == 16 ? 64 : 32;
+  // y becomes the levels over 16; `along` and `across`, their products with it and themselves, say which scale fits.
+  static HWY_INLINE void quantize(float* y, float inverse_spread, std::uint8_t* codes, OrderedLanes& along,
+                                  OrderedLanes& across) {
     const F32 d;
-    OrderedLanes squares;
-    for (std::size_t i = 0; i < kBlock; i += 32) {
-      for (std::size_t j = 0; j < OrderedLanes::kVectors; ++j) {
-        const VF32 v = hn::Load(d, y + i + j * kLanes);
-        squares.add(j, v * v);
-      }
-    }
-    const VF32 inverse = hn::Set(d, 1.0F / sqrtf(squares.total() * (1.0F / kBlock)));
-    OrderedLanes along;
-    OrderedLanes across;
-    alignas(64) std::uint8_t bytes[kRotated];
-    for (std::size_t i = 0; i < kBlock; i += kStep) {
-      for (std::size_t j = 0; j < kStep / kLanes; j += 4) {
-        VI32 code[4];
-        for (std::size_t n = 0; n < 4; ++n) {
-          float* at = y + i + (j + n) * kLanes;
+    const VF32 inverse = hn::Set(d, inverse_spread);
+    for (std::size_t i = 0; i < kNear; i += 2 * kLanes) {
+      alignas(64) std::int32_t code[2][kFar * kLanes];
+      VF32 dot[2] = {hn::Zero(d), hn::Zero(d)};
+      VF32 norm[2] = {hn::Zero(d), hn::Zero(d)};
+#pragma GCC unroll 1  // the registers do not suffice for more
+      for (std::size_t t = 0; t < kFar; ++t) {
+        for (std::size_t j = 0; j < 2; ++j) {
+          float* at = y + i + j * kLanes + t * kNear;
           const VF32 v = hn::Load(d, at);
           VF32 level;
-          code[n] = Lanes::quantize(v * inverse, level);
-          along.add(j + n, v * level);
-          across.add(j + n, level * level);
+          hn::Store(Lanes::quantize(v * inverse, level), I32(), code[j] + t * kLanes);
+          dot[j] = dot[j] + v * level;
+          norm[j] = norm[j] + level * level;
           hn::Store(level, d, at);
         }
-        store_bytes(code[0], code[1], code[2], code[3], bytes + i + j * kLanes);
+      }
+      for (std::size_t j = 0; j < 2; ++j) {
+        along.add(i / kLanes + j, dot[j]);
+        across.add(i / kLanes + j, norm[j]);
+        Lanes::store(code[j], codes + i + j * kLanes);
       }
     }
-    Lanes::pack(bytes, codes);
-    return along.total() / across.total() * 0.0625F;
   }
 
   template <bool kResidual>
@@ -232,8 +243,9 @@ struct RotatedSimd : RotatedCore<Grid> {
     VI32 most[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
     for (std::size_t i = 0; i < kBlock; i += 4 * kLanes) {
       for (std::size_t j = 0; j < 4; ++j) {
-        const VF32 v = input<true>(values, residual, i + j * kLanes);
-        hn::Store(v, F32(), x + i + j * kLanes);
+        const std::size_t at = i + j * kLanes;
+        const VF32 v = input<true>(values, residual, at);
+        hn::Store(v, F32(), x + at);
         most[j] = hn::Max(most[j], hn::BitCast(d, abs_bits(v)));
       }
     }
@@ -245,7 +257,7 @@ struct RotatedSimd : RotatedCore<Grid> {
   template <bool kResidual>
   static HWY_INLINE bool encode_group(const Signs& signs, const float* values, float* residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
-    alignas(64) float sums[kGroup * kRotated];  // values + residual
+    alignas(64) float sums[kGroup * kRotated + 80];  // values + residual
     alignas(64) float y[kGroup * kRotated];
     std::uint32_t absmax[kGroup];
     const auto x_of = [&](std::uint32_t b) {
@@ -258,24 +270,49 @@ struct RotatedSimd : RotatedCore<Grid> {
     }
     for (std::uint32_t b = 0; b < n; ++b) {
       if (HWY_LIKELY(usual(b))) {
-        rotate(FlipAndScale{x_of(b), signs.flips, hn::Set(F32(), inverse_power_of_two(absmax[b]))},
-               Sixteenth{y + b * kRotated});
+        const FlipAndScale from{x_of(b), signs.flips, hn::Set(F32(), inverse_power_of_two(absmax[b]))};
+        rotate_near(from, y + b * kRotated);
+      }
+    }
+    OrderedLanes squares[kGroup];
+    for (std::uint32_t b = 0; b < n; ++b) {
+      if (HWY_LIKELY(usual(b))) {
+        const Spread to{y + b * kRotated, squares[b]};
+        rotate_far(y + b * kRotated, to);
+      }
+    }
+    float inverse_spread[kGroup];  // over 16, as y is 16 times too large: powers of two change no rounding
+    for (std::uint32_t b = 0; b < n; ++b) {
+      inverse_spread[b] = 1.0F / sqrtf(squares[b].total() * (1.0F / kBlock));
+    }
+    OrderedLanes along[kGroup];
+    OrderedLanes across[kGroup];
+    for (std::uint32_t b = 0; b < n; ++b) {
+      if (HWY_LIKELY(usual(b))) {
+        quantize(y + b * kRotated, inverse_spread[b], out + Core::codes_at(first + b, count), along[b], across[b]);
       }
     }
     bool nonfinite = false;
     for (std::uint32_t b = 0; b < n; ++b) {
       if (HWY_LIKELY(usual(b))) {
-        const float fit = quantize(y + b * kRotated, out + Core::codes_at(first + b, count));
-        kernels::store(out, first + b, scale_nearest(fit, absmax[b]));
+        const float scale = along[b].total() / across[b].total() * 0x1p-8F;
+        kernels::store(out, first + b, scale_nearest(scale, absmax[b]));
       } else {
         nonfinite = encode_scalar(signs, values, residual, first + b, count, out) || nonfinite;
       }
     }
-    for (std::uint32_t b = 0; kResidual && b < n; ++b) {
-      if (HWY_LIKELY(usual(b))) {
-        const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, first + b));
-        rotate(Levels{y + b * kRotated},
-               Left{x_of(b), signs.flips, hn::Set(F32(), scale), residual + (first + b) * kRotated});
+    if constexpr (kResidual) {
+      for (std::uint32_t b = 0; b < n; ++b) {
+        if (HWY_LIKELY(usual(b))) {
+          rotate_near(Levels{y + b * kRotated}, y + b * kRotated);
+        }
+      }
+      for (std::uint32_t b = 0; b < n; ++b) {
+        if (HWY_LIKELY(usual(b))) {
+          const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, first + b));
+          const Left to{x_of(b), signs.flips, hn::Set(F32(), scale), residual + (first + b) * kRotated};
+          rotate_far(y + b * kRotated, to);
+        }
       }
     }
     return nonfinite;
@@ -301,10 +338,20 @@ struct RotatedSimd : RotatedCore<Grid> {
   static HWY_INLINE void decode_blocks(const Tile& tile, const std::uint8_t* in, std::uint32_t count, float* values) {
     const Signs signs(tile);
     const std::uint32_t whole = count / kBlock;
-    for (std::uint32_t block = 0; block < whole; ++block) {
-      const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(in, block));
-      rotate(Codes<Lanes>{in + Core::codes_at(block, count)},
-             Decoded<kAdd>{signs.flips, hn::Set(F32(), scale), values + block * kRotated});
+    alignas(64) float y[kGroup * kRotated];
+    for (std::uint32_t first = 0; first < whole; first += kGroup) {
+      const std::uint32_t end = whole - first < kGroup ? whole : first + kGroup;
+      for (std::uint32_t block = first; block < end; ++block) {
+        for (std::uint32_t i = 0; kAdd && i < kRotated; i += 16) {
+          prefetch_page_ahead(values + block * kRotated + i);
+        }
+        rotate_near(Codes<Lanes>{in + Core::codes_at(block, count)}, y + (block - first) * kRotated);
+      }
+      for (std::uint32_t block = first; block < end; ++block) {
+        const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(in, block));
+        const Decoded<kAdd> to{signs.flips, hn::Set(F32(), scale), values + block * kRotated};
+        rotate_far(y + (block - first) * kRotated, to);
+      }
     }
     if (whole * kBlock < count) {
       Core::template decode_block<kAdd>(signs, in, whole, count, values);

@@ -206,26 +206,30 @@ struct Sign : kernels::Sign {
 
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    constexpr std::uint32_t kGroup = 4;  // as in kernels/block.hpp
     const std::uint32_t whole = count / kBlock;
-    for (std::uint32_t block = 0; block < whole; ++block) {
-      const std::uint32_t first = block * kBlock;
-      kernels::store(out, block, scale<kResidual>(values + first, kResidual ? residual + first : nullptr));
-    }
     bool nonfinite = false;
-    for (std::uint32_t block = 0; block < whole; ++block) {
-      const std::uint32_t first = block * kBlock;
-      const auto scale_bits = kernels::load<std::uint16_t>(out, block);
-      if (HWY_UNLIKELY(scale_bits == 0)) {
-        nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
-        continue;
+    for (std::uint32_t group = 0; group < whole; group += kGroup) {
+      const std::uint32_t end = whole - group < kGroup ? whole : group + kGroup;
+      for (std::uint32_t block = group; block < end; ++block) {
+        const std::uint32_t first = block * kBlock;
+        kernels::store(out, block, scale<kResidual>(values + first, kResidual ? residual + first : nullptr));
       }
-      const VF32 scale = hn::Set(F32(), kernels::from_bf16(scale_bits));
-      std::uint8_t* bits = out + scale_bytes(count) + first / 8;
-      float* left = kResidual ? residual + first : nullptr;
-      for (std::size_t i = 0; i < kBlock; i += 2 * kLanes) {
-        const VI32 low = put<kResidual>(values + first, left, scale, i);
-        const VI32 high = put<kResidual>(values + first, left, scale, i + kLanes);
-        store_sign_bits(low, high, bits + i / 8);
+      for (std::uint32_t block = group; block < end; ++block) {
+        const std::uint32_t first = block * kBlock;
+        const auto scale_bits = kernels::load<std::uint16_t>(out, block);
+        if (HWY_UNLIKELY(scale_bits == 0)) {
+          nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
+          continue;
+        }
+        const VF32 scale = hn::Set(F32(), kernels::from_bf16(scale_bits));
+        std::uint8_t* bits = out + scale_bytes(count) + first / 8;
+        float* left = kResidual ? residual + first : nullptr;
+        for (std::size_t i = 0; i < kBlock; i += 2 * kLanes) {
+          const VI32 low = put<kResidual>(values + first, left, scale, i);
+          const VI32 high = put<kResidual>(values + first, left, scale, i + kLanes);
+          store_sign_bits(low, high, bits + i / 8);
+        }
       }
     }
     if (whole * kBlock < count) {

@@ -14,7 +14,7 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: transport is null");
   }
-  state_ = std::make_unique<State>(std::move(transport), std::move(policy), std::move(options));
+  state_ = std::make_unique<State>(std::move(transport), std::move(policy), options);
 }
 
 Session::Session(Session&&) noexcept = default;

@@ -12,7 +12,7 @@ namespace gradwire {
 Session::State::State(std::shared_ptr<Transport> t, Policy p, SessionOptions o)
     : transport(std::move(t)),
       policy(std::move(p)),
-      options(std::move(o)),
+      options(o),
       runner(transport, options),
       owner(std::this_thread::get_id()) {
   if (background()) {

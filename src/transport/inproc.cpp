@@ -374,6 +374,7 @@ std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size) {
   }
   const auto world = std::make_shared<World>(world_size);
   std::vector<std::shared_ptr<Transport>> transports;
+  transports.reserve(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {
     transports.push_back(std::make_shared<InprocTransport>(world, rank, world_size));
   }

@@ -253,7 +253,7 @@ void MpiTransport::post_all_reduce(Operation& operation, View data) {
   enter();
   begin_all_reduce(operation, *this, data);
   const std::uint64_t element = element_bytes(data.dtype);
-  const MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
+  MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
   const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
   start(operation, [&](MpiOperation& request) {
     std::uint64_t at = 0;

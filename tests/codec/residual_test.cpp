@@ -79,6 +79,8 @@ TEST_P(CodecResidual, ValuesTooSmallForAScaleStayInIt) {
   }
 }
 
+// Tried by hand, each in the cores of sign, int4 and topk: a residual made with a scale 5% too large, a residual that
+// keeps value - decoded without what it held: red here and in IsSumMinusDecoded.
 // Sum of what was fed in = sum of what was decoded + what is left, over many steps.
 TEST_P(CodecResidual, NothingIsLostOverManySteps) {
   constexpr std::size_t kCount = 300;

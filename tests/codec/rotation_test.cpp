@@ -33,6 +33,15 @@ TEST(Philox, KnownAnswers) {
   }
 }
 
+TEST(Rotation, SignsAreTheBitsOfTheGenerator) {
+  const kernels::RotationSigns signs({.bucket = 11, .step = 12, .index = 13, .k = 14});
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    const kernels::Philox random = kernels::philox({{11, 12, 13, i / 128}}, 0x67726164U, 0x77697265U);
+    const bool flips = ((random.word[i % 128 / 32] >> (i % 32)) & 1U) != 0;
+    ASSERT_EQ(signs.apply(i, 2.0F), flips ? -2.0F : 2.0F) << i;
+  }
+}
+
 TEST(Rotation, SignsAreAFunctionOfBucketStepAndTile) {
   const auto words = [](kernels::Tile tile) {
     const kernels::RotationSigns signs(tile);
@@ -125,7 +134,7 @@ class Rotated : public ::testing::Test {
 using Grids = ::testing::Types<kernels::Int4Grid, kernels::Int2Grid>;
 TYPED_TEST_SUITE(Rotated, Grids);
 
-// Tried by hand: signs of the wrong element, a stride left out, codes of two halves swapped: red here.
+// Tried by hand: a stride left out, the scale of the block before, codes of the two halves swapped: red here.
 TYPED_TEST(Rotated, DecodesAsDocumented) {
   const std::vector<float> values = gauss(700, 302, 1e-4);
   const auto payload = this->encode(values);

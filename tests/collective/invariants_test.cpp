@@ -18,6 +18,9 @@ std::vector<CodecSpec> lossy_codecs() {
     if (entry.lossy) {
       specs.push_back({.values = entry.id});
     }
+    if (entry.name == "int8" || entry.name == "int2") {
+      specs.push_back({.values = entry.id, .k = 41});  // what comes behind topk differs little
+    }
   }
   return specs;
 }

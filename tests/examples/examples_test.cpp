@@ -42,6 +42,21 @@ TEST(MpiSgd, WithExactGradientsIsTheSameJob) {
   EXPECT_EQ(number_in(before, kFinalLoss), number_in(after, kFinalLoss));
 }
 
+// Each row: codec of the gradients, of the parameters, guard, final loss, ratios of both.
+TEST(Zero1Adam, LearnsWithEachCodecAndLessWithoutTheGuard) {
+  const Outcome outcome = run_ranks_of(3, "zero1_adam 100");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const auto loss = [&](const std::string& row) { return number_in(outcome, row + R"( +([0-9.]+) )"); };
+  const double exact = loss(R"(exact +exact +no)");
+  EXPECT_LT(loss(R"(int4 +bf16 +no)"), 1.02 * exact);
+  EXPECT_LT(loss(R"(int2 +bf16 +yes)"), 1.05 * exact);
+  const std::string topk = R"(topk\(1%\)\+int8 +bf16)";
+  EXPECT_LT(loss(topk + " +yes"), 1.25 * exact);
+  EXPECT_LT(loss(topk + " +yes"), loss(topk + " +no")) << "the second moment was not frozen";
+  EXPECT_GT(number_in(outcome, R"(int4 +bf16 +no +[0-9.]+ +([0-9.]+))"), 7);
+  EXPECT_GT(number_in(outcome, topk + R"( +no +[0-9.]+ +([0-9.]+))"), 80);
+}
+
 TEST(ExistingMpiJob, KnowsNothingOfGradwire) {
   std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/python-free-examples/existing_mpi_job/existing_mpi_job.cpp");
   ASSERT_TRUE(file);
