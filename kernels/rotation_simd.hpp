@@ -244,6 +244,10 @@ struct RotatedSimd : RotatedCore<Grid> {
     for (std::size_t i = 0; i < kBlock; i += 4 * kLanes) {
       for (std::size_t j = 0; j < 4; ++j) {
         const std::size_t at = i + j * kLanes;
+        if (at % 16 == 0) {  // a cache line
+          prefetch_page_ahead(values + at);
+          prefetch_page_ahead(residual + at);
+        }
         const VF32 v = input<true>(values, residual, at);
         hn::Store(v, F32(), x + at);
         most[j] = hn::Max(most[j], hn::BitCast(d, abs_bits(v)));

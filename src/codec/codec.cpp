@@ -183,10 +183,13 @@ const std::uint8_t* FrameReader::next_tile(std::uint32_t count) {
   return tile;
 }
 
-// What decode may be given.
+// What decode may be given; null for no elements.
 const std::uint8_t* FrameReader::checked_tile(const kernels::Tile& tile, std::uint32_t count) {
   const std::uint8_t* in = next_tile(count);
-  if (count != 0 && codec_.coder_->valid != nullptr && !codec_.coder_->valid(tile, in, count)) {
+  if (count == 0) {
+    return nullptr;
+  }
+  if (codec_.coder_->valid != nullptr && !codec_.coder_->valid(tile, in, count)) {
     throw Error(ErrorCode::corrupt, "frame from rank " + std::to_string(peer_) + ": tile " +
                                         std::to_string(tile.index) + ": indices not ascending or beyond the tile");
   }
@@ -195,16 +198,18 @@ const std::uint8_t* FrameReader::checked_tile(const kernels::Tile& tile, std::ui
 
 void FrameReader::read(void* values, std::uint32_t count) {
   const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
-  const std::uint8_t* in = checked_tile(tile, count);
-  const FloatEnvironment environment;
-  codec_.coder_->decode(tile, in, count, values);
+  if (const std::uint8_t* in = checked_tile(tile, count)) {
+    const FloatEnvironment environment;
+    codec_.coder_->decode(tile, in, count, values);
+  }
 }
 
 void FrameReader::add(void* values, std::uint32_t count) {
   const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
-  const std::uint8_t* in = checked_tile(tile, count);
-  const FloatEnvironment environment;
-  codec_.coder_->decode_add(tile, in, count, values);
+  if (const std::uint8_t* in = checked_tile(tile, count)) {
+    const FloatEnvironment environment;
+    codec_.coder_->decode_add(tile, in, count, values);
+  }
 }
 
 void FrameReader::read_verbatim(void* bytes, std::uint32_t count) {
