@@ -168,6 +168,7 @@ std::vector<NamedPolicy> load_policies(const std::vector<std::string>& paths) {
     files.insert(files.end(), inside.begin(), inside.end());
   }
   std::vector<NamedPolicy> policies;
+  policies.reserve(files.size());
   for (const auto& file : files) {
     policies.push_back({file.stem().string(), Policy::load(file)});
   }
