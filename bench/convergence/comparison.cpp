@@ -9,6 +9,7 @@ namespace {
 
 Summary summarize_seeds(const std::vector<Row::Seed>& seeds, const std::function<double(const Row::Seed&)>& value) {
   std::vector<double> values;
+  values.reserve(seeds.size());
   for (const Row::Seed& seed : seeds) {
     values.push_back(value(seed));
   }

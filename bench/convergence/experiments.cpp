@@ -142,7 +142,7 @@ std::vector<Row> accuracy_rows(const Comparison& comparison, const std::vector<N
   std::vector<Row> rows;
   for (const NamedPolicy& policy : policies) {
     Row row = comparison.probe(as_written(policy));
-    if (is_dense(policy.policy) || row.ratio >= kPublishedRatio) {
+    if (is_dense(policy.policy) || row.ratio >= kAimedRatio) {
       rows.push_back(std::move(row));
     }
   }
@@ -168,6 +168,7 @@ std::vector<NamedPolicy> load_policies(const std::vector<std::string>& paths) {
     files.insert(files.end(), inside.begin(), inside.end());
   }
   std::vector<NamedPolicy> policies;
+  policies.reserve(files.size());
   for (const auto& file : files) {
     policies.push_back({file.stem().string(), Policy::load(file)});
   }

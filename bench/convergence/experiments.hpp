@@ -12,7 +12,7 @@
 namespace gradwire::convergence {
 
 inline constexpr std::array<std::uint64_t, 5> kSeeds{11, 23, 37, 53, 71};
-inline constexpr double kPublishedRatio = 7.5;  // and above: what the accuracy part compares
+inline constexpr double kAimedRatio = 7.5;  // and above: what the accuracy part compares
 inline constexpr double kPointsLostAtMost = 0.1;
 
 struct NamedPolicy {

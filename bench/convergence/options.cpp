@@ -1,6 +1,7 @@
 #include "bench/convergence/options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <sstream>
 
 #include "bench/convergence/experiments.hpp"

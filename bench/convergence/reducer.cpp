@@ -1,5 +1,6 @@
 #include "bench/convergence/reducer.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -19,11 +20,12 @@ class SessionReducer final : public Reducer {
       ids_.push_back(
           session_.add(tensor.name, view(model.gradients().data() + tensor.first, tensor.count), tensor.dimensions));
     }
+    std::reverse(ids_.begin(), ids_.end());
   }
 
   void reduce() override {
-    for (auto id = ids_.rbegin(); id != ids_.rend(); ++id) {
-      session_.ready(*id);
+    for (const TensorId id : ids_) {
+      session_.ready(id);
     }
     session_.finish();
   }
@@ -32,7 +34,7 @@ class SessionReducer final : public Reducer {
 
  private:
   Session session_;
-  std::vector<TensorId> ids_;
+  std::vector<TensorId> ids_;  // in the order in which a backward pass makes gradients
 };
 
 class BareReducer final : public Reducer {
