@@ -9,7 +9,7 @@
 #ifndef GRADWIRE_KERNELS_ROTATION_HPP
 #define GRADWIRE_KERNELS_ROTATION_HPP
 
-#include <math.h>  // sqrtf, in host and device code
+#include <cmath>  // sqrtf, in host and device code
 
 #include "kernels/philox.hpp"
 #include "kernels/run.hpp"

@@ -54,7 +54,7 @@ struct CallOptions {
   double weight = 1.0;
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
   /// Codec of the owner's encoding in a two_shot all-reduce. Default: `codec`; after topk the same with k times the
-  /// world size.
+  /// world size, or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   /// Error feedback: calls keep here what they drop, and add what is there; null on every rank or on none. Not owned.
   FeedbackBuffer* feedback = nullptr;

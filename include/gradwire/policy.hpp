@@ -29,7 +29,8 @@ struct TensorPolicy {
   Algorithm algorithm = Algorithm::two_shot;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
-  /// Codec of the owner's encoding in two_shot. Default: `codec`; after topk the same with k times the world size.
+  /// Codec of the owner's encoding in two_shot. Default: `codec`; after topk the same with k times the world size,
+  /// or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   std::vector<Warmup> warmup = {};  // ascending steps
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;

@@ -48,12 +48,14 @@ bool wants_feedback(const CodecSpec& codec) { return codec.k != 0 || bits_per_el
 bool requires_feedback(const CodecSpec& codec) { return codec.k == 0 && bits_per_element(codec) < kRequiredBelowBits; }
 
 CodecSpec default_second_hop(const CodecSpec& codec, int world_size) {
-  CodecSpec second = codec;
-  if (codec.k != 0) {
-    second.k = static_cast<std::uint16_t>(
-        std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(world_size)));
+  if (codec.k == 0) {
+    return codec;
   }
-  return second;
+  CodecSpec second = codec;
+  second.k = static_cast<std::uint16_t>(
+      std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(world_size)));
+  const CodecSpec dense = CodecSpec::parse("int4");
+  return bits_per_element(second) > bits_per_element(dense) ? dense : second;
 }
 
 std::string to_string(const Stage& stage) {

@@ -31,7 +31,8 @@ struct Stage {
 [[nodiscard]] bool wants_feedback(const CodecSpec& codec);
 /// Training diverges without it: one bit an element.
 [[nodiscard]] bool requires_feedback(const CodecSpec& codec);
-/// The owner encodes the sum as the ranks encode their parts; after topk it keeps more, since each rank chose its own.
+/// The owner encodes the sum as the ranks encode their parts; after topk it keeps k times the world size, since each
+/// rank chose its own, or where int4 of all takes fewer bytes, that.
 [[nodiscard]] CodecSpec default_second_hop(const CodecSpec& codec, int world_size);
 
 /// "int4", or "topk(41/4096)+int8, second hop topk(82/4096)+int8, error feedback, until step 100".

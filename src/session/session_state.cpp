@@ -57,11 +57,12 @@ void Session::State::make_plan() {
                          {.world_size = transport->world_size(),
                           .reduction = options.reduction,
                           .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default)});
+  const bool speaks = transport->rank() == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
-    log(LogLevel::warning, warning);
+    log(speaks ? LogLevel::warning : LogLevel::debug, warning);
   }
   for (const std::string& note : plan->notes) {
-    log(LogLevel::info, note);
+    log(speaks ? LogLevel::info : LogLevel::debug, note);
   }
   log(LogLevel::debug, plan->explain());
   reset_step();

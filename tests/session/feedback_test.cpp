@@ -165,8 +165,8 @@ void run_bad_step(Session& session, std::vector<Gradient>& gradients) {
   EXPECT_EQ(gradients.back().values, before.back().values) << "a skipped step changed a gradient";
 }
 
-// What an exact step brings after a top-k step, with or without a skipped step in between. Mutation tried: buckets start
-// before ranks have agreed.
+// What an exact step brings after a top-k step, with or without a skipped step in between. Mutation tried: buckets
+// start before ranks have agreed.
 TEST(SessionFeedback, ASkippedStepLeavesNoTrace) {
   for (const Threading threading : {Threading::background, Threading::serialized}) {
     std::vector<std::vector<float>> results;
