@@ -23,7 +23,7 @@ struct CommunicatorOptions {
 
 /// What lossy calls dropped, to be added to the next ones (error feedback): 4 bytes an element, twice where calls
 /// encode twice. One for each buffer that is reduced again and again, for as long as it is; it may outlive
-/// communicators.
+/// communicators, but not their world size (an exact call empties it).
 class FeedbackBuffer {
  public:
   /// `count` elements: those of the calls' larger buffer (input of a reduce-scatter, output of an all-gather).

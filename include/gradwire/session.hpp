@@ -33,7 +33,8 @@ enum class Threading : std::uint8_t {
 enum class Nonfinite : std::uint8_t {
   automatic,  // propagate; skip once set_loss_scale() was called
   propagate,  // reduced like any step: the result is not finite on any rank, and residuals of the blocks concerned
-              // stay. What healthy ranks sent in a step that the caller then skips is lost
+              // stay. What healthy ranks sent in a step that the caller then skips is lost,
+              // and so are residuals that an exact step carried
   skip,       // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
               // therefore start only once all tensors are ready: no overlap with the backward pass
 };
@@ -131,7 +132,8 @@ class Session {
   void set_loss_scale(double scale);
 
   /// The next step travels exactly and carries all residuals, none of which is left afterwards; on every rank, between
-  /// steps. After it a saved state says nothing that depends on the world size.
+  /// steps. A step with NaN or Inf is skipped, and the one after it flushes. After it a saved state says nothing that
+  /// depends on the world size.
   void flush();
   /// Bytes of the residuals that error feedback holds on this rank.
   [[nodiscard]] std::uint64_t residual_bytes();

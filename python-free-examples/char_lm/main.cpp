@@ -31,6 +31,7 @@ struct Options {
   std::string policy_file;
   double warm_up = 0.1;
   bool adam_guard = true;
+  int seeds = 1;
   std::string json;
   char_lm::ProgressStyle progress = char_lm::ProgressStyle::lines;
 };
@@ -68,6 +69,9 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--seed", training.seed, "Of the start values and of the windows")->capture_default_str();
+  app.add_option("--seeds", options.seeds, "Train with this many seeds, from --seed on, and pair each with dense")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--json", options.json, "Write the results to this file");
   app.add_option("--save-gradients", training.save_gradients,
                  "Write rank 0's gradients at three steps to this file (format: gradient_dump.hpp)");
@@ -129,16 +133,23 @@ void run(const Options& options, int rank, int world_size) {
   }
 
   std::vector<char_lm::RunResult> rows;
-  for (const auto& [name, policy, freeze_at] : policies) {
-    char_lm::TrainingOptions training = options.training;
-    training.freeze_second_moment_at = freeze_at;
-    char_lm::ProgressPrinter progress(name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
-    rows.push_back(char_lm::train(name, policy, text, training, MPI_COMM_WORLD, progress));
+  for (int seed = 0; seed < options.seeds; ++seed) {
+    for (const auto& [name, policy, freeze_at] : policies) {
+      char_lm::TrainingOptions training = options.training;
+      training.seed += static_cast<std::uint64_t>(seed);
+      training.freeze_second_moment_at = freeze_at;
+      char_lm::ProgressPrinter progress(name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
+      rows.push_back(char_lm::train(name, policy, text, training, MPI_COMM_WORLD, progress));
+    }
   }
   if (rank != 0) {
     return;
   }
-  char_lm::print_table(rows, world_size);
+  if (options.seeds == 1) {
+    char_lm::print_table(rows, world_size);
+  } else {
+    char_lm::print_paired(char_lm::pair_losses(rows));
+  }
   if (!options.json.empty()) {
     char_lm::write_json(options.json, rows, text, options.training, world_size);
   }

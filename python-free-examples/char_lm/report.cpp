@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -134,6 +136,46 @@ void print_table(const std::vector<RunResult>& rows, int world_size) {
   std::fflush(stdout);
 }
 
+std::vector<PairedLoss> pair_losses(const std::vector<RunResult>& rows) {
+  std::map<std::uint64_t, double> dense;
+  std::vector<std::string> names;
+  for (const RunResult& row : rows) {
+    if (row.policy == "dense") {
+      dense[row.seed] = row.held_out_loss;
+    } else if (std::find(names.begin(), names.end(), row.policy) == names.end()) {
+      names.push_back(row.policy);
+    }
+  }
+  std::vector<PairedLoss> losses;
+  for (const std::string& name : names) {
+    std::vector<double> ratios;
+    for (const RunResult& row : rows) {
+      if (row.policy == name && dense.contains(row.seed)) {
+        ratios.push_back(row.held_out_loss / dense[row.seed]);
+      }
+    }
+    const auto count = static_cast<double>(ratios.size());
+    PairedLoss loss{name, static_cast<int>(ratios.size()), 0, 0};
+    for (const double ratio : ratios) {
+      loss.mean_ratio += ratio / count;
+    }
+    for (const double ratio : ratios) {
+      loss.standard_error += (ratio - loss.mean_ratio) * (ratio - loss.mean_ratio);
+    }
+    loss.standard_error = ratios.size() > 1 ? std::sqrt(loss.standard_error / (count - 1) / count) : 0;
+    losses.push_back(loss);
+  }
+  return losses;
+}
+
+void print_paired(const std::vector<PairedLoss>& losses) {
+  for (const PairedLoss& loss : losses) {
+    std::printf("%s over %d seeds: held-out loss %.4f of dense, standard error %.4f\n", loss.policy.c_str(), loss.seeds,
+                loss.mean_ratio, loss.standard_error);
+  }
+  std::fflush(stdout);
+}
+
 void write_json(const std::string& file, const std::vector<RunResult>& rows, const Text& text,
                 const TrainingOptions& options, int world_size) {
   Json report{{"schema", "gradwire.char_lm.1"}, {"machine", describe_machine()}};
@@ -151,6 +193,7 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
   report["rows"] = Json::array();
   for (const RunResult& row : rows) {
     report["rows"].push_back(Json{{"policy", row.policy},
+                                  {"seed", row.seed},
                                   {"train_loss", row.train_loss},
                                   {"held_out_loss", row.held_out_loss},
                                   {"ratio", row.ratio},
@@ -161,6 +204,12 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
                                   {"exposed_comm_ms", row.exposed_comm_ms},
                                   {"measured_steps", row.measured_steps},
                                   {"transport", row.transport}});
+  }
+  for (const PairedLoss& loss : pair_losses(rows)) {
+    report["paired"].push_back(Json{{"policy", loss.policy},
+                                    {"seeds", loss.seeds},
+                                    {"held_out_loss_ratio", loss.mean_ratio},
+                                    {"standard_error", loss.standard_error}});
   }
   std::ofstream out(file);
   out << report.dump(2) << '\n';

@@ -26,6 +26,16 @@ class ProgressPrinter {
 void print_introduction(const Text& text, const TrainingOptions& options, int world_size);
 void print_table(const std::vector<RunResult>& rows, int world_size);
 
+/// Of runs with several seeds: each policy's held-out loss against dense training with the same seed.
+struct PairedLoss {
+  std::string policy;
+  int seeds = 0;
+  double mean_ratio = 0;
+  double standard_error = 0;
+};
+[[nodiscard]] std::vector<PairedLoss> pair_losses(const std::vector<RunResult>& rows);
+void print_paired(const std::vector<PairedLoss>& losses);
+
 /// {schema, machine, run, rows}. Throws std::runtime_error that names the file.
 void write_json(const std::string& file, const std::vector<RunResult>& rows, const Text& text,
                 const TrainingOptions& options, int world_size);

@@ -262,6 +262,7 @@ RunResult train(const std::string& name, const gradwire::Policy& policy, const T
 
   RunResult result;
   result.policy = name;
+  result.seed = options.seed;
   result.measured_steps = options.steps - warm_up;
   const double steps = result.measured_steps, elapsed_ms = milliseconds_since(start);
   const gradwire::SessionStatistics statistics = session.statistics();

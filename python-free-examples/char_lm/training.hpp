@@ -31,6 +31,7 @@ struct TrainingOptions {
 /// steps after a short warm-up.
 struct RunResult {
   std::string policy;
+  std::uint64_t seed = 0;
   double train_loss = 0;     // mean over the ranks and the last tenth of the steps
   double held_out_loss = 0;  // over the whole held-out part
   double ratio = 1;

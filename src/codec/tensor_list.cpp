@@ -140,6 +140,15 @@ void TensorList::store(Form form, std::uint64_t first, std::uint32_t count, cons
                  });
 }
 
+bool TensorList::finite_outputs(std::uint64_t first, std::uint32_t count) const {
+  bool finite = true;
+  for_each_piece(first, count,
+                 [&](const std::byte* /*input*/, std::byte* output, std::uint32_t /*done*/, std::uint32_t piece) {
+                   finite = finite && (output == nullptr || all_finite(dtype_, output, piece));
+                 });
+  return finite;
+}
+
 const void* TensorList::load(std::uint64_t first, std::uint32_t count, void* scratch) const {
   return load(Form::working, first, count, scratch);
 }

@@ -32,6 +32,8 @@ class TensorList {
   /// Stores working values to the outputs; nothing to do where `values` is the output itself. f64 -> f16 and the like
   /// round to nearest even.
   void store(std::uint64_t first, std::uint32_t count, const void* values) const;
+  /// Whether what these elements' outputs hold is finite.
+  [[nodiscard]] bool finite_outputs(std::uint64_t first, std::uint32_t count) const;
   /// The same three in bytes of the tensors' own dtype, untouched; `scratch` holds count elements of it.
   [[nodiscard]] const void* load_verbatim(std::uint64_t first, std::uint32_t count, void* scratch) const;
   [[nodiscard]] void* target_verbatim(std::uint64_t first, std::uint32_t count, void* scratch) const;

@@ -39,6 +39,10 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   const bool alone = transport_.world_size() == 1;
   e.total_weight_ = alone && e.task_->weighted ? e.task_->weight : transport_.world_size();
   e.weights_known_ = !e.task_->weighted || alone;
+  if (alone && e.task_->weighted && e.task_->weight == 0 && e.task_->residuals != nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                e.task_->name + ": the weights of all ranks sum to 0; at least one must be above 0");
+  }
   e.scale_first_ = e.task_->weighted && !e.task_->codecs.first.lossy();
   e.encode_needs_weights_ = e.task_->weighted && (e.scale_first_ || e.task_->folds_owner);
   e.statistics_.calls = 1;

@@ -266,6 +266,7 @@ void LaneRun::reduce(const Step& step) {
     }
     if (!writer) {
       task_.tensors.store(first, count, sum);
+      note_stored(first, count);
       return;
     }
     write_tile(*writer, step.site, first, count, sum);
@@ -276,6 +277,11 @@ void LaneRun::reduce(const Step& step) {
   }
   execution_->nonfinite_ = execution_->nonfinite_ || (nonfinite && !writer);  // else decode() sees it, on every rank
   execution_->statistics_.nonfinite_frames += nonfinite ? 1 : 0;
+}
+
+// What is stored may be less finite than what arrived: f16 overflows early.
+void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
+  execution_->nonfinite_ = execution_->nonfinite_ || !task_.tensors.finite_outputs(first, count);
 }
 
 void LaneRun::decode(const Step& step) {
@@ -293,6 +299,9 @@ void LaneRun::decode(const Step& step) {
     void* values = task_.tensors.target(first, count, scratch().sum);
     reader.read(values, count);
     task_.tensors.store(first, count, values);
+    if (element_bytes(task_.tensors.dtype()) < codec.working_bytes()) {
+      note_stored(first, count);
+    }
   });
   execution_->nonfinite_ = execution_->nonfinite_ || reader.nonfinite();
   execution_->statistics_.nonfinite_frames += reader.nonfinite() ? 1 : 0;

@@ -39,6 +39,7 @@ class LaneRun {
   void encode(const Step& step);
   void reduce(const Step& step);
   void decode(const Step& step);
+  void note_stored(std::uint64_t first, std::uint32_t count);
   void copy(const Step& step);
   void write_weight(const Step& step);
   void sum_weights(const Step& step);

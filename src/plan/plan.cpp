@@ -66,7 +66,7 @@ class Planner {
                           " diverges without error feedback; write error_feedback = \"auto\", or another codec");
         }
       }
-      if (policy.error_feedback == ErrorFeedback::off && stage.codec.k != 0) {
+      if (policy.error_feedback == ErrorFeedback::off && (stage.codec.k != 0 || stage.second_hop.k != 0)) {
         plan_.warnings.push_back(who + ": " + stage.codec.to_string() +
                                  " without error feedback loses what it does not keep, for ever; write "
                                  "error_feedback = \"auto\"");

@@ -13,12 +13,11 @@ constexpr double kRequiredBelowBits = 2;  // sign takes 1.06
 Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int world_size, std::uint64_t until) {
   Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
   if (policy.algorithm == Algorithm::two_shot) {
-    stage.second_hop = policy.second_hop.value_or(default_second_hop(codec, world_size));
+    const bool last = until == kForever;  // second_hop belongs to the codec beside it, not to warm-up stages
+    stage.second_hop = last && policy.second_hop ? *policy.second_hop : default_second_hop(codec, world_size);
   }
-  const bool wanted = wants_feedback(codec) || wants_feedback(stage.second_hop);
   const bool lossy = codec::Codec(codec, DType::f32).lossy() || codec::Codec(stage.second_hop, DType::f32).lossy();
-  stage.error_feedback = lossy && (policy.error_feedback == ErrorFeedback::on ||
-                                   (policy.error_feedback == ErrorFeedback::automatic && wanted));
+  stage.error_feedback = lossy;
   return stage;
 }
 
@@ -30,6 +29,15 @@ std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size) {
     stages.push_back(make_stage(warmup.codec, policy, world_size, warmup.until_step));
   }
   stages.push_back(make_stage(policy.codec, policy, world_size, kForever));
+  // In all stages or in none: one without would lose what another left behind.
+  const bool wanted = std::any_of(stages.begin(), stages.end(), [](const Stage& stage) {
+    return wants_feedback(stage.codec) || wants_feedback(stage.second_hop);
+  });
+  const bool on =
+      policy.error_feedback == ErrorFeedback::on || (policy.error_feedback == ErrorFeedback::automatic && wanted);
+  for (Stage& stage : stages) {
+    stage.error_feedback = stage.error_feedback && on;
+  }
   return stages;
 }
 

@@ -35,12 +35,14 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
                               .checksum = options.checksum.value_or(transport_->capabilities().checksum_by_default)}),
       control_(*transport_, options.timeout) {}
 
-void BucketRunner::agree(const plan::Plan& plan, bool weighted) {
+void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
   {
     const std::lock_guard lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
   }
-  const std::string mine = plan.describe() + "weighted: " + (weighted ? "yes" : "no") + "\n";
+  const std::string mine = plan.describe() + "weighted: " + (weighted ? "yes" : "no") +
+                           "\nstep: " + std::to_string(step) +
+                           "\nholds residuals: " + (residuals_.empty() ? "no" : "yes") + "\n";
   const std::string what = "the agreement on the plan";
   const auto prints = control_.all_gather(plan::fingerprint_of(mine), what);
   if (std::all_of(prints.begin(), prints.end(), [&](const std::string& print) { return print == prints[0]; })) {

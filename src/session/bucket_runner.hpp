@@ -37,7 +37,7 @@ class BucketRunner {
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
 
   /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan.
-  void agree(const plan::Plan& plan, bool weighted);
+  void agree(const plan::Plan& plan, bool weighted, std::uint64_t step);
   /// Starts the reduction of a bucket; `memory` is indexed by tensor.
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step);

@@ -141,6 +141,17 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   }
   make_plan();
   const SavedState& first = saved.front();
+  if (first.reduction != options.reduction && !first.residuals.empty()) {
+    throw Error(ErrorCode::mismatch, source + ": residuals are of another reduction (sum or mean) than this session's");
+  }
+  if (first.weighted && !weighted && !first.residuals.empty()) {
+    log(LogLevel::info, "load: the state is of weighted steps; call set_weight() before the first ready()");
+    must_be_weighted = true;
+  }
+  if (!first.weighted && weighted && !first.residuals.empty()) {
+    throw Error(ErrorCode::mismatch,
+                source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
+  }
   const bool same_world = first.world_size == transport->world_size();
   ResidualStore residuals;
   if (same_world) {
@@ -182,21 +193,25 @@ void Session::save(std::ostream& stream) {
 
 void Session::load(const std::filesystem::path& directory) {
   State& state = *state_;
-  const std::lock_guard lock(state.wire);
-  state.restore(session::read_state_files(directory, rank(), world_size()), directory.string());
+  state.checked([&] {
+    const std::lock_guard lock(state.wire);
+    state.restore(session::read_state_files(directory, rank(), world_size()), directory.string());
+  });
 }
 
 void Session::load(std::istream& stream) {
   State& state = *state_;
-  const std::lock_guard lock(state.wire);
-  std::vector<SavedState> saved{session::read_state(stream, "load")};
-  if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
-    throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +
-                                         std::to_string(saved[0].world_size) + ", this is rank " +
-                                         std::to_string(rank()) + " of " + std::to_string(world_size()) +
-                                         "; load a directory to change the world size");
-  }
-  state.restore(saved, "load");
+  state.checked([&] {
+    const std::lock_guard lock(state.wire);
+    const std::vector<SavedState> saved{session::read_state(stream, "load")};
+    if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
+      throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +
+                                           std::to_string(saved[0].world_size) + ", this is rank " +
+                                           std::to_string(rank()) + " of " + std::to_string(world_size()) +
+                                           "; load a directory to change the world size");
+    }
+    state.restore(saved, "load");
+  });
 }
 
 void Session::set_loss_scale(double scale) {

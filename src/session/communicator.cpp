@@ -73,6 +73,10 @@ std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
 struct FeedbackBuffer::State {
   std::uint64_t count = 0;
   plan::ResidualStore store = {};
+  int world_size = 0;  // of the calls that left something here
+
+  // The same answer on every rank that made the same calls.
+  [[nodiscard]] bool held() const { return store.has({0, codec::EncodeSite::local}); }
 };
 
 FeedbackBuffer::FeedbackBuffer(std::uint64_t count) : state_(std::make_unique<State>(State{.count = count})) {}
@@ -123,7 +127,7 @@ struct Communicator::State {
                                  : options.second_hop.value_or(plan::default_second_hop(first, world()));
     const CodecSpec exact = CodecSpec::parse("exact");
     const bool carries = options.feedback != nullptr && (first == exact || second == exact) &&
-                         (options.feedback->bytes() > 0 || first != second);
+                         (options.feedback->state_->held() || first != second);
     return collective::hop_codecs(first, second, dtype, carries);
   }
 
@@ -171,6 +175,14 @@ struct Communicator::State {
     }
     const std::uint64_t count = prepared.tensors.count();
     check_count("the feedback buffer", options.feedback->count(), count);
+    FeedbackBuffer::State& state = *options.feedback->state_;
+    if (state.held() && state.world_size != world()) {
+      throw Error(ErrorCode::invalid_argument, "the feedback buffer holds residuals of a world of " +
+                                                   std::to_string(state.world_size) + " ranks, this one has " +
+                                                   std::to_string(world()) +
+                                                   "; make an exact call with it in the old one first, or clear() it");
+    }
+    state.world_size = world();
     auto residuals = std::make_unique<plan::BucketResiduals>(options.feedback->state_->store,
                                                              std::vector<plan::BucketPart>{{.count = count}});
     const bool alone = world() == 1;

@@ -1,5 +1,6 @@
 #include "gradwire/session.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -83,11 +84,13 @@ void Session::wait(const Ticket& ticket) {
     if (state.ended(ticket)) {
       return;
     }
-    for (std::size_t bucket = 0; bucket <= ticket.bucket && bucket < state.missing.size(); ++bucket) {
+    // Where ranks look for NaN first, nothing starts before all is ready.
+    const std::size_t last = state.checks_first() ? state.missing.size() : std::size_t{ticket.bucket} + 1;
+    for (std::size_t bucket = 0; bucket < std::min(last, state.missing.size()); ++bucket) {
       if (state.missing[bucket] > 0) {
         throw Error(ErrorCode::invalid_argument,
                     "wait: bucket " + std::to_string(bucket) + " has " + std::to_string(state.missing[bucket]) +
-                        " tensor(s) that are not ready, and buckets start in order; call ready() for them first");
+                        " tensor(s) that are not ready, and must start first; call ready() for them first");
       }
     }
   });
@@ -147,7 +150,7 @@ void Session::set_weight(double samples) {
       throw Error(ErrorCode::invalid_argument,
                   "set_weight: a step is under way; call it before the step's first ready()");
     }
-    if (!state.weighted && state.step > 0) {
+    if (!state.weighted && state.counted_steps > 0) {
       throw Error(ErrorCode::invalid_argument, "set_weight: first called in step " + std::to_string(state.step) +
                                                    "; call it from the first step on, on every rank");
     }

@@ -87,12 +87,12 @@ void Session::State::reset_step() {
 }
 
 bool Session::State::to_check() const {
-  return plan && !failure && skips() && !checked_finite && !plan->buckets.empty() &&
+  return plan && !failure && checks_first() && !checked_finite && !plan->buckets.empty() &&
          std::all_of(missing.begin(), missing.end(), [](std::uint32_t left) { return left == 0; });
 }
 
 bool Session::State::startable() const {
-  return plan && (!skips() || checked_finite) && !failure && next_bucket < plan->buckets.size() &&
+  return plan && (!checks_first() || checked_finite) && !failure && next_bucket < plan->buckets.size() &&
          missing[next_bucket] == 0;
 }
 
@@ -107,7 +107,7 @@ bool Session::State::ended(const Ticket& ticket) const {
 
 void Session::State::agree_once(bool with_weights) {
   if (!agreed) {
-    runner.agree(*plan, with_weights);
+    runner.agree(*plan, with_weights, step);
     agreed = true;
   }
 }
@@ -281,6 +281,10 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
                                                    std::to_string(tensors.size()) + " that add() returned");
     }
     make_plan();
+    if (must_be_weighted && !weighted) {
+      throw Error(ErrorCode::invalid_argument,
+                  "ready: the loaded state is of weighted steps; call set_weight() first, as before it was saved");
+    }
     if (is_ready[index]) {
       throw Error(ErrorCode::invalid_argument, "ready: \"" + tensors[index].name + "\" was ready already in step " +
                                                    std::to_string(step) +

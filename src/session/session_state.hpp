@@ -48,6 +48,7 @@ struct Session::State {
   std::size_t ended_buckets = 0;
   bool agreed = false;  // on the plan, with all ranks
   bool weighted = false;
+  bool must_be_weighted = false;  // loaded residuals are in units of weight x gradient
   double weight = 1;
   std::atomic<bool> no_sync{false};
   bool stopping = false;
@@ -87,6 +88,8 @@ struct Session::State {
   [[nodiscard]] bool skips() const {
     return options.nonfinite == Nonfinite::skip || (options.nonfinite == Nonfinite::automatic && loss_scale_set);
   }
+  /// Whether this step begins with a look for NaN and Inf: a flush must not lose residuals in one that has them.
+  [[nodiscard]] bool checks_first() const { return skips() || flush_next; }
   /// All is ready and ranks have not yet agreed that it is finite.
   [[nodiscard]] bool to_check() const;
   [[nodiscard]] bool step_ended() const { return ended_buckets == plan->buckets.size(); }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -156,7 +158,7 @@ SavedState parse_body(std::string_view bytes, const std::string& source) {
     tensor.count = body.number<std::uint64_t>();
     state.tensors.push_back(std::move(tensor));
   }
-  if (!(state.loss_scale > 0)) {
+  if (!(state.loss_scale > 0) || !std::isfinite(state.loss_scale)) {
     body.fail("the loss scale is " + std::to_string(state.loss_scale));
   }
   read_residuals(body, state);
@@ -189,13 +191,40 @@ std::set<int> worlds_in(const std::filesystem::path& directory) {
     const std::string name = entry->path().filename().string();
     const std::size_t of = name.find("-of-");
     if (name.starts_with("rank-") && name.ends_with(".gradwire") && of != std::string::npos) {
-      worlds.insert(std::atoi(name.c_str() + of + 4));  // NOLINT(cert-err34-c): a name that is no number names no file
+      int world = 0;
+      const char* begin = name.data() + of + 4;
+      const auto [rest, failure] = std::from_chars(begin, name.data() + name.size(), world);
+      if (failure == std::errc() && std::string_view(rest) == ".gradwire" && world > 0) {
+        worlds.insert(world);
+      }
     }
   }
   if (error) {
     fail_io(directory, "cannot be read (" + error.message() + ")");
   }
   return worlds;
+}
+
+}  // namespace
+
+namespace {
+
+// The body and its hash, in pieces: a damaged size must not become an allocation.
+void read_rest(std::istream& stream, std::uint64_t body_bytes, std::string& bytes, const Parser& head) {
+  constexpr std::uint64_t kPiece = 16ULL << 20;
+  std::uint64_t left = body_bytes + kHashBytes;
+  while (left > 0) {
+    const std::size_t before = bytes.size();
+    const std::uint64_t wanted = std::min(left, kPiece);
+    bytes.resize(before + wanted);
+    stream.read(bytes.data() + before, static_cast<std::streamsize>(wanted));
+    bytes.resize(before + static_cast<std::size_t>(stream.gcount()));
+    left -= wanted;
+    if (bytes.size() != before + wanted) {
+      head.fail("it should have " + std::to_string(body_bytes) + " bytes of content but ends after " +
+                std::to_string(bytes.size() - kHeadBytes));
+    }
+  }
 }
 
 }  // namespace
@@ -216,12 +245,14 @@ void write_state(const SavedState& state, std::ostream& stream) {
 }
 
 SavedState read_state(std::istream& stream, const std::string& source) {
-  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  std::string bytes(kHeadBytes, '\0');
+  stream.read(bytes.data(), static_cast<std::streamsize>(kHeadBytes));
+  bytes.resize(static_cast<std::size_t>(stream.gcount()));
   Parser head(bytes, source);
   if (!std::string_view(bytes).starts_with(kMagic)) {
     head.fail("it is no saved state of gradwire");
   }
-  if (bytes.size() < kHeadBytes + kHashBytes) {
+  if (bytes.size() < kHeadBytes) {
     head.fail("it ends too early");
   }
   std::uint32_t version = 0;
@@ -233,10 +264,7 @@ SavedState read_state(std::istream& stream, const std::string& source) {
     throw Error(ErrorCode::unsupported, source + ": is of version " + std::to_string(version) +
                                             " of the format; this build reads version " + std::to_string(kVersion));
   }
-  if (body_bytes != bytes.size() - kHeadBytes - kHashBytes) {
-    head.fail("it should have " + std::to_string(body_bytes) + " bytes of content but has " +
-              std::to_string(bytes.size() - kHeadBytes - kHashBytes));
-  }
+  read_rest(stream, body_bytes, bytes, head);
   std::memcpy(&hash, bytes.data() + bytes.size() - kHashBytes, sizeof hash);
   if (hash != XXH3_64bits(bytes.data(), bytes.size() - kHashBytes)) {
     head.fail("it is damaged: its checksum is wrong");

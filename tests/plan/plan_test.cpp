@@ -182,7 +182,7 @@ TEST(Plan, WarmUpStagesFollowEachOther) {
   EXPECT_EQ(codec(10), "topk(410/4096)+int8");
   EXPECT_EQ(codec(19), "topk(410/4096)+int8");
   EXPECT_EQ(codec(20), "topk(41/4096)+int8");
-  EXPECT_FALSE(stage_at(plan.buckets[0].stages, 0).error_feedback);
+  EXPECT_TRUE(stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose what topk leaves behind";
   EXPECT_TRUE(stage_at(plan.buckets[0].stages, 10).error_feedback);
 }
 

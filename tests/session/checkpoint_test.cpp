@@ -203,7 +203,7 @@ TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
   expect("", ErrorCode::corrupt, "no saved state of gradwire");
   expect("something else entirely", ErrorCode::corrupt, "no saved state of gradwire");
   expect(good.substr(0, 20), ErrorCode::corrupt, "ends too early");
-  expect(good.substr(0, good.size() - 1), ErrorCode::corrupt, "bytes of content");
+  expect(good.substr(0, good.size() - 1), ErrorCode::corrupt, "bytes of content but ends after");
   std::string damaged = good;
   damaged[good.size() / 2] = static_cast<char>(damaged[good.size() / 2] ^ 1);
   expect(damaged, ErrorCode::corrupt, "its checksum is wrong");
@@ -233,6 +233,82 @@ TEST(Checkpoint, AnotherModelIsNamed) {
             std::string::npos);
 }
 
+// Weighted steps leave residuals in units of weight x gradient.
+TEST(Checkpoint, AWeightedJobGoesOnAndMustStayWeighted) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    const auto weighted_steps = [](Trainer& trainer, std::uint64_t from, std::uint64_t until) {
+      for (std::uint64_t step = from; step < until; ++step) {
+        trainer.session.set_weight(1 + trainer.session.rank());
+        run_steps(trainer.session, trainer.gradients, step, step + 1);
+      }
+    };
+    Trainer whole(transport);
+    weighted_steps(whole, 0, 3);
+    std::stringstream stream;
+    whole.session.save(stream);
+    weighted_steps(whole, 3, 6);
+    Trainer resumed(transport);
+    resumed.session.load(stream);
+    EXPECT_THROW(resumed.session.ready(resumed.gradients[0].id), Error);
+    weighted_steps(resumed, 3, 6);
+    for (std::size_t t = 0; t < whole.gradients.size(); ++t) {
+      EXPECT_EQ(whole.gradients[t].values, resumed.gradients[t].values);
+    }
+  });
+}
+
+TEST(Checkpoint, ResidualsOfASumAreNotThoseOfAMean) {
+  const std::string bytes = saved_bytes();
+  auto world = make_inproc_world(2);
+  auto gradients = make_gradients();
+  Session session(world[0], Policy::parse(kPolicy), {.reduction = Reduction::sum});
+  add_all(session, gradients);
+  EXPECT_NE(load_error(session, bytes, ErrorCode::mismatch).find("another reduction"), std::string::npos);
+}
+
+// What follows a state in a stream is the caller's.
+TEST(Checkpoint, AStreamMayHoldMore) {
+  auto transport = make_inproc_world(1)[0];
+  Trainer trainer(transport);
+  std::stringstream stream;
+  trainer.session.save(stream);
+  stream << "parameters";
+  Trainer other(make_inproc_world(1)[0]);
+  other.session.load(stream);
+  std::string rest;
+  stream >> rest;
+  EXPECT_EQ(rest, "parameters");
+}
+
+TEST(Checkpoint, RanksOfDifferentStepsAreToldSo) {
+  std::vector<std::string> early(2);
+  std::vector<std::string> late(2);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const auto rank = static_cast<std::size_t>(transport->rank());
+    Trainer trainer(transport);
+    for (auto* saved : {&early, &late}) {
+      run_steps(trainer.session, trainer.gradients, trainer.session.step(), trainer.session.step() + 2);
+      std::stringstream stream;
+      trainer.session.save(stream);
+      (*saved)[rank] = stream.str();
+    }
+  });
+  const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport);
+    std::stringstream stream(transport->rank() == 0 ? early[0] : late[1]);
+    trainer.session.load(stream);
+    run_steps(trainer.session, trainer.gradients, 4, 5);
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("step: rank 0 has 2, rank 1 has 4"), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST(Checkpoint, DirectoriesThatCannotServeAreNamed) {
   auto transport = make_inproc_world(1)[0];
   const Folder folder;
@@ -247,6 +323,9 @@ TEST(Checkpoint, DirectoriesThatCannotServeAreNamed) {
   Trainer trainer(transport);
   EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("cannot be read"), std::string::npos);
   std::filesystem::create_directories(folder.path());
+  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("holds no state"), std::string::npos);
+  std::ofstream(folder.path() / "rank-0-of-x.gradwire") << "x";
+  std::ofstream(folder.path() / "rank-0-of-0.gradwire") << "x";
   EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("holds no state"), std::string::npos);
   trainer.session.save(folder.path());
   std::filesystem::copy_file(folder.path() / "rank-0-of-1.gradwire", folder.path() / "rank-0-of-2.gradwire");

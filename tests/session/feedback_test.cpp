@@ -224,6 +224,54 @@ TEST(SessionFeedback, PropagatesNonfiniteValuesUnlessAsked) {
   });
 }
 
+// A flush in a step with NaN would lose what it carries: it waits for the next one.
+TEST(SessionFeedback, AFlushOutlastsABadStep) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform(kTopk));
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    fill(gradients, transport->rank(), 0);
+    step(session, gradients);
+    const std::uint64_t held = session.residual_bytes();
+    EXPECT_GT(held, 0U);
+    session.flush();
+    fill(gradients, transport->rank(), 1);
+    gradients[0].values[0] = transport->rank() == 0 ? std::numeric_limits<float>::infinity() : 1;
+    for (const Gradient& gradient : gradients) {
+      session.ready(gradient.id);
+    }
+    EXPECT_TRUE(session.finish().skipped);
+    EXPECT_EQ(session.residual_bytes(), held);
+    fill(gradients, transport->rank(), 2);
+    step(session, gradients);
+    EXPECT_EQ(session.residual_bytes(), 0U);
+  });
+}
+
+// Where ranks look for NaN first, no bucket starts before all is ready.
+TEST(SessionFeedback, WaitingTooEarlyIsAnErrorWhereStepsAreSkipped) {
+  Policy policy = Policy::uniform("int8");
+  policy.bucket_bytes = 64 << 10;
+  auto world = make_inproc_world(1);
+  Session session(world[0], policy, {.nonfinite = Nonfinite::skip});
+  auto gradients = make_gradients();
+  add_all(session, gradients);
+  fill(gradients, 0, 0);
+  const Ticket ticket = session.ready(gradients.back().id);
+  EXPECT_THROW(session.wait(ticket), Error);
+}
+
+// int8 of the largest halves decodes beyond them.
+TEST(SessionFeedback, AnOverflowIntoHalvesIsReported) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform("exact"), {.reduction = Reduction::sum});
+    std::vector<std::uint16_t> halves(100, 0x7BFF);  // 65504
+    const auto id = session.add("halves", view(halves.data(), halves.size(), DType::f16));
+    session.ready(id);
+    EXPECT_TRUE(session.finish().nonfinite);
+  });
+}
+
 TEST(SessionFeedback, RanksWithOtherLossScalesAreToldSo) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     Session session(transport, Policy::uniform("int8"));
