@@ -97,7 +97,7 @@ TEST(Feedback, ConservesTheSumOverManySteps) {
       run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
         Communicator communicator(transport);
         FeedbackBuffer feedback(kCount);
-        for (int step = 0; step < 60; ++step) {
+        for (int step = 0; step < 60 / kStepShare; ++step) {
           reduce(communicator, feedback, account, step,
                  {.codec = codec, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
         }
@@ -118,7 +118,7 @@ TEST(Feedback, ConservesTheSumOverAThousandSteps) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       Communicator communicator(transport);
       FeedbackBuffer feedback(kCount);
-      for (int step = 0; step < 1000; ++step) {
+      for (int step = 0; step < 1000 / kStepShare; ++step) {
         reduce(communicator, feedback, account, step, {.codec = codec, .reduction = Reduction::mean});
       }
       settle(communicator, feedback, account, Reduction::mean);
@@ -143,7 +143,7 @@ TEST(Feedback, ConservesTheSumOverRandomSwitches) {
         FeedbackBuffer feedback(kCount);
         constexpr std::array kAlgorithms{Algorithm::two_shot, Algorithm::one_shot, Algorithm::two_shot,
                                          Algorithm::dense};
-        for (int step = 0; step < 200; ++step) {
+        for (int step = 0; step < 200 / kStepShare; ++step) {
           CallOptions options{.reduction = reduction, .weighted = weighted, .chunk_bytes = 1U << (12 + random() % 4)};
           options.codec = random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
           options.algorithm = kAlgorithms[random() % kAlgorithms.size()];

@@ -19,6 +19,14 @@
 
 namespace gradwire::test {
 
+/// Long tests do this part of their steps: sanitizers are slower by up to 15 times and find in few steps what they
+/// find.
+#ifdef GRADWIRE_SANITIZED
+inline constexpr int kStepShare = 5;
+#else
+inline constexpr int kStepShare = 1;
+#endif
+
 /// Ends the process with a named failure when a test does not finish in time: a deadlock must not look like slowness.
 class Watchdog {
  public:
