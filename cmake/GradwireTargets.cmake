@@ -52,8 +52,10 @@ function(gradwire_test name)
   if(NOT arg_NO_GTEST_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
-  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    $<$<BOOL:${GRADWIRE_SANITIZE}>:GRADWIRE_SANITIZED>)
+  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(GRADWIRE_SANITIZE)
+    target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
+  endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
