@@ -1,0 +1,301 @@
+// The steps of a lane that compute: encoding, summing, decoding, and what residuals add on the way.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "collective/lane_run.hpp"
+
+namespace gradwire::collective {
+namespace {
+
+using codec::FrameReader;
+using codec::FrameWriter;
+using codec::kTileElements;
+
+// Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough.
+struct Scratch {
+  alignas(64) std::byte sum[kTileElements * sizeof(double)];
+  alignas(64) std::byte input[kTileElements * sizeof(double)];
+  alignas(64) float residual[kTileElements];
+};
+Scratch& scratch() {
+  thread_local Scratch tiles;
+  return tiles;
+}
+
+// Calls body(first element, count) for each tile of a chunk.
+template <typename Body>
+void for_each_tile(const Chunk& chunk, Body&& body) {
+  for (std::uint64_t done = 0; done < chunk.count; done += kTileElements) {
+    body(chunk.first + done, static_cast<std::uint32_t>(std::min<std::uint64_t>(kTileElements, chunk.count - done)));
+  }
+}
+
+// What a rank says of its weight. The complement shows damage: these few bytes are no frame and carry no CRC.
+struct WeightMessage {
+  explicit WeightMessage(double weight) : bits(std::bit_cast<std::uint64_t>(weight)), complement(~bits) {}
+  std::uint64_t bits;
+  std::uint64_t complement;
+};
+
+}  // namespace
+
+const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* to) const {
+  const void* values = task_.tensors.load(first, count, to);
+  if (task_.weighted) {
+    const bool share = execution_->scale_first_ && task_.reduction == Reduction::mean;
+    codec::multiply(task_.codecs.first.working(), values,
+                    share ? task_.weight / execution_->total_weight_ : task_.weight, to, count);
+    return to;
+  }
+  return values;
+}
+
+bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
+  return task_.residuals != nullptr && (task_.residuals->holds(codec::EncodeSite::local, first, count) ||
+                                        task_.residuals->holds(codec::EncodeSite::owner, first, count));
+}
+
+const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* to) const {
+  const void* values = own_input(first, count, to);
+  Residuals* residuals = task_.residuals;
+  if (residuals == nullptr) {
+    return values;
+  }
+  const bool folds_local = !kept.local && residuals->holds(codec::EncodeSite::local, first, count);
+  const bool folds_owner = !kept.owner && residuals->holds(codec::EncodeSite::owner, first, count);
+  if (!folds_local && !folds_owner) {
+    return values;
+  }
+  const codec::Codec& codec = task_.codecs.first;
+  if (values != to) {
+    std::memcpy(to, values, count * codec.working_bytes());
+  }
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = execution_->total_weight_;
+  if (folds_local) {
+    residuals->fold(codec::EncodeSite::local, first, count, mean && execution_->scale_first_ ? 1 / total : 1.0,
+                    codec.working(), to);
+  }
+  if (folds_owner) {
+    residuals->fold(codec::EncodeSite::owner, first, count, mean && !execution_->scale_first_ ? total : 1.0,
+                    codec.working(), to);
+  }
+  return to;
+}
+
+void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                         const void* values) const {
+  const bool keeps = site == codec::EncodeSite::owner ? task_.keeps_owner : task_.keeps_local;
+  float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
+  writer.write(values, residual, count);
+  if (residual != nullptr) {
+    task_.residuals->store(site, first, count, residual);
+  }
+}
+
+bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !execution_->scale_first_; }
+
+bool LaneRun::verbatim() const {
+  const codec::Codec& codec = task_.codecs.first;
+  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.weighted && task_.residuals == nullptr;
+}
+
+void LaneRun::encode(const Step& step) {
+  FrameWriter writer(task_.codecs.of_hop(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+                     open_slot(step));
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (verbatim()) {
+      writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
+      return;
+    }
+    const void* values = contribution(first, count, {.local = task_.keeps_local}, scratch().input);
+    write_tile(writer, step.site, first, count, values);
+  });
+  execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
+}
+
+void LaneRun::reduce(const Step& step) {
+  const codec::Codec& codec = task_.codecs.first;
+  const int world = static_cast<int>(step.inputs.size());
+  std::vector<std::optional<FrameReader>> readers(step.inputs.size());
+  for (int rank = 0; rank < world; ++rank) {
+    const Slot slot = step.inputs[static_cast<std::size_t>(rank)];
+    if (slot != kOwnInput) {
+      readers[static_cast<std::size_t>(rank)].emplace(codec, frame_info(step, 0), executor_.options_.checksum,
+                                                      slots_[slot].buffer.bytes(), rank);
+    }
+  }
+  std::optional<FrameWriter> writer;
+  if (step.kind == StepKind::reduce_encode) {
+    writer.emplace(task_.codecs.of_hop(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+                   open_slot(step));
+  }
+  std::byte* sum = scratch().sum;
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    for (std::size_t rank = 0; rank < readers.size(); ++rank) {
+      if (readers[rank]) {
+        rank == 0 ? readers[rank]->read(sum, count) : readers[rank]->add(sum, count);
+        continue;
+      }
+      const void* own = contribution(first, count, {.owner = task_.keeps_owner && writer}, scratch().input);
+      if (rank == 0) {
+        std::memcpy(sum, own, count * codec.working_bytes());
+      } else {
+        codec::add(codec.working(), sum, own, count);
+      }
+    }
+    if (divides()) {
+      codec::divide(codec.working(), sum, execution_->total_weight_, count);
+    }
+    if (!writer) {
+      task_.tensors.store(first, count, sum);
+      note_stored(first, count);
+      return;
+    }
+    write_tile(*writer, step.site, first, count, sum);
+  });
+  bool nonfinite = writer && writer->finish();
+  for (const auto& reader : readers) {
+    nonfinite = nonfinite || (reader && reader->nonfinite());
+  }
+  execution_->nonfinite_ = execution_->nonfinite_ || (nonfinite && !writer);  // else decode() sees it, on every rank
+  execution_->statistics_.nonfinite_frames += nonfinite ? 1 : 0;
+}
+
+// What is stored may be less finite than what arrived: f16 overflows early.
+void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
+  execution_->nonfinite_ = execution_->nonfinite_ || !task_.tensors.finite_outputs(first, count);
+}
+
+void LaneRun::decode(const Step& step) {
+  const codec::Codec& codec = task_.codecs.of_hop(step.hop);
+  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype();
+  FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
+                     step.peer);
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (as_stored) {
+      void* bytes = task_.tensors.target_verbatim(first, count, scratch().sum);
+      reader.read_verbatim(bytes, count);
+      task_.tensors.store_verbatim(first, count, bytes);
+      return;
+    }
+    void* values = task_.tensors.target(first, count, scratch().sum);
+    reader.read(values, count);
+    task_.tensors.store(first, count, values);
+    if (element_bytes(task_.tensors.dtype()) < codec.working_bytes()) {
+      note_stored(first, count);
+    }
+  });
+  execution_->nonfinite_ = execution_->nonfinite_ || reader.nonfinite();
+  execution_->statistics_.nonfinite_frames += reader.nonfinite() ? 1 : 0;
+}
+
+void LaneRun::copy(const Step& step) {
+  const codec::Codec& codec = task_.codecs.first;
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = execution_->total_weight_;
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    const bool folds = total > 0 && held(first, count);
+    if (!folds && (!task_.weighted || mean)) {  // one rank's weighted mean is its input
+      const void* bytes = task_.tensors.load_verbatim(first, count, scratch().input);
+      task_.tensors.store_verbatim(first, count, bytes);
+      execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(task_.tensors.dtype(), bytes, count);
+      return;
+    }
+    const void* values = contribution(first, count, {}, scratch().input);
+    std::memmove(scratch().sum, values, count * codec.working_bytes());
+    if (mean && !execution_->scale_first_) {
+      codec::divide(codec.working(), scratch().sum, total, count);
+    }
+    execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(codec.working(), scratch().sum, count);
+    task_.tensors.store(first, count, scratch().sum);
+  });
+}
+
+void LaneRun::write_weight(const Step& step) {
+  const WeightMessage message(task_.weight);
+  std::memcpy(open_slot(step).data(), &message, sizeof message);
+}
+
+void LaneRun::sum_weights(const Step& step) {
+  double total = 0;
+  for (std::size_t rank = 0; rank < step.inputs.size(); ++rank) {
+    WeightMessage message(0);
+    std::memcpy(&message, slots_[step.inputs[rank]].buffer.bytes().data(), sizeof message);
+    const auto weight = std::bit_cast<double>(message.bits);
+    if (message.complement != ~message.bits || !(weight >= 0) || !std::isfinite(weight)) {
+      throw Error(ErrorCode::corrupt, task_.name + ": the weight of rank " + std::to_string(rank) +
+                                          " arrived damaged; check the network and the memory of both nodes");
+    }
+    total += weight;
+  }
+  if (!(total > 0) || !std::isfinite(total)) {
+    throw Error(ErrorCode::invalid_argument, task_.name + ": the weights of all ranks sum to " + std::to_string(total) +
+                                                 "; at least one must be above 0");
+  }
+  execution_->total_weight_ = total;
+  execution_->weights_known_ = true;
+}
+
+void LaneRun::native(const Step& step) {
+  const codec::TensorList& tensors = task_.tensors;
+  const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
+  const codec::Codec& codec = task_.codecs.first;
+  const std::size_t element = codec.working_bytes();
+  if (step.kind == StepKind::native_load) {
+    std::byte* values = open_slot(step).data();
+    for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
+      std::memcpy(values + first * element, contribution(first, count, {}, scratch().input), count * element);
+    });
+    return;
+  }
+  std::byte* values = slots_[step.slot].buffer.bytes().data();
+  if (step.kind == StepKind::native_reduce) {
+    Pending& pending = pending_.emplace_back();
+    pending.slot = step.slot;
+    slots_[step.slot].receive = &pending.operation;
+    ++slots_[step.slot].uses;
+    executor_.transport_.post_all_reduce(pending.operation, View{values, tensors.count(), codec.dtype()});
+    ++open_operations_;
+    const auto world = static_cast<std::uint64_t>(executor_.transport_.world_size());
+    execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * tensors.bytes() / world;
+    return;
+  }
+  for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
+    if (divides()) {
+      codec::divide(codec.working(), values + first * element, execution_->total_weight_, count);
+    }
+    execution_->nonfinite_ =
+        execution_->nonfinite_ || !codec::all_finite(codec.working(), values + first * element, count);
+    tensors.store(first, count, values + first * element);
+  });
+}
+
+std::span<std::byte> LaneRun::open_slot(const Step& step) {
+  SlotState& slot = slots_[step.slot];
+  slot.buffer = executor_.pool_.acquire(slot_bytes(step));
+  return slot.buffer.bytes();
+}
+
+std::uint64_t LaneRun::slot_bytes(const Step& step) const {
+  if (step.hop == kHopWeight) {
+    return sizeof(WeightMessage);
+  }
+  if (step.kind == StepKind::native_load) {
+    return task_.tensors.count() * task_.codecs.first.working_bytes();
+  }
+  return task_.codecs.of_hop(step.hop).frame_bytes(step.chunk.count);
+}
+
+codec::FrameInfo LaneRun::frame_info(const Step& step, std::uint8_t hop) const {
+  return {.count = step.chunk.count,
+          .first_tile = step.chunk.first_tile,
+          .bucket = task_.bucket,
+          .step = task_.step,
+          .hop = hop};
+}
+
+}  // namespace gradwire::collective
