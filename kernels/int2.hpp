@@ -64,18 +64,12 @@ struct KeptPairs {
 struct Int2Grid {
   using Kept = KeptPairs;
   static constexpr std::uint32_t kBits = 2;
-  static constexpr float kThreshold = 0.981599F;
-  static constexpr float kLow = 0.452780F;
-  static constexpr float kHigh = 1.510418F;
+  static constexpr std::uint32_t kCells = 2;  // of magnitudes
 
-  GRADWIRE_HOST_DEVICE static std::uint32_t quantize(float z) {
-    const std::uint32_t cell = bits_as<float>(abs_bits(z)) > kThreshold ? 1U : 0U;
-    return bits_as<std::uint32_t>(z) >> 31 != 0 ? 1 - cell : 2 + cell;
-  }
-  GRADWIRE_HOST_DEVICE static float level(std::uint32_t code) {
-    const float magnitude = code == 0 || code == 3 ? kHigh : kLow;
-    return code < 2 ? -magnitude : magnitude;
-  }
+  /// 0.452780 and 1.510418 of the spread are as 3 and 10.01.
+  GRADWIRE_HOST_DEVICE static constexpr std::int32_t magnitude(std::uint32_t cell) { return cell == 0 ? 3 : 10; }
+  /// Midway, 0.981599, in units of 1/1024.
+  GRADWIRE_HOST_DEVICE static constexpr std::int32_t threshold(std::uint32_t /*cell*/) { return 1005; }
 };
 
 using Int2 = RotatedCore<Int2Grid>;
@@ -99,59 +93,15 @@ HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
 struct Int2Lanes {
-  static constexpr std::size_t kCodeBytes = 64;
-  static constexpr float kLow = Int2Grid::kLow * 0.0625F;
-  static constexpr float kHigh = Int2Grid::kHigh * 0.0625F;
-
-  static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
-    const F32 df;
-    const I32 d;
-    const auto above = hn::Abs(z) > hn::Set(df, Int2Grid::kThreshold);
-    const VF32 magnitude = hn::IfThenElse(above, hn::Set(df, kHigh), hn::Set(df, kLow));
-    level = hn::Or(magnitude, hn::And(z, hn::SignBit(df)));
-    // 0 or 1, or their complements where z is negative.
-    const VI32 cell = hn::Zero(d) - hn::BitCast(d, hn::VecFromMask(df, above));
-    return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
-  }
-
-  static HWY_INLINE VF32 level(const std::uint8_t* codes, std::size_t i) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-    const I32 d;
-    const hn::Rebind<std::uint8_t, F32> d8;
-    const VI32 four = hn::PromoteTo(d, hn::LoadU(d8, codes + i % kCodeBytes));
-    const VI32 code = hn::ShiftRightSame(four, static_cast<int>(i / kCodeBytes * 2));
-    alignas(64) static constexpr float kLevels[4] = {-kHigh, -kLow, kLow, kHigh};
-    const VF32 levels = hn::LoadDup128(F32(), kLevels);
-#if HWY_TARGET <= HWY_AVX3
-    return VF32{_mm512_permutevar_ps(levels.raw, code.raw)};
-#else
-    return VF32{_mm256_permutevar_ps(levels.raw, code.raw)};
-#endif
-#else
-    alignas(64) float levels[kLanes];
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const std::uint32_t code = RotatedCore<Int2Grid>::code_at(codes, static_cast<std::uint32_t>(i + lane));
-      levels[lane] = Int2Grid::level(code) * 0.0625F;
-    }
-    return hn::Load(F32(), levels);
-#endif
-  }
-
-  static HWY_INLINE void store(const std::int32_t* code, std::uint8_t* out) {
-    const I32 d;
-    const auto part = [&](std::size_t t) HWY_ATTR { return hn::And(hn::Load(d, code + t * kLanes), hn::Set(d, 3)); };
-    VI32 byte[2];  // signed
-    for (std::size_t t = 0; t < 2; ++t) {
-      const VI32 low = hn::Or(part(t), hn::ShiftLeft<2>(part(t + 2)));
-      const VI32 high = hn::Or(hn::ShiftLeft<4>(part(t + 4)),
-                               hn::ShiftRight<24>(hn::ShiftLeft<30>(hn::Load(d, code + (t + 6) * kLanes))));
-      byte[t] = hn::Xor(hn::Or(low, high), hn::Set(d, ~0x55));  // adds 2 to each
-    }
-    alignas(64) std::uint8_t bytes[4 * kLanes];
-    store_bytes(byte[0], byte[1], byte[0], byte[1], bytes);
-    for (std::size_t t = 0; t < 2; ++t) {
-      memcpy(out + t * kNear, bytes + t * kLanes, kLanes);
-    }
+  static HWY_INLINE VU8 codes(V16 q0, V16 q1) {
+    const B16 d16;
+    const BU8 d;
+    const V16 below = hn::Set(d16, static_cast<std::int16_t>(Int2Grid::threshold(0) - 1));
+    const V16 above0 = hn::VecFromMask(d16, hn::Abs(q0) > below);
+    const V16 above1 = hn::VecFromMask(d16, hn::Abs(q1) > below);
+    const VU8 code = hn::Set(d, 2) - hn::BitCast(d, pack(above0, above1));
+    const VU8 negative = hn::BitCast(d, hn::BroadcastSignBit(pack(q0, q1)));
+    return hn::Xor(code, hn::And(negative, hn::Set(d, 3)));
   }
 };
 

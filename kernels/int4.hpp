@@ -54,25 +54,14 @@ struct Int4Grid {
   static constexpr std::uint32_t kBits = 4;
   static constexpr std::uint32_t kCells = 8;  // of magnitudes
 
-  GRADWIRE_HOST_DEVICE static constexpr float magnitude(std::uint32_t cell) {
-    constexpr float kMagnitudes[kCells] = {0.128395F, 0.388048F, 0.656759F, 0.942340F,
-                                           1.256231F, 1.618046F, 2.069017F, 2.732590F};
+  /// In units of 1/32 of the spread: within 1/64 of the best.
+  GRADWIRE_HOST_DEVICE static constexpr std::int32_t magnitude(std::uint32_t cell) {
+    constexpr std::int32_t kMagnitudes[kCells] = {4, 12, 21, 30, 40, 52, 66, 87};
     return kMagnitudes[cell];
   }
-  /// Between `cell` and the next: midway.
-  GRADWIRE_HOST_DEVICE static constexpr float threshold(std::uint32_t cell) {
-    return (magnitude(cell) + magnitude(cell + 1)) * 0.5F;
-  }
-  GRADWIRE_HOST_DEVICE static std::uint32_t quantize(float z) {
-    const float a = bits_as<float>(abs_bits(z));
-    std::uint32_t cell = 0;
-    for (std::uint32_t i = 0; i + 1 < kCells; ++i) {
-      cell += a > threshold(i) ? 1U : 0U;
-    }
-    return bits_as<std::uint32_t>(z) >> 31 != 0 ? kCells - 1 - cell : kCells + cell;
-  }
-  GRADWIRE_HOST_DEVICE static float level(std::uint32_t code) {
-    return code < kCells ? -magnitude(kCells - 1 - code) : magnitude(code - kCells);
+  /// Between `cell` and the next, midway, in units of 1/1024.
+  GRADWIRE_HOST_DEVICE static constexpr std::int32_t threshold(std::uint32_t cell) {
+    return 16 * (magnitude(cell) + magnitude(cell + 1));
   }
 };
 
@@ -96,112 +85,40 @@ using Int4 = RotatedCore<Int4Grid>;
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
+// Multiples of 1/64 below 4 fall into 16 sections with at most one threshold each, so that two look-ups and a
+// comparison find the cell.
+struct Int4Sections {
+  alignas(16) std::uint8_t code[16] = {};       // of the section's beginning, less one where it starts a cell itself
+  alignas(16) std::uint8_t threshold[16] = {};  // from which on the code is one more
+
+  constexpr Int4Sections() {
+    for (std::uint32_t section = 0; section < 16; ++section) {
+      const std::uint32_t begin = 16 * section;
+      std::uint32_t below = 0;
+      threshold[section] = static_cast<std::uint8_t>(begin);
+      for (std::uint32_t i = 0; i + 1 < Int4Grid::kCells; ++i) {
+        const auto at = static_cast<std::uint32_t>(Int4Grid::threshold(i) / 16);
+        below += at <= begin ? 1U : 0U;
+        if (at > begin && at < begin + 16) {
+          threshold[section] = static_cast<std::uint8_t>(at);
+        }
+      }
+      code[section] = static_cast<std::uint8_t>(Int4Grid::kCells + below - (threshold[section] == begin ? 1 : 0));
+    }
+  }
+};
+
 struct Int4Lanes {
-  static constexpr std::size_t kCodeBytes = 128;
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  // Sections of width 1/3.4, the first half as wide, with at most one threshold in each: section s lies in cell s - 1
-  // or s. The first has none.
-  static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
-    const F32 df;
-    const I32 d;
-    const VF32 a = hn::Abs(z);
-    // The nearest integer s of a * 3.4 in the low bits, as s - 1.
-    const VF32 rounded = hn::Min(a, hn::Set(df, 2.0F)) * hn::Set(df, 3.4F) + hn::Set(df, 12582911.0F);
-    const VI32 section = hn::BitCast(d, rounded);
-    const auto above = a > lookup(thresholds(), section);
-    const VI32 cell = section - hn::BitCast(d, hn::VecFromMask(df, above));  // in the low bits
-    level = hn::Or(lookup(magnitudes(), cell), hn::And(z, hn::SignBit(df)));
-    return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
-  }
-
-  static HWY_INLINE VF32 level(const std::uint8_t* codes, std::size_t i) {
-    const F32 df;
-    const I32 d;
-    const hn::Rebind<std::uint8_t, F32> d8;
-    const VI32 pair = hn::PromoteTo(d, hn::LoadU(d8, codes + i % kCodeBytes));
-    const VI32 code = i < kCodeBytes ? pair : hn::ShiftRight<4>(pair);
-    const VF32 positive = hn::BitCast(df, hn::ShiftLeft<28>(code));  // its sign bit: bit 3 of the code
-    return hn::IfNegativeThenElse(positive, lookup(magnitudes(), code), lookup(negative(), code));
-  }
-
- private:
-  // Entry index % 8 for each lane.
-  static HWY_INLINE VF32 lookup(VF32 table, VI32 index) {
-#if HWY_TARGET <= HWY_AVX3
-    return VF32{_mm512_permutexvar_ps(index.raw, table.raw)};
-#else
-    return VF32{_mm256_permutevar8x32_ps(table.raw, index.raw)};
-#endif
-  }
-  // From memory a lookup takes twice as long; the assembly keeps the compiler from merging the two.
-  static HWY_INLINE VF32 table(const float (&entries)[16]) {
-    VF32 v = hn::Load(F32(), entries);
-    asm("" : "+x"(v.raw));
-    return v;
-  }
-  static HWY_INLINE VF32 thresholds() {
-    using G = Int4Grid;
-    alignas(64) static constexpr float kThresholds[16] = {
-        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
-        G::threshold(4), G::threshold(5), G::threshold(6), -1.0F,
-        G::threshold(0), G::threshold(1), G::threshold(2), G::threshold(3),
-        G::threshold(4), G::threshold(5), G::threshold(6), -1.0F};
-    return table(kThresholds);
-  }
-  static constexpr float over16(std::uint32_t cell) { return Int4Grid::magnitude(cell) * 0.0625F; }
-  static HWY_INLINE VF32 magnitudes() {
-    alignas(64) static constexpr float kMagnitudes[16] = {
-        over16(0), over16(1), over16(2), over16(3), over16(4), over16(5), over16(6), over16(7),
-        over16(0), over16(1), over16(2), over16(3), over16(4), over16(5), over16(6), over16(7)};
-    return table(kMagnitudes);
-  }
-  static HWY_INLINE VF32 negative() {  // codes 0 to 7
-    alignas(64) static constexpr float kNegative[16] = {
-        -over16(7), -over16(6), -over16(5), -over16(4), -over16(3), -over16(2), -over16(1), -over16(0),
-        -over16(7), -over16(6), -over16(5), -over16(4), -over16(3), -over16(2), -over16(1), -over16(0)};
-    return table(kNegative);
-  }
-
- public:
-#else
-  static HWY_INLINE VI32 quantize(VF32 z, VF32& level) {
-    const F32 df;
-    const I32 d;
-    const VF32 a = hn::Abs(z);
-    VI32 cell = hn::Zero(d);
-    VF32 magnitude = hn::Set(df, Int4Grid::magnitude(0) * 0.0625F);
-    for (std::uint32_t i = 0; i + 1 < Int4Grid::kCells; ++i) {
-      const auto above = a > hn::Set(df, Int4Grid::threshold(i));
-      cell = cell - hn::BitCast(d, hn::VecFromMask(df, above));
-      magnitude = hn::IfThenElse(above, hn::Set(df, Int4Grid::magnitude(i + 1) * 0.0625F), magnitude);
-    }
-    level = hn::Or(magnitude, hn::And(z, hn::SignBit(df)));
-    return hn::Xor(cell, hn::ShiftRight<31>(hn::BitCast(d, z)));
-  }
-  static HWY_INLINE VF32 level(const std::uint8_t* codes, std::size_t i) {
-    alignas(64) float levels[kLanes];
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const std::uint32_t code = RotatedCore<Int4Grid>::code_at(codes, static_cast<std::uint32_t>(i + lane));
-      levels[lane] = Int4Grid::level(code) * 0.0625F;
-    }
-    return hn::Load(F32(), levels);
-  }
-#endif
-
-  static HWY_INLINE void store(const std::int32_t* code, std::uint8_t* out) {
-    const I32 d;
-    VI32 byte[4];  // signed
-    for (std::size_t t = 0; t < 4; ++t) {
-      const VI32 low = hn::And(hn::Load(d, code + t * kLanes), hn::Set(d, 15));
-      const VI32 high = hn::ShiftRight<24>(hn::ShiftLeft<28>(hn::Load(d, code + (t + 4) * kLanes)));
-      byte[t] = hn::Xor(hn::Or(low, high), hn::Set(d, ~0x77));  // adds 8 to either
-    }
-    alignas(64) std::uint8_t bytes[4 * kLanes];
-    store_bytes(byte[0], byte[1], byte[2], byte[3], bytes);
-    for (std::size_t t = 0; t < 4; ++t) {
-      memcpy(out + t * kNear, bytes + t * kLanes, kLanes);
-    }
+  static HWY_INLINE VU8 codes(V16 q0, V16 q1) {
+    alignas(16) static constexpr Int4Sections kSections;
+    const BU8 d;
+    const VU8 a = pack_unsigned(hn::ShiftRight<4>(hn::Abs(q0)), hn::ShiftRight<4>(hn::Abs(q1)));
+    const VU8 section = hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(B16(), a))), hn::Set(d, 15));
+    const VU8 threshold = hn::TableLookupBytes(hn::LoadDup128(d, kSections.threshold), section);
+    const VU8 code = hn::TableLookupBytes(hn::LoadDup128(d, kSections.code), section);
+    const VU8 above = hn::VecFromMask(d, hn::Eq(hn::Max(a, threshold), a));
+    const VU8 negative = hn::BitCast(d, hn::BroadcastSignBit(pack(q0, q1)));
+    return hn::Xor(code - above, hn::And(negative, hn::Set(d, 15)));
   }
 };
 

@@ -3,9 +3,11 @@
 // Payload of a tile: a bf16 scale for each block, in order; the codes of each block, in order; zeros up to 16 bytes. A
 // short block is filled up with zeros and sent whole. With c = 256 * kBits / 8 bytes of codes a block, code i lies in
 // byte i % c at bit kBits * (i / c).
-// A block with NaN, Inf or an |x| of 2^123 or more, whose rotation might overflow, has the scale NaN and codes 0.
+// A block with NaN, Inf or an |x| of 2^119 or more, whose rotation might overflow, has the scale NaN and codes 0.
+// Levels are small integers, so that what follows from codes is exact in 16 bits: their rotation, and the sums that
+// give the scale.
 //
-// A grid says what a codec is: kBits, Kept, quantize(z) -> code, level(code).
+// A grid says what a codec is: kBits, Kept, kCells, magnitude(cell), threshold(cell).
 #ifndef GRADWIRE_KERNELS_ROTATION_HPP
 #define GRADWIRE_KERNELS_ROTATION_HPP
 
@@ -18,7 +20,9 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint32_t kRotated = 256;                // elements that are rotated together
-inline constexpr std::uint32_t kRotationLimit = 0x7D000000U;  // 2^123
+inline constexpr std::uint32_t kRotationLimit = 0x7B000000U;  // 2^119
+inline constexpr float kRotationFactor = 0.0625F;             // 1 / sqrt(256)
+inline constexpr float kFixedPoint = 1024.0F;                 // of what is quantised, in units of the block's spread
 
 /// The signs of a tile, which all its blocks share: bit j of 256 is set where element j changes its sign.
 struct RotationSigns {
@@ -32,25 +36,23 @@ struct RotationSigns {
       }
     }
   }
-  [[nodiscard]] GRADWIRE_HOST_DEVICE float apply(std::uint32_t i, float x) const {
-    return bits_as<float>(bits_as<std::uint32_t>(x) ^ ((word[i / 32] >> (i % 32)) << 31));
+  [[nodiscard]] GRADWIRE_HOST_DEVICE bool flips(std::uint32_t i) const {
+    return ((word[i / 32] >> (i % 32)) & 1U) != 0;
   }
 };
 
-/// 256 elements: butterflies with strides 1, 2, ..., 128, then 1/16. It is its own inverse but for rounding.
-GRADWIRE_HOST_DEVICE inline void hadamard(float* x) {
+/// 256 elements: butterflies with strides 1, 2, ..., 128. Twice gives 256 times the input.
+template <class T>
+GRADWIRE_HOST_DEVICE inline void hadamard(T* x) {
   for (std::uint32_t stride = 1; stride < kRotated; stride *= 2) {
     for (std::uint32_t i = 0; i < kRotated; ++i) {
       if ((i & stride) == 0) {
-        const float a = x[i];
-        const float b = x[i + stride];
+        const T a = x[i];
+        const T b = x[i + stride];
         x[i] = a + b;
         x[i + stride] = a - b;
       }
     }
-  }
-  for (std::uint32_t i = 0; i < kRotated; ++i) {
-    x[i] = x[i] * 0.0625F;
   }
 }
 
@@ -112,7 +114,7 @@ struct RotatedCore {
       store(out, block, kNanBf16);
       return true;
     }
-    float levels[kBlock];
+    std::int32_t levels[kBlock];
     const std::uint16_t scale_bits = absmax < kSmallestNormal ? 0 : quantize(signs, run, absmax, codes, levels);
     store(out, block, scale_bits);
     if (scale_bits == 0) {
@@ -122,9 +124,9 @@ struct RotatedCore {
     }
     if (residual != nullptr) {
       hadamard(levels);
-      const float scale = from_bf16(scale_bits);
+      const float scale = from_bf16(scale_bits) * kRotationFactor;
       for (std::uint32_t i = 0; i < run.count; ++i) {
-        run.residual[i] = run.at(i) - signs.apply(i, levels[i]) * scale;
+        run.residual[i] = run.at(i) - decoded(signs, i, levels[i], scale);
       }
     }
     return false;
@@ -134,50 +136,74 @@ struct RotatedCore {
   GRADWIRE_HOST_DEVICE static void decode_block(const RotationSigns& signs, const std::uint8_t* in, std::uint32_t block,
                                                 std::uint32_t count, float* values) {
     const std::uint8_t* codes = in + codes_at(block, count);
-    float levels[kBlock];
+    std::int32_t levels[kBlock];
     for (std::uint32_t i = 0; i < kBlock; ++i) {
-      levels[i] = Grid::level(code_at(codes, i));
+      levels[i] = level((static_cast<std::uint32_t>(codes[i % kCodeBytes]) >> (Grid::kBits * (i / kCodeBytes))) %
+                        (2 * Grid::kCells));
     }
     hadamard(levels);
-    const float scale = from_bf16(load<std::uint16_t>(in, block));
+    const float scale = from_bf16(load<std::uint16_t>(in, block)) * kRotationFactor;
     for (std::uint32_t i = 0, to = block * kBlock; i < kBlock && to < count; ++i, ++to) {
-      const float x = signs.apply(i, levels[i]) * scale;
+      const float x = decoded(signs, i, levels[i], scale);
       values[to] = kAdd ? values[to] + x : x;
     }
   }
 
-  GRADWIRE_HOST_DEVICE static std::uint32_t code_at(const std::uint8_t* codes, std::uint32_t i) {
-    return (static_cast<std::uint32_t>(codes[i % kCodeBytes]) >> (Grid::kBits * (i / kCodeBytes))) &
-           ((1U << Grid::kBits) - 1);
+  /// Levels in ascending order.
+  GRADWIRE_HOST_DEVICE static constexpr std::int32_t level(std::uint32_t code) {
+    return code < Grid::kCells ? -Grid::magnitude(Grid::kCells - 1 - code) : Grid::magnitude(code - Grid::kCells);
   }
 
  private:
+  GRADWIRE_HOST_DEVICE static std::uint32_t code_of(std::int32_t q) {
+    std::uint32_t cell = 0;
+    for (std::uint32_t i = 0; i + 1 < Grid::kCells; ++i) {
+      cell += (q < 0 ? -q : q) >= Grid::threshold(i) ? 1U : 0U;
+    }
+    return q < 0 ? Grid::kCells - 1 - cell : Grid::kCells + cell;
+  }
+
+  GRADWIRE_HOST_DEVICE static float decoded(const RotationSigns& signs, std::uint32_t i, std::int32_t rotated,
+                                            float scale) {
+    return static_cast<float>(signs.flips(i) ? -rotated : rotated) * scale;
+  }
+
   // The codes into `codes`, which is zero, their levels, and the scale that minimises the squared error. The spread of
   // the block says which codes; the scale is fitted to them.
   GRADWIRE_HOST_DEVICE static std::uint16_t quantize(const RotationSigns& signs, const Run& run, std::uint32_t absmax,
-                                                     std::uint8_t* codes, float* levels) {
-    const float down = inverse_power_of_two(absmax);
+                                                     std::uint8_t* codes, std::int32_t* levels) {
     float y[kBlock];
     for (std::uint32_t i = 0; i < kBlock; ++i) {
-      y[i] = signs.apply(i, i < run.count ? run.at(i) * down : 0.0F);
+      const float x = i < run.count ? run.at(i) : 0.0F;
+      y[i] = signs.flips(i) ? -x : x;
     }
     hadamard(y);
+    const float down = inverse_power_of_two(absmax) * kRotationFactor;
     OrderedSum squares;
     for (std::uint32_t i = 0; i < kBlock; ++i) {
+      y[i] = y[i] * down;
       squares.add(i, y[i] * y[i]);
     }
-    const float inverse = 1.0F / sqrtf(squares.total() * (1.0F / kBlock));
-    OrderedSum along;
-    OrderedSum across;
+    const float spread = sqrtf(squares.total() * (1.0F / kBlock));
+    const float inverse = kFixedPoint / spread;
+    std::int32_t along = 0;
+    std::int32_t across = 0;
     for (std::uint32_t i = 0; i < kBlock; ++i) {
-      const std::uint32_t code = Grid::quantize(y[i] * inverse);
+      const std::int32_t q = round_to_int(y[i] * inverse);  // |q| <= 16 kFixedPoint, but for rounding
+      const std::uint32_t code = code_of(q);
       std::uint8_t& byte = codes[i % kCodeBytes];
       byte = static_cast<std::uint8_t>(byte | code << (Grid::kBits * (i / kCodeBytes)));
-      levels[i] = Grid::level(code);
-      along.add(i, y[i] * levels[i]);
-      across.add(i, levels[i] * levels[i]);
+      levels[i] = level(code);
+      along += q * levels[i];
+      across += levels[i] * levels[i];
     }
-    return scale_nearest(along.total() / across.total(), absmax);
+    return scale_nearest(fitted_scale(along, across, spread), absmax);
+  }
+
+ protected:
+  /// <y, level> / <level, level>
+  GRADWIRE_HOST_DEVICE static float fitted_scale(std::int32_t along, std::int32_t across, float spread) {
+    return static_cast<float>(along) / static_cast<float>(across) * (spread * (1.0F / kFixedPoint));
   }
 };
 

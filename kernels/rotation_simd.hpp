@@ -1,10 +1,7 @@
-// SIMD of kernels/rotation.hpp. A block's butterflies go in two sweeps: strides below 32 inside 32 elements, then the
-// others over 8 vectors that lie 32 apart, which are also the elements of the same partial sums. Blocks go in groups,
-// so that one waits for its sums while the next is rotated. Lanes is the grid over whole vectors, with levels divided
-// by 16, which is the factor that the rotation ends with:
-//   VI32 quantize(z, VF32& level)      in the low bits code - 2^(kBits - 1)
-//   store(codes of 8 vectors that lie 32 apart, out)
-//   VF32 level(in, i)                  of the elements from i on
+// SIMD of kernels/rotation.hpp. A block's butterflies go in two sweeps: strides below the elements of two vectors
+// inside these (of 32 elements for floats), then the others over vectors that lie so far apart. Blocks go in groups, so
+// that one waits for its sums while the next is rotated. Lanes is the grid over whole vectors:
+//   VU8 codes(V16 q0, V16 q1)      in the order that pack() leaves
 #if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_ROTATION_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_ROTATION_SIMD_HPP
 #undef GRADWIRE_KERNELS_ROTATION_SIMD_HPP
@@ -19,14 +16,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
-inline constexpr std::size_t kNear = 32;  // elements of the first sweep
+inline constexpr std::size_t kNear = 32;  // elements of the first sweep over floats
 inline constexpr std::size_t kFar = kRotated / kNear;
 static_assert(kNear == OrderedLanes::kVectors * kLanes && kFar == 8);
 
-HWY_INLINE void butterfly(VF32& a, VF32& b) {
-  const VF32 difference = a - b;
+inline constexpr std::size_t kLanes16 = 2 * kLanes;
+inline constexpr std::size_t kNear16 = 2 * kLanes16;  // of the first sweep over levels
+inline constexpr std::size_t kFar16 = kRotated / kNear16;
+
+template <class V>
+HWY_INLINE void butterfly(V& a, V& b) {
+  const V difference = a - b;
   a = a + b;
   b = difference;
+}
+
+/// Strides of 1, 2, ... vectors.
+template <std::size_t kCount, class V>
+HWY_INLINE void butterflies(V* v) {
+#pragma GCC unroll 8
+  for (std::size_t stride = 1; stride < kCount; stride *= 2) {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if ((i & stride) == 0) {
+        butterfly(v[i], v[i + stride]);
+      }
+    }
+  }
 }
 
 /// a + b in one lane, a - b in the other of a pair. The product with 1 or -1 is exact, so this rounds once with FMA or
@@ -51,113 +67,173 @@ HWY_INLINE VF32 butterfly_all_lanes(VF32 v) {
   return v;
 }
 
-HWY_INLINE void butterfly4(VF32* v) {
-  butterfly(v[0], v[1]);
-  butterfly(v[2], v[3]);
-  butterfly(v[0], v[2]);
-  butterfly(v[1], v[3]);
+/// Levels: the stride of 8, or 16, elements, which lie in other blocks of 16 bytes.
+template <std::size_t kStride>
+HWY_INLINE V16 butterfly_blocks(V16 v) {
+  const B16 d;
+  const V16 upper = hn::And(hn::Iota(d, 0), hn::Set(d, kStride));
+  const V16 sign = hn::IfThenElse(hn::Eq(upper, hn::Zero(d)), hn::Set(d, 1), hn::Set(d, -1));
+  const auto words = hn::BitCast(F32(), v);
+  return v * sign + hn::BitCast(d, swap_lanes<kStride / 2>(words));
 }
-HWY_INLINE void butterfly8(VF32* v) {
-  butterfly4(v);
-  butterfly4(v + 4);
-  butterfly(v[0], v[4]);
-  butterfly(v[1], v[5]);
-  butterfly(v[2], v[6]);
-  butterfly(v[3], v[7]);
+
+/// Levels: all strides inside two vectors. To interleave both turns the bits of an element's place (vector, lane in
+/// its block) by one, so that four butterflies between them are those of the strides 4, 2, 1 and of the vectors, and
+/// leave every element where it was.
+HWY_INLINE void butterflies_near(V16& a, V16& b) {
+  const B16 d;
+  if constexpr (kLanes16 >= 16) {
+    a = butterfly_blocks<8>(a);
+    b = butterfly_blocks<8>(b);
+  }
+  if constexpr (kLanes16 >= 32) {
+    a = butterfly_blocks<16>(a);
+    b = butterfly_blocks<16>(b);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const V16 low = hn::InterleaveLower(d, a, b);
+    const V16 high = hn::InterleaveUpper(d, a, b);
+    a = low + high;
+    b = low - high;
+  }
 }
 
 /// The first sweep: 256 elements as from.at(i) to `y`.
 template <class From>
-HWY_INLINE void rotate_near(const From& from, float* y) {
+HWY_INLINE void rotate_near(From& from, float* y) {
   constexpr std::size_t kVectors = kNear / kLanes;
   for (std::size_t i = 0; i < kRotated; i += kNear) {
     VF32 v[kVectors];
     for (std::size_t j = 0; j < kVectors; ++j) {
       v[j] = butterfly_all_lanes(from.at(i + j * kLanes));
     }
-    if constexpr (kVectors == 2) {
-      butterfly(v[0], v[1]);
-    } else if constexpr (kVectors == 4) {
-      butterfly4(v);
-    } else {
-      butterfly8(v);
-    }
+    butterflies<kVectors>(v);
     for (std::size_t j = 0; j < kVectors; ++j) {
       hn::Store(v[j], F32(), y + i + j * kLanes);
     }
   }
 }
 
-/// The second: to to.put(i, v), v[t] being the elements from i + 32 t on, rotated but for the factor 1/16.
-template <class To>
-HWY_INLINE void rotate_far(const float* y, const To& to) {
+/// The second, which ends with a factor, and the squares.
+HWY_INLINE void rotate_far(float* y, VF32 factor, OrderedLanes& squares) {
   for (std::size_t i = 0; i < kNear; i += kLanes) {
     VF32 v[kFar];
     for (std::size_t t = 0; t < kFar; ++t) {
       v[t] = hn::Load(F32(), y + i + t * kNear);
     }
-    butterfly8(v);
-    to.put(i, v);
-  }
-}
-
-// Ends of a rotation.
-struct FlipAndScale {  // encode: x * 2^-E with the signs of the tile
-  const float* x;
-  const float* flips;
-  VF32 down;
-  HWY_INLINE VF32 at(std::size_t i) const {
-    return hn::Xor(hn::LoadU(F32(), x + i), hn::Load(F32(), flips + i)) * down;
-  }
-};
-struct Spread {  // encode: 16 y, and the squares
-  float* y;
-  OrderedLanes& squares;
-  HWY_INLINE void put(std::size_t i, const VF32* v) const {
+    butterflies<kFar>(v);
     VF32 sum = hn::Zero(F32());
     for (std::size_t t = 0; t < kFar; ++t) {
+      v[t] = v[t] * factor;
       hn::Store(v[t], F32(), y + i + t * kNear);
       sum = sum + v[t] * v[t];
     }
     squares.add(i / kLanes, sum);
   }
-};
-struct Levels {  // residual: the levels over 16
-  const float* levels;
-  HWY_INLINE VF32 at(std::size_t i) const { return hn::Load(F32(), levels + i); }
-};
-struct Left {  // residual: x - decoded
-  const float* x;
-  const float* flips;
-  VF32 scale;
-  float* residual;
-  HWY_INLINE void put(std::size_t first, const VF32* v) const {
-    for (std::size_t t = 0; t < kFar; ++t) {
-      const std::size_t i = first + t * kNear;
-      const VF32 decoded = hn::Xor(v[t], hn::Load(F32(), flips + i)) * scale;
-      hn::StoreU(hn::LoadU(F32(), x + i) - decoded, F32(), residual + i);
+}
+
+/// Levels, rotated but for the factor: to.put(i, those from i on).
+template <class To>
+HWY_INLINE void rotate_levels(const std::int8_t* levels, const To& to) {
+  const B16 d;
+  const hn::Half<B8> half;
+  alignas(64) std::int16_t y[kRotated];
+  for (std::size_t i = 0; i < kRotated; i += kNear16) {
+    V16 a = hn::PromoteTo(d, hn::Load(half, levels + i));
+    V16 b = hn::PromoteTo(d, hn::Load(half, levels + i + kLanes16));
+    butterflies_near(a, b);
+    hn::Store(a, d, y + i);
+    hn::Store(b, d, y + i + kLanes16);
+  }
+  for (std::size_t i = 0; i < kNear16; i += kLanes16) {
+    V16 v[kFar16];
+    for (std::size_t t = 0; t < kFar16; ++t) {
+      v[t] = hn::Load(d, y + i + t * kNear16);
+    }
+    butterflies<kFar16>(v);
+    for (std::size_t t = 0; t < kFar16; ++t) {
+      to.put(i + t * kNear16, v[t]);
+    }
+  }
+}
+
+/// The signs of a tile as vectors.
+struct Flips : RotationSigns {
+  alignas(64) float sign_bit[kRotated];
+  alignas(64) std::int16_t factor[kRotated];  // 1 or -1
+
+  HWY_INLINE explicit Flips(const Tile& tile) : RotationSigns(tile) {
+    const U32 d;
+    const hn::Rebind<std::int16_t, F32> d16;
+    for (std::uint32_t i = 0; i < kRotated; i += kNear) {
+      const VU32 bits = hn::Set(d, word[i / 32]);
+      for (std::uint32_t j = 0; j < kNear; j += kLanes) {
+        const VU32 top = bits << (hn::Set(d, 31 - j) - hn::Iota(d, 0));
+        hn::Store(hn::BitCast(F32(), hn::And(top, hn::Set(d, 0x80000000U))), F32(), sign_bit + i + j);
+        const VI32 minus = hn::ShiftRight<31>(hn::BitCast(I32(), top));
+        hn::Store(hn::DemoteTo(d16, hn::Or(minus, hn::Set(I32(), 1))), d16, factor + i + j);
+      }
     }
   }
 };
-template <class Lanes>
-struct Codes {  // decode
-  const std::uint8_t* codes;
-  HWY_INLINE VF32 at(std::size_t i) const { return Lanes::level(codes, i); }
+
+/// x = value + residual with the signs of the tile; keeps x where there is a residual, and the largest |x|.
+template <bool kResidual>
+struct Take {
+  const float* values;
+  const float* residual;
+  const float* sign_bit;
+  float* x;
+  VI32 most[2] = {hn::Zero(I32()), hn::Zero(I32())};
+
+  HWY_INLINE VF32 at(std::size_t i) {
+    if (i % 16 == 0) {  // a cache line
+      prefetch_page_ahead(values + i);
+      if constexpr (kResidual) {
+        prefetch_page_ahead(residual + i);
+      }
+    }
+    const VF32 v = input<kResidual>(values, residual, i);
+    if constexpr (kResidual) {
+      hn::Store(v, F32(), x + i);
+    }
+    VI32& largest = most[i / kLanes % 2];
+    largest = hn::Max(largest, hn::BitCast(I32(), abs_bits(v)));
+    return hn::Xor(v, hn::Load(F32(), sign_bit + i));
+  }
+  [[nodiscard]] HWY_INLINE std::uint32_t absmax() const {
+    return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), hn::Max(most[0], most[1]))));
+  }
+};
+
+/// Rotated levels to values.
+struct Decoded {
+  const std::int16_t* factor;
+  VF32 scale;  // over 16
+
+  template <class Put>
+  HWY_INLINE void decode(std::size_t i, V16 rotated, const Put& put) const {
+    const hn::Half<B16> half;
+    const V16 v = rotated * hn::Load(B16(), factor + i);
+    put(i, hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::LowerHalf(half, v))) * scale);
+    put(i + kLanes, hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::UpperHalf(half, v))) * scale);
+  }
+};
+struct Left : Decoded {  // residual: x - decoded
+  const float* x;
+  float* residual;
+  HWY_INLINE void put(std::size_t first, V16 rotated) const {
+    decode(first, rotated,
+           [this](std::size_t i, VF32 v) HWY_ATTR { hn::StoreU(hn::LoadU(F32(), x + i) - v, F32(), residual + i); });
+  }
 };
 template <bool kAdd>
-struct Decoded {
-  const float* flips;
-  VF32 scale;
+struct Out : Decoded {
   float* values;
-  HWY_INLINE void put(std::size_t first, const VF32* v) const {
-    for (std::size_t t = 0; t < kFar; ++t) {
-      const std::size_t i = first + t * kNear;
-      VF32 x = hn::Xor(v[t], hn::Load(F32(), flips + i)) * scale;
-      if constexpr (kAdd) {
-        x = hn::LoadU(F32(), values + i) + x;
-      }
-      hn::StoreU(x, F32(), values + i);
-    }
+  HWY_INLINE void put(std::size_t first, V16 rotated) const {
+    decode(first, rotated, [this](std::size_t i, VF32 v) HWY_ATTR {
+      hn::StoreU(kAdd ? hn::LoadU(F32(), values + i) + v : v, F32(), values + i);
+    });
   }
 };
 
@@ -165,6 +241,7 @@ template <class Grid, class Lanes>
 struct RotatedSimd : RotatedCore<Grid> {
   using Core = RotatedCore<Grid>;
   using Core::kBlock;
+  using Core::kCodeBytes;
 
   static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
     const bool nonfinite = residual == nullptr ? encode_blocks<false>(tile, values, residual, count, out)
@@ -183,140 +260,131 @@ struct RotatedSimd : RotatedCore<Grid> {
   static constexpr std::uint32_t kGroup = 4;
   // Below it a scale may come out as 0: left to the scalar core, as is what may overflow.
   static constexpr std::uint32_t kSmall = (127U - 100U) << 23;
-
-  struct Signs : RotationSigns {
-    alignas(64) float flips[kRotated];  // only the sign bit
-
-    HWY_INLINE explicit Signs(const Tile& tile) : RotationSigns(tile) {
-      const U32 d;
-      const VU32 sign = hn::BitCast(d, hn::SignBit(F32()));
-      for (std::uint32_t i = 0; i < kRotated; i += kNear) {
-        const VU32 bits = hn::Set(d, word[i / 32]);
-        for (std::uint32_t j = 0; j < kNear; j += kLanes) {
-          const VU32 top = bits << (hn::Set(d, 31 - j) - hn::Iota(d, 0));
-          hn::Store(hn::BitCast(F32(), hn::And(top, sign)), F32(), flips + i + j);
-        }
-      }
-    }
-  };
+  static constexpr std::size_t kBytes = 4 * kLanes;            // of a vector
+  static constexpr std::size_t kVectors = kRotated / kBytes;   // of a block's codes, a byte each
+  static constexpr std::size_t kPacked = kCodeBytes / kBytes;  // of them as they are sent
 
   static HWY_NOINLINE bool encode_scalar(const RotationSigns& signs, const float* values, float* residual,
                                          std::uint32_t block, std::uint32_t count, std::uint8_t* out) {
     return Core::encode_block(signs, values, residual, block, count, out);
   }
 
-  // y becomes the levels over 16; `along` and `across`, their products with it and themselves, say which scale fits.
-  static HWY_INLINE void quantize(float* y, float inverse_spread, std::uint8_t* codes, OrderedLanes& along,
-                                  OrderedLanes& across) {
-    const F32 d;
-    const VF32 inverse = hn::Set(d, inverse_spread);
-    for (std::size_t i = 0; i < kNear; i += 2 * kLanes) {
-      alignas(64) std::int32_t code[2][kFar * kLanes];
-      VF32 dot[2] = {hn::Zero(d), hn::Zero(d)};
-      VF32 norm[2] = {hn::Zero(d), hn::Zero(d)};
-#pragma GCC unroll 1  // the registers do not suffice for more
-      for (std::size_t t = 0; t < kFar; ++t) {
-        for (std::size_t j = 0; j < 2; ++j) {
-          float* at = y + i + j * kLanes + t * kNear;
-          const VF32 v = hn::Load(d, at);
-          VF32 level;
-          hn::Store(Lanes::quantize(v * inverse, level), I32(), code[j] + t * kLanes);
-          dot[j] = dot[j] + v * level;
-          norm[j] = norm[j] + level * level;
-          hn::Store(level, d, at);
-        }
-      }
-      for (std::size_t j = 0; j < 2; ++j) {
-        along.add(i / kLanes + j, dot[j]);
-        across.add(i / kLanes + j, norm[j]);
-        Lanes::store(code[j], codes + i + j * kLanes);
+  struct LevelTable {
+    alignas(16) std::int8_t of_code[16] = {};
+    constexpr LevelTable() {
+      for (std::uint32_t code = 0; code < 2 * Grid::kCells; ++code) {
+        of_code[code] = static_cast<std::int8_t>(Core::level(code));
       }
     }
+  };
+  static HWY_INLINE V8 level_table() {
+    alignas(16) static constexpr LevelTable kTable;
+    return hn::LoadDup128(B8(), kTable.of_code);
+  }
+  static HWY_INLINE V8 look_up(V8 table, VU8 codes) { return hn::TableLookupBytes(table, hn::BitCast(B8(), codes)); }
+
+  // Codes and levels of a block, in order, and what fits its scale.
+  struct Quantized {
+    alignas(64) std::int8_t levels[kRotated];
+    std::int32_t along;
+    std::int32_t across;
+  };
+
+  static HWY_INLINE VI32 round_to_int(VF32 x) {
+    return hn::BitCast(I32(), x + hn::Set(F32(), 12582912.0F)) - hn::Set(I32(), 0x4B400000);
+  }
+  static HWY_INLINE V16 fixed_point(const float* y, VF32 inverse) {
+    const VI32 a = round_to_int(hn::Load(F32(), y) * inverse);
+    const VI32 b = round_to_int(hn::Load(F32(), y + kLanes) * inverse);
+    return hn::ReorderDemote2To(B16(), a, b);
   }
 
-  template <bool kResidual>
-  static HWY_INLINE std::uint32_t take(const float* values, const float* residual, float* x) {
-    if constexpr (!kResidual) {
-      return largest<kBlock, false>(values, nullptr);
+  static HWY_INLINE void quantize(const float* y, float inverse_spread, std::uint8_t* out, Quantized& to) {
+    const B16 d16;
+    const I32 d32;
+    const VF32 inverse = hn::Set(F32(), inverse_spread);
+    const V8 table = level_table();
+    const V8 zero = hn::Zero(B8());
+    VI32 along[2] = {hn::Zero(d32), hn::Zero(d32)};
+    VI32 across[2] = {hn::Zero(d32), hn::Zero(d32)};
+    V16 sent[kPacked];
+#pragma GCC unroll 16
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      const V16 q0 = fixed_point(y + k * kBytes, inverse);
+      const V16 q1 = fixed_point(y + k * kBytes + 2 * kLanes, inverse);
+      const VU8 codes = Lanes::codes(q0, q1);
+      const V8 levels = look_up(table, codes);
+      const V16 level0 = hn::ShiftRight<8>(hn::BitCast(d16, hn::InterleaveLower(B8(), zero, levels)));
+      const V16 level1 = hn::ShiftRight<8>(hn::BitCast(d16, hn::InterleaveUpper(B8(), zero, levels)));
+      along[0] = hn::ReorderWidenMulAccumulate(d32, q0, level0, along[0], along[1]);
+      along[0] = hn::ReorderWidenMulAccumulate(d32, q1, level1, along[0], along[1]);
+      across[0] = hn::ReorderWidenMulAccumulate(d32, level0, level0, across[0], across[1]);
+      across[0] = hn::ReorderWidenMulAccumulate(d32, level1, level1, across[0], across[1]);
+      hn::Store(unpacked_order(levels), B8(), to.levels + k * kBytes);
+      const V16 bits = hn::BitCast(d16, codes);
+      const int shift = static_cast<int>(Grid::kBits * (k / kPacked));
+      V16& field = sent[k % kPacked];
+      field = k < kPacked ? bits : hn::Or(field, hn::ShiftLeftSame(bits, shift));  // inside their bytes
     }
-    const I32 d;
-    VI32 most[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-    for (std::size_t i = 0; i < kBlock; i += 4 * kLanes) {
-      for (std::size_t j = 0; j < 4; ++j) {
-        const std::size_t at = i + j * kLanes;
-        if (at % 16 == 0) {  // a cache line
-          prefetch_page_ahead(values + at);
-          prefetch_page_ahead(residual + at);
-        }
-        const VF32 v = input<true>(values, residual, at);
-        hn::Store(v, F32(), x + at);
-        most[j] = hn::Max(most[j], hn::BitCast(d, abs_bits(v)));
-      }
+    for (std::size_t k = 0; k < kPacked; ++k) {
+      hn::StoreU(unpacked_order(hn::BitCast(BU8(), sent[k])), BU8(), out + k * kBytes);
     }
-    const VI32 m = hn::Max(hn::Max(most[0], most[1]), hn::Max(most[2], most[3]));
-    return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, m)));
+    to.along = hn::GetLane(hn::SumOfLanes(d32, along[0] + along[1]));
+    to.across = hn::GetLane(hn::SumOfLanes(d32, across[0] + across[1]));
+  }
+
+  static HWY_INLINE void load_levels(const std::uint8_t* in, std::int8_t* levels) {
+    const BU8 d;
+    const V8 table = level_table();
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      const V16 bits = hn::BitCast(B16(), hn::LoadU(d, in + k % kPacked * kBytes));
+      const VU8 shifted = hn::BitCast(d, hn::ShiftRightSame(bits, static_cast<int>(Grid::kBits * (k / kPacked))));
+      const VU8 codes = hn::And(shifted, hn::Set(d, 2 * Grid::kCells - 1));
+      hn::Store(look_up(table, codes), B8(), levels + k * kBytes);
+    }
   }
 
   // Blocks [first, first + n) of the tile, n <= kGroup.
   template <bool kResidual>
-  static HWY_INLINE bool encode_group(const Signs& signs, const float* values, float* residual, std::uint32_t first,
+  static HWY_INLINE bool encode_group(const Flips& flips, const float* values, float* residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
-    alignas(64) float sums[kGroup * kRotated + 80];  // values + residual
+    alignas(64) float sums[kGroup * kRotated + 80];  // values + residual; never whole pages away from `y`
     alignas(64) float y[kGroup * kRotated];
+    Quantized quantized[kGroup];
+    OrderedLanes squares[kGroup];
+    float spread[kGroup];
     std::uint32_t absmax[kGroup];
-    const auto x_of = [&](std::uint32_t b) {
-      return kResidual ? sums + b * kRotated : values + (first + b) * kRotated;
-    };
     const auto usual = [&](std::uint32_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
     for (std::uint32_t b = 0; b < n; ++b) {
       const std::uint32_t at = (first + b) * kRotated;
-      absmax[b] = take<kResidual>(values + at, kResidual ? residual + at : nullptr, sums + b * kRotated);
+      Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit, sums + b * kRotated};
+      rotate_near(from, y + b * kRotated);
+      absmax[b] = from.absmax();
     }
     for (std::uint32_t b = 0; b < n; ++b) {
-      if (HWY_LIKELY(usual(b))) {
-        const FlipAndScale from{x_of(b), signs.flips, hn::Set(F32(), inverse_power_of_two(absmax[b]))};
-        rotate_near(from, y + b * kRotated);
-      }
+      const float down = usual(b) ? inverse_power_of_two(absmax[b]) * kRotationFactor : 0.0F;
+      rotate_far(y + b * kRotated, hn::Set(F32(), down), squares[b]);
     }
-    OrderedLanes squares[kGroup];
     for (std::uint32_t b = 0; b < n; ++b) {
-      if (HWY_LIKELY(usual(b))) {
-        const Spread to{y + b * kRotated, squares[b]};
-        rotate_far(y + b * kRotated, to);
-      }
-    }
-    float inverse_spread[kGroup];  // over 16, as y is 16 times too large: powers of two change no rounding
-    for (std::uint32_t b = 0; b < n; ++b) {
-      inverse_spread[b] = 1.0F / sqrtf(squares[b].total() * (1.0F / kBlock));
-    }
-    OrderedLanes along[kGroup];
-    OrderedLanes across[kGroup];
-    for (std::uint32_t b = 0; b < n; ++b) {
-      if (HWY_LIKELY(usual(b))) {
-        quantize(y + b * kRotated, inverse_spread[b], out + Core::codes_at(first + b, count), along[b], across[b]);
-      }
+      spread[b] = sqrtf(squares[b].total() * (1.0F / kBlock));
     }
     bool nonfinite = false;
     for (std::uint32_t b = 0; b < n; ++b) {
+      const std::uint32_t block = first + b;
       if (HWY_LIKELY(usual(b))) {
-        const float scale = along[b].total() / across[b].total() * 0x1p-8F;
-        kernels::store(out, first + b, scale_nearest(scale, absmax[b]));
+        quantize(y + b * kRotated, kFixedPoint / spread[b], out + Core::codes_at(block, count), quantized[b]);
+        const float scale = Core::fitted_scale(quantized[b].along, quantized[b].across, spread[b]);
+        kernels::store(out, block, scale_nearest(scale, absmax[b]));
       } else {
-        nonfinite = encode_scalar(signs, values, residual, first + b, count, out) || nonfinite;
+        nonfinite = encode_scalar(flips, values, residual, block, count, out) || nonfinite;
       }
     }
-    if constexpr (kResidual) {
-      for (std::uint32_t b = 0; b < n; ++b) {
-        if (HWY_LIKELY(usual(b))) {
-          rotate_near(Levels{y + b * kRotated}, y + b * kRotated);
-        }
-      }
-      for (std::uint32_t b = 0; b < n; ++b) {
-        if (HWY_LIKELY(usual(b))) {
-          const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, first + b));
-          const Left to{x_of(b), signs.flips, hn::Set(F32(), scale), residual + (first + b) * kRotated};
-          rotate_far(y + b * kRotated, to);
-        }
+    for (std::uint32_t b = 0; kResidual && b < n; ++b) {
+      if (HWY_LIKELY(usual(b))) {
+        const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, first + b)) * kRotationFactor;
+        rotate_levels(
+            quantized[b].levels,
+            Left{{flips.factor, hn::Set(F32(), scale)}, sums + b * kRotated, residual + (first + b) * kRotated});
       }
     }
     return nonfinite;
@@ -325,40 +393,34 @@ struct RotatedSimd : RotatedCore<Grid> {
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const Tile& tile, const float* values, float* residual, std::uint32_t count,
                                        std::uint8_t* out) {
-    const Signs signs(tile);
+    const Flips flips(tile);
     const std::uint32_t whole = count / kBlock;
     bool nonfinite = false;
     for (std::uint32_t first = 0; first < whole; first += kGroup) {
       const std::uint32_t n = whole - first < kGroup ? whole - first : kGroup;
-      nonfinite = encode_group<kResidual>(signs, values, residual, first, n, count, out) || nonfinite;
+      nonfinite = encode_group<kResidual>(flips, values, residual, first, n, count, out) || nonfinite;
     }
     if (whole * kBlock < count) {
-      nonfinite = encode_scalar(signs, values, residual, whole, count, out) || nonfinite;
+      nonfinite = encode_scalar(flips, values, residual, whole, count, out) || nonfinite;
     }
     return nonfinite;
   }
 
   template <bool kAdd>
   static HWY_INLINE void decode_blocks(const Tile& tile, const std::uint8_t* in, std::uint32_t count, float* values) {
-    const Signs signs(tile);
+    const Flips flips(tile);
     const std::uint32_t whole = count / kBlock;
-    alignas(64) float y[kGroup * kRotated];
-    for (std::uint32_t first = 0; first < whole; first += kGroup) {
-      const std::uint32_t end = whole - first < kGroup ? whole : first + kGroup;
-      for (std::uint32_t block = first; block < end; ++block) {
-        for (std::uint32_t i = 0; kAdd && i < kRotated; i += 16) {
-          prefetch_page_ahead(values + block * kRotated + i);
-        }
-        rotate_near(Codes<Lanes>{in + Core::codes_at(block, count)}, y + (block - first) * kRotated);
+    for (std::uint32_t block = 0; block < whole; ++block) {
+      alignas(64) std::int8_t levels[kRotated];
+      for (std::uint32_t i = 0; kAdd && i < kRotated; i += 16) {
+        prefetch_page_ahead(values + block * kRotated + i);
       }
-      for (std::uint32_t block = first; block < end; ++block) {
-        const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(in, block));
-        const Decoded<kAdd> to{signs.flips, hn::Set(F32(), scale), values + block * kRotated};
-        rotate_far(y + (block - first) * kRotated, to);
-      }
+      load_levels(in + Core::codes_at(block, count), levels);
+      const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(in, block)) * kRotationFactor;
+      rotate_levels(levels, Out<kAdd>{{flips.factor, hn::Set(F32(), scale)}, values + block * kRotated});
     }
     if (whole * kBlock < count) {
-      Core::template decode_block<kAdd>(signs, in, whole, count, values);
+      Core::template decode_block<kAdd>(flips, in, whole, count, values);
     }
   }
 };

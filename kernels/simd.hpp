@@ -28,6 +28,13 @@ using I8 = hn::Rebind<std::int8_t, F32>;
 using VF32 = hn::Vec<F32>;
 using VI32 = hn::Vec<I32>;
 using VU32 = hn::Vec<U32>;
+// Vectors of the same size, of smaller lanes.
+using B16 = hn::Repartition<std::int16_t, F32>;
+using B8 = hn::Repartition<std::int8_t, F32>;
+using BU8 = hn::Repartition<std::uint8_t, F32>;
+using V16 = hn::Vec<B16>;
+using V8 = hn::Vec<B8>;
+using VU8 = hn::Vec<BU8>;
 
 /// Lanes of a vector of 32-bit elements; a power of two.
 HWY_INLINE std::size_t lanes() { return hn::Lanes(F32()); }
@@ -87,46 +94,52 @@ HWY_INLINE void prefetch_page_ahead(const void* address) {
   hwy::Prefetch(static_cast<const std::uint8_t*>(address) + 4096);
 }
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
-using V8 = hn::Vec<hn::Repartition<std::int8_t, F32>>;
-using V16 = hn::Vec<hn::Repartition<std::int16_t, F32>>;
-
-// Inside each block of 16 bytes: the 8 numbers of `a`, then those of `b`.
+// Narrowing, here and in ReorderDemote2To, works inside blocks of 16 bytes where that is cheaper: a block holds numbers
+// of `a`, then those of `b`. Saturates.
 HWY_INLINE V8 pack(V16 a, V16 b) {
 #if HWY_TARGET <= HWY_AVX3
   return V8{_mm512_packs_epi16(a.raw, b.raw)};
 #elif HWY_TARGET == HWY_AVX2
   return V8{_mm256_packs_epi16(a.raw, b.raw)};
-#else
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
   return V8{_mm_packs_epi16(a.raw, b.raw)};
+#else
+  const hn::Half<B8> half;
+  return hn::Combine(B8(), hn::DemoteTo(half, b), hn::DemoteTo(half, a));
+#endif
+}
+HWY_INLINE VU8 pack_unsigned(V16 a, V16 b) {
+#if HWY_TARGET <= HWY_AVX3
+  return VU8{_mm512_packus_epi16(a.raw, b.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VU8{_mm256_packus_epi16(a.raw, b.raw)};
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+  return VU8{_mm_packus_epi16(a.raw, b.raw)};
+#else
+  const hn::Half<BU8> half;
+  return hn::Combine(BU8(), hn::DemoteTo(half, b), hn::DemoteTo(half, a));
 #endif
 }
 
-// Two packings leave 4 codes of each of the four vectors in each block of 16 bytes: where word i must come from.
-HWY_INLINE const std::int32_t* packed_order() {
-  alignas(64) static constexpr std::int32_t k128[4] = {0, 1, 2, 3};
+/// Bytes of four vectors, narrowed twice, in order.
+template <class V>
+HWY_INLINE V unpacked_order(V bytes) {
+  // Each block has 4 bytes of each of the four: where word i must come from.
   alignas(64) static constexpr std::int32_t k256[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   alignas(64) static constexpr std::int32_t k512[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-  return lanes() == 4 ? k128 : (lanes() == 8 ? k256 : k512);
+  const I32 d;
+  if (lanes() == 4) {
+    return bytes;
+  }
+  const auto order = hn::SetTableIndices(d, lanes() == 8 ? k256 : k512);
+  return hn::BitCast(hn::DFromV<V>(), hn::TableLookupLanes(hn::BitCast(d, bytes), order));
 }
-#endif
 
 /// Four vectors of lanes from -128 to 127 as signed bytes, in order.
 HWY_INLINE void store_bytes(VI32 c0, VI32 c1, VI32 c2, VI32 c3, std::uint8_t* out) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
-  const hn::Repartition<std::int16_t, F32> d16;
-  const auto packed = pack(hn::ReorderDemote2To(d16, c0, c1), hn::ReorderDemote2To(d16, c2, c3));
-  const auto order = hn::SetTableIndices(I32(), packed_order());
-  const auto codes = hn::TableLookupLanes(hn::BitCast(I32(), packed), order);
-  hn::StoreU(codes, I32(), reinterpret_cast<std::int32_t*>(out));
-#else
-  const std::size_t n = lanes();
-  auto* to = reinterpret_cast<std::int8_t*>(out);
-  hn::StoreU(hn::DemoteTo(I8(), c0), I8(), to);
-  hn::StoreU(hn::DemoteTo(I8(), c1), I8(), to + n);
-  hn::StoreU(hn::DemoteTo(I8(), c2), I8(), to + 2 * n);
-  hn::StoreU(hn::DemoteTo(I8(), c3), I8(), to + 3 * n);
-#endif
+  const B16 d;
+  const V8 packed = pack(hn::ReorderDemote2To(d, c0, c1), hn::ReorderDemote2To(d, c2, c3));
+  hn::StoreU(unpacked_order(packed), B8(), reinterpret_cast<std::int8_t*>(out));
 }
 /// One vector of them.
 HWY_INLINE VI32 load_bytes(const std::uint8_t* in) {
