@@ -354,23 +354,23 @@ struct RotatedSimd : RotatedCore<Grid> {
     OrderedLanes squares[kGroup];
     float spread[kGroup];
     std::uint32_t absmax[kGroup];
-    const auto usual = [&](std::uint32_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
-    for (std::uint32_t b = 0; b < n; ++b) {
-      const std::uint32_t at = (first + b) * kRotated;
+    const auto usual = [&](std::size_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
+    for (std::size_t b = 0; b < n; ++b) {
+      const std::size_t at = (first + b) * kRotated;
       Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit, sums + b * kRotated};
       rotate_near(from, y + b * kRotated);
       absmax[b] = from.absmax();
     }
-    for (std::uint32_t b = 0; b < n; ++b) {
+    for (std::size_t b = 0; b < n; ++b) {
       const float down = usual(b) ? inverse_power_of_two(absmax[b]) * kRotationFactor : 0.0F;
       rotate_far(y + b * kRotated, hn::Set(F32(), down), squares[b]);
     }
-    for (std::uint32_t b = 0; b < n; ++b) {
+    for (std::size_t b = 0; b < n; ++b) {
       spread[b] = sqrtf(squares[b].total() * (1.0F / kBlock));
     }
     bool nonfinite = false;
-    for (std::uint32_t b = 0; b < n; ++b) {
-      const std::uint32_t block = first + b;
+    for (std::size_t b = 0; b < n; ++b) {
+      const auto block = static_cast<std::uint32_t>(first + b);
       if (HWY_LIKELY(usual(b))) {
         quantize(y + b * kRotated, kFixedPoint / spread[b], out + Core::codes_at(block, count), quantized[b]);
         const float scale = Core::fitted_scale(quantized[b].along, quantized[b].across, spread[b]);
@@ -379,12 +379,13 @@ struct RotatedSimd : RotatedCore<Grid> {
         nonfinite = encode_scalar(flips, values, residual, block, count, out) || nonfinite;
       }
     }
-    for (std::uint32_t b = 0; kResidual && b < n; ++b) {
+    for (std::size_t b = 0; kResidual && b < n; ++b) {
       if (HWY_LIKELY(usual(b))) {
-        const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, first + b)) * kRotationFactor;
-        rotate_levels(
-            quantized[b].levels,
-            Left{{flips.factor, hn::Set(F32(), scale)}, sums + b * kRotated, residual + (first + b) * kRotated});
+        const std::size_t block = first + b;
+        const auto scale_at = static_cast<std::uint32_t>(block);
+        const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, scale_at)) * kRotationFactor;
+        rotate_levels(quantized[b].levels,
+                      Left{{flips.factor, hn::Set(F32(), scale)}, sums + b * kRotated, residual + block * kRotated});
       }
     }
     return nonfinite;
@@ -412,12 +413,13 @@ struct RotatedSimd : RotatedCore<Grid> {
     const std::uint32_t whole = count / kBlock;
     for (std::uint32_t block = 0; block < whole; ++block) {
       alignas(64) std::int8_t levels[kRotated];
+      float* to = values + static_cast<std::size_t>(block) * kRotated;
       for (std::uint32_t i = 0; kAdd && i < kRotated; i += 16) {
-        prefetch_page_ahead(values + block * kRotated + i);
+        prefetch_page_ahead(to + i);
       }
       load_levels(in + Core::codes_at(block, count), levels);
       const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(in, block)) * kRotationFactor;
-      rotate_levels(levels, Out<kAdd>{{flips.factor, hn::Set(F32(), scale)}, values + block * kRotated});
+      rotate_levels(levels, Out<kAdd>{{flips.factor, hn::Set(F32(), scale)}, to});
     }
     if (whole * kBlock < count) {
       Core::template decode_block<kAdd>(flips, in, whole, count, values);

@@ -255,7 +255,7 @@ class Selector {
   // Vectors in a group: as many as leave twice as many groups as are kept.
   static std::size_t group_vectors(std::uint32_t kept) {
     std::size_t vectors = 32;
-    while (vectors > 1 && kTileElements / vectors < 2 * kept) {
+    while (vectors > 1 && kTileElements / vectors < std::size_t{2} * kept) {
       vectors /= 2;
     }
     return vectors;
@@ -349,11 +349,11 @@ class Selector {
     }
   }
 
-  std::size_t maxima_;   // how many
-  std::size_t vectors_;  // in a group
   alignas(64) float x_[kTileElements];
   alignas(64) std::int32_t bits_[kTileElements + kLanes];  // of the maxima, then of what is collected
   std::uint16_t index_[kTileElements];
+  std::size_t maxima_;   // how many
+  std::size_t vectors_;  // in a group
 };
 
 template <class KeptCoder, class Value = typename KeptCoder::Value>

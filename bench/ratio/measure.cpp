@@ -6,7 +6,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <ranges>
 #include <thread>
 
 #include "bench/support/samples.hpp"
@@ -149,9 +148,7 @@ Row measure_all(const NamedPolicy& policy, std::span<const Record> stage, const 
     for (std::size_t i = 0; i < stage.size(); ++i) {
       ids.push_back(session.add(stage[i].name, view(gradients[i].data(), gradients[i].size())));
     }
-    for (const TensorId id : std::views::reverse(ids)) {
-      session.ready(id);
-    }
+    std::for_each(ids.rbegin(), ids.rend(), [&session](TensorId id) { session.ready(id); });
     session.finish();
     return session.statistics().all();
   });

@@ -12,7 +12,6 @@ namespace gradwire {
 namespace {
 
 using codec::EncodeSite;
-using plan::ResidualKey;
 using plan::ResidualStore;
 using session::SavedState;
 

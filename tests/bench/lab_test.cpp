@@ -1,10 +1,10 @@
 // The lab leaves nothing behind: not after success, a failing program or a signal. Needs root and network namespaces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <thread>
 
