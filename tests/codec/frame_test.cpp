@@ -161,7 +161,7 @@ TEST_P(Frames, WrongIndicesAreCorrupt) {
     }
   };
   const std::size_t second_tile = wire::kHeaderBytes + codec_.payload_bytes(codec::kTileElements);
-  const std::size_t last = wire::kHeaderBytes + (GetParam().k - 1U) / 2 * 3;
+  const std::size_t last = wire::kHeaderBytes + (GetParam().k - std::size_t{1}) / 2 * 3;
   expect_corrupt(wire::kHeaderBytes, {0xFF, 0x0F, 0x00}, 0);  // 4095, 0
   expect_corrupt(wire::kHeaderBytes, {0x00, 0x00, 0x00}, 0);  // 0, 0
   expect_corrupt(last + 1, {0x1F}, 0);                        // 13 bits
