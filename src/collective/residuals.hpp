@@ -22,7 +22,7 @@ class Residuals {
                                     float* scratch) = 0;
   /// After encoding: takes what load() returned back, where it was the scratch.
   virtual void store(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) = 0;
-  /// Whether anything may be kept of these elements at `site`.
+  /// Whether anything but zeros is kept of these elements at `site`.
   [[nodiscard]] virtual bool holds(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const = 0;
   /// values += factor x residual, which is zero afterwards. `values` are working values.
   virtual void fold(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, double factor,

@@ -1,6 +1,7 @@
 #include "plan/residual_store.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace gradwire::plan {
@@ -16,6 +17,20 @@ struct Overlap {
 
 Overlap overlap(const Range& range, std::uint64_t offset, std::uint64_t count) {
   return {std::max(range.offset, offset), std::min(range.end(), offset + count)};
+}
+
+bool any_nonzero(const float* values, std::uint64_t count) {
+  std::uint64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    std::uint32_t bits = 0;
+    for (std::uint64_t j = i; j < i + 64; ++j) {
+      bits |= std::bit_cast<std::uint32_t>(values[j]);
+    }
+    if (bits << 1 != 0) {  // but for the sign
+      return true;
+    }
+  }
+  return std::any_of(values + i, values + count, [](float x) { return x != 0; });
 }
 
 template <typename T>
@@ -82,7 +97,9 @@ float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::u
 bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
   const auto found = kept_.find(key);
   return found != kept_.end() && std::any_of(found->second.begin(), found->second.end(), [&](const Range& range) {
-           return !overlap(range, offset, count).empty();
+           const Overlap asked = overlap(range, offset, count);
+           return !asked.empty() &&
+                  any_nonzero(range.values.data() + (asked.begin - range.offset), asked.end - asked.begin);
          });
 }
 

@@ -34,6 +34,7 @@ class ResidualStore {
   void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);
   /// Residuals of elements [offset, offset + count), owned by the store; null where they are not kept, or not all.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  /// Whether any residual of these elements is not zero.
   [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
   /// values += factor x residual for elements [offset, offset + count), whose residual is zero afterwards.
   void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor, codec::Working type,
