@@ -55,6 +55,7 @@ function(gradwire_test name)
   target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(GRADWIRE_SANITIZE)
     target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
+    target_compile_options(${name} PRIVATE -O0)  # instrumented test bodies take most of a build when optimised
   endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label
     if(NOT TARGET tests_${label})

@@ -16,16 +16,9 @@
 #include <vector>
 
 #include "gradwire/transport.hpp"
+#include "tests/support/step_share.hpp"
 
 namespace gradwire::test {
-
-/// Long tests do this part of their steps: sanitizers are slower by up to 15 times and find in few steps what they
-/// find.
-#ifdef GRADWIRE_SANITIZED
-inline constexpr int kStepShare = 5;
-#else
-inline constexpr int kStepShare = 1;
-#endif
 
 /// Ends the process with a named failure when a test does not finish in time: a deadlock must not look like slowness.
 class Watchdog {
