@@ -1,0 +1,14 @@
+// How much of long tests a build runs.
+#pragma once
+
+namespace gradwire::test {
+
+/// Long tests do this part of their steps: sanitizers are slower by up to 15 times and find in few steps what they
+/// find.
+#ifdef GRADWIRE_SANITIZED
+inline constexpr int kStepShare = 5;
+#else
+inline constexpr int kStepShare = 1;
+#endif
+
+}  // namespace gradwire::test
