@@ -9,10 +9,18 @@ namespace gradwire {
 namespace {
 
 constexpr std::array kVariables{
+    EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0",
+                        "1, on any rank: the drop-in passes every call of every rank through"},
+    EnvironmentVariable{"GRADWIRE_DRY_RUN", "0 | 1", "0", "1: the drop-in only counts what it would compress"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
+    EnvironmentVariable{"GRADWIRE_POLICY", "a file", "built-in", "policy of the drop-in (docs/policy.md)"},
+    EnvironmentVariable{"GRADWIRE_REPORT", "a file", "none",
+                        "where rank 0 of the drop-in writes its report, in JSON, as the job ends"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
+    EnvironmentVariable{"GRADWIRE_TIMEOUT", "a duration, such as 300s", "300s",
+                        "how long the drop-in waits for any rank before the job ends with an error that names it"},
 };
 
 }  // namespace
