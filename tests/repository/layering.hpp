@@ -55,7 +55,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"toml++", {"toml++/*"}, {"src/plan/*"}},
     {"xxHash", {"xxhash.h"}, {"src/plan/*", "src/session/*"}},
     {"spdlog", {"spdlog/*"}, {"src/session/*"}},
-    {"nlohmann-json", {"nlohmann/*"}, {"src/plan/*", "src/session/*", "src/cli/*"}},
+    {"nlohmann-json", {"nlohmann/*"}, {"src/plan/*", "src/session/*", "src/api/*", "src/cli/*"}},
     {"CLI11", {"CLI/*"}, {"src/cli/*"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
     {"POSIX",
