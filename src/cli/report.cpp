@@ -22,6 +22,12 @@ std::string text_or(const json& object, const char* key, const std::string& othe
   return found == object.end() || found->is_null() ? otherwise : found->get<std::string>();
 }
 
+// What classes of passed calls, or calls before a step is seen, do not have.
+std::string number_or(const json& object, const char* key, const std::string& otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? otherwise : std::to_string(found->get<std::uint64_t>());
+}
+
 std::uint64_t number(const json& object, const char* key) { return object.at(key).get<std::uint64_t>(); }
 
 std::string ratio(const json& object, const char* key) { return format_number(object.at(key).get<double>(), kDigits); }
@@ -30,11 +36,11 @@ std::string seconds(const json& object) { return format_number(object.at("second
 
 std::vector<std::string> row(const json& entry) {
   return {entry.at("function").get<std::string>(),
-          entry.at("dtype").get<std::string>(),
-          entry.at("op").get<std::string>(),
-          std::to_string(number(entry, "count")),
+          text_or(entry, "dtype", "-"),
+          text_or(entry, "op", "-"),
+          entry.at("dtype").is_null() ? "-" : std::to_string(number(entry, "count")),
           std::to_string(number(entry, "communicator_size")),
-          std::to_string(number(entry, "order")),
+          number_or(entry, "order", "-"),
           text_or(entry, "name", "-"),
           std::to_string(number(entry, "calls")),
           std::to_string(number(entry, "compressed_calls")),
