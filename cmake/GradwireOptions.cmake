@@ -68,8 +68,8 @@ endif()
 
 set(found OFF)
 if(NOT GRADWIRE_MPI STREQUAL "OFF")
-  find_package(MPI QUIET COMPONENTS CXX)
-  set(found ${MPI_CXX_FOUND})
+  find_package(MPI QUIET COMPONENTS C CXX)
+  set(found ${MPI_FOUND})
 endif()
 gradwire_optional(MPI "${found}" "no MPI transport; ranks as threads only" "libopenmpi-dev openmpi-bin")
 

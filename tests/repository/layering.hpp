@@ -47,7 +47,8 @@ inline const std::vector<std::string_view> kDeviceFiles = {
 inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"MPI",
      {"mpi.h", "mpi-ext.h", "mpi/*"},
-     {"src/transport/mpi*", "plugins/*", "include/gradwire/mpi.hpp", "include/gradwire/replace/mpi.h"}},
+     {"src/transport/mpi*", "plugins/*", "include/gradwire/mpi.hpp", "include/gradwire/mpi.h",
+      "include/gradwire/replace/mpi.h"}},
     {"CUDA", {"cuda*", "cub/*", "thrust/*", "cooperative_groups*", "nvtx3/*"}, kDeviceFiles},
     {"NCCL", {"nccl*"}, kDeviceFiles},
     {"Torch", {"torch/*", "ATen/*", "c10/*"}, {"include/gradwire/torch.hpp"}},
@@ -57,6 +58,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"spdlog", {"spdlog/*"}, {"src/session/*"}},
     {"nlohmann-json", {"nlohmann/*"}, {"src/plan/*", "src/session/*", "src/api/*", "src/cli/*"}},
     {"CLI11", {"CLI/*"}, {"src/cli/*"}},
+    {"the C library", {"stddef.h", "stdint.h"}, {"include/gradwire/*.h"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
     {"POSIX",
      {"unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h"},
