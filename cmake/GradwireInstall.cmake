@@ -26,6 +26,12 @@ foreach(component mpi torch)
   endif()
 endforeach()
 
+if(TARGET gradwire_c)
+  gradwire_install_component(c gradwire_c)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/gradwire.h ${PROJECT_SOURCE_DIR}/include/gradwire/mpi.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+endif()
+
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -52,4 +58,7 @@ if(TARGET gradwire_mpi)
   list(JOIN MPI_CXX_INCLUDE_DIRS " -I" pc_mpi_cflags)
   list(JOIN MPI_CXX_LIBRARIES " " pc_mpi_libs)
   gradwire_install_pc(gradwire-mpi)
+  list(JOIN MPI_C_INCLUDE_DIRS " -I" pc_mpi_c_cflags)
+  list(JOIN MPI_C_LIBRARIES " " pc_mpi_c_libs)
+  gradwire_install_pc(gradwire-c)
 endif()

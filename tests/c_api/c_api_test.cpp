@@ -280,7 +280,8 @@ TEST(CApi, RanksThatDifferAllGetAStatus) {
   if (status == GRADWIRE_OK) {
     status = gradwire_session_finish(session, nullptr);
   }
-  EXPECT_EQ(status, GRADWIRE_MISMATCH);
+  // Who looks second is told by the first.
+  EXPECT_TRUE(status == GRADWIRE_MISMATCH || status == GRADWIRE_ABORTED) << status;
   EXPECT_THAT(gradwire_last_error(), HasSubstr("policy of tensor 0 \"w\": rank "));
   gradwire_session_destroy(session);
   gradwire_policy_destroy(policy);
