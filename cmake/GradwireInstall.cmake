@@ -1,4 +1,4 @@
-# cmake --install: libraries, public headers, the CMake package (one export set a component) and pkg-config files.
+# cmake --install: the tool, libraries, public headers, the CMake package (one export set a component) and pkg-config files.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
@@ -11,6 +11,10 @@ function(gradwire_install_component component target)
   install(EXPORT gradwire-${component} NAMESPACE gradwire:: DESTINATION ${package_dir})
 endfunction()
 
+if(TARGET gradwire_tool)
+  install(TARGETS gradwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
 set(headers_left_out REGEX "/(mpi|torch|cuda|nccl)\\.hpp$" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.hpp" ${headers_left_out})
@@ -21,6 +25,12 @@ foreach(component mpi torch)
     install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
   endif()
 endforeach()
+
+if(TARGET gradwire_c)
+  gradwire_install_component(c gradwire_c)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/gradwire.h ${PROJECT_SOURCE_DIR}/include/gradwire/mpi.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
   INSTALL_DESTINATION ${package_dir})
@@ -48,4 +58,7 @@ if(TARGET gradwire_mpi)
   list(JOIN MPI_CXX_INCLUDE_DIRS " -I" pc_mpi_cflags)
   list(JOIN MPI_CXX_LIBRARIES " " pc_mpi_libs)
   gradwire_install_pc(gradwire-mpi)
+  list(JOIN MPI_C_INCLUDE_DIRS " -I" pc_mpi_c_cflags)
+  list(JOIN MPI_C_LIBRARIES " " pc_mpi_c_libs)
+  gradwire_install_pc(gradwire-c)
 endif()

@@ -42,6 +42,20 @@ TEST(MpiSgd, WithExactGradientsIsTheSameJob) {
   EXPECT_EQ(number_in(before, kFinalLoss), number_in(after, kFinalLoss));
 }
 
+TEST(HelloC, FindsTheMeanTarget) {
+  const Outcome outcome = run_ranks_of(3, "hello_c");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_LT(number_in(outcome, R"(mean target ([0-9.]+))"), 0.02);
+  EXPECT_GT(number_in(outcome, R"(ratio ([0-9.]+))"), 3.9);
+}
+
+TEST(HelloC, EndsWithTheReasonOfABadPolicy) {
+  const Outcome outcome = run_ranks_of(2, "hello_c /no/such/policy.toml");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.output.find("invalid_argument: policy file /no/such/policy.toml: cannot be read"), std::string::npos)
+      << outcome.output;
+}
+
 // Each row: codec of the gradients, of the parameters, guard, final loss, ratios of both.
 TEST(Zero1Adam, LearnsWithEachCodecAndLessWithoutTheGuard) {
   const Outcome outcome = run_ranks_of(3, "zero1_adam 100");

@@ -30,6 +30,7 @@ inline const std::vector<Layer> kLayers = {
     {"session", {"plan"}, {"communicator", "session", "gradwire", "mpi", "torch"}},
     {"api", {"session"}, {}},
     {"plugins", {"api"}, {}},
+    {"cli", {"session"}, {}},
 };
 
 /// Headers that are not ours: globs of what is included, and globs of the files that may include it.
@@ -46,7 +47,8 @@ inline const std::vector<std::string_view> kDeviceFiles = {
 inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"MPI",
      {"mpi.h", "mpi-ext.h", "mpi/*"},
-     {"src/transport/mpi*", "plugins/*", "include/gradwire/mpi.hpp", "include/gradwire/replace/mpi.h"}},
+     {"src/transport/mpi*", "plugins/*", "include/gradwire/mpi.hpp", "include/gradwire/mpi.h",
+      "include/gradwire/replace/mpi.h"}},
     {"CUDA", {"cuda*", "cub/*", "thrust/*", "cooperative_groups*", "nvtx3/*"}, kDeviceFiles},
     {"NCCL", {"nccl*"}, kDeviceFiles},
     {"Torch", {"torch/*", "ATen/*", "c10/*"}, {"include/gradwire/torch.hpp"}},
@@ -54,9 +56,13 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"toml++", {"toml++/*"}, {"src/plan/*"}},
     {"xxHash", {"xxhash.h"}, {"src/plan/*", "src/session/*"}},
     {"spdlog", {"spdlog/*"}, {"src/session/*"}},
-    {"nlohmann-json", {"nlohmann/*"}, {"src/plan/*", "src/session/*"}},
+    {"nlohmann-json", {"nlohmann/*"}, {"src/plan/*", "src/session/*", "src/api/*", "src/cli/*"}},
+    {"CLI11", {"CLI/*"}, {"src/cli/*"}},
+    {"the C library", {"stddef.h", "stdint.h"}, {"include/gradwire/*.h"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
-    {"POSIX", {"unistd.h", "pthread.h", "sched.h", "sys/*", "time.h"}, {"src/*", "plugins/*"}},
+    {"POSIX",
+     {"unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h"},
+     {"src/*", "plugins/*"}},
 };
 
 /// Single includes against the table, each with its reason.

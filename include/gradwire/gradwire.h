@@ -1,0 +1,172 @@
+/* gradwire for C (C99 and later) and for every language that calls C: policies, sessions, collectives. Link libgradwire_c
+ * and include gradwire/mpi.h to make sessions and communicators from an MPI_Comm.
+ *
+ * Every function that can fail returns a gradwire_status; gradwire_last_error() then says what is wrong and what to do.
+ * Handles are made by a function that ends in create, load or parse and freed by the destroy of their type, which accepts
+ * NULL. What a function says of ranks, threads and ownership is what gradwire/session.hpp and gradwire/communicator.hpp say
+ * of the C++ function of the same name. No C++ exception leaves the library. */
+#ifndef GRADWIRE_GRADWIRE_H
+#define GRADWIRE_GRADWIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GRADWIRE_API __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The numbers never change; new ones may be added. */
+typedef enum gradwire_status {
+  GRADWIRE_OK = 0,
+  GRADWIRE_INVALID_ARGUMENT = 1, /* the caller passed something that can never work */
+  GRADWIRE_UNSUPPORTED = 2,      /* valid, but not in this build or on this transport */
+  GRADWIRE_CORRUPT = 3,          /* bytes that are not what their header or checksum says */
+  GRADWIRE_MISMATCH = 4,         /* ranks disagree: tensors, policy, order, wire version */
+  GRADWIRE_TRANSPORT = 5,        /* the message layer below reported a failure */
+  GRADWIRE_TIMEOUT = 6,          /* a peer did not answer in time; the message names it */
+  GRADWIRE_ABORTED = 7,          /* another rank, or another thread, gave up first */
+  GRADWIRE_OUT_OF_MEMORY = 8,
+  GRADWIRE_INTERNAL = 9 /* a bug in gradwire */
+} gradwire_status;
+
+typedef enum gradwire_dtype { GRADWIRE_F32 = 1, GRADWIRE_F16 = 2, GRADWIRE_BF16 = 3, GRADWIRE_F64 = 4 } gradwire_dtype;
+
+/* In options 0 always stands for the default. */
+typedef enum gradwire_reduction {
+  GRADWIRE_REDUCTION_DEFAULT = 0, /* mean in sessions, sum in calls */
+  GRADWIRE_SUM = 1,
+  GRADWIRE_MEAN = 2
+} gradwire_reduction;
+
+typedef enum gradwire_algorithm {
+  GRADWIRE_ALGORITHM_DEFAULT = 0, /* two_shot */
+  GRADWIRE_TWO_SHOT = 1,
+  GRADWIRE_ONE_SHOT = 2,
+  GRADWIRE_DENSE = 3
+} gradwire_algorithm;
+
+typedef enum gradwire_switch { GRADWIRE_SWITCH_DEFAULT = 0, GRADWIRE_ON = 1, GRADWIRE_OFF = 2 } gradwire_switch;
+
+typedef enum gradwire_nonfinite {
+  GRADWIRE_NONFINITE_DEFAULT = 0, /* propagate; skip once a loss scale was set */
+  GRADWIRE_PROPAGATE = 1,
+  GRADWIRE_SKIP = 2
+} gradwire_nonfinite;
+
+typedef struct gradwire_policy gradwire_policy;
+typedef struct gradwire_session gradwire_session;
+typedef struct gradwire_communicator gradwire_communicator;
+typedef struct gradwire_feedback gradwire_feedback;
+
+/* Structs begin with their size, so that they may grow: write `gradwire_call_options options = {.struct_size = sizeof options};` and set
+ * what differs from the default. A size of another version of this header is understood. */
+
+typedef struct gradwire_session_options {
+  size_t struct_size;
+  int64_t timeout_ms; /* for any single wait; 0: five minutes */
+  gradwire_reduction reduction;
+  gradwire_switch checksum; /* default: as the transport says */
+  gradwire_nonfinite nonfinite;
+  uint32_t compare_ranks_every; /* debug: compare results across ranks every so many steps */
+} gradwire_session_options;
+
+typedef struct gradwire_communicator_options {
+  size_t struct_size;
+  int64_t timeout_ms;
+  gradwire_switch checksum;
+} gradwire_communicator_options;
+
+/* Must be equal on every rank, but for the feedback buffer, which every rank gives or none. */
+typedef struct gradwire_call_options {
+  size_t struct_size;
+  const char* codec;      /* "int8", "topk(1%)+int8", ...; NULL: int8 */
+  const char* second_hop; /* codec of the owner's encoding in two_shot; NULL: follows from codec */
+  gradwire_algorithm algorithm;
+  gradwire_reduction reduction;
+  gradwire_feedback* feedback; /* error feedback: what this call drops is kept here; NULL: none */
+} gradwire_call_options;
+
+/* Of this rank. */
+typedef struct gradwire_statistics {
+  size_t struct_size;
+  uint64_t calls;
+  uint64_t bytes_in;           /* handed in, in the tensors' own dtype */
+  uint64_t bytes_sent;         /* counted at the transport, headers and both hops included */
+  uint64_t bytes_uncompressed; /* what the same collectives would send uncompressed */
+  double seconds;              /* from start to end of each call, summed */
+} gradwire_statistics;
+
+/* What gradwire_session_finish() found; the same on every rank. */
+typedef struct gradwire_step_outcome {
+  size_t struct_size;
+  uint64_t step;     /* the one that ended, from 0 */
+  int32_t skipped;   /* 1: nothing was reduced, gradients are each rank's own */
+  int32_t nonfinite; /* 1: NaN or Inf in a result, or in the gradients of a skipped step */
+} gradwire_step_outcome;
+
+/* "0.1.0": of the library, not of this header. */
+GRADWIRE_API const char* gradwire_version(void);
+/* "timeout"; "unknown" for a number that is no status. */
+GRADWIRE_API const char* gradwire_status_text(gradwire_status status);
+/* Of the last call on this thread that failed; "" before one. Valid until the next failure on this thread. */
+GRADWIRE_API const char* gradwire_last_error(void);
+
+/* A TOML file, or its text (`source` stands for the file name in messages; NULL: "policy"). Errors name line and column. */
+GRADWIRE_API gradwire_status gradwire_policy_load(const char* file, gradwire_policy** policy);
+GRADWIRE_API gradwire_status gradwire_policy_parse(const char* text, const char* source, gradwire_policy** policy);
+GRADWIRE_API void gradwire_policy_destroy(gradwire_policy* policy);
+
+GRADWIRE_API int gradwire_session_rank(const gradwire_session* session);       /* -1 for NULL */
+GRADWIRE_API int gradwire_session_world_size(const gradwire_session* session); /* -1 for NULL */
+/* Registers `count` elements at `gradient`, which the caller owns and keeps until the session is destroyed; same names,
+ * counts, dtypes and order on every rank, before the first ready. `tensor` receives its id; NULL: not wanted, ids count
+ * from 0. `name` may be NULL. */
+GRADWIRE_API gradwire_status gradwire_session_add(gradwire_session* session, const char* name, void* gradient,
+                                                  uint64_t count, gradwire_dtype dtype, uint32_t* tensor);
+/* The gradient is complete on this rank: any order, any thread. */
+GRADWIRE_API gradwire_status gradwire_session_ready(gradwire_session* session, uint32_t tensor);
+/* This rank has no gradient for it in this step: it counts as zeros, and receives the result. */
+GRADWIRE_API gradwire_status gradwire_session_ready_zero(gradwire_session* session, uint32_t tensor);
+/* Returns when every gradient of this step holds the reduced value. `outcome` may be NULL. */
+GRADWIRE_API gradwire_status gradwire_session_finish(gradwire_session* session, gradwire_step_outcome* outcome);
+/* Sends rank `root`'s values to every rank, exactly; between steps. */
+GRADWIRE_API gradwire_status gradwire_session_broadcast(gradwire_session* session, void* values, uint64_t count,
+                                                        gradwire_dtype dtype, int root);
+/* This rank's sample count for the coming step; on every rank or on none. */
+GRADWIRE_API gradwire_status gradwire_session_set_weight(gradwire_session* session, double samples);
+GRADWIRE_API gradwire_status gradwire_session_set_loss_scale(gradwire_session* session, double scale);
+GRADWIRE_API gradwire_status gradwire_session_flush(gradwire_session* session);
+/* State between two steps, one file a rank below `directory`. */
+GRADWIRE_API gradwire_status gradwire_session_save(gradwire_session* session, const char* directory);
+GRADWIRE_API gradwire_status gradwire_session_load(gradwire_session* session, const char* directory);
+GRADWIRE_API gradwire_status gradwire_session_statistics(const gradwire_session* session, gradwire_statistics* statistics);
+/* A step still under way is aborted on every rank. Before MPI_Finalize. */
+GRADWIRE_API void gradwire_session_destroy(gradwire_session* session);
+
+GRADWIRE_API int gradwire_communicator_rank(const gradwire_communicator* communicator);       /* -1 for NULL */
+GRADWIRE_API int gradwire_communicator_world_size(const gradwire_communicator* communicator); /* -1 for NULL */
+/* Reduces `count` elements over all ranks from `input` into `output`, which may be the same memory. `options` NULL: int8
+ * sum. `statistics` NULL: not wanted. */
+GRADWIRE_API gradwire_status gradwire_all_reduce(gradwire_communicator* communicator, const void* input, void* output,
+                                                 uint64_t count, gradwire_dtype dtype,
+                                                 const gradwire_call_options* options, gradwire_statistics* statistics);
+/* Rank `root`'s values to everyone; `options` NULL: exact. */
+GRADWIRE_API gradwire_status gradwire_broadcast(gradwire_communicator* communicator, void* values, uint64_t count,
+                                                gradwire_dtype dtype, int root, const gradwire_call_options* options,
+                                                gradwire_statistics* statistics);
+GRADWIRE_API gradwire_status gradwire_barrier(gradwire_communicator* communicator);
+/* Before MPI_Finalize. */
+GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communicator);
+
+/* What lossy calls drop, to be added to the next ones: one for each buffer of `count` elements that is reduced again and
+ * again. It must outlive the calls that name it. */
+GRADWIRE_API gradwire_status gradwire_feedback_create(uint64_t count, gradwire_feedback** feedback);
+GRADWIRE_API void gradwire_feedback_destroy(gradwire_feedback* feedback);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

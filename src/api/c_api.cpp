@@ -1,0 +1,134 @@
+// gradwire.h: version, errors, policies, and the numbers of its enumerations.
+#include "api/c_api.hpp"
+
+#include <array>
+#include <string_view>
+
+#include "gradwire/version.hpp"
+
+namespace gradwire::api {
+namespace {
+
+thread_local std::array<char, 2048> t_last_error{};
+
+gradwire_status status_of(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::invalid_argument: return GRADWIRE_INVALID_ARGUMENT;
+    case ErrorCode::unsupported: return GRADWIRE_UNSUPPORTED;
+    case ErrorCode::corrupt: return GRADWIRE_CORRUPT;
+    case ErrorCode::mismatch: return GRADWIRE_MISMATCH;
+    case ErrorCode::transport: return GRADWIRE_TRANSPORT;
+    case ErrorCode::timeout: return GRADWIRE_TIMEOUT;
+    case ErrorCode::aborted: return GRADWIRE_ABORTED;
+    case ErrorCode::out_of_memory: return GRADWIRE_OUT_OF_MEMORY;
+    case ErrorCode::internal: return GRADWIRE_INTERNAL;
+  }
+  return GRADWIRE_INTERNAL;
+}
+
+[[noreturn]] void refuse(const char* what, long long value, const char* fix) {
+  throw Error(ErrorCode::invalid_argument, std::string(what) + " is " + std::to_string(value) + "; write " + fix);
+}
+
+}  // namespace
+
+gradwire_status failed(ErrorCode code, const char* message) noexcept {
+  const std::string_view text(message);
+  const std::size_t bytes = std::min(text.size(), t_last_error.size() - 1);
+  std::memcpy(t_last_error.data(), text.data(), bytes);
+  t_last_error[bytes] = '\0';
+  return status_of(code);
+}
+
+DType dtype_of(gradwire_dtype dtype) {
+  switch (dtype) {
+    case GRADWIRE_F32: return DType::f32;
+    case GRADWIRE_F16: return DType::f16;
+    case GRADWIRE_BF16: return DType::bf16;
+    case GRADWIRE_F64: return DType::f64;
+  }
+  refuse("dtype", dtype, "one of gradwire_dtype, such as GRADWIRE_F32");
+}
+
+Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise) {
+  switch (reduction) {
+    case GRADWIRE_REDUCTION_DEFAULT: return otherwise;
+    case GRADWIRE_SUM: return Reduction::sum;
+    case GRADWIRE_MEAN: return Reduction::mean;
+  }
+  refuse("reduction", reduction, "GRADWIRE_SUM or GRADWIRE_MEAN");
+}
+
+std::optional<bool> switch_of(gradwire_switch value) {
+  switch (value) {
+    case GRADWIRE_SWITCH_DEFAULT: return std::nullopt;
+    case GRADWIRE_ON: return true;
+    case GRADWIRE_OFF: return false;
+  }
+  refuse("checksum", value, "GRADWIRE_ON or GRADWIRE_OFF");
+}
+
+std::chrono::milliseconds timeout_of(std::int64_t milliseconds) {
+  if (milliseconds < 0) {
+    refuse("timeout_ms", milliseconds, "a positive number, or 0 for five minutes");
+  }
+  return milliseconds == 0 ? CommunicatorOptions{}.timeout : std::chrono::milliseconds(milliseconds);
+}
+
+gradwire_statistics statistics_of(const Statistics& statistics) noexcept {
+  return {.struct_size = sizeof(gradwire_statistics),
+          .calls = statistics.calls,
+          .bytes_in = statistics.bytes_in,
+          .bytes_sent = statistics.bytes_sent,
+          .bytes_uncompressed = statistics.bytes_uncompressed,
+          .seconds = statistics.total_seconds};
+}
+
+}  // namespace gradwire::api
+
+using gradwire::Policy;
+using gradwire::api::guard;
+using gradwire::api::required;
+
+extern "C" {
+
+const char* gradwire_version() { return gradwire::kVersion.data(); }
+
+const char* gradwire_status_text(gradwire_status status) {
+  if (status == GRADWIRE_OK) {
+    return "ok";
+  }
+  // Codes are numbered as statuses are, from 1 on; their names are literals.
+  for (int code = 0; code <= static_cast<int>(gradwire::ErrorCode::internal); ++code) {
+    const auto error = static_cast<gradwire::ErrorCode>(code);
+    if (gradwire::api::status_of(error) == status) {
+      return gradwire::to_string(error).data();
+    }
+  }
+  return "unknown";
+}
+
+const char* gradwire_last_error() { return gradwire::api::t_last_error.data(); }
+
+gradwire_status gradwire_policy_load(const char* file, gradwire_policy** policy) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire_policy*& result = required(policy, function, "policy");
+    result = nullptr;
+    result = new gradwire_policy{Policy::load(&required(file, function, "file"))};
+  });
+}
+
+gradwire_status gradwire_policy_parse(const char* text, const char* source, gradwire_policy** policy) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire_policy*& result = required(policy, function, "policy");
+    result = nullptr;
+    result =
+        new gradwire_policy{Policy::parse(&required(text, function, "text"), source == nullptr ? "policy" : source)};
+  });
+}
+
+void gradwire_policy_destroy(gradwire_policy* policy) { delete policy; }
+
+}  // extern "C"

@@ -1,0 +1,115 @@
+// What the functions of gradwire.h share: the one boundary that no exception crosses, arguments that are checked,
+// structs that may be of another version, and what handles are.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "gradwire/communicator.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/gradwire.h"
+#include "gradwire/policy.hpp"
+#include "gradwire/session.hpp"
+
+struct gradwire_policy {
+  gradwire::Policy policy;
+};
+struct gradwire_session {
+  gradwire::Session session;
+};
+struct gradwire_communicator {
+  gradwire::Communicator communicator;
+};
+struct gradwire_feedback {
+  gradwire::FeedbackBuffer buffer;
+};
+
+namespace gradwire::api {
+
+/// Keeps the text for gradwire_last_error(); allocates nothing.
+gradwire_status failed(ErrorCode code, const char* message) noexcept;
+
+/// Runs the body of a function of the C API; whatever it throws becomes a status and a text.
+template <typename Body>
+gradwire_status guard(Body&& body) noexcept {
+  try {
+    try {
+      std::forward<Body>(body)();
+      return GRADWIRE_OK;
+    } catch (...) {
+      const Error error = current_error();
+      return failed(error.code(), error.what());
+    }
+  } catch (...) {  // no memory even for the message
+    return failed(ErrorCode::out_of_memory, "out of memory");
+  }
+}
+
+/// *pointer, or Error(invalid_argument) that names the argument.
+template <typename T>
+T& required(T* pointer, const char* function, const char* argument) {
+  if (pointer == nullptr) {
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + argument + " is NULL");
+  }
+  return *pointer;
+}
+
+/// Error(invalid_argument) for a struct that does not say its size. NULL is fine.
+template <typename T>
+void check_struct_size(const T* given, const char* type) {
+  if (given != nullptr && given->struct_size < sizeof(std::size_t)) {
+    throw Error(ErrorCode::invalid_argument, std::string(type) + ": struct_size is " +
+                                                 std::to_string(given->struct_size) + "; set it to sizeof(" + type +
+                                                 ")");
+  }
+}
+
+/// The caller's struct as this version knows it: fields that it is too old to have are 0, the default.
+/// Error(unsupported) where it is newer and sets a field that is not known here.
+template <typename T>
+T read_struct(const T* given, const char* type) {
+  T known{};
+  if (given == nullptr) {
+    return known;
+  }
+  check_struct_size(given, type);
+  const std::size_t bytes = given->struct_size;
+  std::memcpy(&known, given, std::min(bytes, sizeof known));
+  const auto* raw = reinterpret_cast<const unsigned char*>(given);
+  if (bytes > sizeof known &&
+      std::any_of(raw + sizeof known, raw + bytes, [](unsigned char byte) { return byte != 0; })) {
+    throw Error(ErrorCode::unsupported, std::string(type) +
+                                            " sets a field that this libgradwire_c does not know; use that of " +
+                                            "the version whose header you compile with");
+  }
+  return known;
+}
+
+/// Writes what the caller's struct, whose size was checked, has room for; what it has beyond that stays. NULL: nothing.
+template <typename T>
+void write_struct(const T& values, T* target) {
+  if (target == nullptr) {
+    return;
+  }
+  const std::size_t bytes = std::min(target->struct_size, sizeof values);
+  constexpr std::size_t kHead = sizeof target->struct_size;
+  std::memcpy(reinterpret_cast<unsigned char*>(target) + kHead, reinterpret_cast<const unsigned char*>(&values) + kHead,
+              bytes - kHead);
+}
+
+/// Errors for numbers that are none of the enumerators.
+[[nodiscard]] DType dtype_of(gradwire_dtype dtype);
+[[nodiscard]] Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise);
+[[nodiscard]] std::optional<bool> switch_of(gradwire_switch value);
+/// 0 is five minutes.
+[[nodiscard]] std::chrono::milliseconds timeout_of(std::int64_t milliseconds);
+[[nodiscard]] gradwire_statistics statistics_of(const Statistics& statistics) noexcept;
+
+}  // namespace gradwire::api

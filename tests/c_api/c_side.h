@@ -1,0 +1,19 @@
+/* What c_side.c, compiled as C99, does for c_api_test.cpp. */
+#ifndef GRADWIRE_TESTS_C_SIDE_H
+#define GRADWIRE_TESTS_C_SIDE_H
+
+#include <mpi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A policy, a session with two tensors, two steps, a communicator: everything as a C program does it. Returns 0, or the
+ * line of the call that failed. `ratio` receives what the session saved. */
+int c_side_round_trip(MPI_Comm comm, double* ratio);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
