@@ -1,4 +1,4 @@
-# cmake --install: libraries, public headers, the CMake package (one export set a component) and pkg-config files.
+# cmake --install: the tool, libraries, public headers, the CMake package (one export set a component) and pkg-config files.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
@@ -10,6 +10,10 @@ function(gradwire_install_component component target)
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT gradwire-${component} NAMESPACE gradwire:: DESTINATION ${package_dir})
 endfunction()
+
+if(TARGET gradwire_tool)
+  install(TARGETS gradwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 
 set(headers_left_out REGEX "/(mpi|torch|cuda|nccl)\\.hpp$" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

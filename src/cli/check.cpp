@@ -1,0 +1,70 @@
+#include "base/units.hpp"
+#include "cli/commands.hpp"
+#include "gradwire/policy.hpp"
+#include "plan/call_plan.hpp"
+#include "plan/rule.hpp"
+#include "plan/stage.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using plan::Stage;
+
+constexpr double kF32Bits = 32;
+
+std::vector<std::string> row(const std::string& rule, const std::string& line, const std::string& matches,
+                             const TensorPolicy& policy, int ranks) {
+  const std::vector<Stage> stages = plan::make_stages(policy, ranks);
+  std::string travels;
+  for (const Stage& stage : stages) {
+    travels += (travels.empty() ? "" : "; then ") + plan::to_string(stage);
+  }
+  return {rule,
+          line,
+          matches,
+          travels,
+          std::string(to_string(policy.algorithm)),
+          format_number(kF32Bits / plan::bits_per_element(stages.back().codec), 3)};
+}
+
+}  // namespace
+
+int check(const std::string& file, int ranks, std::ostream& out) {
+  const Policy policy = Policy::load(file);
+  const plan::CallPlanner calls(policy);
+  const std::vector<plan::RuleMatcher> matchers = plan::compile_rules(policy);
+
+  std::vector<std::vector<std::string>> rows{
+      {"rule", "line", "matches", "travels as", "collective", "smaller than f32"}};
+  for (std::size_t rule = 0; rule < matchers.size(); ++rule) {
+    rows.push_back(row(std::to_string(rule + 1), std::to_string(policy.rules[rule].line), matchers[rule].describe(),
+                       policy.rules[rule].policy, ranks));
+  }
+  if (policy.small) {
+    TensorPolicy small = policy.defaults;
+    small.codec = policy.small->codec;
+    small.second_hop.reset();
+    small.warmup.clear();
+    rows.push_back(
+        row("small", "", "others below " + format_bytes(policy.small->below) + ", in a session", small, ranks));
+  }
+  rows.push_back(row("default", "", "all others", policy.defaults, ranks));
+
+  out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
+      << plan::table(rows, "rrlllr") << "\nbuckets of a session: " << format_bytes(policy.bucket_bytes)
+      << "; chunks: " << format_bytes(policy.chunk_bytes) << " on the wire\ncalls of a job without a session: below "
+      << format_bytes(policy.floor) << " they pass through uncompressed\n";
+  if (policy.deterministic) {
+    out << "deterministic: no native sums\n";
+  }
+  if (policy.strict) {
+    out << "strict: a rule that matches no tensor is an error\n";
+  }
+  for (const std::string& note : calls.notes()) {
+    out << "note: " << note << '\n';
+  }
+  return 0;
+}
+
+}  // namespace gradwire::cli

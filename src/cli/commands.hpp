@@ -1,0 +1,31 @@
+// The commands of the tool `gradwire`, each a function that prints and returns the exit status. main.cpp reads the
+// command line and turns an Error into a message and kUsageStatus.
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace gradwire::cli {
+
+inline constexpr int kUsageStatus = 2;        // refused: a wrong argument, policy file or environment
+inline constexpr int kCannotRunStatus = 127;  // as a shell says it of a command that it cannot find
+
+/// Says what the policy file asks for; `ranks` is the world for which second hops are told. Error as Policy::load.
+int check(const std::string& file, int ranks, std::ostream& out);
+
+/// Version, build, libraries, this CPU, and every environment variable with its value.
+int info(std::ostream& out);
+
+struct RunOptions {
+  std::optional<std::string> policy;  // file
+  std::optional<std::string> report;  // file
+  bool dry_run = false;
+  std::vector<std::string> command;  // mpirun and its arguments
+};
+/// Starts the command with gradwire preloaded in every rank, waits for it and prints what became of its calls to
+/// `out`. Returns the status of the command. Error before anything was started.
+int run(const RunOptions& options, std::ostream& out);
+
+}  // namespace gradwire::cli

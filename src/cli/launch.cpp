@@ -1,0 +1,172 @@
+#include "cli/launch.hpp"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+constexpr std::string_view kOpenMpiList = "mca_base_env_list";
+constexpr char kListDelimiter = ';';
+
+bool is_mca(std::string_view argument) {
+  return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
+}
+
+bool is_export(std::string_view argument) { return argument == "-x" || argument == "--x"; }
+
+[[noreturn]] void refuse_own(std::string_view name) {
+  throw Error(ErrorCode::invalid_argument, "the command sets " + std::string(name) +
+                                               " for its ranks, as gradwire run does; set it in the environment " +
+                                               "of gradwire run instead (LD_PRELOAD is added to)");
+}
+
+// "NAME" or "NAME=VALUE"
+void check_own(std::string_view assignment, const Environment& ranks) {
+  const std::string_view name = assignment.substr(0, assignment.find('='));
+  for (const auto& [ours, value] : ranks) {
+    if (ours == name) {
+      refuse_own(name);
+    }
+  }
+}
+
+void check_own_list(std::string_view list, const Environment& ranks) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(kListDelimiter));
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    check_own(entry, ranks);
+  }
+}
+
+std::string as_list(std::string list, const Environment& ranks) {
+  for (const auto& [name, value] : ranks) {
+    list += (list.empty() ? "" : std::string(1, kListDelimiter)) + name + "=" + value;
+  }
+  return list;
+}
+
+void insert_exports(std::vector<std::string>& command, std::size_t launcher, const Environment& ranks) {
+  std::vector<std::string> exports;
+  for (const auto& [name, value] : ranks) {
+    exports.insert(exports.end(), {"-x", name + "=" + value});
+  }
+  // Each of the programs that ":" parts has its own.
+  for (std::size_t i = command.size(); i-- > launcher;) {
+    if (i == launcher || command[i] == ":") {
+      command.insert(command.begin() + static_cast<std::ptrdiff_t>(i) + 1, exports.begin(), exports.end());
+    }
+  }
+}
+
+Launch launch_open_mpi(const std::vector<std::string>& command, std::size_t launcher, const Environment& ranks,
+                       const std::string& inherited_list) {
+  Launch launch{command, {}};
+  bool exports = false;
+  std::optional<std::size_t> list;  // index of its value
+  for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
+    if (is_export(command[i])) {
+      check_own(command[i + 1], ranks);
+      exports = true;
+    } else if (is_mca(command[i]) && command[i + 1] == kOpenMpiList && i + 2 < command.size()) {
+      list = i + 2;
+    }
+  }
+  const std::string before = list ? command[*list] : inherited_list;
+  check_own_list(before, ranks);
+  const bool listable = std::all_of(ranks.begin(), ranks.end(), [](const auto& variable) {
+    return variable.second.find(kListDelimiter) == std::string::npos;
+  });
+  if (!listable && !before.empty()) {
+    throw Error(ErrorCode::invalid_argument, "a path with a semicolon cannot stand in " + std::string(kOpenMpiList) +
+                                                 "; use -x for your own variables, or a path without one");
+  }
+  if (exports || !listable) {
+    insert_exports(launch.command, launcher, ranks);
+  } else if (list) {
+    launch.command[*list] = as_list(before, ranks);
+  } else {
+    launch.environment.emplace_back("OMPI_MCA_" + std::string(kOpenMpiList), as_list(before, ranks));
+  }
+  return launch;
+}
+
+Launch launch_mpich(const std::vector<std::string>& command, std::size_t launcher, const Environment& ranks) {
+  for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
+    if (command[i] == "-genv" || command[i] == "-env") {
+      check_own(command[i + 1], ranks);
+    }
+  }
+  Launch launch{command, {}};
+  auto at = launch.command.begin() + static_cast<std::ptrdiff_t>(launcher) + 1;
+  for (const auto& [name, value] : ranks) {
+    at = launch.command.insert(at, {"-genv", name, value}) + 3;
+  }
+  return launch;
+}
+
+}  // namespace
+
+std::optional<std::size_t> find_launcher(const std::vector<std::string>& command) {
+  constexpr std::array<std::string_view, 6> kPrefixes{"mpirun", "mpiexec", "orterun", "orte-run", "prterun", "mpdrun"};
+  const auto found = std::find_if(command.begin(), command.end(), [&](const std::string& argument) {
+    const std::string name = std::filesystem::path(argument).filename().string();
+    return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
+      return name.starts_with(prefix) && (name.size() == prefix.size() || name[prefix.size()] == '.');
+    });
+  });
+  return found == command.end() ? std::nullopt : std::optional<std::size_t>(found - command.begin());
+}
+
+std::optional<Library> identify(std::string_view version) {
+  const auto has = [&](std::string_view text) { return version.find(text) != std::string_view::npos; };
+  if (has("Open MPI") || has("OpenRTE") || has("PRRTE")) {
+    return Library::open_mpi;
+  }
+  if (has("HYDRA") || has("MPICH") || has("Intel(R) MPI")) {
+    return Library::mpich;
+  }
+  return std::nullopt;
+}
+
+Launch make_launch(const std::vector<std::string>& command, std::size_t launcher, Library library,
+                   const Environment& ranks, const std::string& inherited_list) {
+  return library == Library::open_mpi ? launch_open_mpi(command, launcher, ranks, inherited_list)
+                                      : launch_mpich(command, launcher, ranks);
+}
+
+std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t launcher) {
+  for (std::size_t i = launcher + 1; i < command.size(); ++i) {
+    if (is_mca(command[i]) || command[i] == "-genv" || command[i] == "-env") {
+      i += 2;
+    } else if (const auto program = find_program(command[i])) {
+      return program;
+    }
+  }
+  return std::nullopt;
+}
+
+bool statically_linked(const std::filesystem::path& program) {
+  std::ifstream stream(program, std::ios::binary);
+  Elf64_Ehdr header{};
+  if (!stream.read(reinterpret_cast<char*>(&header), sizeof header) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) {
+    return false;
+  }
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    stream.seekg(static_cast<std::streamoff>(header.e_phoff) + i * std::streamoff{header.e_phentsize});
+    if (!stream.read(reinterpret_cast<char*>(&segment), sizeof segment) || segment.p_type == PT_INTERP) {
+      return false;  // cut off, or with a loader
+    }
+  }
+  return header.e_phnum > 0;
+}
+
+}  // namespace gradwire::cli

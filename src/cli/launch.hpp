@@ -1,0 +1,40 @@
+// The command line that gives every rank, on other hosts too, an environment. mpirun hands none on by itself.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/preload.hpp"
+#include "cli/process.hpp"
+
+namespace gradwire::cli {
+
+/// Index of mpirun, mpiexec or the like in a command; others, such as `timeout 60`, may stand before it.
+[[nodiscard]] std::optional<std::size_t> find_launcher(const std::vector<std::string>& command);
+
+/// Whose launcher it is, from what it prints for --version.
+[[nodiscard]] std::optional<Library> identify(std::string_view version);
+
+struct Launch {
+  std::vector<std::string> command;
+  Environment environment;  // of the command itself; only Open MPI's list is ever in it
+};
+
+/// The command with `ranks` added for every rank. Open MPI: by its list mca_base_env_list, which may be on the command
+/// line or in the environment already (`inherited_list`), or by -x where the command uses that, since Open MPI refuses
+/// both. MPICH: by -genv. Error(invalid_argument) if the command sets one of them itself.
+[[nodiscard]] Launch make_launch(const std::vector<std::string>& command, std::size_t launcher, Library library,
+                                 const Environment& ranks, const std::string& inherited_list);
+
+/// The job's program among the launcher's arguments, as far as one can tell without knowing all of its options: the
+/// first argument that is an executable file.
+[[nodiscard]] std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command,
+                                                            std::size_t launcher);
+
+/// Whether it is an ELF program without a dynamic loader, which no preload reaches.
+[[nodiscard]] bool statically_linked(const std::filesystem::path& program);
+
+}  // namespace gradwire::cli

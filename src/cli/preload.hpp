@@ -1,0 +1,24 @@
+// Where the libraries lie that are preloaded into jobs: they are found from where this program lies.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradwire::cli {
+
+/// A message layer of jobs, and the library that takes over its collectives.
+enum class Library { open_mpi, mpich, nccl };
+[[nodiscard]] std::string_view to_string(Library library) noexcept;
+[[nodiscard]] std::string preload_name(Library library);  // "libgradwire_mpi.so"
+
+/// This program's file.
+[[nodiscard]] std::filesystem::path this_program();
+/// Folders that are searched, for messages.
+[[nodiscard]] std::vector<std::filesystem::path> preload_folders(const std::filesystem::path& program);
+/// The absolute path of the library, or nothing where it was not built.
+[[nodiscard]] std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program, Library library);
+
+}  // namespace gradwire::cli

@@ -1,0 +1,104 @@
+#include "cli/report.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/units.hpp"
+#include "gradwire/error.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostRows = 40;  // a job that calls with ever new counts has thousands of classes
+constexpr int kDigits = 4;
+
+std::string text_or(const json& object, const char* key, const std::string& otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? otherwise : found->get<std::string>();
+}
+
+// What classes of passed calls, or calls before a step is seen, do not have.
+std::string number_or(const json& object, const char* key, const std::string& otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? otherwise : std::to_string(found->get<std::uint64_t>());
+}
+
+std::uint64_t number(const json& object, const char* key) { return object.at(key).get<std::uint64_t>(); }
+
+std::string ratio(const json& object, const char* key) { return format_number(object.at(key).get<double>(), kDigits); }
+
+std::string seconds(const json& object) { return format_number(object.at("seconds").get<double>(), kDigits) + " s"; }
+
+std::vector<std::string> row(const json& entry) {
+  return {entry.at("function").get<std::string>(),
+          text_or(entry, "dtype", "-"),
+          text_or(entry, "op", "-"),
+          entry.at("dtype").is_null() ? "-" : std::to_string(number(entry, "count")),
+          std::to_string(number(entry, "communicator_size")),
+          number_or(entry, "order", "-"),
+          text_or(entry, "name", "-"),
+          std::to_string(number(entry, "calls")),
+          std::to_string(number(entry, "compressed_calls")),
+          text_or(entry, "codec", "-"),
+          format_bytes(number(entry, "bytes_in")),
+          format_bytes(number(entry, "bytes_sent")),
+          ratio(entry, "ratio"),
+          seconds(entry),
+          text_or(entry, "reason", "-")};
+}
+
+std::string class_table(const json& classes) {
+  std::vector<json> entries(classes.begin(), classes.end());
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const json& a, const json& b) { return number(a, "bytes_in") > number(b, "bytes_in"); });
+  std::vector<std::vector<std::string>> rows{{"function", "dtype", "op", "count", "ranks", "order", "name", "calls",
+                                              "compressed", "codec", "bytes in", "bytes sent", "ratio", "time",
+                                              "passed because"}};
+  for (std::size_t i = 0; i < std::min(entries.size(), kMostRows); ++i) {
+    rows.push_back(row(entries[i]));
+  }
+  std::string text = plan::table(rows, "lllrrrlrrlrrrrl");
+  if (entries.size() > kMostRows) {
+    text += "and " + std::to_string(entries.size() - kMostRows) + " classes of fewer bytes\n";
+  }
+  return text;
+}
+
+Report make_report(const json& root) {
+  const json& totals = root.at("totals");
+  Report report{number(totals, "calls"), number(totals, "compressed_calls"), {}};
+  const bool dry = root.at("dry_run").get<bool>();
+  report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
+                ", " + std::to_string(number(root, "world")) + " ranks, policy " +
+                root.at("policy").get<std::string>() +
+                (dry ? "; dry run: nothing was compressed, these are the bytes that would have been sent\n" : "\n");
+  const std::string disabled = text_or(root, "disabled", "");
+  if (!disabled.empty()) {
+    report.text += "every call passed through: " + disabled + '\n';
+  }
+  report.text += '\n' + class_table(root.at("classes")) + "\ncalls: " + std::to_string(report.calls) +
+                 ", compressed: " + std::to_string(report.compressed_calls) +
+                 "; bytes in: " + format_bytes(number(totals, "bytes_in")) +
+                 ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
+                 format_bytes(number(totals, "bytes_dense")) + "\nratio: " + ratio(totals, "ratio_compressed") +
+                 " on compressed calls, " + ratio(totals, "ratio") + " over all (bytes and time: all ranks)\n";
+  return report;
+}
+
+}  // namespace
+
+Report read_report(const std::filesystem::path& file) {
+  try {
+    std::ifstream stream(file);
+    return make_report(json::parse(stream));
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::corrupt, file.string() + " is no report of gradwire: " + error.what());
+  }
+}
+
+}  // namespace gradwire::cli

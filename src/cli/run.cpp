@@ -1,0 +1,177 @@
+// gradwire run: refuses what cannot work before it starts anything, starts the job, tells what became of its calls.
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/environment.hpp"
+#include "cli/commands.hpp"
+#include "cli/launch.hpp"
+#include "cli/preload.hpp"
+#include "cli/process.hpp"
+#include "cli/report.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/policy.hpp"
+#include "plan/call_plan.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+  return value == nullptr ? "" : value;
+}
+
+// The library of the MPI that the launcher belongs to.
+Library library_of(const std::string& launcher) {
+  const auto library = identify(output_of({launcher, "--version"}));
+  if (!library) {
+    refuse(launcher + " --version says neither Open MPI nor MPICH; gradwire knows these two");
+  }
+  return *library;
+}
+
+fs::path preload_of(Library library) {
+  const fs::path program = this_program();
+  if (const auto file = find_preload(program, library)) {
+    return *file;
+  }
+  std::string folders;
+  for (const fs::path& folder : preload_folders(program)) {
+    folders += (folders.empty() ? "" : " and ") + folder.string();
+  }
+  refuse(preload_name(library) + " (for jobs of " + std::string(to_string(library)) + ") is not in " + folders +
+         "; build or install it there");
+}
+
+// The policy that the job will use, read once here so that its mistakes are told before anything starts.
+std::optional<std::string> checked_policy(const RunOptions& options, std::ostream& out) {
+  const std::optional<std::string> file = options.policy ? options.policy : environment("GRADWIRE_POLICY");
+  if (!file) {
+    return std::nullopt;
+  }
+  const plan::CallPlanner calls(Policy::load(*file));
+  for (const std::string& note : calls.notes()) {
+    out << "gradwire: note: " << note << '\n';
+  }
+  return fs::absolute(*file).string();
+}
+
+// Where rank 0 writes its report, on whatever host: what the user named, or a file beside the job.
+class ReportFile {
+ public:
+  explicit ReportFile(const RunOptions& options) {
+    const std::optional<std::string> named = options.report ? options.report : environment("GRADWIRE_REPORT");
+    temporary_ = !named;
+    const std::string own = ".gradwire-report-" + std::to_string(::getpid()) + ".json";
+    file_ = fs::absolute(named ? fs::path(*named)
+                               : (::access(".", W_OK) == 0 ? fs::path(own) : fs::temp_directory_path() / own));
+    if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
+      refuse("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
+    }
+    std::error_code ignored;
+    fs::remove(file_, ignored);  // that of an earlier job would be taken for this one's
+  }
+  ~ReportFile() {
+    std::error_code ignored;
+    if (temporary_) {
+      fs::remove(file_, ignored);
+    }
+  }
+  ReportFile(const ReportFile&) = delete;
+  ReportFile& operator=(const ReportFile&) = delete;
+
+  [[nodiscard]] const fs::path& path() const noexcept { return file_; }
+
+ private:
+  fs::path file_;
+  bool temporary_ = false;
+};
+
+// What every rank gets: each of our variables that is set, and the preload before those of the user.
+Environment rank_environment(const RunOptions& options, const std::optional<std::string>& policy,
+                             const fs::path& report, const fs::path& preload) {
+  Environment ranks;
+  for (const EnvironmentVariable& known : environment_variables()) {
+    std::optional<std::string> value = environment(known.name);
+    if (known.name == "GRADWIRE_POLICY") {
+      value = policy;
+    } else if (known.name == "GRADWIRE_REPORT") {
+      value = report.string();
+    } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
+      value = "1";
+    }
+    if (value) {
+      ranks.emplace_back(known.name, *value);
+    }
+  }
+  const std::string others = variable("LD_PRELOAD");
+  ranks.emplace_back("LD_PRELOAD", preload.string() + (others.empty() ? "" : ":" + others));
+  return ranks;
+}
+
+void tell(const fs::path& report, int status, std::ostream& out) {
+  std::error_code ignored;
+  if (!fs::exists(report, ignored)) {
+    if (status == 0) {
+      out << "gradwire: warning: no report was written, so no rank called MPI_Finalize with gradwire preloaded: the "
+             "job is "
+             "statically linked, no MPI job, or its rank 0 ran on a host that does not share "
+          << report.parent_path().string() << '\n';
+    } else {
+      out << "gradwire: the job ended with status " << status << " before it wrote a report\n";
+    }
+    return;
+  }
+  try {
+    const Report read = read_report(report);
+    out << '\n' << read.text;
+    if (read.calls == 0) {
+      out << "gradwire: warning: the job called no function that gradwire handles, so nothing was compressed\n";
+    } else if (read.compressed_calls == 0) {
+      out << "gradwire: warning: no call was compressed; the table says why\n";
+    }
+  } catch (const Error& error) {
+    out << "gradwire: " << error.what() << '\n';
+  }
+}
+
+}  // namespace
+
+int run(const RunOptions& options, std::ostream& out) {
+  const std::string& first = options.command.front();
+  if (!find_program(first)) {
+    out << "gradwire: " << first << " was not found" << (first.find('/') == std::string::npos ? " in PATH" : "")
+        << "; install an MPI (Debian: openmpi-bin or mpich) or write the path of its mpirun\n";
+    return kCannotRunStatus;
+  }
+  const auto launcher = find_launcher(options.command);
+  if (!launcher) {
+    refuse("there is no mpirun or mpiexec in the command; write gradwire run -- mpirun -np 4 ./job");
+  }
+  if (!find_program(options.command[*launcher])) {
+    out << "gradwire: " << options.command[*launcher]
+        << " was not found; install an MPI or write the path of its mpirun\n";
+    return kCannotRunStatus;
+  }
+  const auto policy = checked_policy(options, out);
+  (void)environment_flag("GRADWIRE_DISABLE");
+  (void)environment_flag("GRADWIRE_DRY_RUN");
+  const Library library = library_of(options.command[*launcher]);
+  const ReportFile report(options);
+  const Environment ranks = rank_environment(options, policy, report.path(), preload_of(library));
+  const Launch launch = make_launch(options.command, *launcher, library, ranks, variable("OMPI_MCA_mca_base_env_list"));
+  const auto job = find_job(options.command, *launcher);
+  if (job && statically_linked(*job)) {
+    out << "gradwire: warning: " << job->string()
+        << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
+  }
+  const int status = run_and_wait(launch.command, launch.environment);
+  tell(report.path(), status, out);
+  return status;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,110 @@
+// Command lines of launchers: recognised, and given an environment for every rank.
+#include "cli/launch.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+using Command = std::vector<std::string>;
+const Environment kRanks{{"GRADWIRE_REPORT", "/r.json"}, {"LD_PRELOAD", "/p.so"}};
+
+TEST(Launch, FindsTheLauncher) {
+  EXPECT_EQ(find_launcher({"mpirun", "-np", "4", "./job"}), 0U);
+  EXPECT_EQ(find_launcher({"timeout", "60", "/opt/mpi/bin/mpiexec", "./job"}), 2U);
+  EXPECT_EQ(find_launcher({"mpirun.mpich", "./job"}), 0U);
+  EXPECT_EQ(find_launcher({"mpiexec.hydra", "./job"}), 0U);
+  EXPECT_EQ(find_launcher({"orterun", "./job"}), 0U);
+  EXPECT_EQ(find_launcher({"./job", "mpirunner"}), std::nullopt);
+  EXPECT_EQ(find_launcher({}), std::nullopt);
+}
+
+TEST(Launch, TellsLibrariesApart) {
+  EXPECT_EQ(identify("mpirun (Open MPI) 4.1.4\n\nReport bugs to"), Library::open_mpi);
+  EXPECT_EQ(identify("mpirun (OpenRTE) 4.1.4\n"), Library::open_mpi);
+  EXPECT_EQ(identify("HYDRA build details:\n    Version: 4.0.2\n"), Library::mpich);
+  EXPECT_EQ(identify("Intel(R) MPI Library for Linux* OS, Version 2021.9\n"), Library::mpich);
+  EXPECT_EQ(identify("slurm 22.05"), std::nullopt);
+  EXPECT_EQ(identify(""), std::nullopt);
+}
+
+TEST(Launch, OpenMpiGetsAList) {
+  const Command command{"mpirun", "-np", "2", "./job", "--flag"};
+  const Launch launch = make_launch(command, 0, Library::open_mpi, kRanks, "");
+  EXPECT_EQ(launch.command, command);
+  EXPECT_THAT(launch.environment,
+              ElementsAre(Pair("OMPI_MCA_mca_base_env_list", "GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so")));
+  const Launch more = make_launch(command, 0, Library::open_mpi, kRanks, "USERS=1");
+  EXPECT_THAT(more.environment,
+              ElementsAre(Pair("OMPI_MCA_mca_base_env_list", "USERS=1;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so")));
+}
+
+TEST(Launch, OpenMpiTakesTheListOfTheCommandLine) {
+  const Launch launch =
+      make_launch({"mpirun", "--mca", "mca_base_env_list", "A=1", "./job"}, 0, Library::open_mpi, kRanks, "IGNORED=1");
+  EXPECT_THAT(launch.command, ElementsAre("mpirun", "--mca", "mca_base_env_list",
+                                          "A=1;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so", "./job"));
+  EXPECT_THAT(launch.environment, IsEmpty());
+}
+
+// Open MPI refuses -x beside the list, and takes -x for one of the programs that ":" parts.
+TEST(Launch, OpenMpiGetsExportsBesideThoseOfTheCommand) {
+  const Launch launch = make_launch({"timeout", "9", "mpirun", "-x", "A", "./job", ":", "-np", "1", "./other"}, 2,
+                                    Library::open_mpi, kRanks, "");
+  EXPECT_THAT(launch.command, ElementsAre("timeout", "9", "mpirun", "-x", "GRADWIRE_REPORT=/r.json", "-x",
+                                          "LD_PRELOAD=/p.so", "-x", "A", "./job", ":", "-x", "GRADWIRE_REPORT=/r.json",
+                                          "-x", "LD_PRELOAD=/p.so", "-np", "1", "./other"));
+  EXPECT_THAT(launch.environment, IsEmpty());
+  const Launch odd = make_launch({"mpirun", "./job"}, 0, Library::open_mpi, {{"GRADWIRE_REPORT", "/a;b"}}, "");
+  EXPECT_THAT(odd.command, ElementsAre("mpirun", "-x", "GRADWIRE_REPORT=/a;b", "./job"));
+}
+
+TEST(Launch, MpichGetsGenv) {
+  const Launch launch = make_launch({"mpiexec", "-n", "2", "./job"}, 0, Library::mpich, kRanks, "");
+  EXPECT_THAT(launch.command, ElementsAre("mpiexec", "-genv", "GRADWIRE_REPORT", "/r.json", "-genv", "LD_PRELOAD",
+                                          "/p.so", "-n", "2", "./job"));
+  EXPECT_THAT(launch.environment, IsEmpty());
+}
+
+TEST(Launch, RefusesACommandThatSetsTheSame) {
+  const auto refused = [](const Command& command, Library library, const std::string& list = "") {
+    try {
+      (void)make_launch(command, 0, library, kRanks, list);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refused({"mpirun", "-x", "LD_PRELOAD=/x.so", "./job"}, Library::open_mpi), HasSubstr("sets LD_PRELOAD"));
+  EXPECT_THAT(refused({"mpirun", "-x", "LD_PRELOAD", "./job"}, Library::open_mpi), HasSubstr("sets LD_PRELOAD"));
+  EXPECT_THAT(refused({"mpirun", "--mca", "mca_base_env_list", "A;GRADWIRE_REPORT=x", "./job"}, Library::open_mpi),
+              HasSubstr("sets GRADWIRE_REPORT"));
+  EXPECT_THAT(refused({"mpirun", "./job"}, Library::open_mpi, "LD_PRELOAD=/x.so"), HasSubstr("sets LD_PRELOAD"));
+  EXPECT_THAT(refused({"mpiexec", "-genv", "LD_PRELOAD", "/x.so", "./job"}, Library::mpich),
+              HasSubstr("sets LD_PRELOAD"));
+  EXPECT_THAT(refused({"mpiexec", "-n", "1", "-env", "LD_PRELOAD", "/x.so", "./job"}, Library::mpich),
+              HasSubstr("sets LD_PRELOAD"));
+  EXPECT_EQ(refused({"mpirun", "-x", "LD_PRELOADED=1", "./job"}, Library::open_mpi), "accepted");
+}
+
+TEST(Launch, FindsTheJobAndHowItIsLinked) {
+  const std::string job = GRADWIRE_PROBE;
+  EXPECT_EQ(find_job({"mpirun", "--mca", "plm_rsh_agent", "/bin/sh", "-np", "2", job, "/bin/sh"}, 0), job);
+  EXPECT_EQ(find_job({"mpirun", "-np", "2", "./no-such-job"}, 0), std::nullopt);
+  EXPECT_FALSE(statically_linked(job));
+  EXPECT_TRUE(statically_linked(GRADWIRE_STATIC_PROBE));
+  EXPECT_FALSE(statically_linked(GRADWIRE_SOURCE_DIR "/tests/cli/agent")) << "a script";
+  EXPECT_FALSE(statically_linked("/no/such/file"));
+}
+
+}  // namespace
+}  // namespace gradwire::cli

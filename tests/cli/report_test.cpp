@@ -1,0 +1,101 @@
+// The table of a job's calls, from reports as they are and as they should not be.
+#include "cli/report.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "cli/report_json.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ReportTable : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(file_); }
+
+  Report read(const std::string& text) {
+    std::ofstream(file_) << text;
+    return read_report(file_);
+  }
+
+  std::string replaced(std::string_view old, std::string_view by) {
+    std::string text = test::kReport;
+    text.replace(text.find(old), old.size(), by);
+    return text;
+  }
+
+  const std::filesystem::path file_ =
+      std::filesystem::temp_directory_path() / ("gradwire_report_test_" + std::to_string(::getpid()) + ".json");
+};
+
+TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
+  const Report report = read(test::kReport);
+  EXPECT_EQ(report.calls, 24U);
+  EXPECT_EQ(report.compressed_calls, 12U);
+  EXPECT_THAT(report.text, HasSubstr("gradwire 0.1.0, Open MPI 4.1.4, 4 ranks, policy built-in\n"));
+  EXPECT_THAT(report.text, Not(HasSubstr("dry run")));
+  EXPECT_THAT(report.text, Not(HasSubstr("passed through:")));
+  const std::string large =
+      "MPI_Allreduce +f32 +sum +16777216 +4 +0 +layer1\\.weight +12 +12 +int8 +768MiB +290MiB +3\\.97. +2\\.5 s +-\n";
+  const std::string small =
+      "MPI_Allreduce +f32 +sum +8 +4 +1 +- +12 +0 +- +384B +576B +1 +0\\.0005 s +below the floor\n";
+  EXPECT_THAT(report.text, ContainsRegex(large + small));
+  EXPECT_THAT(report.text,
+              HasSubstr("calls: 24, compressed: 12; bytes in: 768MiB, sent: 290MiB instead of 1.125GiB\n"));
+  EXPECT_THAT(report.text, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
+}
+
+// As for calls that one class counts together: every number of elements, dtype and operation.
+TEST_F(ReportTable, ShowsWhatAClassDoesNotHaveAsADash) {
+  const Report report =
+      read(replaced("\"dtype\": \"f32\", \"op\": \"sum\", \"count\": 8, \"communicator_size\": 4, \"order\": 1",
+                    "\"dtype\": null, \"op\": null, \"count\": 0, \"communicator_size\": 4, \"order\": null"));
+  EXPECT_THAT(report.text, ContainsRegex("MPI_Allreduce +- +- +- +4 +- +- +12 +0"));
+}
+
+TEST_F(ReportTable, SaysWhenItIsADryRunOrDisabled) {
+  EXPECT_THAT(read(replaced("\"dry_run\": false", "\"dry_run\": true")).text,
+              HasSubstr("dry run: nothing was compressed"));
+  EXPECT_THAT(read(replaced("\"disabled\": null", "\"disabled\": \"GRADWIRE_DISABLE=1 on rank 2\"")).text,
+              HasSubstr("every call passed through: GRADWIRE_DISABLE=1 on rank 2\n"));
+}
+
+TEST_F(ReportTable, KeepsTheLargestOfVeryManyClasses) {
+  std::string text = test::kReport;
+  const std::size_t begin = text.find('[') + 1;
+  const std::string small = text.substr(begin, text.find("},", begin) + 1 - begin);
+  std::string many;
+  for (int i = 0; i < 100; ++i) {
+    many += small + ",";
+  }
+  const Report report = read(text.insert(begin, many));
+  EXPECT_THAT(report.text, HasSubstr("and 62 classes of fewer bytes\n"));
+  EXPECT_THAT(report.text, HasSubstr("layer1.weight"));
+}
+
+TEST_F(ReportTable, RefusesWhatIsNoReport) {
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string("{\"totals\": 3}"),
+        std::string(test::kReport).substr(0, 300), replaced("\"calls\": 24", "\"calls\": \"24\""),
+        replaced("\"ratio\": 3.972,", ""), replaced("\"world\": 4", "\"world\": {}")}) {
+    try {
+      (void)read(text);
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::corrupt);
+      EXPECT_THAT(error.what(), HasSubstr(file_.string() + " is no report of gradwire: "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::cli

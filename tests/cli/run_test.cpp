@@ -1,0 +1,186 @@
+// gradwire run: what every rank receives, on other hosts too, what is refused before the start, and the end of a job.
+#include <gmock/gmock.h>
+
+#include <vector>
+
+#include "cli/report_json.hpp"
+#include "cli/tool.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kProbe = GRADWIRE_PROBE;
+const std::string kOpenMpi = std::string(GRADWIRE_MPIEXEC) + " --oversubscribe ";
+// The second host is this machine too, but its ranks are started through the agent.
+const std::string kAgent = GRADWIRE_SOURCE_DIR "/tests/cli/agent";
+const std::string kTwoHosts =
+    std::string(GRADWIRE_MPIEXEC) + " --mca plm_rsh_agent " + kAgent + " -H 127.0.0.1:1,127.0.0.2:1 -np 2 ";
+const std::string kMpich = GRADWIRE_MPICH;
+const std::string kMpichTwoHosts =
+    kMpich + " -launcher ssh -launcher-exec " + kAgent + " -genvnone -hosts 127.0.0.1,127.0.0.2 -n 2 ";
+
+class Run : public ToolTest {
+ protected:
+  /// The line of a rank of the probe.
+  static std::string rank_line(const Outcome& outcome, int rank) {
+    const std::string head = "rank " + std::to_string(rank) + " marked ";
+    const std::size_t begin = outcome.output.find(head);
+    EXPECT_NE(begin, std::string::npos) << "no rank " << rank << " in:\n" << outcome.output;
+    return begin == std::string::npos ? "" : outcome.output.substr(begin, outcome.output.find('\n', begin) - begin);
+  }
+
+  void expect_everything(const std::string& line, const std::string& library) const {
+    EXPECT_THAT(line, HasSubstr("marked yes"));
+    EXPECT_THAT(line, HasSubstr("[LD_PRELOAD=" + (folder_ / "lib" / library).string() + "]"));
+    EXPECT_THAT(line, HasSubstr("[GRADWIRE_POLICY=" + (folder_ / "policy.toml").string() + "]"));
+    EXPECT_THAT(line, HasSubstr("[GRADWIRE_REPORT=" + (folder_ / "out.json").string() + "]"));
+    EXPECT_THAT(line, HasSubstr("[GRADWIRE_DRY_RUN=1]"));
+    EXPECT_THAT(line, HasSubstr("[GRADWIRE_TIMEOUT=7s]"));
+    EXPECT_THAT(line, Not(HasSubstr("GRADWIRE_DISABLE")));
+  }
+
+  const std::string policy_ = "version = 1\n";
+};
+
+TEST_F(Run, OpenMpiRanksOnOtherHostsGetEverything) {
+  write("policy.toml", policy_);
+  const std::string options = "run --policy policy.toml --report out.json --dry-run -- ";
+  const Outcome outcome = gradwire(options + kTwoHosts + kProbe, "GRADWIRE_TIMEOUT=7s");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  for (int rank = 0; rank < 2; ++rank) {
+    expect_everything(rank_line(outcome, rank), "libgradwire_mpi.so");
+  }
+  EXPECT_THAT(rank_line(outcome, 1), HasSubstr("[HOME=/from-the-agent]"))
+      << "it did not start from an empty environment";
+}
+
+// The command exports variables of its own by -x, for two programs.
+TEST_F(Run, OpenMpiExportsGoBesideTheUsersOwn) {
+  write("policy.toml", policy_);
+  const std::string two_hosts = kTwoHosts + "-x USERS_OWN ";
+  const std::string both =
+      two_hosts.substr(0, two_hosts.find("-np 2")) + "-x USERS_OWN -np 1 " + kProbe + " : -np 1 " + kProbe;
+  const Outcome outcome = gradwire("run --policy policy.toml --report out.json --dry-run -- " + both,
+                                   "GRADWIRE_TIMEOUT=7s USERS_OWN=there");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(rank_line(outcome, 0), HasSubstr("[USERS_OWN=there]"));
+  for (int rank = 0; rank < 2; ++rank) {
+    expect_everything(rank_line(outcome, rank), "libgradwire_mpi.so");
+  }
+}
+
+TEST_F(Run, MpichRanksOnOtherHostsGetEverything) {
+  if (kMpich.empty()) {
+    GTEST_SKIP() << "no MPICH here (Debian: mpich)";
+  }
+  write("policy.toml", policy_);
+  const Outcome outcome = gradwire("run --policy policy.toml --report out.json --dry-run -- " + kMpichTwoHosts + kProbe,
+                                   "GRADWIRE_TIMEOUT=7s");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  for (int rank = 0; rank < 2; ++rank) {
+    expect_everything(rank_line(outcome, rank), "libgradwire_mpich.so");
+  }
+}
+
+TEST_F(Run, KeepsThePreloadsOfTheUser) {
+  const std::string other = "/lib/x86_64-linux-gnu/libm.so.6";
+  if (!std::filesystem::exists(other)) {
+    GTEST_SKIP() << other << " is not here";
+  }
+  const Outcome outcome = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe, "LD_PRELOAD=" + other);
+  EXPECT_THAT(rank_line(outcome, 0),
+              HasSubstr("[LD_PRELOAD=" + (folder_ / "lib/libgradwire_mpi.so").string() + ":" + other + "]"));
+}
+
+TEST_F(Run, PrintsTheTableAndPassesTheStatusOn) {
+  const std::string report = write("written.json", kReport);
+  const Outcome outcome = gradwire("run -- " + kOpenMpi + "-np 2 " + kProbe + " " + report);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("layer1.weight"));
+  EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("gradwire-report"))) << "the unnamed report is left";
+  }
+  const Outcome failed = gradwire("run --report kept.json -- " + kOpenMpi + "-np 1 " + kProbe + " " + report + " 3");
+  EXPECT_EQ(failed.status, 3);
+  EXPECT_THAT(failed.output, HasSubstr("ratio: 3.974"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "kept.json"));
+  // An old report is not this job's.
+  const Outcome none = gradwire("run --report kept.json -- " + kOpenMpi + "-np 1 " + kProbe + " '' 3");
+  EXPECT_EQ(none.status, 3);
+  EXPECT_THAT(none.output, HasSubstr("the job ended with status 3 before it wrote a report"));
+  EXPECT_THAT(none.output, Not(HasSubstr("ratio")));
+}
+
+TEST_F(Run, WarnsWhereNothingWasHandled) {
+  const Outcome nothing = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe);
+  EXPECT_EQ(nothing.status, 0);
+  EXPECT_THAT(nothing.output, HasSubstr("warning: no report was written"));
+  EXPECT_THAT(nothing.output, Not(HasSubstr("can be preloaded")));
+
+  const Outcome fixed = gradwire("run -- " + kOpenMpi + "-np 1 " + GRADWIRE_STATIC_PROBE);
+  EXPECT_EQ(fixed.status, 0);
+  EXPECT_THAT(fixed.output, HasSubstr("warning: " GRADWIRE_STATIC_PROBE " is statically linked"));
+
+  const std::string none = write("none.json", R"({ "gradwire": "0.1.0", "world": 1, "library": "Open MPI 4.1.4",
+    "dry_run": false, "policy": "built-in", "disabled": null, "classes": [], "totals": { "calls": 0,
+    "compressed_calls": 0, "bytes_in": 0, "bytes_dense": 0, "bytes_sent": 0, "ratio": 1, "ratio_compressed": 1 } })");
+  EXPECT_THAT(gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe + " " + none).output,
+              HasSubstr("warning: the job called no function that gradwire handles"));
+  const std::string broken = write("broken.json", "{");
+  const Outcome unreadable = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe + " " + broken);
+  EXPECT_EQ(unreadable.status, 0) << "the job's status, whatever its report";
+  EXPECT_THAT(unreadable.output, HasSubstr("is no report of gradwire"));
+}
+
+TEST_F(Run, RefusesBeforeAnythingStarts) {
+  write("bad.toml", "codec = 1\n");
+  const std::string job = kOpenMpi + "-np 1 " + kProbe;
+  struct Case {
+    std::string arguments;
+    std::string variables;
+    int status;
+    std::string what;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"run --policy bad.toml -- " + job, "", 2, "bad.toml:1:1: unknown key \"codec\" at the top of the file"},
+           {"run -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "bad.toml:1:1: "},
+           {"run --policy none.toml -- " + job, "", 2, "none.toml: cannot be read"},
+           {"run --report no/such/folder/r.json -- " + job, "", 2, "r.json cannot be written"},
+           {"run -- " + job, "GRADWIRE_DISABLE=yes", 2, "GRADWIRE_DISABLE is \"yes\"; write 0 or 1"},
+           {"run -- " + kProbe, "", 2, "there is no mpirun or mpiexec in the command"},
+           {"run -- ./mpirun -np 1 " + kProbe, "", 127, "./mpirun was not found; install an MPI"},
+           {"run -- mpirun-of-nobody -np 1 " + kProbe, "", 127, "mpirun-of-nobody was not found in PATH"},
+           {"run -- " + kOpenMpi + "-x LD_PRELOAD -np 1 " + kProbe, "", 2, "the command sets LD_PRELOAD"}}) {
+    const Outcome outcome = gradwire(c.arguments, c.variables);
+    EXPECT_EQ(outcome.status, c.status) << c.arguments << '\n' << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("gradwire: "));
+    EXPECT_THAT(outcome.output, HasSubstr(c.what));
+    EXPECT_THAT(outcome.output, Not(HasSubstr("rank 0 marked"))) << "the job was started";
+  }
+  std::filesystem::remove(folder_ / "lib/libgradwire_mpi.so");
+  const Outcome missing = gradwire("run -- " + job);
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.output, ContainsRegex("libgradwire_mpi.so \\(for jobs of Open MPI\\) is not in .*/lib"));
+}
+
+TEST_F(Run, HandsSignalsOn) {
+  // The job ends by the signal that was sent to gradwire, long before its own end.
+  write(
+      "mpirun",
+      "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI)' && exit\ntrap 'echo ended; kill $!; exit 9' TERM\n"
+      "echo started\nsleep 30 & wait\n");
+  std::filesystem::permissions(folder_ / "mpirun", std::filesystem::perms::owner_all);
+  const Outcome outcome = run_shell("cd '" + folder_.string() +
+                                    "' && { bin/gradwire run -- ./mpirun & } && sleep 1 && kill -TERM $! && wait $!");
+  EXPECT_THAT(outcome.output, HasSubstr("started\nended\n"));
+  EXPECT_EQ(outcome.status, 9);
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,78 @@
+// gradwire check, gradwire info, and the command line.
+#include <gmock/gmock.h>
+
+#include "base/environment.hpp"
+#include "cli/tool.hpp"
+#include "gradwire/version.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class Tool : public ToolTest {};
+
+TEST_F(Tool, CheckExplainsAPolicy) {
+  write("policy.toml", R"(floor = "1MiB"
+[[rule]]
+match = "*.bias"
+codec = "exact"
+[[rule]]
+order = [0, 7]
+communicator_size = 4
+codec = "topk(1%)+int8"
+warmup = [ { until_step = 100, codec = "int8" } ]
+)");
+  const Outcome outcome = gradwire("check policy.toml --ranks 2");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("policy.toml: no mistakes"));
+  EXPECT_THAT(outcome.output, ContainsRegex("1 +2 +\\*\\.bias +exact +two_shot +1\n"));
+  EXPECT_THAT(outcome.output,
+              ContainsRegex("2 +5 +calls 0 to 7, communicator of 4 +int8, error feedback, until step 100; then "
+                            "topk\\(41/4096\\)\\+int8, second hop topk\\(82/4096\\)\\+int8, error feedback +two_shot"));
+  EXPECT_THAT(outcome.output, ContainsRegex("default +all others +int8 +two_shot +3\\.9"));
+  EXPECT_THAT(outcome.output, HasSubstr("below 1MiB they pass through uncompressed"));
+  EXPECT_THAT(outcome.output, HasSubstr("note: rule 1 of policy.toml with `match`: ignored where calls have no names"));
+}
+
+TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
+  write("policy.toml", "version = 1\n[[rule]]\nmatch = \"*.bias\"\ncodec = \"int9\"\n");
+  const Outcome outcome = gradwire("check policy.toml");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("gradwire: policy.toml:4:9: codec \"int9\": write one of exact"));
+  const Outcome missing = gradwire("check missing.toml");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.output, HasSubstr("missing.toml: cannot be read (No such file or directory)"));
+}
+
+TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {
+  const Outcome outcome = gradwire("info", "GRADWIRE_LOG=debug GRADWIRE_SIMD=scalar");
+  EXPECT_EQ(outcome.status, 0);
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(variable.name) + " "));
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(variable.meaning) + "\n"));
+  }
+  EXPECT_THAT(outcome.output, ContainsRegex("GRADWIRE_LOG +debug +warn"));
+  EXPECT_THAT(outcome.output, ContainsRegex("GRADWIRE_REPORT +- +none"));
+  EXPECT_THAT(outcome.output, HasSubstr("gradwire " + std::string(kVersion) + " ("));
+  EXPECT_THAT(outcome.output, HasSubstr("codecs used: scalar\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("Open MPI: " + (folder_ / "lib/libgradwire_mpi.so").string() + "\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("NCCL: libgradwire_nccl.so was not built\n"));
+  EXPECT_THAT(gradwire("info", "GRADWIRE_SIMD=fast").output,
+              HasSubstr("codecs used: GRADWIRE_SIMD is \"fast\": write auto"));
+}
+
+TEST_F(Tool, WrongCommandLinesAreRefused) {
+  for (const char* arguments :
+       {"", "chekc", "check", "check a.toml --ranks 0", "run", "run --polcy x -- mpirun ./job"}) {
+    EXPECT_EQ(gradwire(arguments).status, 2) << arguments;
+  }
+  EXPECT_EQ(gradwire("--help").status, 0);
+  const Outcome version = gradwire("--version");
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.output, std::string(kVersion) + "\n");
+}
+
+}  // namespace
+}  // namespace gradwire::test
