@@ -14,16 +14,16 @@ namespace {
 
 using nlohmann::json;
 
-struct Run {
+struct JobRun {
   Outcome outcome;
   json report;
 };
 
 // `environment` and `program` as for a shell; 4 ranks.
-Run run_with_report(const std::string& environment, const std::string& program) {
+JobRun run_with_report(const std::string& environment, const std::string& program) {
   const std::string file =
       (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ".json")).string();
-  Run run;
+  JobRun run;
   run.outcome =
       run_shell(std::string("'") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" + GRADWIRE_MPIEXEC +
                 "' 4 env GRADWIRE_REPORT='" + file + "' " + environment + " '" + GRADWIRE_BIN + "'/" + program);
@@ -35,7 +35,7 @@ Run run_with_report(const std::string& environment, const std::string& program) 
 
 constexpr const char* kFinalLoss = R"(final loss ([0-9.e+-]+))";
 
-void expect_compressed_and_as_good(const Run& run, double loss_before) {
+void expect_compressed_and_as_good(const JobRun& run, double loss_before) {
   ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
   ASSERT_TRUE(run.report.is_object()) << run.outcome.output;
   const json& totals = run.report.at("totals");
@@ -46,19 +46,19 @@ void expect_compressed_and_as_good(const Run& run, double loss_before) {
 }
 
 TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
-  const Run before = run_with_report("", "existing_mpi_job");
+  const JobRun before = run_with_report("", "existing_mpi_job");
   ASSERT_EQ(before.outcome.status, 0) << before.outcome.output;
   EXPECT_TRUE(before.report.is_null());
   const double loss = number_in(before.outcome, kFinalLoss);
-  const Run preloaded = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "existing_mpi_job");
+  const JobRun preloaded = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "existing_mpi_job");
   expect_compressed_and_as_good(preloaded, loss);
   EXPECT_NE(preloaded.outcome.output.find("gradwire: 2400 of "), std::string::npos) << "no summary";
-  const Run replaced = run_with_report("", "existing_mpi_job_replaced");
+  const JobRun replaced = run_with_report("", "existing_mpi_job_replaced");
   expect_compressed_and_as_good(replaced, loss);
 }
 
 TEST(OneLine, TheHeaderServesC) {
-  const Run run = run_with_report("", "mpi_replace_caller");
+  const JobRun run = run_with_report("", "mpi_replace_caller");
   ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
   EXPECT_NE(run.outcome.output.find("caller ok"), std::string::npos) << run.outcome.output;
   std::uint64_t named = 0;
@@ -69,12 +69,19 @@ TEST(OneLine, TheHeaderServesC) {
   EXPECT_EQ(named, 4 * (60 - 16U)) << "calls have names once the step is known";
 }
 
+TEST(OneLine, MemoryOfAGpuIsCopied) {
+  const JobRun run = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "mpi_preload_device_job");
+  ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
+  EXPECT_NE(run.outcome.output.find("device ok"), std::string::npos) << run.outcome.output;
+  EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 4 * 5);
+}
+
 // Names choose rules; a rule by name waits for the step to be known, then all ranks compare names.
 TEST(OneLine, RulesByNameApply) {
   const std::string file =
       (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ".toml")).string();
   std::ofstream(file) << "version = 1\n[[rule]]\nmatch = \"layer.*\"\ncodec = \"exact\"\n";
-  const Run run = run_with_report("GRADWIRE_POLICY='" + file + "'", "mpi_replace_caller");
+  const JobRun run = run_with_report("GRADWIRE_POLICY='" + file + "'", "mpi_replace_caller");
   std::filesystem::remove(file);
   ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
   EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 0);

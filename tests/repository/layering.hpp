@@ -59,7 +59,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"CLI11", {"CLI/*"}, {"src/cli/*"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
     {"POSIX",
-     {"unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h"},
+     {"dlfcn.h", "unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h"},
      {"src/*", "plugins/*"}},
 };
 
