@@ -25,6 +25,8 @@ struct Library {
   std::string shim;
 };
 
+void PrintTo(const Library& library, std::ostream* stream) { *stream << library.name; }
+
 std::vector<Library> libraries() {
   std::vector<Library> all;
 #ifdef GRADWIRE_OPEN_MPI_JOB
@@ -247,7 +249,7 @@ TEST_P(Preload, ARankThatExitsEarlyEndsTheJob) {
   EXPECT_FALSE(contains(outcome, "early_exit ok"));
 }
 
-// Seen red when the residuals of all calls of a step are one slot: 0.0150.
+// Seen red when the two layers of one size share their residuals: 0.0174.
 TEST_P(Preload, NewBuffersKeepTheirResiduals) {
   const std::string mean = R"(mean error ([0-9.]+))";
   const Outcome kept = with(2, preload() + " " + policy("int4", "[defaults]\ncodec = \"int4\"\n"), "steps");
@@ -274,6 +276,14 @@ TEST_P(Preload, RulesByOrderApplyOnceTheStepIsKnown) {
       EXPECT_EQ(row.at("reason").is_null(), row.at("order") != 1) << row;
     }
   }
+}
+
+// What the shim calls must be PMPI_: a public name would lead back to it, or to what the job defines.
+TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
+  const std::string names = "nm -D '" + GetParam().shim + "' | awk '{print $(NF-1), $NF}'";
+  EXPECT_EQ(run_shell(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
+  EXPECT_EQ(run_shell(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|gradwire_)'").output, "");
+  EXPECT_NE(run_shell(names + " | grep -E '^T MPI_Allreduce$'").output, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Libraries, Preload, ::testing::ValuesIn(libraries()),
