@@ -32,6 +32,15 @@ if(TARGET gradwire_c)
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
 endif()
 
+# The drop-ins: shared objects for LD_PRELOAD, and the header that takes the place of <mpi.h>.
+if(TARGET gradwire_mpi_shim)
+  install(TARGETS gradwire_mpi_shim gradwire_mpi_replace EXPORT gradwire-mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/replace/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire/replace)
+endif()
+if(TARGET gradwire_mpich_shim)
+  install(TARGETS gradwire_mpich_shim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/current_error.hpp"
+#include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
 
@@ -25,32 +26,50 @@ shim::Call describe(const Reduce& call, const CommState& state) {
 
 bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) { return a < b + bytes && b < a + bytes; }
 
+// The job's input is only read.
+void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
+
 void all_reduce(const Reduce& call, CommState& state, const shim::Member::Route& route) {
   const DType dtype = *route.what.dtype;
-  const std::uint64_t bytes = route.what.count * element_bytes(dtype);
-  const void* input = call.send == MPI_IN_PLACE ? call.receive : call.send;
-  if (input != call.receive &&
-      overlap(static_cast<const std::byte*>(input), static_cast<const std::byte*>(call.receive), bytes)) {
-    std::memmove(call.receive, input, bytes);  // not allowed by MPI, but what jobs do
-    input = call.receive;
+  const std::uint64_t count = route.what.count;
+  const std::uint64_t bytes = count * element_bytes(dtype);
+  void* const from = input_of(call);
+  const bool in_place = from == call.receive;
+  const HostBuffer output(call.receive, bytes, in_place);
+  if (in_place) {
+    state.member->all_reduce(route, {output.data(), count, dtype}, {output.data(), count, dtype});
+  } else {
+    const HostBuffer input(from, bytes, true);
+    const std::byte* read = input.data();
+    if (overlap(read, output.data(), bytes)) {
+      std::memmove(output.data(), read, bytes);  // not allowed by MPI, but what jobs do
+      read = output.data();
+    }
+    state.member->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
   }
-  state.member->all_reduce(route, {input, route.what.count, dtype}, {call.receive, route.what.count, dtype});
+  output.write_back(bytes);
 }
 
 void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Route& route) {
   const DType dtype = *route.what.dtype;
+  const std::uint64_t each = element_bytes(dtype);
   const auto self = static_cast<std::size_t>(state.rank);
   const std::uint64_t own = call.counts[self];
   const auto before = call.counts.first(self);
-  const std::uint64_t offset = std::accumulate(before.begin(), before.end(), std::uint64_t{0}) * element_bytes(dtype);
-  const bool in_place = call.send == MPI_IN_PLACE;
-  // In place MPI wants the result at the front, where rank 0's segment is read; it is made in its own, then moved.
-  std::byte* result = static_cast<std::byte*>(call.receive) + (in_place ? offset : 0);
-  state.member->reduce_scatter(route, {in_place ? call.receive : call.send, route.what.count, dtype},
-                               {result, own, dtype}, call.counts);
-  if (in_place) {
-    std::memmove(call.receive, result, own * element_bytes(dtype));
+  const std::uint64_t offset = std::accumulate(before.begin(), before.end(), std::uint64_t{0}) * each;
+  const HostBuffer input(input_of(call), route.what.count * each, true);
+  const ConstView all{input.data(), route.what.count, dtype};
+  if (call.send != MPI_IN_PLACE) {
+    const HostBuffer output(call.receive, own * each, false);
+    state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+    output.write_back(own * each);
+    return;
   }
+  // MPI wants the result at the front, where rank 0's segment is read; it is made in its own, then moved.
+  std::byte* result = input.data() + offset;
+  state.member->reduce_scatter(route, all, {result, own, dtype}, call.counts);
+  std::memmove(input.data(), result, own * each);
+  input.write_back(own * each);
 }
 
 int fail(CommState& state, const Error& error) {

@@ -1,5 +1,5 @@
 /* Include this instead of <mpi.h>, and link gradwire::mpi_replace: large sums of floats are then compressed, every other
-   call is the library's own (docs/drop-in.md). C and C++. Only calls compiled with this header are handled. */
+   call is the library's own (docs/drop-in-mpi.md). C and C++. Only calls compiled with this header are handled. */
 #ifndef GRADWIRE_REPLACE_MPI_H
 #define GRADWIRE_REPLACE_MPI_H
 

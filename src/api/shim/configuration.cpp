@@ -1,14 +1,11 @@
 #include "api/shim/configuration.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "base/environment.hpp"
 #include "base/units.hpp"
-#include "gradwire/error.hpp"
-#include "gradwire/version.hpp"
 #include "plan/plan.hpp"
 
 namespace gradwire::shim {
@@ -26,23 +23,15 @@ std::string_view get(const std::array<char, N>& field) {
   return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
 }
 
-bool flag(const char* name) {
-  const std::optional<std::string> value = environment(name);
-  if (value && *value != "0" && *value != "1") {
-    throw Error(ErrorCode::invalid_argument, std::string(name) + "=" + *value + ": write 0 or 1");
-  }
-  return value == "1";
-}
-
 void read_into(Configuration& configuration) {
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
-  configuration.dry_run = flag("GRADWIRE_DRY_RUN");
+  configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   configuration.report = environment("GRADWIRE_REPORT");
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
   }
-  if (flag("GRADWIRE_DISABLE")) {
+  if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
   } else if (const auto policy = environment("GRADWIRE_POLICY")) {
     configuration.planner = plan::CallPlanner(Policy::load(*policy));

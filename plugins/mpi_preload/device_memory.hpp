@@ -1,0 +1,28 @@
+// Buffers in a GPU's memory, as jobs with a CUDA-aware MPI pass them: compressed by way of a copy in host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace gradwire::mpi_preload {
+
+/// A buffer of the job as host memory: the buffer itself, or a copy of what a GPU holds. CUDA is asked only where the
+/// process has loaded it; gradwire is not linked with it.
+class HostBuffer {
+ public:
+  /// `read`: the copy begins with what the GPU holds. Error(transport) where CUDA refuses to copy.
+  HostBuffer(void* data, std::uint64_t bytes, bool read);
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+
+  [[nodiscard]] std::byte* data() const noexcept { return copy_ ? copy_.get() : static_cast<std::byte*>(data_); }
+  /// Writes the first `bytes` of a copy back.
+  void write_back(std::uint64_t bytes) const;
+
+ private:
+  void* data_;
+  std::unique_ptr<std::byte[]> copy_;
+};
+
+}  // namespace gradwire::mpi_preload

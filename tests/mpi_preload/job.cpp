@@ -1,0 +1,62 @@
+// job CASE [LEVEL]: LEVEL is the thread level asked for, or "init" for MPI_Init. Rank 0 prints "CASE ok".
+#include "tests/mpi_preload/job.hpp"
+
+#include <cstring>
+#include <string>
+
+namespace {
+
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+constexpr Case kCases[] = {
+    {"exact_types", job::exact_types},
+    {"exact_shapes", job::exact_shapes},
+    {"compressed", job::compressed},
+    {"communicators", job::communicators},
+    {"intercommunicator", job::intercommunicator},
+    {"requests", job::requests},
+    {"threads", job::threads},
+    {"errors", job::errors},
+    {"steps", job::steps},
+    {"late_rank", job::late_rank},
+    {"early_exit", job::early_exit},
+};
+
+void finalize() { MPI_Finalize(); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  const std::string level = argc > 2 ? argv[2] : "init";
+  int granted = 0;
+  if (level == "init" || level == "atexit") {
+    MPI_Init(&argc, &argv);
+  } else {
+    MPI_Init_thread(&argc, &argv, level == "serialized" ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE, &granted);
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &job::g_rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &job::g_size);
+  bool known = false;
+  for (const Case& c : kCases) {
+    if (name == c.name) {
+      known = true;
+      c.run();
+    }
+  }
+  int failures = 0;
+  MPI_Reduce(&job::g_failures, &failures, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (job::g_rank == 0 && known && failures == 0) {
+    std::printf("%s ok\n", name.c_str());
+    std::fflush(stdout);
+  }
+  if (level == "atexit") {
+    std::atexit(finalize);
+  } else {
+    MPI_Finalize();
+  }
+  return known && job::g_failures == 0 ? 0 : 1;
+}

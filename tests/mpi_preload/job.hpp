@@ -1,0 +1,97 @@
+// A job as others write them: plain MPI, nothing of gradwire. Run with and without the preload.
+#pragma once
+
+#include <mpi.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace job {
+
+inline int g_rank = 0;
+inline int g_size = 1;
+inline int g_failures = 0;
+
+#define JOB_CHECK(condition)                                                             \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      std::printf("[rank %d] %s:%d: %s\n", job::g_rank, __FILE__, __LINE__, #condition); \
+      ++job::g_failures;                                                                 \
+    }                                                                                    \
+  } while (false)
+
+/// In [-1, 1], known to every rank for every rank.
+inline float value_of(int rank, std::size_t i) {
+  const std::uint32_t mixed =
+      (static_cast<std::uint32_t>(i) * 2654435761U) ^ (static_cast<std::uint32_t>(rank) * 40503U);
+  return static_cast<float>(static_cast<std::int32_t>(mixed * 2246822519U)) / 2147483648.0F;
+}
+
+inline std::vector<float> values_of(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = value_of(rank, i);
+  }
+  return values;
+}
+
+inline double sum_at(std::size_t i, int size) {
+  double sum = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    sum += value_of(rank, i);
+  }
+  return sum;
+}
+
+/// Whether all ranks of `comm` hold the same bytes.
+inline bool same_everywhere(const std::vector<float>& values, MPI_Comm comm) {
+  std::uint64_t hash = 14695981039346656037U;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
+  for (std::size_t i = 0; i < values.size() * sizeof(float); ++i) {
+    hash = (hash ^ bytes[i]) * 1099511628211U;
+  }
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size));
+  MPI_Allgather(&hash, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm);
+  for (const std::uint64_t other : all) {
+    if (other != hash) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Elements that are not the nearest float of the exact sum; checks that none is farther from it than int8 may be.
+inline std::size_t compare(const float* values, std::size_t first, std::size_t count, int size) {
+  const double bound = 2.0 * size / 254 * 1.05;
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double exact = sum_at(first + i, size);
+    if (std::fabs(values[i] - exact) > bound) {
+      std::printf("element %zu: %g, not %g\n", first + i, static_cast<double>(values[i]), exact);
+      ++g_failures;
+      break;
+    }
+    different += std::fabs(values[i] - exact) > 1e-5 ? 1U : 0U;
+  }
+  return different;
+}
+
+// The cases, by what they are about.
+void exact_types();
+void exact_shapes();
+void compressed();
+void communicators();
+void intercommunicator();
+void requests();
+void threads();
+void errors();
+void steps();
+void late_rank();
+void early_exit();
+
+}  // namespace job

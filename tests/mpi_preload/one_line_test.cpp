@@ -1,0 +1,91 @@
+// A training job that knows nothing of gradwire: with the preload, and with its #include <mpi.h> replaced.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/examples/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using nlohmann::json;
+
+struct JobRun {
+  Outcome outcome;
+  json report;
+};
+
+// `environment` and `program` as for a shell; 4 ranks.
+JobRun run_with_report(const std::string& environment, const std::string& program) {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ".json")).string();
+  JobRun run;
+  run.outcome =
+      run_shell(std::string("'") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" + GRADWIRE_MPIEXEC +
+                "' 4 env GRADWIRE_REPORT='" + file + "' " + environment + " '" + GRADWIRE_BIN + "'/" + program);
+  std::ifstream stream(file);
+  run.report = stream ? json::parse(stream, nullptr, false) : json();
+  std::filesystem::remove(file);
+  return run;
+}
+
+constexpr const char* kFinalLoss = R"(final loss ([0-9.e+-]+))";
+
+void expect_compressed_and_as_good(const JobRun& run, double loss_before) {
+  ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
+  ASSERT_TRUE(run.report.is_object()) << run.outcome.output;
+  const json& totals = run.report.at("totals");
+  EXPECT_GT(totals.at("ratio_compressed"), 3.9);
+  EXPECT_GT(totals.at("ratio"), 3.7);
+  EXPECT_EQ(totals.at("compressed_calls"), 4 * 2 * 300);  // two of its four tensors reach the floor
+  EXPECT_NEAR(number_in(run.outcome, kFinalLoss), loss_before, 0.005 * loss_before);
+}
+
+TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
+  const JobRun before = run_with_report("", "existing_mpi_job");
+  ASSERT_EQ(before.outcome.status, 0) << before.outcome.output;
+  EXPECT_TRUE(before.report.is_null());
+  const double loss = number_in(before.outcome, kFinalLoss);
+  const JobRun preloaded = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "existing_mpi_job");
+  expect_compressed_and_as_good(preloaded, loss);
+  EXPECT_NE(preloaded.outcome.output.find("gradwire: 2400 of "), std::string::npos) << "no summary";
+  const JobRun replaced = run_with_report("", "existing_mpi_job_replaced");
+  expect_compressed_and_as_good(replaced, loss);
+}
+
+TEST(OneLine, TheHeaderServesC) {
+  const JobRun run = run_with_report("", "mpi_replace_caller");
+  ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
+  EXPECT_NE(run.outcome.output.find("caller ok"), std::string::npos) << run.outcome.output;
+  std::uint64_t named = 0;
+  for (const json& row : run.report.at("classes")) {
+    named += row.at("name") == "layer.weight" ? row.at("calls").get<std::uint64_t>() : 0;
+  }
+  EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 4 * 60);
+  EXPECT_EQ(named, 4 * (60 - 16U)) << "calls have names once the step is known";
+}
+
+TEST(OneLine, MemoryOfAGpuIsCopied) {
+  const JobRun run = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "mpi_preload_device_job");
+  ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
+  EXPECT_NE(run.outcome.output.find("device ok"), std::string::npos) << run.outcome.output;
+  EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 4 * 5);
+}
+
+// Names choose rules; a rule by name waits for the step to be known, then all ranks compare names.
+TEST(OneLine, RulesByNameApply) {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ".toml")).string();
+  std::ofstream(file) << "version = 1\n[[rule]]\nmatch = \"layer.*\"\ncodec = \"exact\"\n";
+  const JobRun run = run_with_report("GRADWIRE_POLICY='" + file + "'", "mpi_replace_caller");
+  std::filesystem::remove(file);
+  ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
+  EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 0);
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,293 @@
+// The preload under real programs, for each MPI that is installed: exact wherever a call is passed through, compressed
+// within the codec's bound wherever it is not, and never a hang.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/examples/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using nlohmann::json;
+
+// One MPI: how its jobs start, and what was built for it.
+struct Library {
+  std::string name;
+  std::string launch;  // before the number of ranks
+  std::string job;
+  std::string shim;
+};
+
+void PrintTo(const Library& library, std::ostream* stream) { *stream << library.name; }
+
+std::vector<Library> libraries() {
+  std::vector<Library> all;
+#ifdef GRADWIRE_OPEN_MPI_JOB
+  all.push_back({"OpenMpi",
+                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 120 '" GRADWIRE_MPIEXEC
+                 "' --oversubscribe --mca mpi_yield_when_idle 1 -np",
+                 GRADWIRE_OPEN_MPI_JOB, GRADWIRE_OPEN_MPI_SHIM});
+#endif
+#ifdef GRADWIRE_MPICH_JOB
+  all.push_back({"Mpich", "timeout -k 5 120 '" GRADWIRE_MPICH_EXEC "' -n", GRADWIRE_MPICH_JOB, GRADWIRE_MPICH_SHIM});
+#endif
+  return all;
+}
+
+class Preload : public ::testing::TestWithParam<Library> {
+ protected:
+  void SetUp() override {
+    work_ = std::filesystem::temp_directory_path() /
+            ("gradwire_preload_" + std::to_string(::getpid()) + "_" + GetParam().name);
+    std::filesystem::create_directories(work_);
+  }
+  void TearDown() override { std::filesystem::remove_all(work_); }
+
+  [[nodiscard]] std::string preload() const {
+    return "LD_PRELOAD='" + GetParam().shim + "' GRADWIRE_REPORT='" + report_file() + "'";
+  }
+  [[nodiscard]] std::string report_file() const { return (work_ / "report.json").string(); }
+  [[nodiscard]] json report() const {
+    std::ifstream file(report_file());
+    EXPECT_TRUE(file) << "no report";
+    return json::parse(file, nullptr, false);
+  }
+  // A policy of this text in a file.
+  [[nodiscard]] std::string policy(const std::string& name, const std::string& text) const {
+    const std::string file = (work_ / (name + ".toml")).string();
+    std::ofstream(file) << "version = 1\n" << text;
+    return "GRADWIRE_POLICY='" + file + "'";
+  }
+
+  [[nodiscard]] Outcome plain(int ranks, const std::string& arguments) const {
+    return run_shell(GetParam().launch + " " + std::to_string(ranks) + " '" + GetParam().job + "' " + arguments);
+  }
+  [[nodiscard]] Outcome with(int ranks, const std::string& environment, const std::string& arguments) const {
+    std::filesystem::remove(report_file());
+    return run_shell(GetParam().launch + " " + std::to_string(ranks) + " env " + environment + " '" + GetParam().job +
+                     "' " + arguments);
+  }
+  // Rank i has environments[i].
+  [[nodiscard]] Outcome with_each(const std::vector<std::string>& environments, const std::string& arguments) const {
+    std::filesystem::remove(report_file());
+    std::string command = GetParam().launch;
+    const std::string number = command.substr(command.rfind(' '));  // "-np"
+    for (std::size_t rank = 0; rank < environments.size(); ++rank) {
+      command += (rank == 0 ? " 1 env " : " :" + number + " 1 env ") + environments[rank] + " '" + GetParam().job +
+                 "' " + arguments;
+    }
+    return run_shell(command);
+  }
+
+  static void expect_ok(const Outcome& outcome, const std::string& name) {
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_NE(outcome.output.find(name + " ok"), std::string::npos) << outcome.output;
+  }
+  static bool contains(const Outcome& outcome, const std::string& text) {
+    return outcome.output.find(text) != std::string::npos;
+  }
+
+  std::filesystem::path work_;
+};
+
+std::uint64_t compressed_calls(const json& report) { return report.at("totals").at("compressed_calls"); }
+
+// Reasons of the classes that were passed through.
+std::vector<std::string> reasons(const json& report) {
+  std::vector<std::string> all;
+  for (const json& row : report.at("classes")) {
+    if (!row.at("reason").is_null()) {
+      all.push_back(row.at("reason"));
+    }
+  }
+  return all;
+}
+
+bool has_reason(const json& report, const std::string& reason) {
+  const std::vector<std::string> all = reasons(report);
+  return std::find(all.begin(), all.end(), reason) != all.end();
+}
+
+TEST_P(Preload, WhatIsNotCompressedIsExact) {
+  for (const char* name : {"exact_types", "exact_shapes"}) {
+    expect_ok(plain(3, name), name);
+    for (const int ranks : {1, 3, 4}) {
+      expect_ok(with(ranks, preload(), name), name);
+      EXPECT_EQ(compressed_calls(report()), 0U);
+    }
+  }
+  expect_ok(with(3, preload(), "exact_types"), "exact_types");
+  EXPECT_TRUE(has_reason(report(), "neither sum nor average"));
+  EXPECT_TRUE(has_reason(report(), "type is not compressed"));
+  EXPECT_TRUE(has_reason(report(), "below the floor"));
+}
+
+TEST_P(Preload, LargeFloatSumsAreCompressed) {
+  const Outcome before = plain(3, "compressed");
+  expect_ok(before, "compressed");
+  EXPECT_TRUE(contains(before, "different no"));
+  for (const int ranks : {2, 3, 4}) {
+    const Outcome after = with(ranks, preload(), "compressed");
+    expect_ok(after, "compressed");
+    EXPECT_TRUE(contains(after, "different yes"));
+    const json totals = report().at("totals");
+    EXPECT_EQ(totals.at("compressed_calls"), 10 * ranks);
+    EXPECT_EQ(totals.at("calls"), 10 * ranks);
+    EXPECT_GT(totals.at("ratio_compressed"), 3.9);
+  }
+  const Outcome alone = with(1, preload(), "compressed");
+  EXPECT_TRUE(contains(alone, "different no")) << alone.output;
+  EXPECT_TRUE(has_reason(report(), "communicator of one rank"));
+}
+
+TEST_P(Preload, CommunicatorsComeAndGoWithoutALeak) {
+  for (const char* level : {"init", "multiple"}) {
+    expect_ok(with(4, preload(), std::string("communicators ") + level), "communicators");
+    EXPECT_EQ(compressed_calls(report()), 4 * (1 + 3 * 150 + 1U));
+  }
+}
+
+TEST_P(Preload, IntercommunicatorsPass) {
+  expect_ok(with(3, preload(), "intercommunicator"), "intercommunicator");
+  EXPECT_TRUE(has_reason(report(), "intercommunicator"));
+}
+
+TEST_P(Preload, RequestsAreTheLibrarys) {
+  expect_ok(with(3, preload(), "requests"), "requests");
+  EXPECT_TRUE(has_reason(report(), "nonblocking"));
+  EXPECT_EQ(compressed_calls(report()), 3U);
+}
+
+TEST_P(Preload, EveryThreadLevel) {
+  for (const char* level : {"init", "serialized", "multiple", "atexit"}) {
+    expect_ok(with(3, preload(), std::string("threads ") + level), "threads");
+    EXPECT_GE(compressed_calls(report()), 3U) << level;
+  }
+}
+
+TEST_P(Preload, ErrorsAreTheLibrarysOwn) {
+  const auto told = [](const Outcome& outcome) {
+    std::string errors;
+    std::istringstream lines(outcome.output);
+    for (std::string line; std::getline(lines, line);) {
+      errors += line.starts_with("error of") ? line + "\n" : "";
+    }
+    return errors;
+  };
+  const Outcome before = plain(3, "errors");
+  const Outcome after = with(3, preload(), "errors");
+  expect_ok(before, "errors");
+  expect_ok(after, "errors");
+  EXPECT_FALSE(told(before).empty());
+  EXPECT_EQ(told(after), told(before));
+}
+
+TEST_P(Preload, OneRankDisabledDisablesAll) {
+  const Outcome outcome = with_each({preload(), preload() + " GRADWIRE_DISABLE=1", preload()}, "compressed");
+  expect_ok(outcome, "compressed");
+  EXPECT_TRUE(contains(outcome, "different no"));
+  EXPECT_TRUE(contains(outcome, "disabled on rank 1 (GRADWIRE_DISABLE=1)")) << outcome.output;
+  EXPECT_EQ(outcome.output.find("disabled on"), outcome.output.rfind("disabled on")) << "one warning";
+  EXPECT_EQ(compressed_calls(report()), 0U);
+  EXPECT_TRUE(has_reason(report(), "disabled"));
+  EXPECT_FALSE(report().at("disabled").is_null());
+}
+
+TEST_P(Preload, AnotherPolicyOnOneRankDisablesAll) {
+  const Outcome outcome =
+      with_each({preload(), preload(), preload() + " " + policy("other", "floor = \"1MiB\"\n")}, "compressed");
+  expect_ok(outcome, "compressed");
+  EXPECT_TRUE(contains(outcome, "different no"));
+  EXPECT_TRUE(contains(outcome, "ranks differ: rank 0 has policy built-in")) << outcome.output;
+  EXPECT_TRUE(has_reason(report(), "ranks differ"));
+}
+
+TEST_P(Preload, ABadPolicyDisablesAndSaysWhere) {
+  const Outcome outcome = with(2, preload() + " " + policy("bad", "flor = 3\n"), "compressed");
+  expect_ok(outcome, "compressed");
+  EXPECT_TRUE(contains(outcome, "bad.toml:2:1")) << outcome.output;
+  EXPECT_EQ(compressed_calls(report()), 0U);
+}
+
+TEST_P(Preload, ADryRunOnlyCounts) {
+  const Outcome outcome = with(2, preload() + " GRADWIRE_DRY_RUN=1", "compressed");
+  expect_ok(outcome, "compressed");
+  EXPECT_TRUE(contains(outcome, "different no"));
+  EXPECT_EQ(compressed_calls(report()), 20U);
+  EXPECT_TRUE(report().at("dry_run"));
+  EXPECT_NEAR(report().at("totals").at("ratio_compressed"), 3.97, 0.05);
+}
+
+// Where a rank has no shim the others must not wait for good, nor add up without it.
+TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
+  const std::string env = preload() + " GRADWIRE_TIMEOUT=3s";
+  for (const std::string& second : {env, env + " GRADWIRE_DISABLE=1"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Outcome outcome = with_each({env, second, "GRADWIRE_TIMEOUT=3s", env}, "compressed");
+    EXPECT_NE(outcome.status, 0) << outcome.output;
+    EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 within 3s")) << outcome.output;
+    EXPECT_FALSE(contains(outcome, "compressed ok"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  }
+}
+
+TEST_P(Preload, ALateRankIsWaitedFor) {
+  expect_ok(with(3, preload() + " GRADWIRE_TIMEOUT=60s", "late_rank"), "late_rank");
+}
+
+TEST_P(Preload, ARankThatExitsEarlyEndsTheJob) {
+  const Outcome outcome = with(3, preload() + " GRADWIRE_TIMEOUT=5s", "early_exit");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "it hung: " << outcome.output;
+  EXPECT_FALSE(contains(outcome, "early_exit ok"));
+}
+
+// Seen red when the two layers of one size share their residuals: 0.0174.
+TEST_P(Preload, NewBuffersKeepTheirResiduals) {
+  const std::string mean = R"(mean error ([0-9.]+))";
+  const Outcome kept = with(2, preload() + " " + policy("int4", "[defaults]\ncodec = \"int4\"\n"), "steps");
+  expect_ok(kept, "steps");
+  const json told = report();
+  EXPECT_EQ(told.at("totals").at("resets"), 0);
+  EXPECT_TRUE(has_reason(told, "step not known yet"));
+  EXPECT_EQ(compressed_calls(told), 2 * (3 * 160 - 16U));
+  const Outcome dropped =
+      with(2, preload() + " " + policy("off", "[defaults]\ncodec = \"int4\"\nerror_feedback = \"off\"\n"), "steps");
+  expect_ok(dropped, "steps");
+  EXPECT_LT(number_in(kept, mean), 0.003);
+  EXPECT_GT(number_in(dropped, mean), 0.01) << "the case shows nothing";
+}
+
+TEST_P(Preload, RulesByOrderApplyOnceTheStepIsKnown) {
+  const Outcome outcome =
+      with(2, preload() + " " + policy("order", "[[rule]]\norder = 1\ncodec = \"exact\"\n"), "steps");
+  expect_ok(outcome, "steps");
+  for (const json& row : report().at("classes")) {
+    if (row.at("order").is_null()) {
+      EXPECT_EQ(row.at("compressed_calls"), 0) << row;
+    } else {
+      EXPECT_EQ(row.at("reason").is_null(), row.at("order") != 1) << row;
+    }
+  }
+}
+
+// What the shim calls must be PMPI_: a public name would lead back to it, or to what the job defines.
+TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
+  const std::string names = "nm -D '" + GetParam().shim + "' | awk '{print $(NF-1), $NF}'";
+  EXPECT_EQ(run_shell(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
+  EXPECT_EQ(run_shell(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|gradwire_)'").output, "");
+  EXPECT_NE(run_shell(names + " | grep -E '^T MPI_Allreduce$'").output, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Libraries, Preload, ::testing::ValuesIn(libraries()),
+                         [](const auto& library) { return library.param.name; });
+
+}  // namespace
+}  // namespace gradwire::test
