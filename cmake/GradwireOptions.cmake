@@ -97,6 +97,23 @@ if(NOT GRADWIRE_CUDA STREQUAL "OFF")
 endif()
 gradwire_optional(CUDA "${found}" "codec cores are not compiled for the device" "the CUDA toolkit (nvcc)")
 
+# Headers and libnccl only; no nvcc, no GPU. The version is that of the functions the drop-in knows.
+set(found OFF)
+if(NOT GRADWIRE_NCCL STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)  # nccl.h includes cuda_runtime.h
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h nccl_version REGEX "^#define NCCL_VERSION_CODE [0-9]+")
+    string(REGEX MATCH "[0-9]+" nccl_version "${nccl_version}")
+    if(nccl_version GREATER_EQUAL 22809)
+      set(found ON)
+      set(GRADWIRE_NCCL_INCLUDE_DIRS ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+    endif()
+  endif()
+endif()
+gradwire_optional(NCCL "${found}" "no drop-in for NCCL jobs" "the CUDA toolkit and NCCL 2.28.9 or newer with its headers")
+
 set(found OFF)
 if(NOT GRADWIRE_TORCH STREQUAL "OFF")
   set(flags "${CMAKE_CXX_FLAGS}")  # some versions add to them for everybody

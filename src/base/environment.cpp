@@ -9,8 +9,11 @@ namespace gradwire {
 namespace {
 
 constexpr std::array kVariables{
+    EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0", "1 on any rank: the drop-in passes every call through, on every rank"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
+    EnvironmentVariable{"GRADWIRE_REPORT", "a file name", "none",
+                        "JSON report that the drop-in writes at the end of the job; that of NCCL calls gets the suffix .nccl"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
 };
