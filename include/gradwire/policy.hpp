@@ -36,6 +36,13 @@ struct TensorPolicy {
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 
+/// Places of calls in a step, counted from 0; both ends belong to it.
+struct OrderRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  friend bool operator==(const OrderRange&, const OrderRange&) = default;
+};
+
 /// Conditions of a rule; all that are given must hold. `match` is a glob over tensor names: * ? [abc] [a-z] [!abc].
 struct RuleMatch {
   std::optional<std::string> glob = std::nullopt;
@@ -43,15 +50,20 @@ struct RuleMatch {
                                max_bytes = std::nullopt;  // of the tensor in its own dtype, both inclusive
   std::optional<std::uint32_t> ndim = std::nullopt;
   std::optional<DType> dtype = std::nullopt;
+  std::optional<OrderRange> order = std::nullopt;  // of a call that the drop-in sees; tensors of a session have none
+  std::optional<std::uint32_t> communicator_size = std::nullopt;
   friend bool operator==(const RuleMatch&, const RuleMatch&) = default;
 };
 
-/// What is known of a tensor when its rule is looked up. An empty name matches no name rule.
+/// What is known of a tensor when its rule is looked up. An empty name matches no name rule, an absent
+/// number no rule that asks for it.
 struct TensorInfo {
   std::string name;
   std::uint64_t count = 0;
   DType dtype = DType::f32;
   std::uint32_t ndim = 1;
+  std::optional<std::uint64_t> order = std::nullopt;              // calls before it in its step
+  std::optional<std::uint32_t> communicator_size = std::nullopt;  // ranks that reduce it
 };
 
 class Policy {
@@ -84,8 +96,9 @@ class Policy {
   std::vector<Rule> rules;
   std::uint64_t bucket_bytes = 32ULL << 20;        // uncompressed bytes, in fp32
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
-  bool deterministic = false;                      // no native sums, no choice by measurement
-  bool strict = false;                             // a rule that matched no tensor is an error
+  std::uint64_t floor = 64ULL << 10;  // the drop-in passes calls of fewer bytes through; sessions ignore it
+  bool deterministic = false;         // no native sums, no choice by measurement
+  bool strict = false;                // a rule that matched no tensor is an error
 };
 
 }  // namespace gradwire

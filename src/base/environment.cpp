@@ -9,13 +9,19 @@ namespace gradwire {
 namespace {
 
 constexpr std::array kVariables{
-    EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0", "1 on any rank: the drop-in passes every call through, on every rank"},
+    EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0",
+                        "1 on any rank: replaced calls of every rank pass through, with one warning"},
+    EnvironmentVariable{"GRADWIRE_DRY_RUN", "0 | 1", "0",
+                        "1: replaced calls pass through and are counted as they would have been sent"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
-    EnvironmentVariable{"GRADWIRE_REPORT", "a file name", "none",
-                        "JSON report that the drop-in writes at the end of the job; that of NCCL calls gets the suffix .nccl"},
+    EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
+    EnvironmentVariable{"GRADWIRE_REPORT", "file", "none",
+                        "rank 0 of the world writes what became of replaced calls there, at MPI_Finalize, as JSON"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
+    EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
+                        "how long a replaced call waits for other ranks before it fails and names them"},
 };
 
 }  // namespace
@@ -33,6 +39,14 @@ std::optional<std::string> environment(std::string_view name) {
     }
   }
   throw Error(ErrorCode::internal, "environment variable " + std::string(name) + " is not in the table");
+}
+
+bool environment_flag(std::string_view name) {
+  const std::optional<std::string> value = environment(name);
+  if (value && *value != "0" && *value != "1") {
+    throw Error(ErrorCode::invalid_argument, std::string(name) + " is \"" + *value + "\"; write 0 or 1");
+  }
+  return value == "1";
 }
 
 }  // namespace gradwire

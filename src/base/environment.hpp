@@ -1,5 +1,5 @@
 // Every environment variable that gradwire reads: one table with type, default and allowed values. Nothing else calls
-// getenv. docs/environment.md is checked against this table by a test.
+// getenv. `gradwire info` prints it; a test checks README.md and docs/environment.md against it.
 #pragma once
 
 #include <optional>
@@ -19,5 +19,7 @@ struct EnvironmentVariable {
 [[nodiscard]] std::span<const EnvironmentVariable> environment_variables() noexcept;
 /// The value, or nothing when unset or empty. Error(internal) for a name that is not in the table.
 [[nodiscard]] std::optional<std::string> environment(std::string_view name);
+/// Of a variable with the values 0 and 1: whether it is 1. Error(invalid_argument) for anything else.
+[[nodiscard]] bool environment_flag(std::string_view name);
 
 }  // namespace gradwire

@@ -26,7 +26,7 @@ class Planner {
   }
 
   Plan make() {
-    compile_rules();
+    compile();
     resolve_tensors();
     make_groups();
     fill_buckets();
@@ -39,20 +39,8 @@ class Planner {
   [[nodiscard]] std::size_t default_slot() const { return matchers_.size(); }
   [[nodiscard]] std::size_t small_slot() const { return matchers_.size() + 1; }
 
-  [[nodiscard]] std::string rule_place(std::size_t rule) const {
-    const int line = policy_.rules[rule].line;
-    return "rule " + std::to_string(rule + 1) + (line > 0 ? " at " + policy_.source + ":" + std::to_string(line) : "");
-  }
-
-  void compile_rules() {
-    for (std::size_t rule = 0; rule < policy_.rules.size(); ++rule) {
-      try {
-        matchers_.emplace_back(policy_.rules[rule].match);
-      } catch (const Error& error) {
-        throw Error(error.code(),
-                    "policy " + policy_.source + ", rule " + std::to_string(rule + 1) + ": " + error.what());
-      }
-    }
+  void compile() {
+    matchers_ = compile_rules(policy_);
     fitting_.resize(matchers_.size());
     slots_.resize(matchers_.size() + 2);
   }
@@ -102,9 +90,10 @@ class Planner {
     for (const TensorInfo& info : tensors_) {
       TensorPlan tensor;
       tensor.info = info;
+      tensor.info.communicator_size = static_cast<std::uint32_t>(plan_.options.world_size);
       std::optional<std::size_t> rule;
       for (std::size_t i = 0; i < matchers_.size(); ++i) {
-        if (matchers_[i].matches(info)) {
+        if (matchers_[i].matches(tensor.info)) {
           ++fitting_[i];
           rule = rule ? rule : i;
         }
@@ -112,7 +101,7 @@ class Planner {
       const std::uint64_t bytes = tensor_bytes(info);
       if (rule) {
         tensor.group = *rule;
-        tensor.why = rule_place(*rule) + " matched " + matchers_[*rule].describe();
+        tensor.why = rule_place(policy_, *rule) + " matched " + matchers_[*rule].describe();
       } else if (policy_.small && bytes < policy_.small->below) {
         tensor.group = small_slot();
         tensor.why = "small: " + format_bytes(bytes) + " is below " + format_bytes(policy_.small->below);
@@ -218,12 +207,14 @@ class Planner {
         std::count_if(tensors_.begin(), tensors_.end(), [](const TensorInfo& tensor) { return tensor.name.empty(); }));
     const bool no_names = unnamed == tensors_.size();
     bool any_by_name = false;
+    bool any_by_order = false;
     for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
       any_by_name |= matchers_[rule].by_name();
-      if (slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name())) {
+      any_by_order |= matchers_[rule].by_order();
+      if (slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name()) || matchers_[rule].by_order()) {
         continue;
       }
-      std::string what = rule_place(rule) + " (" + matchers_[rule].describe() + ") matched no tensor";
+      std::string what = rule_place(policy_, rule) + " (" + matchers_[rule].describe() + ") matched no tensor";
       if (fitting_[rule] != 0) {
         what += ": earlier rules took all " + std::to_string(fitting_[rule]) + " that fit";
       }
@@ -236,6 +227,9 @@ class Planner {
       plan_.notes.push_back(no_names ? "no tensor has a name: rules with `match` are ignored"
                                      : std::to_string(unnamed) + " of " + std::to_string(tensors_.size()) +
                                            " tensors have no name: rules with `match` do not apply to them");
+    }
+    if (any_by_order) {
+      plan_.notes.emplace_back("tensors of a session have no order of call: rules with `order` are ignored");
     }
   }
 

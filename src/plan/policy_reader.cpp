@@ -1,19 +1,15 @@
 #include "plan/policy_reader.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/units.hpp"
-#include "codec/codec.hpp"
 #include "gradwire/error.hpp"
+#include "plan/policy_values.hpp"
 #include "plan/rule.hpp"
 #include "plan/stage.hpp"
-#include "plan/toml.hpp"
-#include "plan/unknown_key.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -22,32 +18,12 @@ constexpr std::uint64_t kMinBucketBytes = 1024;
 constexpr std::uint64_t kMaxBucketBytes = 1ULL << 40;
 constexpr std::uint64_t kMinChunkBytes = 1024;
 constexpr std::uint64_t kMaxChunkBytes = 1ULL << 30;
+constexpr std::uint32_t kMaxRanks = 1U << 24;
 constexpr int kMaxDotsPerLine = 120;  // bounds how deep dotted keys nest, and so the recursion of the TOML library
 
-struct Place {
-  int line = 1;
-  int column = 1;
-};
-
-Place place_of(const toml::source_region& region) {
-  return {std::max(1, static_cast<int>(region.begin.line)), std::max(1, static_cast<int>(region.begin.column))};
-}
-
-std::string_view type_name(const toml::node& node) {
-  switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "an array";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a float";
-    case toml::node_type::boolean: return "a boolean";
-    default: return "a date or time";
-  }
-}
-
-class Reader {
+class Reader : private PolicyValues {
  public:
-  Reader(std::string_view text, const std::string& source) : text_(text), source_(source) {}
+  Reader(std::string_view text, const std::string& source) : PolicyValues(source), text_(text), source_(source) {}
 
   Policy read() {
     policy_.source = source_;
@@ -61,9 +37,6 @@ class Reader {
   }
 
  private:
-  using Handler = std::function<void(const toml::node& value)>;
-  using Handlers = std::vector<std::pair<std::string_view, Handler>>;
-
   // What [defaults] or a rule says itself, before it is completed.
   struct Request {
     std::optional<CodecSpec> codec;
@@ -75,17 +48,6 @@ class Reader {
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
   };
-
-  [[noreturn]] void fail(Place place, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) const {
-    throw Error(code, source_ + ":" + std::to_string(place.line) + ":" + std::to_string(place.column) + ": " + what);
-  }
-  [[noreturn]] void fail(const toml::node& node, const std::string& what) const { fail(place_of(node.source()), what); }
-  [[noreturn]] void fail_later(const toml::node& node, const std::string& what, const std::string& fix) const {
-    fail(place_of(node.source()), what + " is not in this version; " + fix, ErrorCode::unsupported);
-  }
-  [[noreturn]] void fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const {
-    fail(node, std::string(key) + " must be " + std::string(wanted) + ", not " + std::string(type_name(node)));
-  }
 
   void check_text() const {
     if (text_.size() > kMaxPolicyBytes) {
@@ -102,34 +64,6 @@ class Reader {
     }
   }
 
-  // Calls the handler of each key, in the order of the file, so that the first mistake is the one that is told.
-  void read_table(const toml::table& table, std::string_view where, const Handlers& handlers) const {
-    struct Entry {
-      Place place;
-      std::string_view key;
-      const toml::node* value;
-    };
-    std::vector<Entry> entries;
-    for (auto&& [key, value] : table) {
-      entries.push_back({place_of(key.source()), key.str(), &value});
-    }
-    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.place.line, a.place.column) < std::pair(b.place.line, b.place.column);
-    });
-    for (const Entry& entry : entries) {
-      const auto handler =
-          std::find_if(handlers.begin(), handlers.end(), [&](const auto& h) { return h.first == entry.key; });
-      if (handler == handlers.end()) {
-        std::vector<std::string_view> known;
-        for (const auto& [name, call] : handlers) {
-          known.push_back(name);
-        }
-        fail(entry.place, unknown_key(entry.key, where, known));
-      }
-      handler->second(*entry.value);
-    }
-  }
-
   void read_top(const toml::table& top) {
     const toml::table* defaults = nullptr;
     const toml::array* rules = nullptr;
@@ -139,6 +73,7 @@ class Reader {
          {"strict", [this](const toml::node& node) { policy_.strict = read_bool(node, "strict"); }},
          {"deterministic",
           [this](const toml::node& node) { policy_.deterministic = read_bool(node, "deterministic"); }},
+         {"floor", [this](const toml::node& node) { policy_.floor = read_bytes(node, "floor", 0, kMaxBucketBytes); }},
          {"defaults", [&](const toml::node& node) { defaults = &read_section(node, "defaults"); }},
          {"bucket", [this](const toml::node& node) { read_bucket(read_section(node, "bucket")); }},
          {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},
@@ -253,8 +188,15 @@ class Reader {
     handlers.emplace_back("match", [&](const toml::node& n) { rule.match.glob = read_glob(n); });
     handlers.emplace_back("min_bytes", [&](const toml::node& n) { rule.match.min_bytes = read_bytes(n, "min_bytes"); });
     handlers.emplace_back("max_bytes", [&](const toml::node& n) { rule.match.max_bytes = read_bytes(n, "max_bytes"); });
-    handlers.emplace_back("ndim", [&](const toml::node& n) { rule.match.ndim = read_ndim(n); });
+    handlers.emplace_back("ndim", [&](const toml::node& n) {
+      rule.match.ndim = read_uint32(n, "ndim", "an integer such as 2", 0, 255, "the number of dimensions, 0 to 255");
+    });
     handlers.emplace_back("dtype", [&](const toml::node& n) { rule.match.dtype = read_dtype(n); });
+    handlers.emplace_back("order", [&](const toml::node& n) { rule.match.order = read_order(n); });
+    handlers.emplace_back("communicator_size", [&](const toml::node& n) {
+      rule.match.communicator_size = read_uint32(n, "communicator_size", "an integer such as 4", 1, kMaxRanks,
+                                                 "the number of ranks of the communicator, from 1 on");
+    });
     read_table(table, "in a [[rule]]", handlers);
     rule.policy = complete(request, policy_.defaults);
     const Place place = place_of(table.source());
@@ -320,142 +262,10 @@ class Reader {
     }
   }
 
-  std::string read_string(const toml::node& node, std::string_view key, std::string_view wanted) const {
-    if (!node.is_string()) {
-      fail_type(node, key, wanted);
-    }
-    return node.as_string()->get();
-  }
-
-  bool read_bool(const toml::node& node, std::string_view key) const {
-    if (!node.is_boolean()) {
-      fail_type(node, key, "true or false");
-    }
-    return node.as_boolean()->get();
-  }
-
-  // Runs a parser of the layers below; its error gets this place.
-  template <typename Parse>
-  auto read_parsed(const toml::node& node, const Parse& parse) const {
-    try {
-      return parse();
-    } catch (const Error& error) {
-      fail(place_of(node.source()), error.what(), error.code());
-    }
-  }
-
   void read_request_codec(Request& request, const toml::node& node) const {
     request.codec = read_codec(node, "codec");
     request.codec_text = node.value_or(std::string());
     request.codec_place = place_of(node.source());
-  }
-
-  CodecSpec read_codec(const toml::node& node, std::string_view key) const {
-    const std::string text = read_string(node, key, "a string such as \"int8\"");
-    if (text == "auto") {
-      fail_later(node, "codec \"auto\"", "name a codec, such as \"int8\"");
-    }
-    // Made once for its errors: does this build have it?
-    return read_parsed(node, [&] { return codec::Codec(CodecSpec::parse(text), DType::f32).spec(); });
-  }
-
-  std::vector<Warmup> read_warmup(const toml::node& node) const {
-    constexpr std::string_view kWanted = R"(an array such as [ { until_step = 100, codec = "int8" } ])";
-    if (!node.is_array() || !(node.as_array()->empty() || node.is_array_of_tables())) {
-      fail_type(node, "warmup", kWanted);
-    }
-    std::vector<Warmup> stages;
-    for (const toml::node& stage : *node.as_array()) {
-      std::optional<CodecSpec> codec;
-      std::uint64_t until = 0;
-      read_table(*stage.as_table(), "in warmup",
-                 {{"until_step", [&](const toml::node& n) { until = read_step(n); }},
-                  {"codec", [&](const toml::node& n) { codec = read_codec(n, "codec"); }}});
-      if (!codec || until == 0) {
-        fail(stage, std::string("a warm-up stage needs ") + (codec ? "until_step" : "codec") + "; write " +
-                        std::string(kWanted));
-      }
-      if (!stages.empty() && until <= stages.back().until_step) {
-        fail(stage, "until_step " + std::to_string(until) + " is not after " +
-                        std::to_string(stages.back().until_step) + " of the stage before; order stages by step");
-      }
-      stages.push_back({until, *codec});
-    }
-    return stages;
-  }
-
-  std::uint64_t read_step(const toml::node& node) const {
-    if (!node.is_integer()) {
-      fail_type(node, "until_step", "an integer such as 100");
-    }
-    const std::int64_t step = node.as_integer()->get();
-    if (step <= 0) {
-      fail(node, "until_step is " + std::to_string(step) + "; write the first step, from 1 on, that is no warm-up");
-    }
-    return static_cast<std::uint64_t>(step);
-  }
-
-  Algorithm read_algorithm(const toml::node& node) const {
-    const std::string text = read_string(node, "collective", "a string such as \"two_shot\"");
-    if (text == "hierarchical") {
-      fail_later(node, "collective \"hierarchical\"", "write two_shot");
-    }
-    return read_parsed(node, [&] { return parse_algorithm(text); });
-  }
-
-  ErrorFeedback read_error_feedback(const toml::node& node) const {
-    const std::string text = read_string(node, "error_feedback", R"("auto", "on" or "off")");
-    if (text != "auto" && text != "on" && text != "off") {
-      fail(node, "unknown error_feedback \"" + text + R"("; write "auto", "on" or "off")");
-    }
-    return text == "auto" ? ErrorFeedback::automatic : (text == "on" ? ErrorFeedback::on : ErrorFeedback::off);
-  }
-
-  void read_sync(const toml::node& node) const {
-    if (node.value_or(std::string_view()) != "step") {
-      fail_later(node, "any sync other than \"step\"", "write sync = \"step\" or remove it");
-    }
-  }
-
-  std::string read_glob(const toml::node& node) const {
-    const std::string text = read_string(node, "match", "a string: a glob over tensor names, such as \"*.bias\"");
-    return read_parsed(node, [&] { return Glob(text).text(); });
-  }
-
-  DType read_dtype(const toml::node& node) const {
-    const std::string text = read_string(node, "dtype", "a string such as \"f32\"");
-    return read_parsed(node, [&] { return parse_dtype(text); });
-  }
-
-  std::uint32_t read_ndim(const toml::node& node) const {
-    if (!node.is_integer()) {
-      fail_type(node, "ndim", "an integer such as 2");
-    }
-    const std::int64_t value = node.as_integer()->get();
-    if (value < 0 || value > 255) {
-      fail(node, "ndim is " + std::to_string(value) + "; write the number of dimensions, 0 to 255");
-    }
-    return static_cast<std::uint32_t>(value);
-  }
-
-  std::uint64_t read_bytes(const toml::node& node, std::string_view key, std::uint64_t low = 0,
-                           std::uint64_t high = std::numeric_limits<std::int64_t>::max()) const {
-    std::uint64_t bytes = 0;
-    if (node.is_integer()) {
-      const std::int64_t value = node.as_integer()->get();
-      if (value < 0) {
-        fail(node, std::string(key) + " is negative; write a size such as \"64KiB\"");
-      }
-      bytes = static_cast<std::uint64_t>(value);
-    } else {
-      const std::string text = read_string(node, key, "a size such as \"64KiB\" or a number of bytes");
-      bytes = read_parsed(node, [&] { return parse_bytes(text); });
-    }
-    if (bytes < low || bytes > high) {
-      fail(node, std::string(key) + " is " + format_bytes(bytes) + "; write a size from " + format_bytes(low) + " to " +
-                     format_bytes(high));
-    }
-    return bytes;
   }
 
   std::string_view text_;

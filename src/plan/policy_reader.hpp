@@ -1,4 +1,4 @@
-// TOML text -> Policy. The only file that knows TOML is policy_reader.cpp.
+// TOML text -> Policy. TOML is known here and in policy_values.hpp only.
 #pragma once
 
 #include <cstddef>

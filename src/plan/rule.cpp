@@ -16,6 +16,12 @@ bool covers_value(const std::optional<T>& earlier, const std::optional<T>& later
   return !earlier || earlier == later;
 }
 
+bool contains(const OrderRange& range, std::uint64_t order) { return order >= range.first && order <= range.last; }
+
+bool covers_range(const std::optional<OrderRange>& earlier, const std::optional<OrderRange>& later) {
+  return !earlier || (later && contains(*earlier, later->first) && contains(*earlier, later->last));
+}
+
 }  // namespace
 
 std::uint64_t tensor_bytes(const TensorInfo& tensor) noexcept {
@@ -32,12 +38,17 @@ RuleMatcher::RuleMatcher(const RuleMatch& match) : match_(match) {
                                                  format_bytes(*match.max_bytes) +
                                                  "), so no tensor can match; swap them or remove one");
   }
+  if (match.order && match.order->first > match.order->last) {
+    throw Error(ErrorCode::invalid_argument, "the range of order is backwards, so no call can match; swap its ends");
+  }
 }
 
 bool RuleMatcher::matches(const TensorInfo& tensor) const {
   const std::uint64_t bytes = tensor_bytes(tensor);
   return bytes >= match_.min_bytes.value_or(0) && bytes <= match_.max_bytes.value_or(kMax) &&
          (!match_.ndim || *match_.ndim == tensor.ndim) && (!match_.dtype || *match_.dtype == tensor.dtype) &&
+         (!match_.order || (tensor.order && contains(*match_.order, *tensor.order))) &&
+         (!match_.communicator_size || match_.communicator_size == tensor.communicator_size) &&
          (!glob_ || (!tensor.name.empty() && glob_->matches(tensor.name)));
 }
 
@@ -46,6 +57,8 @@ bool RuleMatcher::covers(const RuleMatcher& later) const {
   return match_.min_bytes.value_or(0) <= later.match_.min_bytes.value_or(0) &&
          match_.max_bytes.value_or(kMax) >= later.match_.max_bytes.value_or(kMax) &&
          covers_value(match_.ndim, later.match_.ndim) && covers_value(match_.dtype, later.match_.dtype) &&
+         covers_range(match_.order, later.match_.order) &&
+         covers_value(match_.communicator_size, later.match_.communicator_size) &&
          (!glob_ || (later.glob_ && glob_->contains(*later.glob_)));
 }
 
@@ -67,7 +80,32 @@ std::string RuleMatcher::describe() const {
   if (match_.dtype) {
     append(std::string(to_string(*match_.dtype)));
   }
+  if (match_.order) {
+    const std::string first = std::to_string(match_.order->first);
+    append(match_.order->first == match_.order->last ? "call " + first
+                                                     : "calls " + first + " to " + std::to_string(match_.order->last));
+  }
+  if (match_.communicator_size) {
+    append("communicator of " + std::to_string(*match_.communicator_size));
+  }
   return text.empty() ? "every tensor" : text;
+}
+
+std::vector<RuleMatcher> compile_rules(const Policy& policy) {
+  std::vector<RuleMatcher> matchers;
+  for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
+    try {
+      matchers.emplace_back(policy.rules[rule].match);
+    } catch (const Error& error) {
+      throw Error(error.code(), "policy " + policy.source + ", rule " + std::to_string(rule + 1) + ": " + error.what());
+    }
+  }
+  return matchers;
+}
+
+std::string rule_place(const Policy& policy, std::size_t rule) {
+  const int line = policy.rules[rule].line;
+  return "rule " + std::to_string(rule + 1) + (line > 0 ? " at " + policy.source + ":" + std::to_string(line) : "");
 }
 
 }  // namespace gradwire::plan

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gradwire/policy.hpp"
 #include "plan/glob.hpp"
@@ -15,13 +16,15 @@ namespace gradwire::plan {
 
 class RuleMatcher {
  public:
-  /// Error(invalid_argument) for a bad glob or min_bytes above max_bytes.
+  /// Error(invalid_argument) for a bad glob, min_bytes above max_bytes and a range that is backwards.
   explicit RuleMatcher(const RuleMatch& match);
 
   [[nodiscard]] bool matches(const TensorInfo& tensor) const;
   /// True only if every tensor that `later` matches is matched by this rule too.
   [[nodiscard]] bool covers(const RuleMatcher& later) const;
   [[nodiscard]] bool by_name() const noexcept { return glob_.has_value(); }
+  [[nodiscard]] bool by_order() const noexcept { return match_.order.has_value(); }
+  [[nodiscard]] bool by_ndim() const noexcept { return match_.ndim.has_value(); }
   /// The conditions in short: "*.bias", "embed.*, at least 1MiB, f32", "every tensor".
   [[nodiscard]] std::string describe() const;
 
@@ -29,5 +32,10 @@ class RuleMatcher {
   RuleMatch match_;
   std::optional<Glob> glob_;
 };
+
+/// One for each rule, in their order. Error(invalid_argument) names the rule.
+[[nodiscard]] std::vector<RuleMatcher> compile_rules(const Policy& policy);
+/// "rule 2 at policy.toml:14".
+[[nodiscard]] std::string rule_place(const Policy& policy, std::size_t rule);
 
 }  // namespace gradwire::plan

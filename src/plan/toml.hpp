@@ -1,5 +1,5 @@
 // toml++ as headers only, without exceptions, and with two flaws of version 3.3 mended that bad text would run into.
-// Included by policy_reader.cpp only.
+// Included by policy_values.hpp only.
 #pragma once
 
 // It asserts what bad text breaks, and lets some compilers assume it in release builds; an error is set right behind

@@ -1,4 +1,4 @@
-// The table of environment variables, and docs/environment.md against it.
+// The table of environment variables, and README.md and docs/environment.md against it.
 #include "base/environment.hpp"
 
 #include <gmock/gmock.h>
@@ -38,10 +38,29 @@ TEST(Environment, ReadsOnlyWhatIsInTheTable) {
   }
 }
 
+TEST(Environment, FlagsAreZeroOrOne) {
+  const std::string name = "GRADWIRE_DRY_RUN";
+  unsetenv(name.c_str());
+  EXPECT_FALSE(environment_flag(name));
+  setenv(name.c_str(), "1", 1);
+  EXPECT_TRUE(environment_flag(name));
+  setenv(name.c_str(), "0", 1);
+  EXPECT_FALSE(environment_flag(name));
+  setenv(name.c_str(), "yes", 1);
+  try {
+    (void)environment_flag(name);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_STREQ(error.what(), "GRADWIRE_DRY_RUN is \"yes\"; write 0 or 1");
+  }
+  unsetenv(name.c_str());
+}
+
 // Rows of the form | `NAME` | values | default | meaning |, with code marks dropped and \| read as |.
-std::map<std::string, std::vector<std::string>> documented() {
-  std::ifstream stream(GRADWIRE_SOURCE_DIR "/docs/environment.md");
-  EXPECT_TRUE(stream) << "docs/environment.md is missing";
+std::map<std::string, std::vector<std::string>> documented(const std::string& document) {
+  std::ifstream stream(GRADWIRE_SOURCE_DIR "/" + document);
+  EXPECT_TRUE(stream) << document << " is missing";
   std::map<std::string, std::vector<std::string>> rows;
   for (std::string line; std::getline(stream, line);) {
     if (!line.starts_with("| `GRADWIRE_")) {
@@ -60,16 +79,18 @@ std::map<std::string, std::vector<std::string>> documented() {
 }
 
 TEST(Environment, IsDocumentedCompletely) {
-  auto rows = documented();
-  for (const EnvironmentVariable& variable : environment_variables()) {
-    const auto row = rows.extract(std::string(variable.name));
-    ASSERT_FALSE(row.empty()) << variable.name << " is missing in docs/environment.md";
-    EXPECT_EQ(row.mapped().at(1), variable.values) << variable.name;
-    EXPECT_EQ(row.mapped().at(2), variable.default_value) << variable.name;
-    EXPECT_EQ(row.mapped().at(3), variable.meaning) << variable.name;
-  }
-  for (const auto& [name, cells] : rows) {
-    ADD_FAILURE() << name << " is in docs/environment.md but in no table";
+  for (const std::string document : {"docs/environment.md", "README.md"}) {
+    auto rows = documented(document);
+    for (const EnvironmentVariable& variable : environment_variables()) {
+      const auto row = rows.extract(std::string(variable.name));
+      ASSERT_FALSE(row.empty()) << variable.name << " is missing in " << document;
+      EXPECT_EQ(row.mapped().at(1), variable.values) << variable.name;
+      EXPECT_EQ(row.mapped().at(2), variable.default_value) << variable.name;
+      EXPECT_EQ(row.mapped().at(3), variable.meaning) << variable.name;
+    }
+    for (const auto& [name, cells] : rows) {
+      ADD_FAILURE() << name << " is in " << document << " but not in the table of the code";
+    }
   }
 }
 

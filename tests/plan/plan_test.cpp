@@ -116,6 +116,19 @@ TEST(Plan, RulesWithoutEffectWarnOrFail) {
           "rule 2 at p.toml:4 (fc.*) matched no tensor: earlier rules took all 1 that fit; correct or remove it"));
 }
 
+TEST(Plan, CommunicatorSizeIsTheWorldAndOrderIsForCallsOnly) {
+  const Policy policy = Policy::parse(
+      "[[rule]]\norder = [0, 9]\ncodec = \"bf16\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"fp16\"\n");
+  const std::vector<TensorInfo> tensors{{"a", 1 << 20, DType::f32, 1}};
+  const Plan three = make_plan(policy, tensors, {.world_size = 3});
+  EXPECT_EQ(three.tensors[0].policy.codec.to_string(), "fp16");
+  EXPECT_THAT(three.warnings, IsEmpty());
+  EXPECT_THAT(three.notes, ElementsAre("tensors of a session have no order of call: rules with `order` are ignored"));
+  const Plan four = make_plan(policy, tensors, {.world_size = 4});
+  EXPECT_EQ(four.tensors[0].policy.codec.to_string(), "int8");
+  EXPECT_THAT(four.warnings, ElementsAre(HasSubstr("(communicator of 3) matched no tensor")));
+}
+
 TEST(Plan, NameRulesAreIgnoredWithANoteWhereTensorsHaveNoNames) {
   const Policy policy = Policy::parse("strict = true\n[[rule]]\nmatch = \"*\"\ncodec = \"exact\"");
   const Plan plan = make_plan(policy, {{"", 4, DType::f32, 1}, {"", 5, DType::f32, 1}}, {});

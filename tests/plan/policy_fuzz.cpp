@@ -8,6 +8,7 @@
 
 #include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
+#include "plan/call_plan.hpp"
 #include "plan/plan.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
@@ -16,6 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   try {
     const Policy policy = Policy::parse(text, "fuzz");
     // What was accepted must be usable.
+    const plan::CallPlanner calls(policy);
+    (void)calls.resolve({.count = 1 << 20, .order = 3, .communicator_size = 4, .name = "fc1.bias"});
+    (void)calls.describe();
     const std::vector<TensorInfo> tensors{
         {"fc1.weight", 4096, DType::f32, 2}, {"fc1.bias", 10, DType::f16, 1}, {"", 0, DType::f64, 0}};
     try {

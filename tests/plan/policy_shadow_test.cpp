@@ -55,6 +55,12 @@ TEST(Shadow, Table) {
                          {"min_bytes = 10\nmax_bytes = 20", "min_bytes = 12\nmax_bytes = 20", true},
                          {"min_bytes = 10\nmax_bytes = 20", "min_bytes = 12\nmax_bytes = 21", false},
                          {"min_bytes = 10\nmax_bytes = 20", "min_bytes = 12", false},
+                         {"order = [0, 7]", "order = 3", true},
+                         {"order = [0, 7]", "order = [3, 8]", false},
+                         {"order = 3", "order = 3\nndim = 1", true},
+                         {"order = 3", "ndim = 1", false},
+                         {"communicator_size = 4", "communicator_size = 4\norder = 1", true},
+                         {"communicator_size = 4", "order = 1", false},
                          {"min_bytes = 0", "ndim = 1", true}}) {
     const std::string text = two_rules(c.first, c.second);
     if (c.shadowed) {
@@ -76,6 +82,9 @@ TEST(Shadow, AgreesWithBruteForce) {
       for (const DType dtype : {DType::f32, DType::f16}) {
         for (std::uint32_t ndim = 0; ndim < 3; ++ndim) {
           universe.push_back({name, count, dtype, ndim});
+          for (std::uint64_t order = 0; order < 3; ++order) {
+            universe.push_back({name, count, dtype, ndim, order, static_cast<std::uint32_t>(1 + (order + count) % 2)});
+          }
         }
       }
     }
@@ -98,10 +107,17 @@ TEST(Shadow, AgreesWithBruteForce) {
     if (random() % 4 == 0) {
       match.dtype = random() % 2 == 0 ? DType::f32 : DType::f16;
     }
+    if (random() % 4 == 0) {
+      const std::uint64_t first = random() % 3;
+      match.order = OrderRange{first, first + random() % 2};
+    }
+    if (random() % 4 == 0) {
+      match.communicator_size = 1 + random() % 2;
+    }
     return match;
   };
   int covered = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 8000; ++round) {
     const RuleMatcher earlier(random_match());
     const RuleMatcher later(random_match());
     if (!earlier.covers(later)) {

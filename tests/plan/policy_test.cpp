@@ -24,6 +24,7 @@ TEST(Policy, ReadsEveryKey) {
 version = 1
 strict = true
 deterministic = true
+floor = "128KiB"
 [defaults]
 codec = "bf16"
 collective = "one_shot"
@@ -43,25 +44,35 @@ min_bytes = "1MiB"
 max_bytes = 2097152
 ndim = 2
 dtype = "f16"
+order = [3, 7]
+communicator_size = 4
+[[rule]]
+order = 9
 )",
                                       "p.toml");
   EXPECT_EQ(policy.source, "p.toml");
   EXPECT_TRUE(policy.strict);
   EXPECT_TRUE(policy.deterministic);
+  EXPECT_EQ(policy.floor, 128U << 10);
   EXPECT_EQ(policy.bucket_bytes, 8U << 20);
   EXPECT_EQ(policy.chunk_bytes, 131072U);
   EXPECT_EQ(
       policy.defaults,
       (TensorPolicy{.codec = codec("bf16"), .algorithm = Algorithm::one_shot, .error_feedback = ErrorFeedback::off}));
   EXPECT_EQ(policy.small, (Policy::Small{16384, codec("fp16")}));
-  ASSERT_EQ(policy.rules.size(), 2U);
+  ASSERT_EQ(policy.rules.size(), 3U);
   EXPECT_EQ(policy.rules[0].match, (RuleMatch{.glob = "*.bias"}));
   EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{.codec = codec("exact")}));
-  EXPECT_EQ(policy.rules[0].line, 14);
-  EXPECT_EQ(policy.rules[1].match,
-            (RuleMatch{.min_bytes = 1U << 20, .max_bytes = 2U << 20, .ndim = 2, .dtype = DType::f16}));
+  EXPECT_EQ(policy.rules[0].line, 15);
+  EXPECT_EQ(policy.rules[1].match, (RuleMatch{.min_bytes = 1U << 20,
+                                              .max_bytes = 2U << 20,
+                                              .ndim = 2,
+                                              .dtype = DType::f16,
+                                              .order = OrderRange{3, 7},
+                                              .communicator_size = 4}));
   EXPECT_EQ(policy.rules[1].policy, policy.defaults) << "what a rule does not say comes from the defaults";
-  EXPECT_EQ(policy.rules[1].line, 19);
+  EXPECT_EQ(policy.rules[1].line, 20);
+  EXPECT_EQ(policy.rules[2].match, (RuleMatch{.order = OrderRange{9, 9}}));
 }
 
 TEST(Policy, AnEmptyFileIsTheDefault) {
@@ -121,13 +132,16 @@ void expect_bad(const Bad& bad, ErrorCode code) {
 TEST(Policy, UnknownKeysAndWrongPlaces) {
   for (const Bad& bad : std::vector<Bad>{
            {"colour = 1", "1:1",
-            "unknown key \"colour\" at the top of the file; known here: version, strict, deterministic"},
+            "unknown key \"colour\" at the top of the file; known here: version, strict, deterministic, floor"},
            {"version = 1\n\n  stric = true", "3:3",
             "unknown key \"stric\" at the top of the file; did you mean \"strict\"?"},
            {"[defaults]\ncodek = \"int8\"", "2:1", "unknown key \"codek\" in [defaults]; did you mean \"codec\"?"},
            {"[defaults]\nzzz = 1\naaa = 1", "2:1", "unknown key \"zzz\""},
            {"[[rules]]\nmatch = \"a\"", "1:3", "unknown key \"rules\" at the top of the file; did you mean \"rule\"?"},
            {"[buckets]\nbytes = 1", "1:2", "unknown key \"buckets\" at the top of the file; did you mean \"bucket\"?"},
+           {"[[rule]]\nfloor = 1", "2:1", "unknown key \"floor\" in a [[rule]]; write it at the top of the file"},
+           {"order = 1", "1:1", "unknown key \"order\" at the top of the file; write it in a [[rule]]"},
+           {"[[rule]]\ncommunicator = 4", "2:1", "unknown key \"communicator\" in a [[rule]]; known here: "},
            {"codec = \"int8\"", "1:1",
             "unknown key \"codec\" at the top of the file; write it in [defaults] or a [[rule]]"},
            {"[defaults]\nmatch = \"a\"", "2:1", "unknown key \"match\" in [defaults]; write it in a [[rule]]"},
@@ -162,6 +176,12 @@ TEST(Policy, WrongTypes) {
            {"[[rule]]\nmatch = [\"a\"]", "2:9",
             "match must be a string: a glob over tensor names, such as \"*.bias\", not an array"},
            {"[[rule]]\nndim = \"2\"", "2:8", "ndim must be an integer such as 2, not a string"},
+           {"[[rule]]\norder = \"3\"", "2:9",
+            "order must be an integer such as 3, or a range of two such as [0, 7], not a string"},
+           {"[[rule]]\norder = [0, \"7\"]", "2:13", "order must be an integer such as 3"},
+           {"[[rule]]\ncommunicator_size = [4]", "2:21",
+            "communicator_size must be an integer such as 4, not an array"},
+           {"floor = true", "1:9", "floor must be a size such as \"64KiB\" or a number of bytes, not a boolean"},
            {"[[rule]]\ndtype = 32", "2:9", "dtype must be a string such as \"f32\", not an integer"}}) {
     expect_bad(bad, ErrorCode::invalid_argument);
   }
@@ -209,6 +229,13 @@ TEST(Policy, BadValues) {
             "min_bytes (2KiB) is above max_bytes (1KiB), so no tensor can match; swap them or remove one"},
            {"[[rule]]\nndim = -1", "2:8", "ndim is -1; write the number of dimensions, 0 to 255"},
            {"[[rule]]\nndim = 4294967298", "2:8", "ndim is 4294967298"},
+           {"[[rule]]\norder = -1", "2:9", "order is -1; write the place of the call in its step, counted from 0"},
+           {"[[rule]]\norder = [1]", "2:9", "order has 1 values; write an integer such as 3, or a range of two"},
+           {"[[rule]]\norder = [0, -2]", "2:13", "order is -2"},
+           {"[[rule]]\norder = [7, 0]", "2:9", "order runs from 7 down to 0; write the first call and then the last"},
+           {"[[rule]]\ncommunicator_size = 0", "2:21",
+            "communicator_size is 0; write the number of ranks of the communicator, from 1 on"},
+           {"floor = \"2048GiB\"", "1:9", "floor is 2048GiB; write a size from 0B to 1024GiB"},
            {"[[rule]]\ndtype = \"float\"", "2:9", "unknown dtype \"float\": write f32, f16, bf16 or f64"}}) {
     expect_bad(bad, ErrorCode::invalid_argument);
   }

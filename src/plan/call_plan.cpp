@@ -1,0 +1,120 @@
+#include "plan/call_plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "codec/codec.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/version.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+std::string rules_text(const std::vector<std::size_t>& rules) {
+  std::string text = rules.size() == 1 ? "rule" : "rules";
+  for (const std::size_t rule : rules) {
+    text += (rule == rules.front() ? " " : ", ") + std::to_string(rule + 1);
+  }
+  return text;
+}
+
+// As the policy says it, before a world size is known.
+std::string asked(const TensorPolicy& policy) {
+  std::string text;
+  for (const Warmup& stage : policy.warmup) {
+    text += "until step " + std::to_string(stage.until_step) + " " + stage.codec.to_string() + ", then ";
+  }
+  text += policy.codec.to_string() + ", collective " + std::string(to_string(policy.algorithm)) + ", error feedback " +
+          std::string(to_string(policy.error_feedback));
+  return policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text;
+}
+
+bool lossless(const std::vector<Stage>& stages, DType dtype) {
+  return std::none_of(stages.begin(), stages.end(), [dtype](const Stage& stage) {
+    return codec::Codec(stage.codec, dtype).lossy() || codec::Codec(stage.second_hop, dtype).lossy();
+  });
+}
+
+}  // namespace
+
+std::string_view to_string(Pass pass) noexcept {
+  switch (pass) {
+    case Pass::no: return "compressed";
+    case Pass::below_floor: return "below the floor";
+    case Pass::f64_not_asked: return "f64 without a rule with dtype = \"f64\"";
+    case Pass::exact: return "the policy asks for exact values";
+    case Pass::codec_refused: return "the codec cannot take this dtype";
+  }
+  return "unknown";
+}
+
+CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(compile_rules(policy_)) {
+  std::vector<std::size_t> by_name;
+  std::vector<std::size_t> by_ndim;
+  for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
+    if (matchers_[rule].by_ndim()) {
+      by_ndim.push_back(rule);
+    } else if (matchers_[rule].by_name()) {
+      by_name.push_back(rule);
+    }
+  }
+  if (!by_name.empty()) {
+    notes_.push_back(rules_text(by_name) + " of " + policy_.source +
+                     " with `match`: ignored where calls have no names");
+  }
+  if (!by_ndim.empty()) {
+    notes_.push_back(rules_text(by_ndim) + " of " + policy_.source + " with `ndim`: ignored, calls have no dimensions");
+  }
+}
+
+CallPlan CallPlanner::resolve(const CallInfo& call) const {
+  const TensorInfo info{std::string(call.name), call.count, call.dtype, 1, call.order, call.communicator_size};
+  CallPlan plan;
+  plan.policy = policy_.defaults;
+  plan.why = "default";
+  for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
+    if (!matchers_[rule].by_ndim() && matchers_[rule].matches(info)) {
+      plan.rule = rule;
+      plan.policy = policy_.rules[rule].policy;
+      plan.why = rule_place(policy_, rule) + " matched " + matchers_[rule].describe();
+      break;
+    }
+  }
+  if (plan.policy.algorithm == Algorithm::dense) {
+    plan.policy.codec = CodecSpec::parse("exact");
+    plan.policy.warmup.clear();
+  }
+  plan.stages = make_stages(plan.policy, static_cast<int>(call.communicator_size));
+  if (tensor_bytes(info) < policy_.floor) {
+    plan.pass = Pass::below_floor;
+  } else if (call.dtype == DType::f64 && !(plan.rule && policy_.rules[*plan.rule].match.dtype == DType::f64)) {
+    plan.pass = Pass::f64_not_asked;
+  } else {
+    try {
+      plan.pass = lossless(plan.stages, call.dtype) ? Pass::exact : Pass::no;
+    } catch (const Error&) {  // of Codec, for a dtype it cannot take
+      plan.pass = Pass::codec_refused;
+    }
+  }
+  return plan;
+}
+
+std::string CallPlanner::describe() const {
+  std::string text;
+  const auto add = [&](const std::string& item, const std::string& value) { text += item + ": " + value + '\n'; };
+  add("wire version", std::to_string(kWireVersion));
+  add("floor", std::to_string(policy_.floor));
+  add("chunk bytes", std::to_string(policy_.chunk_bytes));
+  add("defaults", asked(policy_.defaults));
+  for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
+    const RuleMatch& match = policy_.rules[rule].match;  // sizes once more, since describe() of a rule rounds them
+    add("rule " + std::to_string(rule + 1), quote(matchers_[rule].describe()) + " (" +
+                                                std::to_string(match.min_bytes.value_or(0)) + " to " +
+                                                (match.max_bytes ? std::to_string(*match.max_bytes) : "any") +
+                                                " bytes) " + asked(policy_.rules[rule].policy));
+  }
+  return text;
+}
+
+}  // namespace gradwire::plan

@@ -1,0 +1,71 @@
+// What one collective call of a job without a session gets under a policy: the counterpart of make_plan for the
+// drop-in, which sees calls, not tensors. A pure function of the policy and the call, so every rank resolves alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/policy.hpp"
+#include "plan/rule.hpp"
+#include "plan/stage.hpp"
+
+namespace gradwire::plan {
+
+/// What is known of a call. All of it must be the same on every rank.
+struct CallInfo {
+  std::uint64_t count = 0;  // elements that are reduced
+  DType dtype = DType::f32;
+  std::uint64_t order = 0;  // calls before it in its step, on its communicator
+  std::uint32_t communicator_size = 1;
+  std::string_view name = {};  // empty: none
+};
+
+/// Why a call is not compressed.
+enum class Pass : std::uint8_t {
+  no,             // it is compressed
+  below_floor,    // fewer bytes than the policy's floor
+  f64_not_asked,  // f64, and no rule with dtype = "f64" matched it
+  exact,          // the policy asks for uncompressed values at every step
+  codec_refused   // the codec cannot take this dtype
+};
+/// "below the floor", "the policy asks for exact values": for reports.
+[[nodiscard]] std::string_view to_string(Pass pass) noexcept;
+
+struct CallPlan {
+  Pass pass = Pass::no;
+  TensorPolicy policy;              // resolved; codec `exact` where the algorithm is dense
+  std::vector<Stage> stages;        // codecs of both hops and error feedback, by step; stage_at finds the one of a step
+  std::optional<std::size_t> rule;  // index into Policy::rules; none: the defaults
+  std::string why;                  // "rule 2 at policy.toml:14 matched at least 1MiB", "default"
+  [[nodiscard]] bool compress() const noexcept { return pass == Pass::no; }
+};
+
+/// Holds a copy of the policy with its rules compiled; immutable, so threads may share it. Resolving allocates: keep
+/// the answer for each class of calls, and ask floor() first where a call must cost nothing.
+class CallPlanner {
+ public:
+  /// Error(invalid_argument) for a bad rule, as make_plan.
+  explicit CallPlanner(Policy policy);
+
+  /// The first rule that matches decides, else [defaults]; `small` is for tensors that are fused, and ignored here.
+  [[nodiscard]] CallPlan resolve(const CallInfo& call) const;
+  [[nodiscard]] std::uint64_t floor() const noexcept { return policy_.floor; }
+  [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
+  /// What the policy says that calls without a name, or calls at all, cannot use; for the log, once.
+  [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
+  /// Canonical text of all that ranks must agree on, one item a line; not the name of the file. fingerprint_of() it, or
+  /// tell a difference by first_difference().
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  Policy policy_;
+  std::vector<RuleMatcher> matchers_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace gradwire::plan
