@@ -34,7 +34,11 @@ nlohmann::json op_name(int op) {
 
 void Counters::add(const Observation& observation) {
   const std::lock_guard lock(mutex_);
-  Sum& sum = classes_[observation.call];
+  CallClass call = observation.call;
+  if (classes_.size() >= kMostClasses && !classes_.contains(call)) {
+    call.count = 0;
+  }
+  Sum& sum = classes_[call];
   ++sum.calls;
   sum.bytes_in += observation.bytes_in;
   sum.bytes_dense += observation.bytes_dense;

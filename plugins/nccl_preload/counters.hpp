@@ -40,6 +40,7 @@ struct Observation {
 
 class Counters {
  public:
+  /// Above kMostClasses new classes no longer tell counts apart (count 0), so that memory stays bounded.
   void add(const Observation& observation);
   /// A communicator is in use; the largest one says which process speaks for the job.
   void note_communicator(int size, int rank);
@@ -51,6 +52,8 @@ class Counters {
   [[nodiscard]] std::string summary() const;
   /// JSON text. `library` is NCCL's version.
   [[nodiscard]] std::string report(const std::string& library) const;
+
+  static constexpr std::size_t kMostClasses = 2000;
 
  private:
   struct Sum {

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <string>
 
 #include "base/environment.hpp"
+#include "gradwire/policy.hpp"
 #include "plugins/nccl_preload/real.hpp"
 
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGetVersion, (int*))
@@ -16,6 +18,21 @@ namespace {
 
 /// The process that counts; a child that forks off inherits the counters, and is none.
 const pid_t kProcess = getpid();
+
+/// A mistake in the environment or the policy disables, as in the drop-in for MPI; it never ends the job.
+shim::Settings read_settings() {
+  shim::Settings settings{.device_path = false};
+  try {
+    settings.disabled = environment_flag("GRADWIRE_DISABLE");
+    if (const auto file = environment("GRADWIRE_POLICY"); file) {
+      settings.floor_bytes = Policy::load(*file).floor;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gradwire: %s; NCCL calls pass through\n", error.what());
+    settings.disabled = true;
+  }
+  return settings;
+}
 
 std::string ask_library_name() {
   int version = 0;
@@ -66,7 +83,7 @@ const std::string& library_name() {
 }
 
 const shim::Settings& settings() {
-  static const shim::Settings value{.device_path = false, .disabled = environment("GRADWIRE_DISABLE") == "1"};
+  static const shim::Settings value = read_settings();
   return value;
 }
 

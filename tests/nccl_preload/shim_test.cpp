@@ -97,7 +97,7 @@ TEST(NcclShim, IneligibleCallsHaveTheirOwnReason) {
 
 TEST(NcclShim, NonblockingCommunicatorsPass) {
   const Seen seen = run_job("nonblocking");
-  EXPECT_EQ(seen.calls({{"reason", "nonblocking"}}), 2U) << "a child without a config is as its parent";
+  EXPECT_EQ(seen.calls({{"reason", "nonblocking"}}), 3U) << "a child without a config is as its parent";
   EXPECT_EQ(seen.calls({{"reason", kDevice}}), 1U);
 }
 
@@ -127,15 +127,19 @@ TEST(NcclShim, CommunicatorsAreForgotten) {
   EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", "unknown communicator"}}), 1U);
   EXPECT_EQ(seen.calls({{"count", kLarge + 4}, {"communicator_size", 2}}), 1U) << "a new one at the same address";
   EXPECT_EQ(seen.calls({{"count", kLarge + 5}, {"communicator_size", 3}}), 1U) << "after an abort";
-  EXPECT_EQ(seen.calls({{"count", kLarge + 6}, {"reason", "bad arguments"}}), 1U) << "finalized";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 6}, {"reason", "bad arguments"}, {"communicator_size", 0}}), 1U)
+      << "finalized";
   EXPECT_EQ(seen.calls({{"count", kLarge + 8}, {"reason", "bad arguments"}}), 1U) << "revoked";
   EXPECT_EQ(seen.calls({{"count", kLarge + 9}, {"reason", kDevice}}), 1U) << "the child of a revoked one";
   EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 5\n")) << "one for each communicator used";
 }
 
-TEST(NcclShim, CommunicatorsMadeForEver) {
-  const Seen seen = run_job("churn");
-  EXPECT_EQ(seen.calls({{"reason", kDevice}}), 99900U);
+// Mutation: no bound, 3000 rows.
+TEST(NcclShim, ClassesAreBounded) {
+  const Seen seen = run_job("many_classes");
+  EXPECT_EQ(seen.calls(), 3000U);
+  EXPECT_EQ(seen.report.at("classes").size(), 2001U);
+  EXPECT_EQ(seen.calls({{"count", 0}}), 1000U);
 }
 
 TEST(NcclShim, Threads) {
@@ -180,6 +184,21 @@ TEST(NcclShim, TheSummaryCanBeSilenced) {
 TEST(NcclShim, Disabled) {
   const Seen seen = run_job("eligible", "GRADWIRE_DISABLE=1");
   EXPECT_EQ(seen.calls({{"reason", "disabled"}}), 6U);
+}
+
+TEST(NcclShim, ThePolicyMovesTheFloor) {
+  const ScratchFolder scratch;
+  const std::string policy = (scratch.path / "policy.toml").string();
+  std::ofstream(policy) << "version = 1\nfloor = \"2MiB\"\n";
+  const Seen seen = run_job("eligible", "GRADWIRE_POLICY=" + policy);
+  EXPECT_EQ(seen.calls({{"reason", kDevice}}), 4U) << "2^20 elements of two bytes are just enough";
+  EXPECT_EQ(seen.calls({{"reason", "below the floor"}}), 2U);
+}
+
+TEST(NcclShim, ABadPolicyDisables) {
+  const Seen seen = run_job("eligible", "GRADWIRE_POLICY=/nonexistent.toml");
+  EXPECT_EQ(seen.calls({{"reason", "disabled"}}), 6U);
+  EXPECT_THAT(seen.outcome.err, HasSubstr("/nonexistent.toml"));
 }
 
 TEST(NcclShim, AReportThatCannotBeWrittenIsNoCrash) {
