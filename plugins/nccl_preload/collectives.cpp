@@ -3,7 +3,9 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <array>
 #include <limits>
+#include <string>
 
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
@@ -17,6 +19,8 @@ namespace {
 
 using shim::Function;
 
+constexpr int kNoOp = -1;
+
 /// A call as its caller wrote it.
 struct Request {
   Function function;
@@ -24,7 +28,7 @@ struct Request {
   const void* recvbuff;
   std::size_t count;
   ncclDataType_t datatype;
-  int op;  // ncclRedOp_t or kNoOp
+  int op;  // ncclRedOp_t, or kNoOp where the function takes none
   ncclComm_t comm;
   cudaStream_t stream;
 };
@@ -66,6 +70,14 @@ std::optional<Reduction> reduction_of(int op) noexcept {
   }
 }
 
+std::string op_name(int op) {
+  static constexpr std::array<const char*, 5> kNames = {"sum", "prod", "max", "min", "avg"};
+  if (op == kNoOp) {
+    return {};
+  }
+  return op >= 0 && static_cast<std::size_t>(op) < kNames.size() ? kNames[static_cast<std::size_t>(op)] : "unknown";
+}
+
 bool in_all_segments(Function function) noexcept {
   return function == Function::nccl_reduce_scatter || function == Function::nccl_all_gather ||
          function == Function::nccl_all_to_all;
@@ -102,7 +114,7 @@ std::optional<Communicator> communicator_of(ncclComm_t comm) {
         GRADWIRE_NCCL_REAL(ncclCommUserRank)(comm, &fresh.rank) == ncclSuccess) {
       known->state = fresh;
       state().communicators.set_state(comm, fresh);
-      state().counters.note_communicator(fresh.size, fresh.rank);
+      state().largest.note(fresh);
     }
   }
   return known;
@@ -110,16 +122,15 @@ std::optional<Communicator> communicator_of(ncclComm_t comm) {
 
 shim::Reason reason_for(shim::Call call, cudaStream_t stream) {
   // Asked last: it is the one question that costs a call into the driver.
-  shim::Reason reason = shim::decide(call, settings()).reason;
+  shim::Reason reason = shim::decide(call, state().settings).reason;
   if (reason == shim::Reason::device_path && is_captured(stream)) {
     call.captured = true;
-    reason = shim::decide(call, settings()).reason;
+    reason = shim::decide(call, state().settings).reason;
   }
   return reason;
 }
 
 void count(const Request& request) {
-  (void)library_name();  // asked now: at the end of the process NCCL may be gone
   const std::optional<Communicator> comm = communicator_of(request.comm);
   const int size = comm && comm->state ? comm->state->size : 0;
   const bool scaled_sum = comm && comm->scaled_sums.contains(request.op);
@@ -140,22 +151,17 @@ void count(const Request& request) {
       .blocking = !comm || comm->blocking,
       .grouped = open_group != nullptr,
   };
-  const Observation seen{
-      .call = {.function = request.function,
-               .dtype = static_cast<int>(request.datatype),
-               .op = scaled_sum ? kScaledSum : request.op,
-               .count = request.count,
-               .communicator_size = size,
-               .reason = reason_for(call, request.stream)},
-      .bytes_in = request.function == Function::nccl_all_gather
-                      ? times(request.count, bytes_of_element(request.datatype))
-                      : bytes,
-      .bytes_dense = size > 0 ? shim::dense_bytes(request.function, bytes, size) / static_cast<std::uint64_t>(size) : 0,
-  };
+  const Entry seen{.call = {.function = request.function,
+                            .dtype = call.dtype,
+                            .op = scaled_sum ? "scaled sum" : op_name(request.op),
+                            .count = elements,
+                            .communicator_size = size,
+                            .reason = reason_for(call, request.stream)},
+                   .totals = shim::passed_totals(request.function, 1, bytes, size)};
   if (open_group != nullptr) {
     open_group->calls.push_back(seen);
   } else {
-    state().counters.add(seen);
+    state().ledger.add(seen.call, seen.totals);
   }
 }
 

@@ -24,6 +24,26 @@ struct Communicator {
   std::set<int> scaled_sums = {};  // operations of ncclRedOpCreatePreMulSum
 };
 
+/// The largest communicator that the process used: it says which process speaks for the job.
+class LargestCommunicator {
+ public:
+  void note(CommunicatorState used) {
+    const std::lock_guard lock(mutex_);
+    if (used.size > largest_.size || (used.size == largest_.size && used.rank < largest_.rank)) {
+      largest_ = used;
+    }
+  }
+  /// Size and rank 0 before the first.
+  [[nodiscard]] CommunicatorState get() const {
+    const std::lock_guard lock(mutex_);
+    return largest_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  CommunicatorState largest_;
+};
+
 class Communicators {
  public:
   /// Replaces what an earlier communicator at this address left.

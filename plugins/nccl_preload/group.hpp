@@ -6,9 +6,15 @@
 
 #include <vector>
 
-#include "plugins/nccl_preload/counters.hpp"
+#include "api/shim/ledger.hpp"
 
 namespace gradwire::nccl_preload {
+
+/// One call, as the ledger takes it.
+struct Entry {
+  shim::CallClass call;
+  shim::CallTotals totals;
+};
 
 /// A communicator that NCCL writes at the end of the group.
 struct Newborn {
@@ -18,7 +24,7 @@ struct Newborn {
 
 struct Group {
   int depth = 1;
-  std::vector<Observation> calls = {};
+  std::vector<Entry> calls = {};
   std::vector<Newborn> newborn = {};
 };
 

@@ -90,8 +90,8 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   open_group = nullptr;
   unseen([&] {
     if (ran) {
-      for (const Observation& call : group->calls) {
-        state().counters.add(call);
+      for (const Entry& entry : group->calls) {
+        state().ledger.add(entry.call, entry.totals);
       }
     }
     for (const Newborn& child : group->newborn) {

@@ -3,23 +3,25 @@
 
 #include <string>
 
+#include "api/shim/configuration.hpp"
+#include "api/shim/ledger.hpp"
 #include "plugins/nccl_preload/communicators.hpp"
-#include "plugins/nccl_preload/counters.hpp"
 
 namespace gradwire::nccl_preload {
 
 struct State {
+  shim::Configuration configuration = shim::Configuration::read();
+  shim::Settings settings{
+      .floor_bytes = configuration.planner.floor(), .device_path = false, .disabled = !configuration.disabled.empty()};
+  std::string library;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
   Communicators communicators;
-  Counters counters;
+  shim::Ledger ledger;
+  LargestCommunicator largest;
+
+  State();
 };
 
 [[nodiscard]] State& state();
-
-/// "NCCL 2.28.9", asked once.
-[[nodiscard]] const std::string& library_name();
-
-/// What decide() goes by, from the environment, read once.
-[[nodiscard]] const shim::Settings& settings();
 
 /// Runs bookkeeping that must not disturb the job: whatever it throws (memory that ran out) leaves a call uncounted.
 template <typename F>

@@ -403,7 +403,9 @@ std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
                     ": not on the thread that initialised MPI; call it there, or initialise with "
                     "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
   }
-  ignore_broken_pipes();
+  if (options.ignore_broken_pipes) {
+    ignore_broken_pipes();
+  }
   return std::make_shared<MpiTransport>(comm, options);
 }
 

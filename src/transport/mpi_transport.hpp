@@ -14,7 +14,8 @@ struct MpiOptions {
   // MPI messages are no longer; 2048..2^31-1, the same on every rank. Below 64 KiB Open MPI's TCP sends at once; above,
   // its rendezvous by PUT leaves a 1 Gbit/s link idle for a quarter of the time.
   std::uint64_t split_bytes = 60000;
-  int tag_upper_bound = 0;  // take MPI_TAG_UB to be this; 0: ask MPI
+  int tag_upper_bound = 0;          // take MPI_TAG_UB to be this; 0: ask MPI
+  bool ignore_broken_pipes = true;  // see mpi_environment.hpp
 };
 
 [[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options);

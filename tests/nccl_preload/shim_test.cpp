@@ -60,7 +60,7 @@ TEST(NcclShim, EligibleCallsWaitForTheDevicePath) {
   EXPECT_EQ(seen.calls({{"function", "ncclAllReduce"}, {"dtype", "f32"}, {"op", "sum"}, {"count", kLarge}}), 2U);
   EXPECT_EQ(seen.calls({{"dtype", "f16"}, {"op", "avg"}, {"communicator_size", 4}}), 1U);
   EXPECT_EQ(seen.calls({{"dtype", "bf16"}}), 1U);
-  EXPECT_EQ(seen.calls({{"function", "ncclReduceScatter"}, {"count", 4096}}), 1U) << "the floor is of all segments";
+  EXPECT_EQ(seen.calls({{"function", "ncclReduceScatter"}, {"count", 16384}}), 1U) << "the floor is of all segments";
   EXPECT_THAT(seen.outcome.err,
               HasSubstr("gradwire: NCCL, this rank: 6 calls, none compressed: 6 device path not built\n"));
   EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 1\n")) << "once a communicator";

@@ -53,6 +53,7 @@ const std::vector<Row> kRows = {
     {"disabled", [](Call&, Settings& s) { s.disabled = true; }, Reason::disabled},
     {"ranks differ", [](Call&, Settings& s) { s.ranks_differ = true; }, Reason::ranks_differ},
     {"policy says exact", [](Call& c, Settings&) { c.policy_exact = true; }, Reason::policy_exact},
+    {"step not known yet", [](Call& c, Settings&) { c.learning = true; }, Reason::learning},
     {"no device path: host memory does not mind", [](Call&, Settings& s) { s.device_path = false; }, Reason::none},
 };
 

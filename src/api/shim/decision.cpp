@@ -96,6 +96,9 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
   if (settings.ranks_differ) {
     return Reason::ranks_differ;
   }
+  if (call.learning) {
+    return Reason::learning;
+  }
   if (call.policy_exact) {
     return Reason::policy_exact;
   }
@@ -123,6 +126,7 @@ const char* text(Reason reason) noexcept {
     case Reason::disabled: return "disabled";
     case Reason::ranks_differ: return "ranks differ";
     case Reason::policy_exact: return "policy says exact";
+    case Reason::learning: return "step not known yet";
     case Reason::device_path: return "device path not built";
   }
   return "";

@@ -53,10 +53,11 @@ enum class Reason : std::uint8_t {
   disabled,           // some rank has GRADWIRE_DISABLE=1
   ranks_differ,       // in policy, version or settings
   policy_exact,       // the policy's codec for it is `exact`
+  learning,           // the policy needs its place in the step, which is not known yet
   device_path,        // memory of a device, and this build cannot compress there
 };
 
-inline constexpr std::size_t kReasons = 16;
+inline constexpr std::size_t kReasons = 17;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
@@ -75,6 +76,7 @@ struct Call {
   bool grouped = false;       // between ncclGroupStart and the outermost ncclGroupEnd
   bool captured = false;      // its stream is being captured
   bool policy_exact = false;  // the policy gives this call `exact`
+  bool learning = false;      // the policy needs to know the step, and its period is not known yet
 };
 
 /// What all ranks agreed on for the call's communicator.

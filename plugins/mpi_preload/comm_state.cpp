@@ -1,0 +1,137 @@
+#include "plugins/mpi_preload/comm_state.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "plugins/mpi_preload/exchange.hpp"
+#include "plugins/mpi_preload/process.hpp"
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_transport.hpp"
+
+namespace gradwire::mpi_preload {
+
+constinit thread_local std::array<CachedState, kCachedStates> t_cached{};
+std::atomic<std::uint64_t> g_generation = 1;  // 0 is that of an empty cache
+
+namespace {
+
+using transport::check_mpi;
+
+constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are ever compressed
+
+int on_delete(MPI_Comm, int, void* value, void*) noexcept {
+  auto* state = static_cast<CommState*>(value);
+  {
+    const std::lock_guard lock(process().mutex);
+    process().states.erase(state);
+  }
+  ++g_generation;
+  delete state;
+  return MPI_SUCCESS;
+}
+
+int keyval() {
+  // Not the mutex that on_delete takes: it is called under a lock of the library, which creating a key takes too.
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  int& key = process().keyval;
+  if (key == MPI_KEYVAL_INVALID) {
+    // A duplicate of the communicator starts anew.
+    check_mpi(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &on_delete, &key, nullptr), "MPI_Comm_create_keyval");
+  }
+  return key;
+}
+
+CommState* make_state(MPI_Comm comm, int key) {
+  auto state = std::make_unique<CommState>();
+  int inter = 0;
+  state->comm = comm;
+  check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  check_mpi(PMPI_Comm_rank(comm, &state->rank), "MPI_Comm_rank");
+  check_mpi(PMPI_Comm_size(comm, &state->size), "MPI_Comm_size");
+  state->inter = inter != 0;
+  check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
+  const std::lock_guard lock(process().mutex);
+  process().states.insert(state.get());
+  return state.release();
+}
+
+}  // namespace
+
+CommState* find_state(MPI_Comm comm) noexcept {
+  if (CommState* known = cached_state(comm)) {
+    return known;
+  }
+  try {
+    if (comm == MPI_COMM_NULL || !may_act()) {
+      return nullptr;
+    }
+    const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
+    const int key = keyval();
+    void* value = nullptr;
+    int found = 0;
+    check_mpi(PMPI_Comm_get_attr(comm, key, &value, &found), "MPI_Comm_get_attr");
+    auto* state = found != 0 ? static_cast<CommState*>(value) : make_state(comm, key);
+    cache_slot(comm) = {comm, state, generation};
+    return state;
+  } catch (...) {  // then its calls are forwarded as they are
+    return nullptr;
+  }
+}
+
+void free_states() {
+  std::vector<MPI_Comm> comms;
+  {
+    const std::lock_guard lock(process().mutex);
+    for (const CommState* state : process().states) {
+      comms.push_back(state->comm);
+    }
+  }
+  for (const MPI_Comm comm : comms) {
+    PMPI_Comm_delete_attr(comm, process().keyval);
+  }
+}
+
+CommState::~CommState() {
+  for (std::size_t i = 0; i < passed.size(); ++i) {
+    if (passed[i].calls == 0) {
+      continue;
+    }
+    const shim::Function function{static_cast<std::uint8_t>(i)};
+    const shim::Reason reason = inter                                        ? shim::Reason::intercommunicator
+                                : function >= shim::Function::mpi_iallreduce ? shim::Reason::nonblocking
+                                                                             : shim::Reason::below_floor;
+    process().ledger.add({.function = function, .communicator_size = size, .reason = reason},
+                         shim::passed_totals(function, passed[i].calls, passed[i].bytes, size));
+  }
+}
+
+void CommState::settle() {
+  if (member) {
+    return;
+  }
+  const shim::Configuration& configuration = process().configuration;
+  if (!inter && size > 1) {
+    agreement = shim::agree(exchange_standings(comm, size, shim::Standing::of(configuration), configuration.timeout));
+    if (rank == 0 && !agreement.warning.empty()) {
+      warn_once(agreement.warning);
+    }
+  }
+  member = std::make_unique<shim::Member>(configuration, process().ledger, agreement, [this] { return connect(); });
+  small_below = configuration.planner.floor() / kWidestElement;
+}
+
+// A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.
+std::shared_ptr<Transport> CommState::connect() const {
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Comm base = MPI_COMM_NULL;
+  check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
+  const int created = PMPI_Comm_create(comm, group, &base);
+  PMPI_Group_free(&group);
+  check_mpi(created, "making a private communicator (MPI_Comm_create)");
+  auto made = transport::make_mpi(base, {.ignore_broken_pipes = false});
+  PMPI_Comm_free(&base);
+  return made;
+}
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,88 @@
+// What the shim knows of one of the job's communicators. It hangs on the communicator as an attribute, whose delete
+// callback frees it with the private communicators that it made.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "api/shim/decision.hpp"
+#include "api/shim/member.hpp"
+
+namespace gradwire::mpi_preload {
+
+struct CommState {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;  // of the local group
+  bool inter = false;
+
+  /// Calls of fewer elements are below the floor whatever their type; 0 until the ranks have agreed.
+  std::atomic<std::uint64_t> small_below = 0;
+
+  /// Calls that are counted in no more detail: those that are small, and those that return requests.
+  struct Passed {
+    std::atomic<std::uint64_t> calls = 0;
+    std::atomic<std::uint64_t> bytes = 0;
+    // Calls on one communicator do not overlap, so there is nothing to lose between load and store.
+    void add(std::uint64_t more) noexcept {
+      calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      bytes.store(bytes.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+    }
+  };
+  static constexpr std::size_t kFunctions = static_cast<std::size_t>(shim::Function::mpi_ireduce_scatter_block) + 1;
+  std::array<Passed, kFunctions> passed;
+  [[nodiscard]] Passed& passed_of(shim::Function function) { return passed[static_cast<std::size_t>(function)]; }
+
+  std::mutex mutex;
+  std::unique_ptr<shim::Member> member;  // once the ranks have agreed
+  shim::Agreement agreement;
+  std::string failure;  // not empty: ranks are out of step, and no call can be made right again
+
+  CommState() = default;
+  CommState(const CommState&) = delete;
+  CommState& operator=(const CommState&) = delete;
+  /// Leaves what it counted in the ledger.
+  ~CommState();
+
+  /// The agreement, once: every rank of the communicator enters here inside its first blocking call, whatever that is
+  /// and however this rank is configured. Throws Error(timeout) that names who did not.
+  void settle();
+
+ private:
+  [[nodiscard]] std::shared_ptr<Transport> connect() const;
+};
+
+/// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
+[[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
+/// Frees those of all communicators that still have one.
+void free_states();
+
+// A communicator's state without asking MPI: the last few of this thread. Every deletion makes all of them stale.
+struct CachedState {
+  MPI_Comm comm;
+  CommState* state;
+  std::uint64_t generation;
+};
+inline constexpr std::size_t kCachedStates = 4;
+extern constinit thread_local std::array<CachedState, kCachedStates> t_cached
+    __attribute__((tls_model("initial-exec")));
+extern std::atomic<std::uint64_t> g_generation;
+
+[[nodiscard]] inline CachedState& cache_slot(MPI_Comm comm) noexcept {
+  const auto bits = (std::uint64_t)comm;  // NOLINT: a pointer in one library, an int in the other
+  return t_cached[(bits ^ (bits >> 8)) % kCachedStates];
+}
+
+[[nodiscard]] inline CommState* cached_state(MPI_Comm comm) noexcept {
+  const CachedState& slot = cache_slot(comm);
+  return slot.comm == comm && slot.generation == g_generation.load(std::memory_order_acquire) ? slot.state : nullptr;
+}
+
+}  // namespace gradwire::mpi_preload

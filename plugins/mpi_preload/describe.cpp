@@ -1,0 +1,31 @@
+#include "plugins/mpi_preload/describe.hpp"
+
+namespace gradwire::mpi_preload {
+
+std::optional<DType> dtype_of(MPI_Datatype type) noexcept {
+  if (type == MPI_DATATYPE_NULL) {  // also what a type that the library was built without is equal to
+    return std::nullopt;
+  }
+  if (type == MPI_FLOAT || type == MPI_REAL || type == MPI_REAL4) {
+    return DType::f32;
+  }
+  if (type == MPI_DOUBLE || type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) {
+    return DType::f64;
+  }
+#ifdef MPIX_C_FLOAT16
+  if (type == MPIX_C_FLOAT16) {
+    return DType::f16;
+  }
+#endif
+  return std::nullopt;
+}
+
+std::optional<Reduction> reduction_of(MPI_Op op) noexcept {
+  return op == MPI_SUM ? std::optional(Reduction::sum) : std::nullopt;
+}
+
+std::string_view name_of_op(MPI_Op op) noexcept {
+  return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : op == MPI_PROD ? "prod" : "other";
+}
+
+}  // namespace gradwire::mpi_preload

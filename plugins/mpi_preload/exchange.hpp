@@ -1,0 +1,21 @@
+// How ranks agree before there is any private communicator, without ever waiting for good for a rank that has no shim.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <vector>
+
+#include "api/shim/configuration.hpp"
+
+namespace gradwire::mpi_preload {
+
+/// Waits until the operation is over, for at most `limit`; whether it is.
+[[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::milliseconds limit);
+
+/// What every rank says of itself, by rank. Error(timeout) names the ranks that said nothing. It is a nonblocking
+/// collective on the job's communicator itself: what a rank without the shim does there cannot be taken for it.
+[[nodiscard]] std::vector<shim::Standing> exchange_standings(MPI_Comm comm, int size, const shim::Standing& mine,
+                                                             std::chrono::milliseconds limit);
+
+}  // namespace gradwire::mpi_preload

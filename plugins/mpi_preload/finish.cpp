@@ -1,0 +1,124 @@
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/current_error.hpp"
+#include "plugins/mpi_preload/exchange.hpp"
+#include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/process.hpp"
+#include "transport/mpi_check.hpp"
+
+namespace gradwire::mpi_preload {
+namespace {
+
+using transport::check_mpi;
+
+// Buffers that MPI may still have when waiting was given up.
+struct Gathering {
+  std::string mine;
+  int bytes = 0;
+  std::vector<int> sizes;
+  std::vector<int> places;
+  std::string all;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+// Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
+bool gather_ledgers(int rank, int size) {
+  const auto limit = process().configuration.timeout;
+  auto gathering = std::make_unique<Gathering>();
+  Gathering& g = *gathering;
+  g.mine = process().ledger.to_text();
+  g.bytes = static_cast<int>(g.mine.size());
+  g.sizes.resize(static_cast<std::size_t>(size));
+  check_mpi(PMPI_Igather(&g.bytes, 1, MPI_INT, g.sizes.data(), 1, MPI_INT, 0, MPI_COMM_WORLD, &g.request),
+            "MPI_Igather");
+  if (!wait_for(g.request, limit)) {
+    static_cast<void>(gathering.release());
+    return false;
+  }
+  int total = 0;
+  for (const int bytes : g.sizes) {
+    g.places.push_back(total);
+    total += bytes;
+  }
+  g.all.resize(static_cast<std::size_t>(total));
+  check_mpi(PMPI_Igatherv(g.mine.data(), g.bytes, MPI_CHAR, g.all.data(), g.sizes.data(), g.places.data(), MPI_CHAR, 0,
+                          MPI_COMM_WORLD, &g.request),
+            "MPI_Igatherv");
+  if (!wait_for(g.request, limit)) {
+    static_cast<void>(gathering.release());
+    return false;
+  }
+  for (std::size_t other = 1; rank == 0 && other < g.sizes.size(); ++other) {
+    process().ledger.merge(
+        g.all.substr(static_cast<std::size_t>(g.places[other]), static_cast<std::size_t>(g.sizes[other])));
+  }
+  return true;
+}
+
+void write_report(const std::string& file, const std::string& text) {
+  errno = 0;
+  std::ofstream stream(file, std::ios::binary);
+  stream << text << std::flush;
+  if (!stream) {
+    say("the report cannot be written to " + file + " (" + std::strerror(errno) +
+        "); set GRADWIRE_REPORT to a file "
+        "in a folder that exists");
+  }
+}
+
+void finish_or_throw() {
+  Process& self = process();
+  CommState* world = find_state(MPI_COMM_WORLD);
+  if (world == nullptr) {
+    return;
+  }
+  shim::ReportHead head;
+  head.world_size = world->size;
+  head.library = self.library;
+  head.dry_run = self.configuration.dry_run;
+  head.policy = self.configuration.planner.policy().source;
+  const int rank = world->rank;
+  const int size = world->size;
+  bool together = !self.failed;  // after a failure ranks are out of step: nothing collective any more
+  try {
+    if (together) {
+      world->settle();
+      head.disabled = world->agreement.warning;
+    }
+  } catch (const Error& error) {
+    say("rank " + std::to_string(rank) + ": at MPI_Finalize: " + error.what());
+    together = false;
+  }
+  free_states();  // what hangs on communicators goes into the ledger
+  self.finished = true;
+  const bool complete = together && (size == 1 || gather_ledgers(rank, size));
+  if (rank != 0) {
+    return;
+  }
+  head.note = complete ? "" : "the numbers of other ranks are missing";
+  if (self.configuration.report) {
+    write_report(*self.configuration.report, shim::report_json(head, self.ledger));
+  }
+  if (!self.configuration.quiet && self.ledger.any()) {
+    say(shim::report_summary(head, self.ledger));
+  }
+}
+
+}  // namespace
+
+void finish() noexcept {
+  try {
+    if (may_act()) {
+      finish_or_throw();
+    }
+  } catch (...) {
+    say("at MPI_Finalize: " + std::string(current_error().what()));
+  }
+}
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,163 @@
+// The functions that the job calls instead of the library's, under their own names (preload, link order) and under
+// those of gradwire/replace/mpi.h. What is not here goes to the library as ever.
+#include "plugins/mpi_preload/interpose.hpp"
+
+#include <numeric>
+#include <vector>
+
+#define GRADWIRE_EXPORT extern "C" __attribute__((visibility("default")))
+// The same function under the name of the replacement header.
+#define GRADWIRE_ALSO(name) __typeof__(name) gradwire_##name __attribute__((alias(#name), visibility("default")))
+
+namespace {
+
+using gradwire::mpi_preload::cached_state;
+using gradwire::mpi_preload::count_nonblocking;
+using gradwire::mpi_preload::passes_at_once;
+using gradwire::mpi_preload::run;
+using gradwire::shim::Function;
+
+// The ranks of a communicator; 0 where that is not known, and then nothing but its error will come of it.
+int size_of(MPI_Comm comm) noexcept {
+  if (const auto* state = cached_state(comm)) {
+    return state->size;
+  }
+  int size = 0;
+  return comm != MPI_COMM_NULL && gradwire::mpi_preload::find_state(comm) != nullptr &&
+                 PMPI_Comm_size(comm, &size) == MPI_SUCCESS
+             ? size
+             : 0;
+}
+
+// The sum, or a negative number where one of them is negative.
+template <typename Count>
+std::int64_t sum_of(const Count counts[], int size) noexcept {
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    if (counts[rank] < 0) {
+      return -1;
+    }
+    sum += counts[rank];
+  }
+  return sum;
+}
+
+template <typename Count, typename Forward>
+int reduce_scatter(const void* send, void* receive, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   const Forward& forward) noexcept {
+  try {
+    const int size = counts == nullptr ? 0 : size_of(comm);
+    const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
+    if (passes_at_once(Function::mpi_reduce_scatter, total, type, comm)) {
+      return forward();
+    }
+    const std::vector<std::uint64_t> segments(counts, counts + (total < 0 ? 0 : size));
+    return run({Function::mpi_reduce_scatter, send, receive, total, segments, type, op, comm}, forward);
+  } catch (...) {
+    return forward();
+  }
+}
+
+template <typename Forward>
+int reduce_scatter_block(const void* send, void* receive, std::int64_t count, MPI_Datatype type, MPI_Op op,
+                         MPI_Comm comm, const Forward& forward) noexcept {
+  try {
+    const int size = size_of(comm);
+    const std::int64_t total = count * size;
+    if (passes_at_once(Function::mpi_reduce_scatter_block, total, type, comm)) {
+      return forward();
+    }
+    const std::vector<std::uint64_t> segments(static_cast<std::size_t>(size),
+                                              count < 0 ? 0 : static_cast<std::uint64_t>(count));
+    return run({Function::mpi_reduce_scatter_block, send, receive, total, segments, type, op, comm}, forward);
+  } catch (...) {
+    return forward();
+  }
+}
+
+}  // namespace
+
+GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
+                                  MPI_Comm comm) {
+  if (passes_at_once(Function::mpi_allreduce, count, type, comm)) {
+    return PMPI_Allreduce(send, receive, count, type, op, comm);
+  }
+  return run({Function::mpi_allreduce, send, receive, count, {}, type, op, comm},
+             [=] { return PMPI_Allreduce(send, receive, count, type, op, comm); });
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
+                                       MPI_Op op, MPI_Comm comm) {
+  return reduce_scatter(send, receive, counts, type, op, comm,
+                        [=] { return PMPI_Reduce_scatter(send, receive, counts, type, op, comm); });
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
+                                             MPI_Comm comm) {
+  return reduce_scatter_block(send, receive, count, type, op, comm,
+                              [=] { return PMPI_Reduce_scatter_block(send, receive, count, type, op, comm); });
+}
+
+GRADWIRE_EXPORT int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
+                                   MPI_Comm comm, MPI_Request* request) {
+  count_nonblocking(Function::mpi_iallreduce, count, type, comm);
+  return PMPI_Iallreduce(send, receive, count, type, op, comm, request);
+}
+
+GRADWIRE_EXPORT int MPI_Ireduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
+                                              MPI_Comm comm, MPI_Request* request) {
+  count_nonblocking(Function::mpi_ireduce_scatter_block, std::int64_t{count} * size_of(comm), type, comm);
+  return PMPI_Ireduce_scatter_block(send, receive, count, type, op, comm, request);
+}
+
+GRADWIRE_EXPORT int MPI_Ireduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
+                                        MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  if (counts != nullptr) {
+    count_nonblocking(Function::mpi_ireduce_scatter, sum_of(counts, size_of(comm)), type, comm);
+  }
+  return PMPI_Ireduce_scatter(send, receive, counts, type, op, comm, request);
+}
+
+GRADWIRE_EXPORT int MPI_Finalize() {
+  gradwire::mpi_preload::finish();
+  return PMPI_Finalize();
+}
+
+extern "C" {
+GRADWIRE_ALSO(MPI_Allreduce);
+GRADWIRE_ALSO(MPI_Reduce_scatter);
+GRADWIRE_ALSO(MPI_Reduce_scatter_block);
+GRADWIRE_ALSO(MPI_Iallreduce);
+GRADWIRE_ALSO(MPI_Ireduce_scatter);
+GRADWIRE_ALSO(MPI_Ireduce_scatter_block);
+GRADWIRE_ALSO(MPI_Finalize);
+}
+
+#if MPI_VERSION >= 4  // counts beyond 2^31
+GRADWIRE_EXPORT int MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                                    MPI_Comm comm) {
+  if (passes_at_once(Function::mpi_allreduce, count, type, comm)) {
+    return PMPI_Allreduce_c(send, receive, count, type, op, comm);
+  }
+  return run({Function::mpi_allreduce, send, receive, count, {}, type, op, comm},
+             [=] { return PMPI_Allreduce_c(send, receive, count, type, op, comm); });
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
+                                         MPI_Op op, MPI_Comm comm) {
+  return reduce_scatter(send, receive, counts, type, op, comm,
+                        [=] { return PMPI_Reduce_scatter_c(send, receive, counts, type, op, comm); });
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
+                                               MPI_Op op, MPI_Comm comm) {
+  return reduce_scatter_block(send, receive, count, type, op, comm,
+                              [=] { return PMPI_Reduce_scatter_block_c(send, receive, count, type, op, comm); });
+}
+
+extern "C" {
+GRADWIRE_ALSO(MPI_Allreduce_c);
+GRADWIRE_ALSO(MPI_Reduce_scatter_c);
+GRADWIRE_ALSO(MPI_Reduce_scatter_block_c);
+}
+#endif

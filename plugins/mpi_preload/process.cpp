@@ -1,0 +1,113 @@
+#include "plugins/mpi_preload/process.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <string_view>
+
+namespace gradwire::mpi_preload {
+namespace {
+
+// "Open MPI v4.1.4, package: ..." or "MPICH Version:      4.0.2\nMPICH Release ...", short.
+std::string short_version(std::string_view text, std::string_view family) {
+  const std::size_t digit = text.find_first_of("0123456789");
+  if (digit == std::string_view::npos) {
+    return std::string(text.substr(0, text.find('\n')));
+  }
+  return std::string(family) + " " + std::string(text.substr(digit, text.find_first_of(", \t\n", digit) - digit));
+}
+
+}  // namespace
+
+Process::Process() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 8192> text{};  // of whichever library answers
+  int length = 0;
+  PMPI_Get_library_version(text.data(), &length);
+#ifdef OPEN_MPI
+  const std::string_view family = "Open MPI";
+#else
+  const std::string_view family = "MPICH";
+#endif
+  const std::string_view version(text.data());
+  understood = version.find(family) != std::string_view::npos;
+  library = short_version(version, family);
+  if (!understood) {
+    say("every call is passed through: this shim is for " + std::string(family) + ", the job runs with " +
+        std::string(version.substr(0, version.find_first_of(",\n"))));
+  }
+}
+
+Process& process() {
+  static auto* const instance = new Process;
+  return *instance;
+}
+
+bool may_act() noexcept {
+  int initialized = 0;
+  int finalized = 0;
+  PMPI_Initialized(&initialized);
+  PMPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0 && process().understood && !process().finished;
+}
+
+void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "\n").c_str(), stderr); }
+
+void warn_once(const std::string& line) {
+  {
+    const std::lock_guard lock(process().mutex);
+    if (process().configuration.quiet || !process().warned.insert(line).second) {
+      return;
+    }
+  }
+  say(line);
+}
+
+int raise(MPI_Comm comm, const std::string& message) {
+  Process& self = process();
+  self.failed = true;
+  int rank = -1;
+  PMPI_Comm_rank(comm, &rank);
+  say("rank " + std::to_string(rank) + ": " + message);
+  int code = MPI_ERR_OTHER;
+  {
+    const std::lock_guard lock(self.mutex);
+    if (self.error_code == MPI_SUCCESS) {
+      int error_class = MPI_ERR_OTHER;
+      PMPI_Add_error_class(&error_class);
+      PMPI_Add_error_code(error_class, &self.error_code);
+    }
+    code = self.error_code;
+    std::string text = "gradwire: " + message;
+    text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
+    PMPI_Add_error_string(code, text.c_str());
+  }
+  PMPI_Comm_call_errhandler(comm, code);
+  return code;
+}
+
+std::string name_of_buffer(const void* buffer) {
+  Process& self = process();
+  if (!self.any_names) {
+    return {};
+  }
+  const std::lock_guard lock(self.mutex);
+  const auto found = self.names.find(buffer);
+  return found == self.names.end() ? std::string() : found->second;
+}
+
+}  // namespace gradwire::mpi_preload
+
+extern "C" __attribute__((visibility("default"))) void gradwire_name(const void* buffer, const char* name) {
+  using gradwire::mpi_preload::process;
+  try {
+    const std::lock_guard lock(process().mutex);
+    if (name == nullptr || *name == '\0') {
+      process().names.erase(buffer);
+    } else {
+      process().names[buffer] = name;
+    }
+    process().any_names = !process().names.empty();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a name that is not kept is no name
+  }
+}

@@ -1,0 +1,59 @@
+// What the shim keeps for the whole process. Never destroyed: MPI_Finalize may run in an atexit handler.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "api/shim/configuration.hpp"
+#include "api/shim/ledger.hpp"
+
+namespace gradwire::mpi_preload {
+
+struct CommState;
+
+struct Process {
+  const shim::Configuration configuration = shim::Configuration::read();
+  shim::Ledger ledger;
+
+  /// The library that answers is of the kind this shim was built for, so that handles mean what the header says.
+  bool understood = false;
+  std::string library;  // "Open MPI 4.1.4"
+
+  int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
+
+  std::mutex mutex;  // of what follows
+  std::set<CommState*> states;
+  std::set<std::string> warned;
+  std::map<const void*, std::string> names;
+  int error_code = MPI_SUCCESS;
+
+  std::atomic<bool> any_names = false;
+  std::atomic<bool> finished = false;
+  std::atomic<bool> failed = false;  // some communicator is
+
+  Process();
+};
+
+[[nodiscard]] Process& process();
+
+/// Between MPI_Init and MPI_Finalize, with a library that we understand.
+[[nodiscard]] bool may_act() noexcept;
+
+/// Prints a line "gradwire: ..." on standard error.
+void say(const std::string& line) noexcept;
+/// The same, once for each text.
+void warn_once(const std::string& line);
+
+/// Gives `message` to the communicator's error handler, as MPI's own errors are; returns the code, if that returns.
+int raise(MPI_Comm comm, const std::string& message);
+
+/// What the job calls this buffer, or empty.
+[[nodiscard]] std::string name_of_buffer(const void* buffer);
+
+}  // namespace gradwire::mpi_preload

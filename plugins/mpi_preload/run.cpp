@@ -1,0 +1,99 @@
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "base/current_error.hpp"
+#include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/process.hpp"
+
+namespace gradwire::mpi_preload {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+shim::Call describe(const Reduce& call, const CommState& state) {
+  const bool empty = call.count == 0;
+  return {.function = call.function,
+          .dtype = dtype_of(call.type),
+          .reduction = reduction_of(call.op),
+          .count = call.count > 0 ? static_cast<std::uint64_t>(call.count) : 0,
+          .world_size = state.size,
+          .valid = call.count >= 0 && call.type != MPI_DATATYPE_NULL && call.op != MPI_OP_NULL &&
+                   call.receive != MPI_IN_PLACE && (empty || (call.send != nullptr && call.receive != nullptr)),
+          .intra = !state.inter};
+}
+
+bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) { return a < b + bytes && b < a + bytes; }
+
+void all_reduce(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+  const DType dtype = *route.what.dtype;
+  const std::uint64_t bytes = route.what.count * element_bytes(dtype);
+  const void* input = call.send == MPI_IN_PLACE ? call.receive : call.send;
+  if (input != call.receive &&
+      overlap(static_cast<const std::byte*>(input), static_cast<const std::byte*>(call.receive), bytes)) {
+    std::memmove(call.receive, input, bytes);  // not allowed by MPI, but what jobs do
+    input = call.receive;
+  }
+  state.member->all_reduce(route, {input, route.what.count, dtype}, {call.receive, route.what.count, dtype});
+}
+
+void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+  const DType dtype = *route.what.dtype;
+  const auto self = static_cast<std::size_t>(state.rank);
+  const std::uint64_t own = call.counts[self];
+  const auto before = call.counts.first(self);
+  const std::uint64_t offset = std::accumulate(before.begin(), before.end(), std::uint64_t{0}) * element_bytes(dtype);
+  const bool in_place = call.send == MPI_IN_PLACE;
+  // In place MPI wants the result at the front, where rank 0's segment is read; it is made in its own, then moved.
+  std::byte* result = static_cast<std::byte*>(call.receive) + (in_place ? offset : 0);
+  state.member->reduce_scatter(route, {in_place ? call.receive : call.send, route.what.count, dtype},
+                               {result, own, dtype}, call.counts);
+  if (in_place) {
+    std::memmove(call.receive, result, own * element_bytes(dtype));
+  }
+}
+
+int fail(CommState& state, const Error& error) {
+  state.failure = error.what();
+  state.small_below = 0;
+  return raise(state.comm, state.failure);
+}
+
+int run_on(const Reduce& call, CommState& state, const std::function<int()>& forward) {
+  const std::lock_guard lock(state.mutex);
+  if (!state.failure.empty()) {
+    return raise(state.comm, state.failure);
+  }
+  try {
+    state.settle();
+    const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
+    const shim::Member::Route route =
+        state.member->route(describe(call, state), name_of_op(call.op), name_of_buffer(buffer));
+    if (route.decision.compress && !state.member->dry_run()) {
+      call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
+      return MPI_SUCCESS;
+    }
+    const auto begin = Clock::now();
+    const int code = forward();
+    state.member->count_passed(route, bytes_of(call.count, call.type),
+                               std::chrono::duration<double>(Clock::now() - begin).count());
+    return code;
+  } catch (...) {
+    return fail(state, current_error());
+  }
+}
+
+}  // namespace
+
+int run(const Reduce& call, const std::function<int()>& forward) noexcept {
+  CommState* state = find_state(call.comm);
+  return state == nullptr ? forward() : run_on(call, *state, forward);
+}
+
+void count_nonblocking(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
+  if (CommState* state = find_state(comm)) {
+    state->passed_of(function).add(bytes_of(count, type));
+  }
+}
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,120 @@
+#include "api/shim/configuration.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "base/units.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/version.hpp"
+#include "plan/plan.hpp"
+
+namespace gradwire::shim {
+namespace {
+
+constexpr std::array<char, 8> kMagic{'g', 'w', 's', 'h', 'i', 'm', '0', '1'};
+
+template <std::size_t N>
+void put(std::array<char, N>& field, std::string_view text) {
+  std::copy_n(text.begin(), std::min(text.size(), N - 1), field.begin());
+}
+
+template <std::size_t N>
+std::string_view get(const std::array<char, N>& field) {
+  return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
+}
+
+bool flag(const char* name) {
+  const std::optional<std::string> value = environment(name);
+  if (value && *value != "0" && *value != "1") {
+    throw Error(ErrorCode::invalid_argument, std::string(name) + "=" + *value + ": write 0 or 1");
+  }
+  return value == "1";
+}
+
+void read_into(Configuration& configuration) {
+  const std::string log = environment("GRADWIRE_LOG").value_or("warn");
+  configuration.quiet = log == "error" || log == "off";
+  configuration.dry_run = flag("GRADWIRE_DRY_RUN");
+  configuration.report = environment("GRADWIRE_REPORT");
+  if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
+    configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
+  }
+  if (flag("GRADWIRE_DISABLE")) {
+    configuration.disabled = "GRADWIRE_DISABLE=1";
+  } else if (const auto policy = environment("GRADWIRE_POLICY")) {
+    configuration.planner = plan::CallPlanner(Policy::load(*policy));
+  }
+}
+
+std::string first_of(std::span<const Standing> standings, std::size_t rank) {
+  const Standing& standing = standings[rank];
+  return "rank " + std::to_string(rank) + " has policy " + std::string(get(standing.policy)) +
+         (standing.dry_run != 0 ? ", dry run" : "") + " (" + std::string(get(standing.fingerprint)) + ")";
+}
+
+}  // namespace
+
+Configuration Configuration::read() {
+  Configuration configuration;
+  try {
+    read_into(configuration);
+  } catch (const std::exception& error) {
+    configuration.disabled = error.what();
+  }
+  return configuration;
+}
+
+Standing Standing::of(const Configuration& configuration) {
+  Standing standing;
+  standing.magic = kMagic;
+  standing.disabled = configuration.disabled.empty() ? 0 : 1;
+  standing.dry_run = configuration.dry_run ? 1 : 0;
+  put(standing.fingerprint, plan::fingerprint_of(configuration.planner.describe()));
+  put(standing.policy, configuration.planner.policy().source);
+  put(standing.why, configuration.disabled);
+  return standing;
+}
+
+bool Standing::answered() const noexcept { return magic == kMagic; }
+
+Agreement agree(std::span<const Standing> standings) {
+  Agreement agreement;
+  std::vector<int> disabled;
+  std::optional<std::size_t> other;
+  for (std::size_t rank = 0; rank < standings.size(); ++rank) {
+    const Standing& standing = standings[rank];
+    if (standing.disabled != 0) {
+      disabled.push_back(static_cast<int>(rank));
+    } else if (!other && (standing.fingerprint != standings[0].fingerprint || standing.magic != standings[0].magic ||
+                          standing.dry_run != standings[0].dry_run)) {
+      other = rank;
+    }
+  }
+  agreement.disabled = !disabled.empty();
+  agreement.ranks_differ = other.has_value();
+  agreement.dry_run = !standings.empty() && standings[0].dry_run != 0;
+  if (agreement.disabled) {
+    const Standing& first = standings[static_cast<std::size_t>(disabled.front())];
+    agreement.warning =
+        "every call is passed through: disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";
+  } else if (other) {
+    agreement.warning = "every call is passed through: ranks differ: " + first_of(standings, 0) + ", " +
+                        first_of(standings, *other) + "; give every rank the same policy and the same version";
+  }
+  return agreement;
+}
+
+std::string name_ranks(std::span<const int> ranks) {
+  constexpr std::size_t kMost = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    const bool last = i + 1 == ranks.size();
+    text += (i == 0 ? "" : (last ? " and " : ", ")) + std::to_string(ranks[i]);
+  }
+  return ranks.size() <= kMost ? text : text + " and " + std::to_string(ranks.size() - kMost) + " more";
+}
+
+}  // namespace gradwire::shim

@@ -1,0 +1,185 @@
+#include "api/shim/member.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+
+namespace gradwire::shim {
+namespace {
+
+Reason reason_of(plan::Pass pass) {
+  switch (pass) {
+    case plan::Pass::no: return Reason::none;
+    case plan::Pass::below_floor: return Reason::below_floor;
+    case plan::Pass::exact: return Reason::policy_exact;
+    case plan::Pass::f64_not_asked:
+    case plan::Pass::codec_refused: return Reason::dtype;
+  }
+  return Reason::policy_exact;
+}
+
+bool keeps_residuals(const plan::CallPlan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const plan::Stage& stage) { return stage.error_feedback; });
+}
+
+// FNV-1a: the same on every rank, whatever its standard library.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace
+
+Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect)
+    : configuration_(configuration), ledger_(ledger), dry_run_(agreement.dry_run), connect_(std::move(connect)) {
+  settings_.floor_bytes = configuration.planner.floor();
+  settings_.disabled = agreement.disabled;
+  settings_.ranks_differ = agreement.ranks_differ;
+  for (const Policy::Rule& rule : configuration.planner.policy().rules) {
+    settings_.f64 |= rule.match.dtype == DType::f64;
+    by_name_ |= rule.match.glob.has_value();
+    by_order_ |= rule.match.order.has_value();
+  }
+}
+
+Member::Route Member::route(const Call& call, std::string_view op, std::string_view name) {
+  Route route;
+  route.what = {.function = call.function,
+                .dtype = call.dtype,
+                .op = std::string(op),
+                .count = call.count,
+                .communicator_size = call.world_size};
+  route.decision = decide(call, settings_);
+  if (!route.decision.compress) {
+    route.what.reason = route.decision.reason;
+    return route;
+  }
+  const auto place = tracker_.next({call.function, *call.dtype, call.count});
+  if (tracker_.broke()) {
+    slots_.clear();
+    ledger_.count_reset();
+  }
+  std::uint64_t step = 0;
+  Slot first;  // while the step is not known
+  Slot* slot = &first;
+  Call judged = call;
+  if (place) {
+    slot = &slot_of(call, *place, name);
+    step = place->step;
+    route.what.order = place->order;
+    route.what.name = slot->name;
+  } else {
+    first.plan = configuration_.planner.resolve(
+        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+    judged.learning = by_name_ || by_order_ || first.plan->stages.size() > 1 || keeps_residuals(*first.plan);
+  }
+  route.stage = plan::stage_at(slot->plan->stages, step);
+  route.algorithm = slot->plan->policy.algorithm;
+  route.decision = decide(judged, settings_);
+  if (route.decision.compress) {
+    const Reason reason = reason_of(slot->plan->pass);
+    route.decision = {.compress = reason == Reason::none, .reason = reason};
+  }
+  route.what.reason = route.decision.reason;
+  if (route.decision.compress) {
+    route.what.codec = route.stage.codec.to_string();
+    route.feedback = slot->feedback.get();
+  }
+  return route;
+}
+
+Member::Slot& Member::slot_of(const Call& call, const StepTracker::Place& place, std::string_view name) {
+  slots_.resize(tracker_.period());
+  Slot& slot = slots_[place.order];
+  if (!slot.plan) {
+    // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
+    slot.name = !by_name_ || all_say(name) ? name : std::string_view();
+    slot.plan = configuration_.planner.resolve({.count = call.count,
+                                                .dtype = *call.dtype,
+                                                .order = place.order,
+                                                .communicator_size = static_cast<std::uint32_t>(call.world_size),
+                                                .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
+    if (slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_) {
+      slot.feedback = std::make_unique<FeedbackBuffer>(call.count);
+    }
+  }
+  return slot;
+}
+
+// Whether every rank has this name here.
+bool Member::all_say(std::string_view name) {
+  if (dry_run_) {
+    return true;
+  }
+  Communicator& ranks = communicator();
+  const std::uint64_t mine = hash_of(name);
+  const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), 1);
+  std::vector<std::uint64_t> all(counts.size());
+  // `exact` copies bytes, whatever they mean.
+  ranks.all_gather({&mine, 1, DType::f64}, {all.data(), all.size(), DType::f64}, counts,
+                   {.codec = CodecSpec::parse("exact")});
+  return std::all_of(all.begin(), all.end(), [=](std::uint64_t other) { return other == mine; });
+}
+
+Communicator& Member::communicator() {
+  if (!communicator_) {
+    communicator_.emplace(connect_(), CommunicatorOptions{.timeout = configuration_.timeout});
+  }
+  return *communicator_;
+}
+
+CallOptions Member::options(const Route& route) const {
+  return {.codec = route.stage.codec,
+          .algorithm = route.algorithm,
+          .reduction = Reduction::sum,
+          .chunk_bytes = configuration_.planner.policy().chunk_bytes,
+          .second_hop = route.stage.second_hop,
+          .feedback = route.feedback};
+}
+
+void Member::all_reduce(const Route& route, ConstView input, View output) {
+  count(route, communicator().all_reduce(input, output, options(route)));
+}
+
+void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts) {
+  count(route, communicator().reduce_scatter(input, output, counts, options(route)));
+}
+
+void Member::count(const Route& route, const Statistics& statistics) {
+  ledger_.add(route.what, {.calls = 1,
+                           .compressed_calls = 1,
+                           .bytes_in = statistics.bytes_in,
+                           .bytes_dense = statistics.bytes_uncompressed,
+                           .bytes_sent = statistics.bytes_sent,
+                           .seconds = statistics.total_seconds});
+}
+
+void Member::count_passed(const Route& route, std::uint64_t bytes, double seconds) {
+  CallTotals totals = passed_totals(route.what.function, 1, bytes, route.what.communicator_size);
+  totals.seconds = seconds;
+  if (route.decision.compress) {  // a dry run: what it would send
+    const double dense_bits = 8.0 * static_cast<double>(element_bytes(*route.what.dtype));
+    totals.compressed_calls = 1;
+    totals.bytes_sent = static_cast<std::uint64_t>(
+        static_cast<double>(totals.bytes_dense) *
+        (plan::bits_per_element(route.stage.codec) + plan::bits_per_element(route.stage.second_hop)) /
+        (2 * dense_bits));
+  }
+  ledger_.add(route.what, totals);
+}
+
+std::uint64_t Member::residual_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Slot& slot : slots_) {
+    bytes += slot.feedback ? slot.feedback->bytes() : 0;
+  }
+  return bytes;
+}
+
+}  // namespace gradwire::shim
