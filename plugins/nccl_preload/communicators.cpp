@@ -37,9 +37,9 @@ std::optional<Communicator> Communicators::take(ncclComm_t comm) {
   return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
 }
 
-void Communicators::put_back(ncclComm_t comm, Communicator communicator) {
+void Communicators::put_back(ncclComm_t comm, const Communicator& communicator) {
   const std::lock_guard lock(mutex_);
-  known_.try_emplace(comm, std::move(communicator));
+  known_.try_emplace(comm, communicator);
 }
 
 void Communicators::add_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {

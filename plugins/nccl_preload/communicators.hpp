@@ -57,7 +57,7 @@ class Communicators {
   /// Forgets the communicator and returns what it was. To be called before NCCL frees it, since another thread may then
   /// get a new one at the same address; put_back where NCCL refuses.
   [[nodiscard]] std::optional<Communicator> take(ncclComm_t comm);
-  void put_back(ncclComm_t comm, Communicator communicator);
+  void put_back(ncclComm_t comm, const Communicator& communicator);
 
   void add_scaled_sum(ncclComm_t comm, ncclRedOp_t op);
   void remove_scaled_sum(ncclComm_t comm, ncclRedOp_t op);

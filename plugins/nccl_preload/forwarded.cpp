@@ -4,9 +4,11 @@
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // ncclResetDebugInit
 
+// NOLINTBEGIN(bugprone-macro-parentheses): parameters and arguments bring their own
 #define FORWARD(result, name, parameters, arguments) \
   GRADWIRE_NCCL_DECLARE(result, name, parameters)    \
   extern "C" result name parameters { return GRADWIRE_NCCL_REAL(name) arguments; }
+// NOLINTEND(bugprone-macro-parentheses)
 
 FORWARD(ncclResult_t, ncclGetVersion, (int* version), (version))
 FORWARD(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id), (id))

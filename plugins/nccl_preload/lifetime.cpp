@@ -1,5 +1,6 @@
 // Groups, operations, and the making and ending of communicators: handed on, and remembered.
 #include <cstddef>
+#include <new>
 
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
@@ -56,7 +57,7 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
   unseen([&] { old = state().communicators.take(comm); });
   const ncclResult_t result = end_it();
   if (old && !went_well(result)) {
-    unseen([&] { state().communicators.put_back(comm, std::move(*old)); });
+    unseen([&] { state().communicators.put_back(comm, *old); });
   }
   return result;
 }
@@ -70,13 +71,11 @@ ncclResult_t closed(ncclResult_t result, ncclComm_t comm) noexcept {
 
 ncclResult_t group_started(ncclResult_t result) noexcept {
   if (!InsideNccl::active() && result == ncclSuccess) {
-    unseen([] {
-      if (open_group != nullptr) {
-        ++open_group->depth;
-      } else {
-        open_group = new Group;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
-      }
-    });
+    if (open_group != nullptr) {
+      ++open_group->depth;
+    } else {
+      open_group = new (std::nothrow) Group;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
+    }
   }
   return result;
 }
@@ -129,30 +128,32 @@ REMEMBERED(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId i
   return result;
 })
 REMEMBERED(ncclCommInitRankScalable,
-           (ncclComm_t * comm, int ranks, int rank, int ids, ncclUniqueId* id, ncclConfig_t* config), {
+           (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config), {
              const bool blocking = !asks_for_nonblocking(config);
-             const ncclResult_t result = real(comm, ranks, rank, ids, id, config);
-             born(result, comm, blocking);
+             const ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
+             born(result, newcomm, blocking);
              return result;
            })
-REMEMBERED(ncclCommInitAll, (ncclComm_t * comms, int devices, const int* list), {
-  const ncclResult_t result = real(comms, devices, list);
-  for (int i = 0; comms != nullptr && went_well(result) && i < devices; ++i) {
-    born(result, comms + i, true);
+REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
+  const ncclResult_t result = real(comm, ndev, devlist);
+  for (int i = 0; comm != nullptr && went_well(result) && i < ndev; ++i) {
+    born(result, comm + i, true);
   }
   return result;
 })
-REMEMBERED(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t* config), {
+REMEMBERED(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config), {
   const bool blocking = child_blocks(comm, config);
-  const ncclResult_t result = real(comm, color, key, child, config);
-  born(result, child, blocking);
+  const ncclResult_t result = real(comm, color, key, newcomm, config);
+  born(result, newcomm, blocking);
   return result;
 })
 REMEMBERED(ncclCommShrink,
-           (ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t* config, int flags), {
+           (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
+            int shrinkFlags),
+           {
              const bool blocking = child_blocks(comm, config);
-             const ncclResult_t result = real(comm, excluded, count, child, config, flags);
-             born(result, child, blocking);
+             const ncclResult_t result = real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+             born(result, newcomm, blocking);
              return result;
            })
 

@@ -169,6 +169,7 @@ void many_classes() {
 void threads() {
   ncclComm_t shared = init(4);
   std::vector<std::thread> workers;
+  workers.reserve(4);
   for (int t = 0; t < 4; ++t) {
     workers.emplace_back([shared] {
       for (int i = 0; i < 500; ++i) {

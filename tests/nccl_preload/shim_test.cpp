@@ -71,8 +71,8 @@ TEST(NcclShim, TheReportAddsUp) {
   EXPECT_EQ(report.at("world"), 4);
   EXPECT_THAT(report.at("library").get<std::string>(), ::testing::StartsWith("NCCL 2."));
   // 2 x f32 and two of two bytes, 2^20 elements each; 64 KiB all-reduced; 4 x 4096 floats reduce-scattered.
-  const std::uint64_t in = (4 + 4 + 2 + 2) * kLarge + 65536 + 65536;
-  const std::uint64_t dense = 3 * (4 + 4 + 2 + 2) * kLarge / 2 + 3 * 65536 / 2 + 3 * 65536 / 4;
+  const std::uint64_t in = 12 * kLarge + 65536 + 65536;
+  const std::uint64_t dense = 3 * 12 * kLarge / 2 + 3 * 65536ULL / 2 + 3 * 65536ULL / 4;
   EXPECT_EQ(report.at("totals").at("bytes_in"), in);
   EXPECT_EQ(report.at("totals").at("bytes_dense"), dense);
   EXPECT_EQ(report.at("totals").at("bytes_sent"), dense);
