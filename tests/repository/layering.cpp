@@ -44,6 +44,9 @@ const Layer* layer_of_file(const std::string& path) {
   const std::filesystem::path file(path);
   auto part = file.begin();
   const std::string top = part->string();
+  if (path.starts_with("include/gradwire/replace/")) {
+    return find_layer("plugins");
+  }
   if (top == "include") {
     return layer_of_public_header(file.stem().string());
   }

@@ -45,6 +45,7 @@ const std::vector<Row> kRows = {
     {"more bytes than 64 bits hold", [](Call& c, Settings&) { c.count = ~std::uint64_t{0}; }, Reason::none},
     {"one rank", [](Call& c, Settings&) { c.world_size = 1; }, Reason::alone},
     {"intercommunicator", [](Call& c, Settings&) { c.intra = false; }, Reason::intercommunicator},
+    {"a communicator of unknown making", [](Call& c, Settings&) { c.known = false; }, Reason::unknown},
     {"bad arguments", [](Call& c, Settings&) { c.valid = false; }, Reason::bad_arguments},
     {"non-blocking communicator", [](Call& c, Settings&) { c.blocking = false; }, Reason::nonblocking},
     {"inside a group", [](Call& c, Settings&) { c.grouped = true; }, Reason::grouped},

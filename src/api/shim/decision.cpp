@@ -61,6 +61,9 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   if (!call.valid) {
     return Reason::bad_arguments;
   }
+  if (!call.known) {
+    return Reason::unknown;
+  }
   if (!call.intra) {
     return Reason::intercommunicator;
   }
@@ -111,6 +114,7 @@ const char* text(Reason reason) noexcept {
     case Reason::none: return "";
     case Reason::function: return "function is always passed on";
     case Reason::bad_arguments: return "bad arguments";
+    case Reason::unknown: return "unknown communicator";
     case Reason::intercommunicator: return "intercommunicator";
     case Reason::nonblocking: return "nonblocking";
     case Reason::grouped: return "inside a group";

@@ -41,6 +41,7 @@ enum class Reason : std::uint8_t {
   none,               // it is compressed
   function,           // a function that is passed on, always
   bad_arguments,      // the error is the library's own to give
+  unknown,            // a communicator whose making the shim did not see
   intercommunicator,  // two groups
   nonblocking,        // of the call, or of the communicator: its request or state is the library's
   grouped,            // inside a group of calls that runs as one
@@ -56,7 +57,7 @@ enum class Reason : std::uint8_t {
   device_path,        // memory of a device, and this build cannot compress there
 };
 
-inline constexpr std::size_t kReasons = 16;
+inline constexpr std::size_t kReasons = 17;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
@@ -69,6 +70,7 @@ struct Call {
   std::uint64_t count = 0;                  // elements of the larger buffer: what is reduced, all ranks' segments
   int world_size = 0;                       // of the communicator
   bool valid = true;                        // handles, counts and buffers could be right
+  bool known = true;                        // how the communicator was made, where that matters
   bool intra = true;
   bool blocking = true;       // communicator and call
   bool grouped = false;       // between ncclGroupStart and the outermost ncclGroupEnd

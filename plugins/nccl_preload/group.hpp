@@ -1,0 +1,35 @@
+// What a thread did since its outermost ncclGroupStart. NCCL runs nothing before the outermost end, so calls count only
+// then, and not at all after ncclGroupSimulateEnd; communicators that the group makes are there only then.
+#pragma once
+
+#include <nccl.h>
+
+#include <vector>
+
+#include "api/shim/ledger.hpp"
+
+namespace gradwire::nccl_preload {
+
+/// One call, as the ledger takes it.
+struct Entry {
+  shim::CallClass call;
+  shim::CallTotals totals;
+};
+
+/// A communicator that NCCL writes at the end of the group.
+struct Newborn {
+  ncclComm_t* where = nullptr;
+  bool blocking = true;
+};
+
+struct Group {
+  int depth = 1;
+  std::vector<Entry> calls = {};
+  std::vector<Newborn> newborn = {};
+};
+
+/// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its
+/// thread-local objects are gone.
+extern constinit thread_local Group* open_group;
+
+}  // namespace gradwire::nccl_preload

@@ -1,0 +1,181 @@
+// Groups, operations, and the making and ending of communicators: handed on, and remembered.
+#include <cstddef>
+#include <new>
+
+#include "plugins/nccl_preload/group.hpp"
+#include "plugins/nccl_preload/real.hpp"
+#include "plugins/nccl_preload/state.hpp"
+
+namespace gradwire::nccl_preload {
+
+constinit thread_local Group* open_group = nullptr;
+
+namespace {
+
+bool went_well(ncclResult_t result) noexcept { return result == ncclSuccess || result == ncclInProgress; }
+
+/// A config of an older NCCL is shorter; one that NCCL did not initialise is refused by NCCL.
+bool asks_for_nonblocking(const ncclConfig_t* config) noexcept {
+  return config != nullptr && config->size >= offsetof(ncclConfig_t, blocking) + sizeof config->blocking &&
+         config->blocking == 0;
+}
+
+/// After NCCL made one communicator, or promised to.
+void born(ncclResult_t result, ncclComm_t* where, bool blocking) noexcept {
+  if (InsideNccl::active() || !went_well(result) || where == nullptr) {
+    return;
+  }
+  unseen([&] {
+    blocking = blocking && result != ncclInProgress;
+    if (*where != nullptr) {
+      state().communicators.add(*where, blocking);
+    } else if (open_group != nullptr) {
+      open_group->newborn.push_back({where, blocking});  // NCCL writes it at the group's end, so it is alive then
+    }
+  });
+}
+
+/// Children without a config of their own are as their parent.
+bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
+  bool blocking = !asks_for_nonblocking(config);
+  unseen([&] {
+    if (config == nullptr) {
+      const auto known = state().communicators.find(parent);
+      blocking = known && known->blocking;
+    }
+  });
+  return blocking;
+}
+
+/// Runs `end_it`, which frees the communicator, with the shim's state gone.
+template <typename F>
+ncclResult_t end(ncclComm_t comm, F&& end_it) {
+  if (InsideNccl::active()) {
+    return end_it();
+  }
+  std::optional<Communicator> old;
+  unseen([&] { old = state().communicators.take(comm); });
+  const ncclResult_t result = end_it();
+  if (old && !went_well(result)) {
+    unseen([&] { state().communicators.put_back(comm, *old); });
+  }
+  return result;
+}
+
+ncclResult_t closed(ncclResult_t result, ncclComm_t comm) noexcept {
+  if (!InsideNccl::active() && went_well(result)) {
+    unseen([&] { state().communicators.close(comm); });
+  }
+  return result;
+}
+
+ncclResult_t group_started(ncclResult_t result) noexcept {
+  if (!InsideNccl::active() && result == ncclSuccess) {
+    if (open_group != nullptr) {
+      ++open_group->depth;
+    } else {
+      open_group = new (std::nothrow) Group;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
+    }
+  }
+  return result;
+}
+
+/// `ran`: not a simulation. A group ends with its outermost end whatever NCCL's result.
+ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
+  if (InsideNccl::active() || open_group == nullptr || --open_group->depth > 0) {
+    return result;
+  }
+  const Group* group = open_group;
+  open_group = nullptr;
+  unseen([&] {
+    if (ran) {
+      for (const Entry& entry : group->calls) {
+        state().ledger.add(entry.call, entry.totals);
+      }
+    }
+    for (const Newborn& child : group->newborn) {
+      if (went_well(result) && *child.where != nullptr) {
+        state().communicators.add(*child.where, child.blocking && result == ncclSuccess);
+      }
+    }
+  });
+  delete group;  // NOLINT(cppcoreguidelines-owning-memory)
+  return result;
+}
+
+}  // namespace
+}  // namespace gradwire::nccl_preload
+
+// The shim's definition of a function that it remembers; `real` is NCCL's.
+#define REMEMBERED(name, parameters, ...)                                              \
+  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                \
+  extern "C" ncclResult_t name parameters {                                            \
+    using namespace gradwire::nccl_preload; /* NOLINT(google-build-using-namespace) */ \
+    const auto& real = GRADWIRE_NCCL_REAL(name);                                       \
+    __VA_ARGS__                                                                        \
+  }                                                                                    \
+  GRADWIRE_NCCL_REPLACEMENT(name)
+
+REMEMBERED(ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank), {
+  const ncclResult_t result = real(comm, ranks, id, rank);
+  born(result, comm, true);
+  return result;
+})
+REMEMBERED(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config), {
+  const bool blocking = !asks_for_nonblocking(config);
+  const ncclResult_t result = real(comm, ranks, id, rank, config);
+  born(result, comm, blocking);
+  return result;
+})
+REMEMBERED(ncclCommInitRankScalable,
+           (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config), {
+             const bool blocking = !asks_for_nonblocking(config);
+             const ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
+             born(result, newcomm, blocking);
+             return result;
+           })
+REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
+  const ncclResult_t result = real(comm, ndev, devlist);
+  for (int i = 0; comm != nullptr && went_well(result) && i < ndev; ++i) {
+    born(result, comm + i, true);
+  }
+  return result;
+})
+REMEMBERED(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config), {
+  const bool blocking = child_blocks(comm, config);
+  const ncclResult_t result = real(comm, color, key, newcomm, config);
+  born(result, newcomm, blocking);
+  return result;
+})
+REMEMBERED(ncclCommShrink,
+           (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
+            int shrinkFlags),
+           {
+             const bool blocking = child_blocks(comm, config);
+             const ncclResult_t result = real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+             born(result, newcomm, blocking);
+             return result;
+           })
+
+REMEMBERED(ncclCommFinalize, (ncclComm_t comm), { return closed(real(comm), comm); })
+REMEMBERED(ncclCommRevoke, (ncclComm_t comm, int flags), { return closed(real(comm, flags), comm); })
+REMEMBERED(ncclCommDestroy, (ncclComm_t comm), { return end(comm, [&] { return real(comm); }); })
+REMEMBERED(ncclCommAbort, (ncclComm_t comm), { return end(comm, [&] { return real(comm); }); })
+
+REMEMBERED(ncclRedOpCreatePreMulSum,
+           (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm),
+           {
+             const ncclResult_t result = real(op, scalar, datatype, residence, comm);
+             if (result == ncclSuccess && op != nullptr) {
+               unseen([&] { state().communicators.add_scaled_sum(comm, *op); });
+             }
+             return result;
+           })
+REMEMBERED(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), {
+  unseen([&] { state().communicators.remove_scaled_sum(comm, op); });
+  return real(op, comm);
+})
+
+REMEMBERED(ncclGroupStart, (), { return group_started(real()); })
+REMEMBERED(ncclGroupEnd, (), { return group_ended(real(), true); })
+REMEMBERED(ncclGroupSimulateEnd, (ncclSimInfo_t * info), { return group_ended(real(info), false); })

@@ -1,0 +1,98 @@
+#include "plugins/nccl_preload/state.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "plugins/nccl_preload/real.hpp"
+
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGetVersion, (int*))
+
+namespace gradwire::nccl_preload {
+namespace {
+
+/// The process that counts; a child that forks off inherits the ledger, and is none.
+const pid_t kProcess = getpid();
+
+/// Null until the first call: a program without NCCL must not get one for its end.
+constinit std::atomic<State*> made = nullptr;
+
+std::string ask_library_name() {
+  int version = 0;
+  if (GRADWIRE_NCCL_REAL(ncclGetVersion)(&version) != ncclSuccess) {
+    return "NCCL";
+  }
+  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+/// "NCCL, this rank: 12 calls, none compressed: 10 device path not built, 2 below the floor".
+std::string summary(const State& self) {
+  std::uint64_t calls = 0;
+  std::map<std::string, std::uint64_t> by_reason;
+  for (const auto& [call, totals] : self.ledger.classes()) {
+    calls += totals.calls;
+    by_reason[shim::text(call.reason)] += totals.calls;
+  }
+  std::vector<std::pair<std::string, std::uint64_t>> reasons(by_reason.begin(), by_reason.end());
+  std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text = "NCCL, this rank: " + std::to_string(calls) + " calls, none compressed";
+  const char* separator = ": ";
+  for (const auto& [reason, count] : reasons) {
+    text += separator + std::to_string(count) + " " + reason;
+    separator = ", ";
+  }
+  const std::string& why = self.configuration.disabled;
+  return why.empty() ? text : text + " (" + why + ")";
+}
+
+void write_report(const State& self, const std::string& file) {
+  const shim::ReportHead head{.world_size = self.largest.get().size,
+                              .library = self.library,
+                              .dry_run = self.configuration.dry_run,
+                              .policy = self.configuration.planner.policy().source,
+                              .disabled = self.configuration.disabled,
+                              .note = "numbers of one rank"};
+  std::ofstream out(file);
+  out << shim::report_json(head, self.ledger);
+  out.close();
+  if (!out) {
+    std::fprintf(stderr, "gradwire: cannot write the report %s\n", file.c_str());
+  }
+}
+
+/// At the end of the process, or when the shim is unloaded. Rank 0 of the largest communicator speaks, or who saw none.
+__attribute__((destructor)) void tell() {
+  unseen([] {
+    if (made == nullptr || getpid() != kProcess) {
+      return;
+    }
+    const State& self = *made;
+    if (!self.ledger.any() || self.largest.get().rank != 0) {
+      return;
+    }
+    if (!self.configuration.quiet) {
+      std::fprintf(stderr, "gradwire: %s\n", summary(self).c_str());
+    }
+    if (self.configuration.report) {
+      write_report(self, *self.configuration.report + ".nccl");
+    }
+  });
+}
+
+}  // namespace
+
+State::State() : library(ask_library_name()) {}
+
+State& state() {
+  static State& instance = *(made = new State);  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+  return instance;
+}
+
+}  // namespace gradwire::nccl_preload

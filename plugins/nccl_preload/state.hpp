@@ -1,0 +1,35 @@
+// The one state of the shim in a process. It is never destroyed: jobs call NCCL from exit handlers too.
+#pragma once
+
+#include <string>
+
+#include "api/shim/configuration.hpp"
+#include "api/shim/ledger.hpp"
+#include "plugins/nccl_preload/communicators.hpp"
+
+namespace gradwire::nccl_preload {
+
+struct State {
+  shim::Configuration configuration = shim::Configuration::read();
+  shim::Settings settings{
+      .floor_bytes = configuration.planner.floor(), .device_path = false, .disabled = !configuration.disabled.empty()};
+  std::string library;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
+  Communicators communicators;
+  shim::Ledger ledger;
+  LargestCommunicator largest;
+
+  State();
+};
+
+[[nodiscard]] State& state();
+
+/// Runs bookkeeping that must not disturb the job: whatever it throws (memory that ran out) leaves a call uncounted.
+template <typename F>
+void unseen(F&& bookkeeping) noexcept {
+  try {
+    bookkeeping();
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+}  // namespace gradwire::nccl_preload

@@ -1,0 +1,185 @@
+// As in the real library ncclX is a weak name of pncclX, ncclBcast calls the public ncclBroadcast, ncclCommSplit in a
+// group writes its child at the end, and a freed communicator's address is used again.
+#include "nccl_preload/fake_nccl.hpp"
+
+#include <nccl.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+struct ncclComm {
+  int ranks = 0, rank = 0;
+  bool blocking = true;
+};
+
+namespace {
+
+std::mutex mutex;
+std::map<std::string, long> calls;  // guarded by mutex
+std::set<ncclComm_t> alive;         // guarded by mutex
+std::vector<ncclComm_t> freed;      // guarded by mutex
+bool refuse_end = false;            // guarded by mutex
+thread_local int depth = 0;
+thread_local std::vector<std::pair<ncclComm_t*, ncclComm>> unborn;
+
+void note(const char* name) {
+  const std::lock_guard lock(mutex);
+  ++calls[name];
+}
+
+ncclComm_t make(const ncclComm& as) {
+  const std::lock_guard lock(mutex);
+  ncclComm_t comm = nullptr;
+  if (freed.empty()) {
+    comm = new ncclComm;
+  } else {
+    comm = freed.back();
+    freed.pop_back();
+  }
+  *comm = as;
+  alive.insert(comm);
+  return comm;
+}
+
+ncclResult_t check(ncclComm_t comm) {
+  const std::lock_guard lock(mutex);
+  return alive.contains(comm) ? ncclSuccess : ncclInvalidArgument;
+}
+
+ncclResult_t end(ncclComm_t comm) {
+  const std::lock_guard lock(mutex);
+  if (std::exchange(refuse_end, false) || alive.erase(comm) == 0) {
+    return ncclInvalidArgument;
+  }
+  freed.push_back(comm);
+  return ncclSuccess;
+}
+
+ncclResult_t init(ncclComm_t* comm, int ranks, int rank, const ncclConfig_t* config) {
+  if (comm == nullptr || rank < 0 || rank >= ranks) {
+    return ncclInvalidArgument;
+  }
+  const bool blocking = (config == nullptr || config->blocking != 0) && std::getenv("NCCL_COMM_BLOCKING") == nullptr;
+  *comm = make({.ranks = ranks, .rank = rank, .blocking = blocking});
+  return blocking ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t child(ncclComm_t parent, ncclComm_t* where, const ncclConfig_t* config) {
+  if (where == nullptr || check(parent) != ncclSuccess) {
+    return ncclInvalidArgument;
+  }
+  ncclComm as = *parent;
+  as.blocking = config == nullptr ? parent->blocking : config->blocking != 0;
+  *where = nullptr;
+  if (depth > 0) {
+    unborn.emplace_back(where, as);
+    return ncclSuccess;
+  }
+  *where = make(as);
+  return ncclSuccess;  // also a non-blocking one that was quick
+}
+
+ncclResult_t group_end() {
+  if (depth == 0) {
+    return ncclInvalidUsage;
+  }
+  if (--depth == 0) {
+    for (const auto& [where, as] : std::exchange(unborn, {})) {
+      *where = make(as);
+    }
+  }
+  return ncclSuccess;
+}
+
+}  // namespace
+
+long fake_nccl_calls(const char* name) {
+  const std::lock_guard lock(mutex);
+  return calls[name];
+}
+
+int fake_nccl_alive() {
+  const std::lock_guard lock(mutex);
+  return static_cast<int>(alive.size());
+}
+
+void fake_nccl_refuse_end() {
+  const std::lock_guard lock(mutex);
+  refuse_end = true;
+}
+
+#define FAKE(name, parameters, ...)            \
+  extern "C" ncclResult_t p##name parameters { \
+    note(#name);                               \
+    __VA_ARGS__                                \
+  }                                            \
+  extern "C" __attribute__((weak, alias("p" #name))) decltype(p##name) name;
+
+FAKE(ncclGetVersion, (int* version), {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+})
+FAKE(ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId, int rank),
+     { return init(comm, ranks, rank, nullptr); })
+FAKE(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId, int rank, ncclConfig_t* config),
+     { return init(comm, ranks, rank, config); })
+FAKE(ncclCommInitRankScalable, (ncclComm_t * comm, int ranks, int rank, int, ncclUniqueId*, ncclConfig_t* config),
+     { return init(comm, ranks, rank, config); })
+FAKE(ncclCommInitAll, (ncclComm_t * comms, int devices, const int*), {
+  for (int i = 0; i < devices; ++i) {
+    init(comms + i, devices, i, nullptr);
+  }
+  return ncclSuccess;
+})
+FAKE(ncclCommSplit, (ncclComm_t comm, int, int, ncclComm_t* where, ncclConfig_t* config),
+     { return child(comm, where, config); })
+FAKE(ncclCommShrink, (ncclComm_t comm, int*, int, ncclComm_t* where, ncclConfig_t* config, int),
+     { return child(comm, where, config); })
+FAKE(ncclCommFinalize, (ncclComm_t comm), { return check(comm); })
+FAKE(ncclCommRevoke, (ncclComm_t comm, int), { return check(comm); })
+FAKE(ncclCommDestroy, (ncclComm_t comm), { return end(comm); })
+FAKE(ncclCommAbort, (ncclComm_t comm), { return end(comm); })
+FAKE(ncclCommCount, (ncclComm_t comm, int* count), {
+  *count = comm->ranks;
+  return check(comm);
+})
+FAKE(ncclCommUserRank, (ncclComm_t comm, int* rank), {
+  *rank = comm->rank;
+  return check(comm);
+})
+FAKE(ncclRedOpCreatePreMulSum, (ncclRedOp_t * op, void*, ncclDataType_t, ncclScalarResidence_t, ncclComm_t comm), {
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + 3);
+  return check(comm);
+})
+FAKE(ncclRedOpDestroy, (ncclRedOp_t, ncclComm_t comm), { return check(comm); })
+FAKE(ncclGroupStart, (), {
+  ++depth;
+  return ncclSuccess;
+})
+FAKE(ncclGroupEnd, (), { return group_end(); })
+FAKE(ncclGroupSimulateEnd, (ncclSimInfo_t*), { return group_end(); })
+
+FAKE(ncclAllReduce, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclReduceScatter, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclReduce, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclAllGather, (const void*, void*, size_t, ncclDataType_t, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclBroadcast, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclBcast, (void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream),
+     { return ncclBroadcast(buffer, buffer, count, type, root, comm, stream); })
+FAKE(ncclAlltoAll, (const void*, void*, size_t, ncclDataType_t, ncclComm_t comm, cudaStream_t), { return check(comm); })
+FAKE(ncclGather, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclScatter, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t),
+     { return check(comm); })
+FAKE(ncclSend, (const void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), { return check(comm); })
+FAKE(ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), { return check(comm); })

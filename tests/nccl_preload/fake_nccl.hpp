@@ -1,0 +1,11 @@
+// A libnccl without a GPU: communicators are made, counted and freed, collectives are counted and move no data.
+#pragma once
+
+extern "C" {
+/// How often pncclX ran in this process; `name` is "ncclX".
+long fake_nccl_calls(const char* name);
+/// Communicators that were made and not yet freed.
+int fake_nccl_alive();
+/// The next Destroy or Abort fails and frees nothing.
+void fake_nccl_refuse_end();
+}

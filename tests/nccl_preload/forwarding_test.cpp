@@ -1,0 +1,70 @@
+// The real NCCL, without a GPU: results and messages are the same with the shim in between, by each of its three ways
+// in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "nccl_preload/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The probe's collectives, all on a null communicator: ncclBcast counts once although NCCL's own calls ncclBroadcast.
+const std::string kCounted = "gradwire: NCCL, this rank: 15 calls, none compressed: ";
+
+std::string alone() {
+  const Outcome probe = run_program("", GRADWIRE_PROBE);
+  EXPECT_EQ(probe.status, 0) << probe.err;
+  EXPECT_THAT(probe.out, HasSubstr("GroupEnd after an error"));
+  EXPECT_THAT(probe.out, HasSubstr("AllReduce : comm argument is NULL"));
+  EXPECT_EQ(probe.err, "");
+  return probe.out;
+}
+
+TEST(NcclForwarding, Preloaded) {
+  const Outcome probe = run_program("LD_PRELOAD=" GRADWIRE_SHIM, GRADWIRE_PROBE);
+  EXPECT_EQ(probe.status, 0);
+  EXPECT_EQ(probe.out, alone());
+  EXPECT_THAT(probe.err, HasSubstr(kCounted));
+}
+
+TEST(NcclForwarding, LinkedBeforeNccl) {
+  const Outcome probe = run_program("", GRADWIRE_PROBE_LINKED);
+  EXPECT_EQ(probe.status, 0);
+  EXPECT_EQ(probe.out, alone());
+  EXPECT_THAT(probe.err, HasSubstr(kCounted));
+}
+
+// Linked after NCCL, where only the header's names reach the shim.
+TEST(NcclForwarding, ReplacedByTheHeader) {
+  const Outcome probe = run_program("", GRADWIRE_PROBE_REPLACED);
+  EXPECT_EQ(probe.status, 0);
+  EXPECT_EQ(probe.out, alone());
+  EXPECT_THAT(probe.err, HasSubstr(kCounted));
+}
+
+TEST(NcclForwarding, ProgramsWithoutNcclAreLeftAlone) {
+  const Outcome other = run_program("LD_PRELOAD=" GRADWIRE_SHIM, "cat /proc/self/maps");
+  EXPECT_EQ(other.status, 0);
+  EXPECT_THAT(other.out, HasSubstr("libgradwire_nccl.so"));
+  EXPECT_EQ(other.err, "");
+  // Not at the end either.
+  const Outcome loads = run_program("LD_DEBUG=files LD_PRELOAD=" GRADWIRE_SHIM, "true");
+  EXPECT_THAT(loads.err, HasSubstr("libgradwire_nccl.so"));
+  EXPECT_THAT(loads.err, ::testing::Not(HasSubstr("libnccl")));
+}
+
+// NCCL in a plugin's own scope, as where an interpreter opens an extension: no global name leads to it.
+TEST(NcclForwarding, NcclOpenedForAPluginOnly) {
+  const Outcome opened = run_program("LD_PRELOAD=" GRADWIRE_SHIM, GRADWIRE_OPENER " " GRADWIRE_PLUGIN);
+  EXPECT_EQ(opened.status, 0) << opened.out << opened.err;
+  EXPECT_THAT(opened.out, HasSubstr("ncclGetVersion 0 22"));
+  EXPECT_THAT(opened.out, HasSubstr("ncclAllReduce 4"));
+  EXPECT_THAT(opened.err, HasSubstr("gradwire: NCCL, this rank: 1 calls, none compressed: 1 bad arguments"));
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,64 @@
+// The shim defines every function that the installed NCCL has a pnccl twin of, nothing else, and drags no NCCL along.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+#include <string>
+
+#include "nccl_preload/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+std::set<std::string> matches(const std::string& text, const std::string& pattern) {
+  std::set<std::string> found;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it) {
+    found.insert((*it)[1]);
+  }
+  return found;
+}
+
+std::set<std::string> symbols(const std::string& options, const std::string& library, const std::string& pattern) {
+  const Outcome nm = run_program("LC_ALL=C", "nm -D " + options + " '" + library + "'");
+  EXPECT_EQ(nm.status, 0) << nm.err;
+  return matches(nm.out, pattern);
+}
+
+// Seen red with a FORWARD line taken out.
+TEST(NcclSymbols, AllOfTheInstalledLibrary) {
+  const std::set<std::string> library = symbols("--defined-only", GRADWIRE_NCCL_LIBRARY, " T p(nccl\\w+)\n");
+  EXPECT_GE(library.size(), 40U);
+  EXPECT_EQ(symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] (nccl\\w+)\n"), library);
+}
+
+TEST(NcclSymbols, AllOfTheHeader) {
+  const std::set<std::string> shim = symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] (nccl\\w+)\n");
+  const std::set<std::string> header = matches(read_text(GRADWIRE_NCCL_HEADER), "\n(?:const )?\\w+[ *]+(nccl\\w+)\\(");
+  EXPECT_GE(header.size(), 40U);
+  for (const std::string& function : header) {
+    EXPECT_TRUE(shim.contains(function)) << function;
+  }
+}
+
+// What replace/nccl.h renames is what the shim offers under the other name.
+TEST(NcclSymbols, AllOfTheReplacement) {
+  const std::string header = read_text(GRADWIRE_SOURCE_DIR "/include/gradwire/replace/nccl.h");
+  const std::set<std::string> offered = symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] gradwire_(nccl\\w+)\n");
+  EXPECT_GE(offered.size(), 20U);
+  EXPECT_EQ(matches(header, "\nGRADWIRE_REPLACE\\((nccl\\w+)\\)"), offered);
+  EXPECT_EQ(matches(header, "\n#define nccl\\w+ gradwire_(nccl\\w+)"), offered);
+  EXPECT_EQ(matches(header, "\n#define (nccl\\w+) gradwire_nccl\\w+"), offered);
+}
+
+TEST(NcclSymbols, NothingElse) {
+  EXPECT_THAT(symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] (?!nccl|gradwire_nccl)(\\S+)\n"), ::testing::IsEmpty());
+  const Outcome dynamic = run_program("LC_ALL=C", "readelf -d '" GRADWIRE_SHIM "'");
+  const std::set<std::string> needed = matches(dynamic.out, "NEEDED.*\\[(\\S+)\\]");
+  EXPECT_THAT(needed, ::testing::Contains("libc.so.6"));
+  EXPECT_THAT(needed, ::testing::Each(::testing::Not(::testing::ContainsRegex("nccl|cuda"))));
+}
+
+}  // namespace
+}  // namespace gradwire::test
