@@ -8,6 +8,7 @@
 #ifndef GRADWIRE_GRADWIRE_H
 #define GRADWIRE_GRADWIRE_H
 
+/* NOLINTBEGIN(modernize-*): this is C */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -165,6 +166,7 @@ GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communica
 GRADWIRE_API gradwire_status gradwire_feedback_create(uint64_t count, gradwire_feedback** feedback);
 GRADWIRE_API void gradwire_feedback_destroy(gradwire_feedback* feedback);
 
+/* NOLINTEND(modernize-*) */
 #ifdef __cplusplus
 }
 #endif

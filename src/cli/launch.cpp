@@ -145,7 +145,7 @@ std::optional<std::filesystem::path> find_job(const std::vector<std::string>& co
   for (std::size_t i = launcher + 1; i < command.size(); ++i) {
     if (is_mca(command[i]) || command[i] == "-genv" || command[i] == "-env") {
       i += 2;
-    } else if (const auto program = find_program(command[i])) {
+    } else if (auto program = find_program(command[i])) {
       return program;
     }
   }

@@ -31,6 +31,7 @@ void hand_on(int signal) {
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (std::string& text : texts) {
     result.push_back(text.data());
   }
@@ -76,7 +77,7 @@ class Signals {
   Signals() {
     struct sigaction action {};
     action.sa_handler = SIG_IGN;
-    ::sigaction(SIGINT, &action, &old_[0]);
+    ::sigaction(SIGINT, &action, old_.data());
     ::sigaction(SIGQUIT, &action, &old_[1]);
     action.sa_handler = hand_on;
     ::sigaction(SIGTERM, &action, &old_[2]);
