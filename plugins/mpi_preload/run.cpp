@@ -14,13 +14,16 @@ using Clock = std::chrono::steady_clock;
 
 shim::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
+  // A rank without a segment may give no buffer for it; the others must not decide otherwise.
+  const bool receives = call.counts.empty() || call.counts[static_cast<std::size_t>(state.rank)] > 0;
   return {.function = call.function,
           .dtype = dtype_of(call.type),
           .reduction = reduction_of(call.op),
           .count = call.count > 0 ? static_cast<std::uint64_t>(call.count) : 0,
           .world_size = state.size,
           .valid = call.count >= 0 && call.type != MPI_DATATYPE_NULL && call.op != MPI_OP_NULL &&
-                   call.receive != MPI_IN_PLACE && (empty || (call.send != nullptr && call.receive != nullptr)),
+                   call.receive != MPI_IN_PLACE &&
+                   (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
           .intra = !state.inter};
 }
 
