@@ -39,6 +39,14 @@ struct CommState {
   static constexpr std::size_t kFunctions = static_cast<std::size_t>(shim::Function::mpi_ireduce_scatter_block) + 1;
   std::array<Passed, kFunctions> passed;
   [[nodiscard]] Passed& passed_of(shim::Function function) { return passed[static_cast<std::size_t>(function)]; }
+  /// All of them: the same on every rank when it calls the same collective.
+  [[nodiscard]] std::uint64_t passed_calls() const {
+    std::uint64_t calls = 0;
+    for (const Passed& each : passed) {
+      calls += each.calls;
+    }
+    return calls;
+  }
 
   std::mutex mutex;
   std::unique_ptr<shim::Member> member;  // once the ranks have agreed

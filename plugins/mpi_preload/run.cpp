@@ -89,8 +89,9 @@ int run_on(const Reduce& call, CommState& state, const std::function<int()>& for
   try {
     state.settle();
     const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
-    const shim::Member::Route route =
-        state.member->route(describe(call, state), name_of_op(call.op), name_of_buffer(buffer));
+    const std::string name = name_of_buffer(buffer);
+    const shim::Member::Route route = state.member->route(
+        describe(call, state), name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
     if (route.decision.compress && !state.member->dry_run()) {
       call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
       return MPI_SUCCESS;

@@ -21,6 +21,7 @@ constexpr Case kCases[] = {
     {"threads", job::threads},
     {"errors", job::errors},
     {"steps", job::steps},
+    {"equal_layers", job::equal_layers},
     {"late_rank", job::late_rank},
     {"early_exit", job::early_exit},
 };

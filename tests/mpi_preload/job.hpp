@@ -91,6 +91,7 @@ void requests();
 void threads();
 void errors();
 void steps();
+void equal_layers();
 void late_rank();
 void early_exit();
 

@@ -265,6 +265,15 @@ TEST_P(Preload, NewBuffersKeepTheirResiduals) {
   EXPECT_GT(number_in(dropped, mean), 0.01) << "the case shows nothing";
 }
 
+// Equal calls look like steps of one call, whose residual all layers would share. Tried by hand: the shortest period
+// taken for the step: the error is ten times as large.
+TEST_P(Preload, EqualLayersKeepResidualsOfTheirOwn) {
+  const Outcome kept = with(2, preload() + " " + policy("int4", "[defaults]\ncodec = \"int4\"\n"), "equal_layers");
+  expect_ok(kept, "equal_layers");
+  EXPECT_EQ(compressed_calls(report()), 2 * (4 * 160 - 16U));
+  EXPECT_LT(number_in(kept, R"(mean error ([0-9.]+))"), 0.003);
+}
+
 TEST_P(Preload, RulesByOrderApplyOnceTheStepIsKnown) {
   const Outcome outcome =
       with(2, preload() + " " + policy("order", "[[rule]]\norder = 1\ncodec = \"exact\"\n"), "steps");

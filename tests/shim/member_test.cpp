@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,15 @@ struct Rank {
           return transport;
         }) {}
 
+  Member::Route route_of(std::uint64_t count, const void* buffer) {
+    return member.route(all_reduce_of(count, world), "sum", {.buffer = buffer});
+  }
+
   // One all-reduce; what became of it.
   Member::Route reduce(std::uint64_t count, std::string_view name = {}) {
-    Member::Route route = member.route(all_reduce_of(count, world), "sum", name);
+    // Tensors of different sizes are different buffers.
+    Member::Route route = member.route(all_reduce_of(count, world), "sum",
+                                       {.name = name, .buffer = reinterpret_cast<const void*>(count)});
     if (route.decision.compress && !member.dry_run()) {
       std::vector<float> values(count, 0.3F);
       values[0] = 1;
@@ -113,6 +120,23 @@ TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
   });
 }
 
+// Four equal layers are four residuals where their buffers tell them apart, and none where nothing does.
+TEST(Member, EqualLayersShareNoResidual) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    for (const bool staged : {false, true}) {
+      Rank rank(configuration, transport);
+      std::set<const FeedbackBuffer*> residuals;
+      for (std::size_t call = 0; call < 40; ++call) {
+        const int buffers[4] = {};
+        residuals.insert(rank.route_of(kCount, &buffers[staged ? 0 : call % 4]).feedback);
+      }
+      residuals.erase(nullptr);
+      EXPECT_EQ(residuals.size(), staged ? 0U : 4U);
+    }
+  });
+}
+
 TEST(Member, RulesByOrderSizeAndCommunicator) {
   const Configuration configuration =
       configuration_of("[[rule]]\norder = 1\ncodec = \"exact\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"bf16\"\n");
@@ -127,7 +151,7 @@ TEST(Member, RulesByOrderSizeAndCommunicator) {
   run_ranks(3, [&](std::shared_ptr<Transport> transport) {
     Rank rank(configuration, std::move(transport));
     for (int call = 0; call < 16; ++call) {
-      rank.reduce(kCount);
+      rank.reduce(kCount + static_cast<std::uint64_t>(call % 2));
     }
     EXPECT_EQ(rank.reduce(kCount).what.codec, "bf16");
   });
@@ -142,7 +166,8 @@ TEST(Member, NamesCountWhereAllRanksSayThem) {
       Rank rank(configuration, std::move(transport));
       const std::string_view name = first || agreed ? "embed.weight" : "";
       for (int call = 0; call < 16; ++call) {
-        EXPECT_EQ(rank.reduce(kCount, name).decision.reason, Reason::learning);
+        const bool even = call % 2 == 0;
+        EXPECT_EQ(rank.reduce(kCount + (even ? 0 : 7), even ? name : "").decision.reason, Reason::learning);
       }
       const Member::Route route = rank.reduce(kCount, name);
       EXPECT_EQ(route.what.codec, agreed ? "bf16" : "int8");

@@ -6,6 +6,8 @@
 
 #include "base/environment.hpp"
 #include "base/units.hpp"
+#include "codec/registry.hpp"
+#include "gradwire/version.hpp"
 #include "plan/plan.hpp"
 
 namespace gradwire::shim {
@@ -24,6 +26,7 @@ std::string_view get(const std::array<char, N>& field) {
 }
 
 void read_into(Configuration& configuration) {
+  static_cast<void>(codec::active_instruction_set());  // GRADWIRE_SIMD
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
@@ -61,7 +64,9 @@ Standing Standing::of(const Configuration& configuration) {
   standing.magic = kMagic;
   standing.disabled = configuration.disabled.empty() ? 0 : 1;
   standing.dry_run = configuration.dry_run ? 1 : 0;
-  put(standing.fingerprint, plan::fingerprint_of(configuration.planner.describe()));
+  put(standing.fingerprint,
+      plan::fingerprint_of("gradwire " + std::string(kVersion) + ", timeout " +
+                           std::to_string(configuration.timeout.count()) + " ms\n" + configuration.planner.describe()));
   put(standing.policy, configuration.planner.policy().source);
   put(standing.why, configuration.disabled);
   return standing;
@@ -91,7 +96,8 @@ Agreement agree(std::span<const Standing> standings) {
         "every call is passed through: disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";
   } else if (other) {
     agreement.warning = "every call is passed through: ranks differ: " + first_of(standings, 0) + ", " +
-                        first_of(standings, *other) + "; give every rank the same policy and the same version";
+                        first_of(standings, *other) +
+                        "; give every rank the same policy, GRADWIRE_ variables and version";
   }
   return agreement;
 }

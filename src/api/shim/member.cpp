@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-
 namespace gradwire::shim {
 namespace {
 
@@ -24,6 +23,8 @@ bool keeps_residuals(const plan::CallPlan& plan) {
   return std::any_of(plan.stages.begin(), plan.stages.end(),
                      [](const plan::Stage& stage) { return stage.error_feedback; });
 }
+
+bool needs_step(const plan::CallPlan& plan) { return plan.stages.size() > 1 || keeps_residuals(plan); }
 
 // FNV-1a: the same on every rank, whatever its standard library.
 std::uint64_t hash_of(std::string_view text) {
@@ -48,7 +49,7 @@ Member::Member(const Configuration& configuration, Ledger& ledger, const Agreeme
   }
 }
 
-Member::Route Member::route(const Call& call, std::string_view op, std::string_view name) {
+Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {
   Route route;
   route.what = {.function = call.function,
                 .dtype = call.dtype,
@@ -57,10 +58,18 @@ Member::Route Member::route(const Call& call, std::string_view op, std::string_v
                 .communicator_size = call.world_size};
   route.decision = decide(call, settings_);
   if (!route.decision.compress) {
+    ++passed_;
     route.what.reason = route.decision.reason;
     return route;
   }
-  const auto place = tracker_.next({call.function, *call.dtype, call.count});
+  const bool named = !origin.name.empty();
+  const std::uint64_t others = passed_ + origin.others;
+  const auto place =
+      tracker_.next({call.function, *call.dtype, call.count},
+                    {.identity = named ? hash_of(origin.name) : reinterpret_cast<std::uintptr_t>(origin.buffer),
+                     .named = named,
+                     .fence = others != others_});
+  others_ = others;
   if (tracker_.broke()) {
     slots_.clear();
     ledger_.count_reset();
@@ -70,14 +79,18 @@ Member::Route Member::route(const Call& call, std::string_view op, std::string_v
   Slot* slot = &first;
   Call judged = call;
   if (place) {
-    slot = &slot_of(call, *place, name);
+    slot = &slot_of(call, *place, origin.name);
     step = place->step;
     route.what.order = place->order;
     route.what.name = slot->name;
   } else {
     first.plan = configuration_.planner.resolve(
         {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
-    judged.learning = by_name_ || by_order_ || first.plan->stages.size() > 1 || keeps_residuals(*first.plan);
+    by_step_ = by_step_ || needs_step(*first.plan);
+    judged.learning = by_name_ || by_order_ || needs_step(*first.plan);
+    if (tracker_.due()) {
+      find_step();
+    }
   }
   route.stage = plan::stage_at(slot->plan->stages, step);
   route.algorithm = slot->plan->policy.algorithm;
@@ -99,7 +112,7 @@ Member::Slot& Member::slot_of(const Call& call, const StepTracker::Place& place,
   Slot& slot = slots_[place.order];
   if (!slot.plan) {
     // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
-    slot.name = !by_name_ || all_say(name) ? name : std::string_view();
+    slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
     slot.plan = configuration_.planner.resolve({.count = call.count,
                                                 .dtype = *call.dtype,
                                                 .order = place.order,
@@ -112,13 +125,23 @@ Member::Slot& Member::slot_of(const Call& call, const StepTracker::Place& place,
   return slot;
 }
 
-// Whether every rank has this name here.
-bool Member::all_say(std::string_view name) {
+// Where nothing depends on the step but what the report says, the shortest period will do.
+void Member::find_step() {
+  if (!by_name_ && !by_order_ && !by_step_) {
+    tracker_.adopt(tracker_.shortest());
+    return;
+  }
+  const std::size_t proposal = tracker_.proposal();
+  tracker_.adopt(all_say(proposal) ? proposal : 0);
+}
+
+// Whether every rank has this value here.
+bool Member::all_say(std::uint64_t value) {
   if (dry_run_) {
     return true;
   }
   Communicator& ranks = communicator();
-  const std::uint64_t mine = hash_of(name);
+  const std::uint64_t mine = value;
   const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), 1);
   std::vector<std::uint64_t> all(counts.size());
   // `exact` copies bytes, whatever they mean.

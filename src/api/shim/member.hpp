@@ -37,9 +37,16 @@ class Member {
     FeedbackBuffer* feedback = nullptr;  // where the codec wants one
   };
 
+  /// What a rank knows of a call's place in the job; may differ between ranks but for `others`.
+  struct Origin {
+    std::string_view name = {};    // of the buffer; empty: none
+    const void* buffer = nullptr;  // the one that is read
+    std::uint64_t others = 0;      // calls on the communicator so far that did not come to route()
+  };
+
   /// Decides about the next call. Every rank asks for the same calls in the same order: a call that could be
-  /// compressed counts in the step whether it is or not. `name`: what this rank calls its buffer, or empty.
-  [[nodiscard]] Route route(const Call& call, std::string_view op, std::string_view name);
+  /// compressed counts in the step whether it is or not.
+  [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
 
   /// Does what route() said, and counts it. On an Error the ranks are out of step: make no more of these calls.
   void all_reduce(const Route& route, ConstView input, View output);
@@ -61,7 +68,8 @@ class Member {
   };
 
   [[nodiscard]] Slot& slot_of(const Call& call, const StepTracker::Place& place, std::string_view name);
-  [[nodiscard]] bool all_say(std::string_view name);
+  void find_step();
+  [[nodiscard]] bool all_say(std::uint64_t value);
   [[nodiscard]] Communicator& communicator();
   [[nodiscard]] CallOptions options(const Route& route) const;
   void count(const Route& route, const Statistics& statistics);
@@ -72,10 +80,13 @@ class Member {
   bool dry_run_;
   bool by_name_ = false;   // the policy has rules that ask for names
   bool by_order_ = false;  // or for the order of calls
+  bool by_step_ = false;   // or has codecs that need the step
   Connect connect_;
   std::optional<Communicator> communicator_;
   StepTracker tracker_;
-  std::vector<Slot> slots_;  // by order; empty while the step is not known
+  std::uint64_t passed_ = 0;  // calls here that could not be compressed
+  std::uint64_t others_ = 0;  // these and those elsewhere, at the latest that could
+  std::vector<Slot> slots_;   // by order; empty while the step is not known
 };
 
 }  // namespace gradwire::shim
