@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/units.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire {
@@ -23,6 +24,18 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
                         "how long a replaced call waits for other ranks before it fails and names them"},
 };
+
+// Whether "a | b | c" has the value.
+bool allows(std::string_view values, std::string_view value) {
+  while (!values.empty()) {
+    const std::size_t end = values.find(" | ");
+    if (values.substr(0, end) == value) {
+      return true;
+    }
+    values = end == std::string_view::npos ? std::string_view() : values.substr(end + 3);
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -47,6 +60,24 @@ bool environment_flag(std::string_view name) {
     throw Error(ErrorCode::invalid_argument, std::string(name) + " is \"" + *value + "\"; write 0 or 1");
   }
   return value == "1";
+}
+
+void check_environment() {
+  for (const EnvironmentVariable& variable : kVariables) {
+    const std::optional<std::string> value = environment(variable.name);
+    const bool choice = variable.values.find(" | ") != std::string_view::npos;
+    if (value && choice && !allows(variable.values, *value)) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(variable.name) + " is \"" + *value + "\"; write one of " + std::string(variable.values));
+    }
+    if (value && variable.values == "duration") {
+      try {
+        static_cast<void>(parse_duration(*value));
+      } catch (const Error& error) {
+        throw Error(error.code(), std::string(variable.name) + ": " + error.what());
+      }
+    }
+  }
 }
 
 }  // namespace gradwire

@@ -21,5 +21,7 @@ struct EnvironmentVariable {
 [[nodiscard]] std::optional<std::string> environment(std::string_view name);
 /// Of a variable with the values 0 and 1: whether it is 1. Error(invalid_argument) for anything else.
 [[nodiscard]] bool environment_flag(std::string_view name);
+/// Error(invalid_argument) where a variable has a value that the table does not allow. Files are not opened.
+void check_environment();
 
 }  // namespace gradwire

@@ -158,8 +158,7 @@ int run(const RunOptions& options, std::ostream& out) {
     return kCannotRunStatus;
   }
   const auto policy = checked_policy(options, out);
-  (void)environment_flag("GRADWIRE_DISABLE");
-  (void)environment_flag("GRADWIRE_DRY_RUN");
+  check_environment();
   const Library library = library_of(options.command[*launcher]);
   const ReportFile report(options);
   const Environment ranks = rank_environment(options, policy, report.path(), preload_of(library));

@@ -78,6 +78,25 @@ std::map<std::string, std::vector<std::string>> documented(const std::string& do
   return rows;
 }
 
+TEST(Environment, WrongValuesAreNamed) {
+  EXPECT_NO_THROW(check_environment());
+  for (const auto& [name, value] : {std::pair{"GRADWIRE_SIMD", "avx2"}, std::pair{"GRADWIRE_LOG", "loud"},
+                                    std::pair{"GRADWIRE_TIMEOUT", "soon"}, std::pair{"GRADWIRE_DISABLE", "yes"}}) {
+    setenv(name, value, 1);
+    try {
+      check_environment();
+      ADD_FAILURE() << name << '=' << value << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+    unsetenv(name);
+  }
+  setenv("GRADWIRE_LOG", "off", 1);
+  EXPECT_NO_THROW(check_environment());
+  unsetenv("GRADWIRE_LOG");
+}
+
 TEST(Environment, IsDocumentedCompletely) {
   for (const std::string document : {"docs/environment.md", "README.md"}) {
     auto rows = documented(document);

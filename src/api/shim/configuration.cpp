@@ -6,7 +6,6 @@
 
 #include "base/environment.hpp"
 #include "base/units.hpp"
-#include "codec/registry.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
 
@@ -26,7 +25,7 @@ std::string_view get(const std::array<char, N>& field) {
 }
 
 void read_into(Configuration& configuration) {
-  static_cast<void>(codec::active_instruction_set());  // GRADWIRE_SIMD
+  check_environment();
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
