@@ -59,8 +59,8 @@ void print_jobs(std::ostream& out) {
   const std::filesystem::path program = this_program();
   for (const Library library : {Library::open_mpi, Library::mpich, Library::nccl}) {
     const auto file = find_preload(program, library);
-    out << "  " << to_string(library) << ": " << (file ? file->string() : preload_name(library) + " was not built")
-        << '\n';
+    out << "  " << to_string(library) << (library == Library::nccl ? " (LD_PRELOAD by hand)" : "") << ": "
+        << (file ? file->string() : preload_name(library) + " was not built") << '\n';
   }
   const auto launcher = find_program("mpirun");
   const std::string version = launcher ? output_of({launcher->string(), "--version"}) : "";
