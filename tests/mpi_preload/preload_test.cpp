@@ -220,7 +220,7 @@ TEST_P(Preload, ADryRunOnlyCounts) {
   const Outcome outcome = with(2, preload() + " GRADWIRE_DRY_RUN=1", "compressed");
   expect_ok(outcome, "compressed");
   EXPECT_TRUE(contains(outcome, "different no"));
-  EXPECT_EQ(compressed_calls(report()), 20U);
+  EXPECT_EQ(compressed_calls(report()), 22U);
   EXPECT_TRUE(report().at("dry_run"));
   EXPECT_NEAR(report().at("totals").at("ratio_compressed"), 3.97, 0.05);
 }
