@@ -58,7 +58,7 @@ TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {
   EXPECT_THAT(outcome.output, HasSubstr("gradwire " + std::string(kVersion) + " ("));
   EXPECT_THAT(outcome.output, HasSubstr("codecs used: scalar\n"));
   EXPECT_THAT(outcome.output, HasSubstr("Open MPI: " + (folder_ / "lib/libgradwire_mpi.so").string() + "\n"));
-  EXPECT_THAT(outcome.output, HasSubstr("NCCL: libgradwire_nccl.so was not built\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("NCCL (LD_PRELOAD by hand): libgradwire_nccl.so was not built\n"));
   EXPECT_THAT(gradwire("info", "GRADWIRE_SIMD=fast").output,
               HasSubstr("codecs used: GRADWIRE_SIMD is \"fast\": write auto"));
 }

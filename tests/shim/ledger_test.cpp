@@ -142,7 +142,7 @@ TEST(Configuration, WhatIsWrongDisables) {
     const char* expected;
   };
   for (const Case& c :
-       {Case{"GRADWIRE_DISABLE", "1", "GRADWIRE_DISABLE=1"}, Case{"GRADWIRE_DISABLE", "yes", "write 0 or 1"},
+       {Case{"GRADWIRE_DISABLE", "1", "GRADWIRE_DISABLE=1"}, Case{"GRADWIRE_DISABLE", "yes", "write one of 0 | 1"},
         Case{"GRADWIRE_POLICY", "/no/such/policy.toml", "/no/such/policy.toml"},
         Case{"GRADWIRE_TIMEOUT", "soon", "soon"}}) {
     setenv(c.name, c.value, 1);
