@@ -53,9 +53,12 @@ function(gradwire_test name)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
   target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # Test bodies take most of a build when optimised like the library.
   if(GRADWIRE_SANITIZE)
     target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
-    target_compile_options(${name} PRIVATE -O0)  # instrumented test bodies take most of a build when optimised
+    target_compile_options(${name} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
   endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label
     if(NOT TARGET tests_${label})
