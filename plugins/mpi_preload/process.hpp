@@ -31,7 +31,6 @@ struct Process {
   std::set<CommState*> states;
   std::set<std::string> warned;
   std::map<const void*, std::string> names;
-  int error_code = MPI_SUCCESS;
 
   std::atomic<bool> any_names = false;
   std::atomic<bool> finished = false;
@@ -50,8 +49,8 @@ void say(const std::string& line) noexcept;
 /// The same, once for each text.
 void warn_once(const std::string& line);
 
-/// Gives `message` to the communicator's error handler, as MPI's own errors are; returns the code, if that returns.
-int raise(MPI_Comm comm, const std::string& message);
+/// Prints why calls on `comm` fail, and returns a code of MPI with that text for the communicator's error handler.
+[[nodiscard]] int announce(MPI_Comm comm, const std::string& message);
 
 /// What the job calls this buffer, or empty.
 [[nodiscard]] std::string name_of_buffer(const void* buffer);

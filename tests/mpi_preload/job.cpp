@@ -24,6 +24,8 @@ constexpr Case kCases[] = {
     {"equal_layers", job::equal_layers},
     {"late_rank", job::late_rank},
     {"early_exit", job::early_exit},
+    {"alternating", job::alternating},
+    {"handlers", job::handlers},
 };
 
 void finalize() { MPI_Finalize(); }

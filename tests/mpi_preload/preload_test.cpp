@@ -147,6 +147,18 @@ TEST_P(Preload, LargeFloatSumsAreCompressed) {
   EXPECT_TRUE(has_reason(report(), "communicator of one rank"));
 }
 
+// Calls with a count in the report are those that took the long way: the first on each of 8 communicators.
+TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
+  expect_ok(with(2, preload(), "alternating"), "alternating");
+  std::uint64_t long_way = 0;
+  for (const json& row : report().at("classes")) {
+    long_way += row.at("count") != 0 ? row.at("calls").get<std::uint64_t>() : 0;
+  }
+  EXPECT_EQ(long_way, 2U * 8);
+  EXPECT_EQ(report().at("totals").at("calls"), 2 * 8 * 50) << "of both ranks";
+  EXPECT_TRUE(report().at("note").is_null());
+}
+
 TEST_P(Preload, CommunicatorsComeAndGoWithoutALeak) {
   for (const char* level : {"init", "multiple"}) {
     expect_ok(with(4, preload(), std::string("communicators ") + level), "communicators");
@@ -187,6 +199,12 @@ TEST_P(Preload, ErrorsAreTheLibrarysOwn) {
   expect_ok(after, "errors");
   EXPECT_FALSE(told(before).empty());
   EXPECT_EQ(told(after), told(before));
+}
+
+TEST_P(Preload, ErrorHandlersNeedNotReturn) {
+  expect_ok(plain(2, "handlers"), "handlers");
+  expect_ok(with(2, preload(), "handlers"), "handlers");
+  EXPECT_EQ(compressed_calls(report()), 2U * 3);
 }
 
 TEST_P(Preload, OneRankDisabledDisablesAll) {
