@@ -26,7 +26,10 @@ shim::Call describe(const Reduce& call, const CommState& state) {
           .intra = !state.inter};
 }
 
-bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) { return a < b + bytes && b < a + bytes; }
+// Not allowed by MPI, but what jobs do.
+bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
 
 // The job's input is only read.
 void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
@@ -43,8 +46,8 @@ void all_reduce(const Reduce& call, CommState& state, const shim::Member::Route&
   } else {
     const HostBuffer input(from, bytes, true);
     const std::byte* read = input.data();
-    if (overlap(read, output.data(), bytes)) {
-      std::memmove(output.data(), read, bytes);  // not allowed by MPI, but what jobs do
+    if (overlap(read, bytes, output.data(), bytes)) {
+      std::memmove(output.data(), read, bytes);
       read = output.data();
     }
     state.member->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
@@ -63,7 +66,13 @@ void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Ro
   const ConstView all{input.data(), route.what.count, dtype};
   if (call.send != MPI_IN_PLACE) {
     const HostBuffer output(call.receive, own * each, false);
-    state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+    if (overlap(input.data(), route.what.count * each, output.data(), own * each)) {
+      const auto scratch = std::make_unique_for_overwrite<std::byte[]>(own * each);
+      state.member->reduce_scatter(route, all, {scratch.get(), own, dtype}, call.counts);
+      std::memcpy(output.data(), scratch.get(), own * each);
+    } else {
+      state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+    }
     output.write_back(own * each);
     return;
   }

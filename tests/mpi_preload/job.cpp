@@ -24,6 +24,7 @@ constexpr Case kCases[] = {
     {"equal_layers", job::equal_layers},
     {"late_rank", job::late_rank},
     {"early_exit", job::early_exit},
+    {"overlap", job::overlap},
     {"alternating", job::alternating},
     {"handlers", job::handlers},
 };

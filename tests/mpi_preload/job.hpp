@@ -117,6 +117,7 @@ void steps();
 void equal_layers();
 void late_rank();
 void early_exit();
+void overlap();
 void alternating();
 void handlers();
 

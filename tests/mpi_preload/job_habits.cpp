@@ -6,6 +6,24 @@
 
 namespace job {
 
+// Results on top of what is reduced, at all distances that matter.
+void overlap() {
+  const std::size_t total = kCount * static_cast<std::size_t>(g_size);
+  const std::size_t first = kCount * static_cast<std::size_t>(g_rank);
+  std::vector<int> counts(static_cast<std::size_t>(g_size), kCount);
+  for (const std::size_t distance : {std::size_t{0}, std::size_t{5}, first, total - 1}) {
+    std::vector<float> values = values_of(g_rank, total + kCount);
+    MPI_Reduce_scatter_block(values.data(), values.data() + distance, kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    compare(values.data() + distance, first, kCount, g_size);
+    values = values_of(g_rank, total + kCount);
+    MPI_Reduce_scatter(values.data(), values.data() + distance, counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    compare(values.data() + distance, first, kCount, g_size);
+  }
+  std::vector<float> values = values_of(g_rank, kCount + 5);
+  MPI_Allreduce(values.data(), values.data() + 5, kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  compare(values.data() + 5, 0, kCount, g_size);
+}
+
 // Small calls on more communicators in turn than a thread remembers; none on MPI_COMM_WORLD itself.
 void alternating() {
   std::vector<MPI_Comm> comms(8, MPI_COMM_NULL);

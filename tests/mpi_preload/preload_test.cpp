@@ -147,6 +147,13 @@ TEST_P(Preload, LargeFloatSumsAreCompressed) {
   EXPECT_TRUE(has_reason(report(), "communicator of one rank"));
 }
 
+TEST_P(Preload, ResultsOverTheirOwnInput) {
+  for (const int ranks : {2, 3}) {
+    expect_ok(with(ranks, preload(), "overlap"), "overlap");
+    EXPECT_EQ(compressed_calls(report()), static_cast<std::uint64_t>(ranks * 9));
+  }
+}
+
 // Calls with a count in the report are those that took the long way: the first on each of 8 communicators.
 TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
   expect_ok(with(2, preload(), "alternating"), "alternating");
