@@ -25,6 +25,7 @@ constexpr Case kCases[] = {
     {"late_rank", job::late_rank},
     {"early_exit", job::early_exit},
     {"overlap", job::overlap},
+    {"fortran_reals", job::fortran_reals},
     {"alternating", job::alternating},
     {"handlers", job::handlers},
 };

@@ -118,6 +118,7 @@ void equal_layers();
 void late_rank();
 void early_exit();
 void overlap();
+void fortran_reals();
 void alternating();
 void handlers();
 

@@ -24,6 +24,17 @@ void overlap() {
   compare(values.data() + 5, 0, kCount, g_size);
 }
 
+void fortran_reals() {
+  std::vector<float> values = values_of(g_rank, kCount);
+  MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_REAL, MPI_SUM, MPI_COMM_WORLD);
+  compare(values.data(), 0, kCount, g_size);
+  std::vector<double> doubles = ramp<double>(kCount);
+  MPI_Allreduce(MPI_IN_PLACE, doubles.data(), kCount, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD);
+  for (std::size_t i = 0; i < doubles.size(); ++i) {
+    JOB_CHECK(doubles[i] == ramp_sum<double>(i));
+  }
+}
+
 // Small calls on more communicators in turn than a thread remembers; none on MPI_COMM_WORLD itself.
 void alternating() {
   std::vector<MPI_Comm> comms(8, MPI_COMM_NULL);

@@ -154,6 +154,12 @@ TEST_P(Preload, ResultsOverTheirOwnInput) {
   }
 }
 
+TEST_P(Preload, FortransRealsAreFloats) {
+  expect_ok(with(2, preload(), "fortran_reals"), "fortran_reals");
+  EXPECT_EQ(compressed_calls(report()), 2U);
+  EXPECT_TRUE(has_reason(report(), "type is not compressed"));
+}
+
 // Calls with a count in the report are those that took the long way: the first on each of 8 communicators.
 TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
   expect_ok(with(2, preload(), "alternating"), "alternating");
