@@ -23,7 +23,7 @@ int on_delete(MPI_Comm, int, void* value, void*) noexcept {
   auto* state = static_cast<CommState*>(value);
   {
     const std::lock_guard lock(process().mutex);
-    process().states.erase(state);
+    std::erase(process().states, state);
   }
   ++g_generation;
   delete state;
@@ -52,7 +52,7 @@ CommState* make_state(MPI_Comm comm, int key) {
   state->inter = inter != 0;
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
   const std::lock_guard lock(process().mutex);
-  process().states.insert(state.get());
+  process().states.push_back(state.get());
   return state.release();
 }
 

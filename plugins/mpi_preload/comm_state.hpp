@@ -69,7 +69,7 @@ struct CommState {
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
-/// Frees those of all communicators that still have one.
+/// Frees those of all communicators that still have one, in the same order on all ranks: it is collective.
 void free_states();
 
 // A communicator's state without asking MPI: the last few of this thread. Every deletion makes all of them stale.

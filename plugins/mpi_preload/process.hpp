@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "api/shim/configuration.hpp"
 #include "api/shim/ledger.hpp"
@@ -27,8 +28,8 @@ struct Process {
 
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 
-  std::mutex mutex;  // of what follows
-  std::set<CommState*> states;
+  std::mutex mutex;                // of what follows
+  std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
   std::map<const void*, std::string> names;
 
