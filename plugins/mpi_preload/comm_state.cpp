@@ -17,6 +17,13 @@ namespace {
 
 using transport::check_mpi;
 
+constexpr const char* kNoAnswer =
+    "either it does not reach this call, or it runs without gradwire; give every rank the same preload, on other hosts "
+    "too (`gradwire run` does)";
+constexpr const char* kGaveUp =
+    "it was in this call, but gave up waiting for another rank; raise GRADWIRE_TIMEOUT where ranks come later than "
+    "that";
+
 constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are ever compressed
 
 int on_delete(MPI_Comm, int, void* value, void*) noexcept {
@@ -112,7 +119,10 @@ void CommState::settle() {
   }
   const shim::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
-    agreement = shim::agree(exchange_standings(comm, size, shim::Standing::of(configuration), configuration.timeout));
+    const auto mine = shim::Standing::of(configuration);
+    agreement = shim::agree(exchange_standings(comm, size, mine, configuration.timeout, kNoAnswer));
+    // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
+    static_cast<void>(exchange_standings(comm, size, mine, configuration.timeout, kGaveUp));
     if (rank == 0 && !agreement.warning.empty()) {
       warn_once(agreement.warning);
     }

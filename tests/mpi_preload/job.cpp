@@ -28,6 +28,7 @@ constexpr Case kCases[] = {
     {"fortran_reals", job::fortran_reals},
     {"alternating", job::alternating},
     {"handlers", job::handlers},
+    {"given_up", job::given_up},
 };
 
 void finalize() { MPI_Finalize(); }

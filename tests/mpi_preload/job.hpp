@@ -121,5 +121,6 @@ void overlap();
 void fortran_reals();
 void alternating();
 void handlers();
+void given_up();
 
 }  // namespace job

@@ -78,4 +78,28 @@ void handlers() {
   reduce_on(MPI_COMM_WORLD);
 }
 
+// Rank 1 comes when the others have given up, but have sent all that the agreement wants of them.
+void given_up() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (g_rank == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+  }
+  std::vector<float> values = values_of(g_rank, kCount);
+  const auto reduce = [&] {
+    return MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  };
+  const int code = reduce();
+  JOB_CHECK(code != MPI_SUCCESS);
+  std::vector<char> text(MPI_MAX_ERROR_STRING);
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  std::printf("rank %d was told: %s\n", g_rank, text.data());
+  JOB_CHECK(values == values_of(g_rank, kCount));
+  JOB_CHECK(reduce() == code);
+  set_handler(MPI_COMM_WORLD, &throwing);
+  JOB_CHECK(throws(reduce));
+  JOB_CHECK(g_handled == 1);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
 }  // namespace job

@@ -273,6 +273,17 @@ TEST_P(Preload, ALateRankIsWaitedFor) {
   expect_ok(with(3, preload() + " GRADWIRE_TIMEOUT=60s", "late_rank"), "late_rank");
 }
 
+// Where errors return, both ranks get one. Seen to hang without the second exchange of the agreement.
+TEST_P(Preload, ARankThatGaveUpIsNoticed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = with(2, preload() + " GRADWIRE_TIMEOUT=3s", "given_up");
+  expect_ok(outcome, "given_up");
+  EXPECT_TRUE(contains(outcome, "rank 0 was told: gradwire: no answer from rank 1 of 2 within 3s")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "rank 1 was told: gradwire: no answer from rank 0 of 2 within 3s: it was in this call"))
+      << outcome.output;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
 TEST_P(Preload, ARankThatExitsEarlyEndsTheJob) {
   const Outcome outcome = with(3, preload() + " GRADWIRE_TIMEOUT=5s", "early_exit");
   EXPECT_NE(outcome.status, 0);
