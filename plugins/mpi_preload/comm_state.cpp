@@ -127,8 +127,20 @@ void CommState::settle() {
       warn_once(agreement.warning);
     }
   }
+  if (holds_all_ranks()) {
+    const std::lock_guard lock(process().mutex);
+    process().agreed_by_all = agreement;
+  }
   member = std::make_unique<shim::Member>(configuration, process().ledger, agreement, [this] { return connect(); });
   small_below = configuration.planner.floor() / kWidestElement;
+}
+
+bool CommState::holds_all_ranks() const {
+  int same = MPI_UNEQUAL;
+  if (!inter) {
+    check_mpi(PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same), "MPI_Comm_compare");
+  }
+  return same != MPI_UNEQUAL;
 }
 
 // A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.

@@ -64,6 +64,7 @@ struct CommState {
   void settle();
 
  private:
+  [[nodiscard]] bool holds_all_ranks() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
 };
 

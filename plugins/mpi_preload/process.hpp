@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct Process {
   std::mutex mutex;                // of what follows
   std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
+  /// What all ranks of MPI_COMM_WORLD agreed on, in a call of the job on that or on a communicator of the same ranks:
+  /// each of them has it, or none.
+  std::optional<shim::Agreement> agreed_by_all;
   std::map<const void*, std::string> names;
 
   std::atomic<bool> any_names = false;

@@ -29,6 +29,8 @@ constexpr Case kCases[] = {
     {"alternating", job::alternating},
     {"handlers", job::handlers},
     {"given_up", job::given_up},
+    {"halves", job::halves},
+    {"idle", job::idle},
 };
 
 void finalize() { MPI_Finalize(); }

@@ -122,5 +122,7 @@ void fortran_reals();
 void alternating();
 void handlers();
 void given_up();
+void halves();
+void idle();
 
 }  // namespace job

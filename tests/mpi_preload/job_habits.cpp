@@ -53,4 +53,15 @@ void alternating() {
   }
 }
 
+void halves() {
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, g_rank, &half);
+  if (g_rank % 2 == 0) {
+    reduce_on(half);
+  }
+  MPI_Comm_free(&half);
+}
+
+void idle() {}
+
 }  // namespace job

@@ -284,6 +284,21 @@ TEST_P(Preload, ARankThatGaveUpIsNoticed) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
+// Ranks that never met in a call are not waited for at the end, whether all have the preload or not.
+TEST_P(Preload, TheReportWaitsForNobody) {
+  const std::string env = preload() + " GRADWIRE_TIMEOUT=60s";
+  const std::string none = "GRADWIRE_TIMEOUT=60s";
+  for (const char* name : {"idle", "halves"}) {
+    for (const std::string& second : {none, env}) {
+      const auto begin = std::chrono::steady_clock::now();
+      expect_ok(with_each({env, second, env, second}, name), name);
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9)) << name;
+      EXPECT_EQ(report().at("note"), "the numbers of other ranks are missing");
+    }
+  }
+  EXPECT_EQ(compressed_calls(report()), 1U) << "those of rank 0";
+}
+
 TEST_P(Preload, ARankThatExitsEarlyEndsTheJob) {
   const Outcome outcome = with(3, preload() + " GRADWIRE_TIMEOUT=5s", "early_exit");
   EXPECT_NE(outcome.status, 0);
