@@ -90,8 +90,7 @@ std::string name_of_buffer(const void* buffer) {
     return {};
   }
   const std::lock_guard lock(self.mutex);
-  const auto found = self.names.find(buffer);
-  return found == self.names.end() ? std::string() : found->second;
+  return self.names.of(buffer);
 }
 
 }  // namespace gradwire::mpi_preload
@@ -100,11 +99,7 @@ extern "C" __attribute__((visibility("default"))) void gradwire_name(const void*
   using gradwire::mpi_preload::process;
   try {
     const std::lock_guard lock(process().mutex);
-    if (name == nullptr || *name == '\0') {
-      process().names.erase(buffer);
-    } else {
-      process().names[buffer] = name;
-    }
+    process().names.set(buffer, name == nullptr ? "" : name);
     process().any_names = !process().names.empty();
   } catch (...) {  // NOLINT(bugprone-empty-catch): a name that is not kept is no name
   }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 
 #include "api/shim/configuration.hpp"
 #include "api/shim/ledger.hpp"
+#include "plugins/mpi_preload/buffer_names.hpp"
 
 namespace gradwire::mpi_preload {
 
@@ -35,7 +35,7 @@ struct Process {
   /// What all ranks of MPI_COMM_WORLD agreed on, in a call of the job on that or on a communicator of the same ranks:
   /// each of them has it, or none.
   std::optional<shim::Agreement> agreed_by_all;
-  std::map<const void*, std::string> names;
+  BufferNames names;
 
   std::atomic<bool> any_names = false;
   std::atomic<bool> finished = false;

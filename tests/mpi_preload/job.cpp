@@ -27,6 +27,7 @@ constexpr Case kCases[] = {
     {"overlap", job::overlap},
     {"fortran_reals", job::fortran_reals},
     {"alternating", job::alternating},
+    {"many_names", job::many_names},
     {"handlers", job::handlers},
     {"given_up", job::given_up},
     {"halves", job::halves},

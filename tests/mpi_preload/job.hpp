@@ -120,6 +120,7 @@ void early_exit();
 void overlap();
 void fortran_reals();
 void alternating();
+void many_names();
 void handlers();
 void given_up();
 void halves();

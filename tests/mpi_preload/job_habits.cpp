@@ -4,6 +4,9 @@
 
 #include "tests/mpi_preload/job.hpp"
 
+// As docs/drop-in-mpi.md tells jobs to declare it.
+extern "C" void gradwire_name(const void* buffer, const char* name) __attribute__((weak));
+
 namespace job {
 
 // Results on top of what is reduced, at all distances that matter.
@@ -50,6 +53,27 @@ void alternating() {
   }
   for (MPI_Comm& comm : comms) {
     MPI_Comm_free(&comm);
+  }
+}
+
+// Names of ever new buffers, never taken away.
+void many_names() {
+  if (gradwire_name == nullptr) {
+    return;
+  }
+  std::vector<char> buffers(300000);
+  long before = 0;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const std::string name = "a name that is too long for the string itself, layer " + std::to_string(i);
+    gradwire_name(&buffers[i], name.c_str());
+    if (i == 100000) {
+      before = resident_kib();
+    }
+  }
+  const long grown = resident_kib() - before;
+  JOB_CHECK(grown < 4096);  // 200000 names more take above 20 MiB
+  if (g_rank == 0) {
+    std::printf("names took %ld KiB more\n", grown);
   }
 }
 

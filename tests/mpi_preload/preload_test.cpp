@@ -172,6 +172,12 @@ TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
   EXPECT_TRUE(report().at("note").is_null());
 }
 
+TEST_P(Preload, NamesDoNotPileUp) {
+  const Outcome outcome = with(1, preload(), "many_names");
+  expect_ok(outcome, "many_names");
+  EXPECT_TRUE(contains(outcome, "names took ")) << "gradwire_name is not there";
+}
+
 TEST_P(Preload, CommunicatorsComeAndGoWithoutALeak) {
   for (const char* level : {"init", "multiple"}) {
     expect_ok(with(4, preload(), std::string("communicators ") + level), "communicators");
