@@ -28,6 +28,7 @@ constexpr Case kCases[] = {
     {"fortran_reals", job::fortran_reals},
     {"alternating", job::alternating},
     {"many_names", job::many_names},
+    {"residuals", job::residuals},
     {"handlers", job::handlers},
     {"given_up", job::given_up},
     {"halves", job::halves},

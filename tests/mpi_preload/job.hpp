@@ -121,6 +121,7 @@ void overlap();
 void fortran_reals();
 void alternating();
 void many_names();
+void residuals();
 void handlers();
 void given_up();
 void halves();

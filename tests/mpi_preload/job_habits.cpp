@@ -77,6 +77,32 @@ void many_names() {
   }
 }
 
+// Communicators that live long enough to hold residuals.
+void residuals() {
+  const std::size_t count = 100003;
+  long before = 0;
+  for (int round = 0; round < 30; ++round) {
+    MPI_Comm copy = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    std::vector<float> values(count);
+    for (int call = 0; call < 20; ++call) {
+      values = values_of(g_rank, count);
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, copy);
+      float loss = 1;  // shows where a step ends
+      MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_FLOAT, MPI_SUM, copy);
+    }
+    MPI_Comm_free(&copy);
+    if (round == 9) {
+      before = resident_kib();
+    }
+  }
+  const long grown = resident_kib() - before;
+  JOB_CHECK(grown < 3072);  // residuals of 20 communicators take 8 MiB
+  if (g_rank == 0) {
+    std::printf("20 communicators more took %ld KiB\n", grown);
+  }
+}
+
 void halves() {
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, g_rank, &half);

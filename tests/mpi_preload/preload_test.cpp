@@ -178,6 +178,11 @@ TEST_P(Preload, NamesDoNotPileUp) {
   EXPECT_TRUE(contains(outcome, "names took ")) << "gradwire_name is not there";
 }
 
+TEST_P(Preload, ResidualsGoWithTheirCommunicator) {
+  expect_ok(with(2, preload() + " " + policy("int4", "[defaults]\ncodec = \"int4\"\n"), "residuals"), "residuals");
+  EXPECT_EQ(compressed_calls(report()), 2U * 30 * (20 - 16));
+}
+
 TEST_P(Preload, CommunicatorsComeAndGoWithoutALeak) {
   for (const char* level : {"init", "multiple"}) {
     expect_ok(with(4, preload(), std::string("communicators ") + level), "communicators");
