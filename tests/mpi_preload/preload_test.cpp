@@ -347,7 +347,8 @@ TEST_P(Preload, RulesByOrderApplyOnceTheStepIsKnown) {
   const Outcome outcome =
       with(2, preload() + " " + policy("order", "[[rule]]\norder = 1\ncodec = \"exact\"\n"), "steps");
   expect_ok(outcome, "steps");
-  for (const json& row : report().at("classes")) {
+  const json told = report();  // outlives the loop
+  for (const json& row : told.at("classes")) {
     if (row.at("order").is_null()) {
       EXPECT_EQ(row.at("compressed_calls"), 0) << row;
     } else {
