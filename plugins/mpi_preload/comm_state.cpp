@@ -17,13 +17,20 @@ namespace {
 
 using transport::check_mpi;
 
+constexpr const char* kNoAnswer =
+    "either it does not reach this call, or it runs without gradwire; give every rank the same preload, on other hosts "
+    "too (`gradwire run` does)";
+constexpr const char* kGaveUp =
+    "it was in this call, but gave up waiting for another rank; raise GRADWIRE_TIMEOUT where ranks come later than "
+    "that";
+
 constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are ever compressed
 
 int on_delete(MPI_Comm, int, void* value, void*) noexcept {
   auto* state = static_cast<CommState*>(value);
   {
     const std::lock_guard lock(process().mutex);
-    process().states.erase(state);
+    std::erase(process().states, state);
   }
   ++g_generation;
   delete state;
@@ -52,7 +59,7 @@ CommState* make_state(MPI_Comm comm, int key) {
   state->inter = inter != 0;
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
   const std::lock_guard lock(process().mutex);
-  process().states.insert(state.get());
+  process().states.push_back(state.get());
   return state.release();
 }
 
@@ -112,13 +119,28 @@ void CommState::settle() {
   }
   const shim::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
-    agreement = shim::agree(exchange_standings(comm, size, shim::Standing::of(configuration), configuration.timeout));
+    const auto mine = shim::Standing::of(configuration);
+    agreement = shim::agree(exchange_standings(comm, size, mine, configuration.timeout, kNoAnswer));
+    // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
+    static_cast<void>(exchange_standings(comm, size, mine, configuration.timeout, kGaveUp));
     if (rank == 0 && !agreement.warning.empty()) {
       warn_once(agreement.warning);
     }
   }
+  if (holds_all_ranks()) {
+    const std::lock_guard lock(process().mutex);
+    process().agreed_by_all = agreement;
+  }
   member = std::make_unique<shim::Member>(configuration, process().ledger, agreement, [this] { return connect(); });
   small_below = configuration.planner.floor() / kWidestElement;
+}
+
+bool CommState::holds_all_ranks() const {
+  int same = MPI_UNEQUAL;
+  if (!inter) {
+    check_mpi(PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same), "MPI_Comm_compare");
+  }
+  return same != MPI_UNEQUAL;
 }
 
 // A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.

@@ -64,12 +64,13 @@ struct CommState {
   void settle();
 
  private:
+  [[nodiscard]] bool holds_all_ranks() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
 };
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
-/// Frees those of all communicators that still have one.
+/// Frees those of all communicators that still have one, in the same order on all ranks: it is collective.
 void free_states();
 
 // A communicator's state without asking MPI: the last few of this thread. Every deletion makes all of them stale.

@@ -6,11 +6,16 @@ std::optional<DType> dtype_of(MPI_Datatype type) noexcept {
   if (type == MPI_DATATYPE_NULL) {  // also what a type that the library was built without is equal to
     return std::nullopt;
   }
-  if (type == MPI_FLOAT || type == MPI_REAL || type == MPI_REAL4) {
+  if (type == MPI_FLOAT) {
     return DType::f32;
   }
-  if (type == MPI_DOUBLE || type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) {
+  if (type == MPI_DOUBLE) {
     return DType::f64;
+  }
+  if (type == MPI_REAL || type == MPI_REAL4 || type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) {
+    int bytes = 0;  // as the Fortran compiler was told, such as -fdefault-real-8
+    PMPI_Type_size(type, &bytes);
+    return bytes == 4 ? std::optional(DType::f32) : bytes == 8 ? std::optional(DType::f64) : std::nullopt;
   }
 #ifdef MPIX_C_FLOAT16
   if (type == MPIX_C_FLOAT16) {

@@ -47,7 +47,7 @@ bool wait_for(MPI_Request& request, std::chrono::milliseconds limit) {
 }
 
 std::vector<shim::Standing> exchange_standings(MPI_Comm comm, int size, const shim::Standing& mine,
-                                               std::chrono::milliseconds limit) {
+                                               std::chrono::milliseconds limit, const std::string& hint) {
   auto exchange = std::make_unique<Exchange>(size, mine);
   transport::check_mpi(PMPI_Ialltoallv(exchange->sent.data(), exchange->counts.data(), exchange->places.data(),
                                        MPI_BYTE, exchange->received.data(), exchange->counts.data(),
@@ -64,9 +64,7 @@ std::vector<shim::Standing> exchange_standings(MPI_Comm comm, int size, const sh
   }
   static_cast<void>(exchange.release());  // MPI still has it
   throw Error(ErrorCode::timeout, "no answer from " + shim::name_ranks(missing) + " of " + std::to_string(size) +
-                                      " within " + format_duration(limit) +
-                                      ": either it does not reach this call, or it runs without gradwire; give every "
-                                      "rank the same preload, on other hosts too (`gradwire run` does)");
+                                      " within " + format_duration(limit) + ": " + hint);
 }
 
 }  // namespace gradwire::mpi_preload

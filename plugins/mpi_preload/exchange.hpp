@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "api/shim/configuration.hpp"
@@ -13,9 +14,10 @@ namespace gradwire::mpi_preload {
 /// Waits until the operation is over, for at most `limit`; whether it is.
 [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::milliseconds limit);
 
-/// What every rank says of itself, by rank. Error(timeout) names the ranks that said nothing. It is a nonblocking
-/// collective on the job's communicator itself: what a rank without the shim does there cannot be taken for it.
+/// What every rank says of itself, by rank. Error(timeout) names the ranks that said nothing, and `hint` says why that
+/// may be. It is a nonblocking collective on the job's communicator itself: what a rank without the shim does there
+/// cannot be taken for it.
 [[nodiscard]] std::vector<shim::Standing> exchange_standings(MPI_Comm comm, int size, const shim::Standing& mine,
-                                                             std::chrono::milliseconds limit);
+                                                             std::chrono::milliseconds limit, const std::string& hint);
 
 }  // namespace gradwire::mpi_preload

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -26,9 +28,13 @@ struct Gathering {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
+// How long rank 0 waits for the others' numbers. These wait for longer: rank 0 may come late, after saving a model.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(10);
+
 // Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
 bool gather_ledgers(int rank, int size) {
-  const auto limit = process().configuration.timeout;
+  const auto timeout = process().configuration.timeout;
+  const auto limit = rank == 0 ? std::min(timeout, kLongestWait) : timeout;
   auto gathering = std::make_unique<Gathering>();
   Gathering& g = *gathering;
   g.mine = process().ledger.to_text();
@@ -77,30 +83,24 @@ void finish_or_throw() {
   if (world == nullptr) {
     return;
   }
-  shim::ReportHead head;
-  head.world_size = world->size;
-  head.library = self.library;
-  head.dry_run = self.configuration.dry_run;
-  head.policy = self.configuration.planner.policy().source;
   const int rank = world->rank;
   const int size = world->size;
-  bool together = !self.failed;  // after a failure ranks are out of step: nothing collective any more
-  try {
-    if (together) {
-      world->settle();
-      head.disabled = world->agreement.warning;
-    }
-  } catch (const Error& error) {
-    say("rank " + std::to_string(rank) + ": at MPI_Finalize: " + error.what());
-    together = false;
-  }
   free_states();  // what hangs on communicators goes into the ledger
   self.finished = true;
-  const bool complete = together && (size == 1 || gather_ledgers(rank, size));
+  // Where the job itself never brought all ranks together, they are not asked to for the report's sake; and after a
+  // failure they are out of step.
+  const bool together = self.agreed_by_all && !self.failed;
+  const bool complete = size == 1 || (together && gather_ledgers(rank, size));
   if (rank != 0) {
     return;
   }
-  head.note = complete ? "" : "the numbers of other ranks are missing";
+  const shim::ReportHead head{
+      .world_size = size,
+      .library = self.library,
+      .dry_run = self.configuration.dry_run,
+      .policy = self.configuration.planner.policy().source,
+      .disabled = self.agreed_by_all ? self.agreed_by_all->warning : self.configuration.disabled,
+      .note = complete ? "" : "the numbers of other ranks are missing"};
   if (self.configuration.report) {
     write_report(*self.configuration.report, shim::report_json(head, self.ledger));
   }

@@ -12,9 +12,12 @@
 namespace {
 
 using gradwire::mpi_preload::cached_state;
+using gradwire::mpi_preload::conclude;
 using gradwire::mpi_preload::count_nonblocking;
+using gradwire::mpi_preload::judge;
 using gradwire::mpi_preload::passes_at_once;
-using gradwire::mpi_preload::run;
+using gradwire::mpi_preload::Reduce;
+using gradwire::mpi_preload::Verdict;
 using gradwire::shim::Function;
 
 // The ranks of a communicator; 0 where that is not known, and then nothing but its error will come of it.
@@ -42,37 +45,45 @@ std::int64_t sum_of(const Count counts[], int size) noexcept {
   return sum;
 }
 
+// `segments` makes what the call does not have yet.
+template <typename Segments>
+Verdict judge_segments(Reduce call, const Segments& segments) noexcept {
+  try {
+    const std::vector<std::uint64_t> counts = segments();
+    call.counts = counts;
+    return judge(call);
+  } catch (...) {
+    return {};
+  }
+}
+
 template <typename Count, typename Forward>
 int reduce_scatter(const void* send, void* receive, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   const Forward& forward) noexcept {
-  try {
-    const int size = counts == nullptr ? 0 : size_of(comm);
-    const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
-    if (passes_at_once(Function::mpi_reduce_scatter, total, type, comm)) {
-      return forward();
-    }
-    const std::vector<std::uint64_t> segments(counts, counts + (total < 0 ? 0 : size));
-    return run({Function::mpi_reduce_scatter, send, receive, total, segments, type, op, comm}, forward);
-  } catch (...) {
+                   const Forward& forward) {
+  const int size = counts == nullptr ? 0 : size_of(comm);
+  const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
+  if (passes_at_once(Function::mpi_reduce_scatter, total, type, comm)) {
     return forward();
   }
+  const Reduce call{Function::mpi_reduce_scatter, send, receive, total, {}, type, op, comm};
+  return conclude(
+      comm, judge_segments(call, [=] { return std::vector<std::uint64_t>(counts, counts + (total < 0 ? 0 : size)); }),
+      forward);
 }
 
 template <typename Forward>
 int reduce_scatter_block(const void* send, void* receive, std::int64_t count, MPI_Datatype type, MPI_Op op,
-                         MPI_Comm comm, const Forward& forward) noexcept {
-  try {
-    const int size = size_of(comm);
-    const std::int64_t total = count * size;
-    if (passes_at_once(Function::mpi_reduce_scatter_block, total, type, comm)) {
-      return forward();
-    }
-    const std::vector<std::uint64_t> segments(static_cast<std::size_t>(size),
-                                              count < 0 ? 0 : static_cast<std::uint64_t>(count));
-    return run({Function::mpi_reduce_scatter_block, send, receive, total, segments, type, op, comm}, forward);
-  } catch (...) {
+                         MPI_Comm comm, const Forward& forward) {
+  const int size = size_of(comm);
+  const std::int64_t total = count * size;
+  if (passes_at_once(Function::mpi_reduce_scatter_block, total, type, comm)) {
     return forward();
   }
+  const Reduce call{Function::mpi_reduce_scatter_block, send, receive, total, {}, type, op, comm};
+  const std::uint64_t each = count < 0 ? 0 : static_cast<std::uint64_t>(count);
+  return conclude(
+      comm, judge_segments(call, [=] { return std::vector<std::uint64_t>(static_cast<std::size_t>(size), each); }),
+      forward);
 }
 
 }  // namespace
@@ -82,8 +93,8 @@ GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MP
   if (passes_at_once(Function::mpi_allreduce, count, type, comm)) {
     return PMPI_Allreduce(send, receive, count, type, op, comm);
   }
-  return run({Function::mpi_allreduce, send, receive, count, {}, type, op, comm},
-             [=] { return PMPI_Allreduce(send, receive, count, type, op, comm); });
+  return conclude(comm, judge({Function::mpi_allreduce, send, receive, count, {}, type, op, comm}),
+                  [=] { return PMPI_Allreduce(send, receive, count, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
@@ -139,8 +150,8 @@ GRADWIRE_EXPORT int MPI_Allreduce_c(const void* send, void* receive, MPI_Count c
   if (passes_at_once(Function::mpi_allreduce, count, type, comm)) {
     return PMPI_Allreduce_c(send, receive, count, type, op, comm);
   }
-  return run({Function::mpi_allreduce, send, receive, count, {}, type, op, comm},
-             [=] { return PMPI_Allreduce_c(send, receive, count, type, op, comm); });
+  return conclude(comm, judge({Function::mpi_allreduce, send, receive, count, {}, type, op, comm}),
+                  [=] { return PMPI_Allreduce_c(send, receive, count, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,

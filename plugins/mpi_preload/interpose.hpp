@@ -3,11 +3,12 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "api/shim/decision.hpp"
+#include "api/shim/ledger.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 
@@ -25,20 +26,55 @@ struct Reduce {
   MPI_Comm comm;
 };
 
-/// True, and counted, where the call is known to be too small: nothing more is to be done than forward it.
-[[nodiscard]] inline bool passes_at_once(shim::Function function, std::int64_t count, MPI_Datatype type,
-                                         MPI_Comm comm) noexcept {
-  CommState* state = cached_state(comm);
-  if (state == nullptr ||
-      static_cast<std::uint64_t>(count) >= state->small_below.load(std::memory_order_relaxed)) {  // negative: large
+/// Whether the call is known to be too small, and is counted as that.
+[[nodiscard]] inline bool counted_as_small(CommState& state, shim::Function function, std::int64_t count,
+                                           MPI_Datatype type) noexcept {
+  if (static_cast<std::uint64_t>(count) >= state.small_below.load(std::memory_order_relaxed)) {  // negative: large
     return false;
   }
-  state->passed_of(function).add(bytes_of(count, type));
+  state.passed_of(function).add(bytes_of(count, type));
   return true;
 }
 
-/// `forward` makes the library's own call and returns its code.
-[[nodiscard]] int run(const Reduce& call, const std::function<int()>& forward) noexcept;
+/// The same without asking MPI: nothing more is to be done than forward the call.
+[[nodiscard]] inline bool passes_at_once(shim::Function function, std::int64_t count, MPI_Datatype type,
+                                         MPI_Comm comm) noexcept {
+  CommState* state = cached_state(comm);
+  return state != nullptr && counted_as_small(*state, function, count, type);
+}
+
+/// What is left to do about a call.
+struct Verdict {
+  enum class Next : std::uint8_t { done, forward, raise };
+  Next next = Next::forward;
+  int code = MPI_SUCCESS;            // to raise
+  shim::CallClass* timed = nullptr;  // where the seconds of a forwarded call belong; for add_seconds
+};
+
+/// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.
+[[nodiscard]] Verdict judge(const Reduce& call) noexcept;
+/// Takes `what` back.
+void add_seconds(shim::CallClass* what, double seconds) noexcept;
+
+/// Does what is left. `forward` makes the library's own call and returns its code. In both ways the job's error handler
+/// may run, which may throw, jump or free the communicator: nothing that has a destructor is alive here, and nothing of
+/// the communicator is used after.
+template <typename Forward>
+int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
+  if (verdict.next == Verdict::Next::done) {
+    return MPI_SUCCESS;
+  }
+  if (verdict.next == Verdict::Next::raise) {
+    PMPI_Comm_call_errhandler(comm, verdict.code);
+    return verdict.code;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const int code = forward();
+  if (verdict.timed != nullptr) {
+    add_seconds(verdict.timed, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return code;
+}
 
 /// Counts a call that returns a request.
 void count_nonblocking(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;

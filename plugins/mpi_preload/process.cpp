@@ -18,6 +18,14 @@ std::string short_version(std::string_view text, std::string_view family) {
   return std::string(family) + " " + std::string(text.substr(digit, text.find_first_of(", \t\n", digit) - digit));
 }
 
+int own_error_code() {
+  int error_class = MPI_ERR_OTHER;
+  int code = MPI_ERR_OTHER;
+  PMPI_Add_error_class(&error_class);
+  PMPI_Add_error_code(error_class, &code);
+  return code;
+}
+
 }  // namespace
 
 Process::Process() {
@@ -63,26 +71,16 @@ void warn_once(const std::string& line) {
   say(line);
 }
 
-int raise(MPI_Comm comm, const std::string& message) {
-  Process& self = process();
-  self.failed = true;
+int announce(MPI_Comm comm, const std::string& message) {
+  process().failed = true;
   int rank = -1;
   PMPI_Comm_rank(comm, &rank);
   say("rank " + std::to_string(rank) + ": " + message);
-  int code = MPI_ERR_OTHER;
-  {
-    const std::lock_guard lock(self.mutex);
-    if (self.error_code == MPI_SUCCESS) {
-      int error_class = MPI_ERR_OTHER;
-      PMPI_Add_error_class(&error_class);
-      PMPI_Add_error_code(error_class, &self.error_code);
-    }
-    code = self.error_code;
-    std::string text = "gradwire: " + message;
-    text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
-    PMPI_Add_error_string(code, text.c_str());
-  }
-  PMPI_Comm_call_errhandler(comm, code);
+  // Not under the process's mutex: on_delete takes that under a lock of the library, which these calls may take.
+  static const int code = own_error_code();
+  std::string text = "gradwire: " + message;
+  text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
+  PMPI_Add_error_string(code, text.c_str());
   return code;
 }
 
@@ -92,8 +90,7 @@ std::string name_of_buffer(const void* buffer) {
     return {};
   }
   const std::lock_guard lock(self.mutex);
-  const auto found = self.names.find(buffer);
-  return found == self.names.end() ? std::string() : found->second;
+  return self.names.of(buffer);
 }
 
 }  // namespace gradwire::mpi_preload
@@ -102,11 +99,7 @@ extern "C" __attribute__((visibility("default"))) void gradwire_name(const void*
   using gradwire::mpi_preload::process;
   try {
     const std::lock_guard lock(process().mutex);
-    if (name == nullptr || *name == '\0') {
-      process().names.erase(buffer);
-    } else {
-      process().names[buffer] = name;
-    }
+    process().names.set(buffer, name == nullptr ? "" : name);
     process().any_names = !process().names.empty();
   } catch (...) {  // NOLINT(bugprone-empty-catch): a name that is not kept is no name
   }

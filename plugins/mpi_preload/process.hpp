@@ -5,13 +5,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "api/shim/configuration.hpp"
 #include "api/shim/ledger.hpp"
+#include "plugins/mpi_preload/buffer_names.hpp"
 
 namespace gradwire::mpi_preload {
 
@@ -27,11 +29,13 @@ struct Process {
 
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 
-  std::mutex mutex;  // of what follows
-  std::set<CommState*> states;
+  std::mutex mutex;                // of what follows
+  std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
-  std::map<const void*, std::string> names;
-  int error_code = MPI_SUCCESS;
+  /// What all ranks of MPI_COMM_WORLD agreed on, in a call of the job on that or on a communicator of the same ranks:
+  /// each of them has it, or none.
+  std::optional<shim::Agreement> agreed_by_all;
+  BufferNames names;
 
   std::atomic<bool> any_names = false;
   std::atomic<bool> finished = false;
@@ -50,8 +54,8 @@ void say(const std::string& line) noexcept;
 /// The same, once for each text.
 void warn_once(const std::string& line);
 
-/// Gives `message` to the communicator's error handler, as MPI's own errors are; returns the code, if that returns.
-int raise(MPI_Comm comm, const std::string& message);
+/// Prints why calls on `comm` fail, and returns a code of MPI with that text for the communicator's error handler.
+[[nodiscard]] int announce(MPI_Comm comm, const std::string& message);
 
 /// What the job calls this buffer, or empty.
 [[nodiscard]] std::string name_of_buffer(const void* buffer);

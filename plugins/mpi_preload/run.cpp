@@ -1,6 +1,7 @@
-#include <chrono>
 #include <cstring>
+#include <memory>
 #include <numeric>
+#include <string>
 
 #include "base/current_error.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
@@ -9,8 +10,6 @@
 
 namespace gradwire::mpi_preload {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 shim::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
@@ -27,7 +26,10 @@ shim::Call describe(const Reduce& call, const CommState& state) {
           .intra = !state.inter};
 }
 
-bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) { return a < b + bytes && b < a + bytes; }
+// Not allowed by MPI, but what jobs do.
+bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
 
 // The job's input is only read.
 void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
@@ -44,8 +46,8 @@ void all_reduce(const Reduce& call, CommState& state, const shim::Member::Route&
   } else {
     const HostBuffer input(from, bytes, true);
     const std::byte* read = input.data();
-    if (overlap(read, output.data(), bytes)) {
-      std::memmove(output.data(), read, bytes);  // not allowed by MPI, but what jobs do
+    if (overlap(read, bytes, output.data(), bytes)) {
+      std::memmove(output.data(), read, bytes);
       read = output.data();
     }
     state.member->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
@@ -64,7 +66,13 @@ void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Ro
   const ConstView all{input.data(), route.what.count, dtype};
   if (call.send != MPI_IN_PLACE) {
     const HostBuffer output(call.receive, own * each, false);
-    state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+    if (overlap(input.data(), route.what.count * each, output.data(), own * each)) {
+      const auto scratch = std::make_unique_for_overwrite<std::byte[]>(own * each);
+      state.member->reduce_scatter(route, all, {scratch.get(), own, dtype}, call.counts);
+      std::memcpy(output.data(), scratch.get(), own * each);
+    } else {
+      state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+    }
     output.write_back(own * each);
     return;
   }
@@ -75,42 +83,60 @@ void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Ro
   input.write_back(own * each);
 }
 
-int fail(CommState& state, const Error& error) {
-  state.failure = error.what();
-  state.small_below = 0;
-  return raise(state.comm, state.failure);
-}
-
-int run_on(const Reduce& call, CommState& state, const std::function<int()>& forward) {
-  const std::lock_guard lock(state.mutex);
-  if (!state.failure.empty()) {
-    return raise(state.comm, state.failure);
+// Compresses, or counts what is to be forwarded.
+Verdict decide_and_do(const Reduce& call, CommState& state) {
+  state.settle();
+  const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
+  const std::string name = name_of_buffer(buffer);
+  const shim::Member::Route route = state.member->route(
+      describe(call, state), name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
+  if (route.decision.compress && !state.member->dry_run()) {
+    call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
+    return {.next = Verdict::Next::done};
   }
+  Verdict verdict;
   try {
-    state.settle();
-    const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
-    const std::string name = name_of_buffer(buffer);
-    const shim::Member::Route route = state.member->route(
-        describe(call, state), name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
-    if (route.decision.compress && !state.member->dry_run()) {
-      call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
-      return MPI_SUCCESS;
-    }
-    const auto begin = Clock::now();
-    const int code = forward();
-    state.member->count_passed(route, bytes_of(call.count, call.type),
-                               std::chrono::duration<double>(Clock::now() - begin).count());
-    return code;
-  } catch (...) {
-    return fail(state, current_error());
+    state.member->count_passed(route, bytes_of(call.count, call.type), 0);
+    verdict.timed = std::make_unique<shim::CallClass>(route.what).release();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): what is not counted is still forwarded
   }
+  return verdict;
 }
 
 }  // namespace
 
-int run(const Reduce& call, const std::function<int()>& forward) noexcept {
+Verdict judge(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
-  return state == nullptr ? forward() : run_on(call, *state, forward);
+  // Small calls on more communicators than the cache holds.
+  if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
+    return {};
+  }
+  try {
+    std::string failure;
+    {
+      const std::lock_guard lock(state->mutex);
+      if (state->failure.empty()) {
+        try {
+          return decide_and_do(call, *state);
+        } catch (...) {
+          state->failure = current_error().what();
+          state->small_below = 0;
+        }
+      }
+      failure = state->failure;
+    }
+    return {.next = Verdict::Next::raise, .code = announce(call.comm, failure)};
+  } catch (...) {  // out of memory
+    return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
+  }
+}
+
+void add_seconds(shim::CallClass* what, double seconds) noexcept {
+  const std::unique_ptr<shim::CallClass> owned(what);
+  try {
+    process().ledger.add(*owned, {.seconds = seconds});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the call has succeeded
+  }
 }
 
 void count_nonblocking(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {

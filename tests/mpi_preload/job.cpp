@@ -24,6 +24,15 @@ constexpr Case kCases[] = {
     {"equal_layers", job::equal_layers},
     {"late_rank", job::late_rank},
     {"early_exit", job::early_exit},
+    {"overlap", job::overlap},
+    {"fortran_reals", job::fortran_reals},
+    {"alternating", job::alternating},
+    {"many_names", job::many_names},
+    {"residuals", job::residuals},
+    {"handlers", job::handlers},
+    {"given_up", job::given_up},
+    {"halves", job::halves},
+    {"idle", job::idle},
 };
 
 void finalize() { MPI_Finalize(); }

@@ -38,6 +38,22 @@ inline std::vector<float> values_of(int rank, std::size_t count) {
   return values;
 }
 
+/// Whole numbers, whose sums are exact in any type.
+template <typename T>
+std::vector<T> ramp(std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<T>((i % 100) + static_cast<std::size_t>(g_rank));
+  }
+  return values;
+}
+
+/// What ranks' ramps add up to.
+template <typename T>
+T ramp_sum(std::size_t i) {
+  return static_cast<T>(static_cast<int>(i % 100) * g_size + g_size * (g_size - 1) / 2);
+}
+
 inline double sum_at(std::size_t i, int size) {
   double sum = 0;
   for (int rank = 0; rank < size; ++rank) {
@@ -81,6 +97,13 @@ inline std::size_t compare(const float* values, std::size_t first, std::size_t c
   return different;
 }
 
+constexpr int kCount = 20000;  // floats that are compressed
+
+/// A call that the preload compresses; checks it.
+void reduce_on(MPI_Comm comm);
+/// Memory of this process.
+long resident_kib();
+
 // The cases, by what they are about.
 void exact_types();
 void exact_shapes();
@@ -94,5 +117,14 @@ void steps();
 void equal_layers();
 void late_rank();
 void early_exit();
+void overlap();
+void fortran_reals();
+void alternating();
+void many_names();
+void residuals();
+void handlers();
+void given_up();
+void halves();
+void idle();
 
 }  // namespace job

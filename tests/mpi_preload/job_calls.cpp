@@ -10,21 +10,6 @@ namespace {
 constexpr int kLarge = 100003;  // prime, and far above the floor in any type
 
 template <typename T>
-std::vector<T> ramp(std::size_t count) {
-  std::vector<T> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = static_cast<T>((i % 100) + static_cast<std::size_t>(g_rank));
-  }
-  return values;
-}
-
-// What ranks' ramps add up to.
-template <typename T>
-T ramp_sum(std::size_t i) {
-  return static_cast<T>(static_cast<int>(i % 100) * g_size + g_size * (g_size - 1) / 2);
-}
-
-template <typename T>
 void expect_exact_sum(MPI_Datatype type, int count) {
   const std::vector<T> mine = ramp<T>(static_cast<std::size_t>(count));
   std::vector<T> sum(mine.size());
@@ -38,12 +23,29 @@ void expect_exact_sum(MPI_Datatype type, int count) {
   JOB_CHECK(right);
 }
 
-void add_pairs(void* in, void* inout, int* count, MPI_Datatype*) {
-  const auto* from = static_cast<const float*>(in);
-  auto* to = static_cast<float*>(inout);
-  for (int i = 0; i < 2 * *count; ++i) {
+void add(const float* from, float* to, int count) {
+  for (int i = 0; i < count; ++i) {
     to[i] += from[i];
   }
+}
+void add_floats(void* in, void* inout, int* count, MPI_Datatype*) {
+  add(static_cast<const float*>(in), static_cast<float*>(inout), *count);
+}
+void add_pairs(void* in, void* inout, int* count, MPI_Datatype*) {
+  add(static_cast<const float*>(in), static_cast<float*>(inout), 2 * *count);
+}
+
+void expect_exact_sum_by_users_operation(MPI_User_function* operation, MPI_Datatype type, std::size_t floats) {
+  MPI_Op add = MPI_OP_NULL;
+  MPI_Op_create(operation, 1, &add);
+  std::vector<float> values = ramp<float>(floats);
+  MPI_Allreduce(MPI_IN_PLACE, values.data(), kLarge, type, add, MPI_COMM_WORLD);
+  bool right = true;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    right = right && values[i] == ramp_sum<float>(i);
+  }
+  JOB_CHECK(right);
+  MPI_Op_free(&add);
 }
 
 }  // namespace
@@ -67,21 +69,12 @@ void exact_types() {
   MPI_Allreduce(mine.data(), result.data(), kLarge, MPI_FLOAT, MPI_PROD, MPI_COMM_WORLD);
   JOB_CHECK(result[0] == 0.0F);
 
-  // The user's operation on the user's type.
-  MPI_Op add = MPI_OP_NULL;
+  expect_exact_sum_by_users_operation(&add_floats, MPI_FLOAT, kLarge);
   MPI_Datatype pair = MPI_DATATYPE_NULL;
-  MPI_Op_create(&add_pairs, 1, &add);
   MPI_Type_contiguous(2, MPI_FLOAT, &pair);
   MPI_Type_commit(&pair);
-  std::vector<float> pairs = ramp<float>(static_cast<std::size_t>(2 * kLarge));
-  MPI_Allreduce(MPI_IN_PLACE, pairs.data(), kLarge, pair, add, MPI_COMM_WORLD);
-  bool right = true;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    right = right && pairs[i] == ramp_sum<float>(i);
-  }
-  JOB_CHECK(right);
+  expect_exact_sum_by_users_operation(&add_pairs, pair, 2 * kLarge);
   MPI_Type_free(&pair);
-  MPI_Op_free(&add);
 }
 
 void exact_shapes() {

@@ -9,11 +9,6 @@
 #include "tests/mpi_preload/job.hpp"
 
 namespace job {
-namespace {
-
-constexpr int kCount = 20000;
-
-// A call that the preload compresses; checks it.
 void reduce_on(MPI_Comm comm) {
   int size = 0;
   int rank = 0;
@@ -31,6 +26,8 @@ long resident_kib() {
   file >> pages >> pages;
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
+
+namespace {
 
 // Copied, or deleted, behind the job's back?
 int g_copies = 0;

@@ -19,17 +19,26 @@ struct JobRun {
   json report;
 };
 
+json read_and_remove(const std::string& file) {
+  std::ifstream stream(file);
+  json report = stream ? json::parse(stream, nullptr, false) : json();
+  std::filesystem::remove(file);
+  return report;
+}
+
+std::string temporary(const std::string& ending) {
+  return (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ending))
+      .string();
+}
+
 // `environment` and `program` as for a shell; 4 ranks.
 JobRun run_with_report(const std::string& environment, const std::string& program) {
-  const std::string file =
-      (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ".json")).string();
+  const std::string file = temporary(".json");
   JobRun run;
   run.outcome =
       run_shell(std::string("'") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" + GRADWIRE_MPIEXEC +
                 "' 4 env GRADWIRE_REPORT='" + file + "' " + environment + " '" + GRADWIRE_BIN + "'/" + program);
-  std::ifstream stream(file);
-  run.report = stream ? json::parse(stream, nullptr, false) : json();
-  std::filesystem::remove(file);
+  run.report = read_and_remove(file);
   return run;
 }
 
@@ -57,6 +66,22 @@ TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
   expect_compressed_and_as_good(replaced, loss);
 }
 
+#ifdef GRADWIRE_TOOL
+// The whole command as the README has it: the tool finds the preload beside itself and gives it to every rank.
+TEST(OneLine, TheToolRunsTheJob) {
+  const JobRun before = run_with_report("", "existing_mpi_job");
+  ASSERT_EQ(before.outcome.status, 0) << before.outcome.output;
+  const std::string file = temporary(".json");
+  JobRun run;
+  run.outcome =
+      run_shell(std::string(::geteuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " : "") +
+                "timeout -k 5 120 '" + GRADWIRE_TOOL + "' run --report '" + file + "' -- '" + GRADWIRE_MPIEXEC +
+                "' --oversubscribe --mca mpi_yield_when_idle 1 -np 4 '" + GRADWIRE_BIN + "'/existing_mpi_job");
+  run.report = read_and_remove(file);
+  expect_compressed_and_as_good(run, number_in(before.outcome, kFinalLoss));
+}
+#endif
+
 TEST(OneLine, TheHeaderServesC) {
   const JobRun run = run_with_report("", "mpi_replace_caller");
   ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
@@ -78,8 +103,7 @@ TEST(OneLine, MemoryOfAGpuIsCopied) {
 
 // Names choose rules; a rule by name waits for the step to be known, then all ranks compare names.
 TEST(OneLine, RulesByNameApply) {
-  const std::string file =
-      (std::filesystem::temp_directory_path() / ("gradwire_one_line_" + std::to_string(::getpid()) + ".toml")).string();
+  const std::string file = temporary(".toml");
   std::ofstream(file) << "version = 1\n[[rule]]\nmatch = \"layer.*\"\ncodec = \"exact\"\n";
   const JobRun run = run_with_report("GRADWIRE_POLICY='" + file + "'", "mpi_replace_caller");
   std::filesystem::remove(file);

@@ -1,0 +1,117 @@
+// What jobs do that MPI does not ask for, and what must not grow with their number.
+#include <numeric>
+#include <string>
+
+#include "tests/mpi_preload/job.hpp"
+
+// As docs/drop-in-mpi.md tells jobs to declare it.
+extern "C" void gradwire_name(const void* buffer, const char* name) __attribute__((weak));
+
+namespace job {
+
+// Results on top of what is reduced, at all distances that matter.
+void overlap() {
+  const std::size_t total = kCount * static_cast<std::size_t>(g_size);
+  const std::size_t first = kCount * static_cast<std::size_t>(g_rank);
+  std::vector<int> counts(static_cast<std::size_t>(g_size), kCount);
+  for (const std::size_t distance : {std::size_t{0}, std::size_t{5}, first, total - 1}) {
+    std::vector<float> values = values_of(g_rank, total + kCount);
+    MPI_Reduce_scatter_block(values.data(), values.data() + distance, kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    compare(values.data() + distance, first, kCount, g_size);
+    values = values_of(g_rank, total + kCount);
+    MPI_Reduce_scatter(values.data(), values.data() + distance, counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    compare(values.data() + distance, first, kCount, g_size);
+  }
+  std::vector<float> values = values_of(g_rank, kCount + 5);
+  MPI_Allreduce(values.data(), values.data() + 5, kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  compare(values.data() + 5, 0, kCount, g_size);
+}
+
+void fortran_reals() {
+  std::vector<float> values = values_of(g_rank, kCount);
+  MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_REAL, MPI_SUM, MPI_COMM_WORLD);
+  compare(values.data(), 0, kCount, g_size);
+  std::vector<double> doubles = ramp<double>(kCount);
+  MPI_Allreduce(MPI_IN_PLACE, doubles.data(), kCount, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD);
+  for (std::size_t i = 0; i < doubles.size(); ++i) {
+    JOB_CHECK(doubles[i] == ramp_sum<double>(i));
+  }
+}
+
+// Small calls on more communicators in turn than a thread remembers; none on MPI_COMM_WORLD itself.
+void alternating() {
+  std::vector<MPI_Comm> comms(8, MPI_COMM_NULL);
+  for (MPI_Comm& comm : comms) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  }
+  for (int round = 0; round < 50; ++round) {
+    for (const MPI_Comm comm : comms) {
+      int one = 1;
+      MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, comm);
+      JOB_CHECK(one == g_size);
+    }
+  }
+  for (MPI_Comm& comm : comms) {
+    MPI_Comm_free(&comm);
+  }
+}
+
+// Names of ever new buffers, never taken away.
+void many_names() {
+  if (gradwire_name == nullptr) {
+    return;
+  }
+  std::vector<char> buffers(300000);
+  long before = 0;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const std::string name = "a name that is too long for the string itself, layer " + std::to_string(i);
+    gradwire_name(&buffers[i], name.c_str());
+    if (i == 100000) {
+      before = resident_kib();
+    }
+  }
+  const long grown = resident_kib() - before;
+  JOB_CHECK(grown < 4096);  // 200000 names more take above 20 MiB
+  if (g_rank == 0) {
+    std::printf("names took %ld KiB more\n", grown);
+  }
+}
+
+// Communicators that live long enough to hold residuals.
+void residuals() {
+  const std::size_t count = 100003;
+  long before = 0;
+  for (int round = 0; round < 30; ++round) {
+    MPI_Comm copy = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    std::vector<float> values(count);
+    for (int call = 0; call < 20; ++call) {
+      values = values_of(g_rank, count);
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, copy);
+      float loss = 1;  // shows where a step ends
+      MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_FLOAT, MPI_SUM, copy);
+    }
+    MPI_Comm_free(&copy);
+    if (round == 9) {
+      before = resident_kib();
+    }
+  }
+  const long grown = resident_kib() - before;
+  JOB_CHECK(grown < 3072);  // residuals of 20 communicators take 8 MiB
+  if (g_rank == 0) {
+    std::printf("20 communicators more took %ld KiB\n", grown);
+  }
+}
+
+void halves() {
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, g_rank, &half);
+  if (g_rank % 2 == 0) {
+    reduce_on(half);
+  }
+  MPI_Comm_free(&half);
+}
+
+void idle() {}
+
+}  // namespace job
