@@ -94,7 +94,7 @@ void free_states() {
       comms.push_back(state->comm);
     }
   }
-  for (const MPI_Comm comm : comms) {
+  for (MPI_Comm comm : comms) {
     PMPI_Comm_delete_attr(comm, process().keyval);
   }
 }
