@@ -1,10 +1,10 @@
-/* gradwire for C (C99 and later) and for every language that calls C: policies, sessions, collectives. Link libgradwire_c
- * and include gradwire/mpi.h to make sessions and communicators from an MPI_Comm.
+/* gradwire for C (C99 and later) and for every language that calls C: policies, sessions, collectives. Link
+ * libgradwire_c and include gradwire/mpi.h to make sessions and communicators from an MPI_Comm.
  *
  * Every function that can fail returns a gradwire_status; gradwire_last_error() then says what is wrong and what to do.
- * Handles are made by a function that ends in create, load or parse and freed by the destroy of their type, which accepts
- * NULL. What a function says of ranks, threads and ownership is what gradwire/session.hpp and gradwire/communicator.hpp say
- * of the C++ function of the same name. No C++ exception leaves the library. */
+ * Handles are made by a function that ends in create, load or parse and freed by the destroy of their type, which
+ * accepts NULL. What a function says of ranks, threads and ownership is what gradwire/session.hpp and
+ * gradwire/communicator.hpp say of the C++ function of the same name. No C++ exception leaves the library. */
 #ifndef GRADWIRE_GRADWIRE_H
 #define GRADWIRE_GRADWIRE_H
 
@@ -61,8 +61,8 @@ typedef struct gradwire_session gradwire_session;
 typedef struct gradwire_communicator gradwire_communicator;
 typedef struct gradwire_feedback gradwire_feedback;
 
-/* Structs begin with their size, so that they may grow: write `gradwire_call_options options = {.struct_size = sizeof options};` and set
- * what differs from the default. A size of another version of this header is understood. */
+/* Structs begin with their size, so that they may grow: write `gradwire_call_options options = {.struct_size = sizeof
+ * options};` and set what differs from the default. A size of another version of this header is understood. */
 
 typedef struct gradwire_session_options {
   size_t struct_size;
@@ -114,7 +114,8 @@ GRADWIRE_API const char* gradwire_status_text(gradwire_status status);
 /* Of the last call on this thread that failed; "" before one. Valid until the next failure on this thread. */
 GRADWIRE_API const char* gradwire_last_error(void);
 
-/* A TOML file, or its text (`source` stands for the file name in messages; NULL: "policy"). Errors name line and column. */
+/* A TOML file, or its text (`source` stands for the file name in messages; NULL: "policy"). Errors name line and
+ * column. */
 GRADWIRE_API gradwire_status gradwire_policy_load(const char* file, gradwire_policy** policy);
 GRADWIRE_API gradwire_status gradwire_policy_parse(const char* text, const char* source, gradwire_policy** policy);
 GRADWIRE_API void gradwire_policy_destroy(gradwire_policy* policy);
@@ -142,14 +143,15 @@ GRADWIRE_API gradwire_status gradwire_session_flush(gradwire_session* session);
 /* State between two steps, one file a rank below `directory`. */
 GRADWIRE_API gradwire_status gradwire_session_save(gradwire_session* session, const char* directory);
 GRADWIRE_API gradwire_status gradwire_session_load(gradwire_session* session, const char* directory);
-GRADWIRE_API gradwire_status gradwire_session_statistics(const gradwire_session* session, gradwire_statistics* statistics);
+GRADWIRE_API gradwire_status gradwire_session_statistics(const gradwire_session* session,
+                                                         gradwire_statistics* statistics);
 /* A step still under way is aborted on every rank. Before MPI_Finalize. */
 GRADWIRE_API void gradwire_session_destroy(gradwire_session* session);
 
 GRADWIRE_API int gradwire_communicator_rank(const gradwire_communicator* communicator);       /* -1 for NULL */
 GRADWIRE_API int gradwire_communicator_world_size(const gradwire_communicator* communicator); /* -1 for NULL */
-/* Reduces `count` elements over all ranks from `input` into `output`, which may be the same memory. `options` NULL: int8
- * sum. `statistics` NULL: not wanted. */
+/* Reduces `count` elements over all ranks from `input` into `output`, which may be the same memory. `options` NULL:
+ * int8 sum. `statistics` NULL: not wanted. */
 GRADWIRE_API gradwire_status gradwire_all_reduce(gradwire_communicator* communicator, const void* input, void* output,
                                                  uint64_t count, gradwire_dtype dtype,
                                                  const gradwire_call_options* options, gradwire_statistics* statistics);
@@ -161,8 +163,8 @@ GRADWIRE_API gradwire_status gradwire_barrier(gradwire_communicator* communicato
 /* Before MPI_Finalize. */
 GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communicator);
 
-/* What lossy calls drop, to be added to the next ones: one for each buffer of `count` elements that is reduced again and
- * again. It must outlive the calls that name it. */
+/* What lossy calls drop, to be added to the next ones: one for each buffer of `count` elements that is reduced again
+ * and again. It must outlive the calls that name it. */
 GRADWIRE_API gradwire_status gradwire_feedback_create(uint64_t count, gradwire_feedback** feedback);
 GRADWIRE_API void gradwire_feedback_destroy(gradwire_feedback* feedback);
 

@@ -15,7 +15,8 @@ extern "C" {
 GRADWIRE_API gradwire_status gradwire_session_create_mpi(MPI_Comm comm, const gradwire_policy* policy,
                                                          const gradwire_session_options* options,
                                                          gradwire_session** session);
-GRADWIRE_API gradwire_status gradwire_communicator_create_mpi(MPI_Comm comm, const gradwire_communicator_options* options,
+GRADWIRE_API gradwire_status gradwire_communicator_create_mpi(MPI_Comm comm,
+                                                              const gradwire_communicator_options* options,
                                                               gradwire_communicator** communicator);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* Gradient descent in C with a session: each rank pulls towards its own target, the mean gradient towards the mean of all.
+/* Gradient descent in C with a session: each rank pulls towards its own target, the mean gradient towards the mean of
+ * all.
  *
  *   mpirun -np 4 hello_c [POLICY.toml] */
 #include <gradwire/gradwire.h>

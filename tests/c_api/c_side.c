@@ -33,11 +33,11 @@ PINNED(outcome, offsetof(gradwire_step_outcome, nonfinite) == 20);
 
 enum { kLarge = 100000, kSmall = 10 };
 
-#define TRY(call)               \
-  do {                          \
+#define TRY(call)                \
+  do {                           \
     if ((call) != GRADWIRE_OK) { \
-      return __LINE__;          \
-    }                           \
+      return __LINE__;           \
+    }                            \
   } while (0)
 
 static int steps(gradwire_session* session, float* large, double* small, uint32_t large_id, uint32_t small_id) {

@@ -52,7 +52,8 @@ TEST(HelloC, FindsTheMeanTarget) {
 TEST(HelloC, EndsWithTheReasonOfABadPolicy) {
   const Outcome outcome = run_ranks_of(2, "hello_c /no/such/policy.toml");
   EXPECT_NE(outcome.status, 0);
-  EXPECT_NE(outcome.output.find("invalid_argument: policy file /no/such/policy.toml: cannot be read"), std::string::npos)
+  EXPECT_NE(outcome.output.find("invalid_argument: policy file /no/such/policy.toml: cannot be read"),
+            std::string::npos)
       << outcome.output;
 }
 

@@ -117,8 +117,8 @@ TEST(Plan, RulesWithoutEffectWarnOrFail) {
 }
 
 TEST(Plan, CommunicatorSizeIsTheWorldAndOrderIsForCallsOnly) {
-  const Policy policy = Policy::parse(
-      "[[rule]]\norder = [0, 9]\ncodec = \"bf16\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"fp16\"\n");
+  const Policy policy =
+      Policy::parse("[[rule]]\norder = [0, 9]\ncodec = \"bf16\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"fp16\"\n");
   const std::vector<TensorInfo> tensors{{"a", 1 << 20, DType::f32, 1}};
   const Plan three = make_plan(policy, tensors, {.world_size = 3});
   EXPECT_EQ(three.tensors[0].policy.codec.to_string(), "fp16");

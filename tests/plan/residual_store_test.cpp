@@ -46,7 +46,7 @@ TEST(ResidualStore, MovesWhatItKeptToAnotherRange) {
   EXPECT_EQ(*store.slice(owner, 15, 30), 5.0F);
   EXPECT_EQ(*store.slice(owner, 29, 1), 19.0F);
   EXPECT_EQ(*store.slice(owner, 30, 1), 0.0F);
-  EXPECT_TRUE(store.holds(owner, 0, 12));  // 1 at element 11
+  EXPECT_TRUE(store.holds(owner, 0, 12));   // 1 at element 11
   EXPECT_FALSE(store.holds(owner, 0, 11));  // element 10 is kept, but zero
 }
 
