@@ -75,7 +75,7 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   const double p50 = median(result.seconds);
   const double perfect = ring_bytes(ranks, static_cast<double>(bytes)) / link.rate;
   Json row;
-  row["library"] = recipe.library;
+  row["library"] = recipe.implementation;
   row["codec"] = recipe.codec;
   row["collective"] = recipe.collective;
   row["error_feedback"] = recipe.error_feedback;
@@ -89,7 +89,7 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   row["algorithm_bytes_per_second"] = static_cast<double>(bytes) / p50;
   row["bus_bytes_per_second"] = ring_bytes(ranks, static_cast<double>(bytes)) / p50;
   row["bytes_sent_per_rank"] = static_cast<std::uint64_t>(result.bytes_sent);
-  row["bytes_sent_counted"] = recipe.library == "gradwire";  // else: what a perfect ring sends
+  row["bytes_sent_counted"] = recipe.implementation == "gradwire";  // else: what a perfect ring sends
   row["interface_bytes_per_rank"] = number_or_null(result.interface_bytes);
   row["rel_l2_error"] = number_or_null(result.relative_error);
   row["ranks_equal"] = result.ranks_equal;
@@ -141,7 +141,7 @@ int run(Options options) {
       const Json row = make_row(recipes[i], results[i], ranks, bytes, link, options);
       table.add(table_row(row, bytes));
       report["rows"].push_back(row);
-      all_equal = all_equal && (results[i].ranks_equal || recipes[i].library != "gradwire");
+      all_equal = all_equal && (results[i].ranks_equal || recipes[i].implementation != "gradwire");
     }
     if (rank == 0) {
       std::fprintf(stderr, "%s done\n", format_bytes(bytes).c_str());

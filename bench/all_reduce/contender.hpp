@@ -29,9 +29,9 @@ class Contender {
 /// How to make one, and what a row of the table calls it. `make` is collective over the world and is called once for
 /// each message size, so that the memory of one size is not hidden in the buffers of the size before.
 struct ContenderRecipe {
-  std::string library;     // gradwire, mpi, gloo
-  std::string codec;       // canonical spec; fp32 for the others
-  std::string collective;  // two_shot, one_shot, dense; native, ring
+  std::string implementation;  // gradwire, mpi, gloo
+  std::string codec;           // canonical spec; fp32 for the others
+  std::string collective;      // two_shot, one_shot, dense; native, ring
   std::function<std::unique_ptr<Contender>()> make;
   bool error_feedback = false;
   std::string second_hop = {};  // codec of the owners' encoding; empty where there is none

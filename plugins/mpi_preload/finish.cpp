@@ -96,7 +96,7 @@ void finish_or_throw() {
   }
   const shim::ReportHead head{
       .world_size = size,
-      .library = self.library,
+      .implementation = self.implementation,
       .dry_run = self.configuration.dry_run,
       .policy = self.configuration.planner.policy().source,
       .disabled = self.agreed_by_all ? self.agreed_by_all->warning : self.configuration.disabled,

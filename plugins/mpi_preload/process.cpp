@@ -39,7 +39,7 @@ Process::Process() {
 #endif
   const std::string_view version(text.data());
   understood = version.find(family) != std::string_view::npos;
-  library = short_version(version, family);
+  implementation = short_version(version, family);
   if (!understood) {
     say("every call is passed through: this shim is for " + std::string(family) + ", the job runs with " +
         std::string(version.substr(0, version.find_first_of(",\n"))));

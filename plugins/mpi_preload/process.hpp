@@ -25,7 +25,7 @@ struct Process {
 
   /// The library that answers is of the kind this shim was built for, so that handles mean what the header says.
   bool understood = false;
-  std::string library;  // "Open MPI 4.1.4"
+  std::string implementation;  // "Open MPI 4.1.4"
 
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 

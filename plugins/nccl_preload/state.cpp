@@ -54,7 +54,7 @@ std::string summary(const State& self) {
 
 void write_report(const State& self, const std::string& file) {
   const shim::ReportHead head{.world_size = self.largest.get().size,
-                              .library = self.library,
+                              .implementation = self.implementation,
                               .dry_run = self.configuration.dry_run,
                               .policy = self.configuration.planner.policy().source,
                               .disabled = self.configuration.disabled,
@@ -88,7 +88,7 @@ __attribute__((destructor)) void tell() {
 
 }  // namespace
 
-State::State() : library(ask_library_name()) {}
+State::State() : implementation(ask_library_name()) {}
 
 State& state() {
   static State& instance = *(made = new State);  // NOLINT(cppcoreguidelines-owning-memory): never destroyed

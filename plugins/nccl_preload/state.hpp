@@ -13,7 +13,7 @@ struct State {
   shim::Configuration configuration = shim::Configuration::read();
   shim::Settings settings{
       .floor_bytes = configuration.planner.floor(), .device_path = false, .disabled = !configuration.disabled.empty()};
-  std::string library;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
+  std::string implementation;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
   Communicators communicators;
   shim::Ledger ledger;
   LargestCommunicator largest;

@@ -177,8 +177,8 @@ TEST_F(Run, HandsSignalsOn) {
       "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI)' && exit\ntrap 'echo ended; kill $!; exit 9' TERM\n"
       "echo started\nsleep 30 & wait\n");
   std::filesystem::permissions(folder_ / "mpirun", std::filesystem::perms::owner_all);
-  const Outcome outcome = run_shell("cd '" + folder_.string() +
-                                    "' && { bin/gradwire run -- ./mpirun & } && sleep 1 && kill -TERM $! && wait $!");
+  const Outcome outcome = run_program("cd '" + folder_.string() +
+                                      "' && { bin/gradwire run -- ./mpirun & } && sleep 1 && kill -TERM $! && wait $!");
   EXPECT_THAT(outcome.output, HasSubstr("started\nended\n"));
   EXPECT_EQ(outcome.status, 9);
 }

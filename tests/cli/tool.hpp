@@ -35,8 +35,8 @@ class ToolTest : public ::testing::Test {
 
   /// A line for the shell behind `gradwire `, run in the folder, with variables such as "A=1" before it.
   [[nodiscard]] Outcome gradwire(const std::string& arguments, const std::string& variables = "") const {
-    return run_shell("cd '" + folder_.string() + "' && env -u GRADWIRE_POLICY -u GRADWIRE_REPORT " + root_variables() +
-                     " " + variables + " timeout -k 5 60 bin/gradwire " + arguments);
+    return run_program("cd '" + folder_.string() + "' && env -u GRADWIRE_POLICY -u GRADWIRE_REPORT " +
+                       root_variables() + " " + variables + " timeout -k 5 60 bin/gradwire " + arguments);
   }
 
   /// Open MPI refuses to run as root unless it is told twice that this is meant.

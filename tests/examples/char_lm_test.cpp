@@ -116,8 +116,8 @@ TEST_F(CharLm, SavesGradientsOfThreeStages) {
 
 TEST_F(CharLm, TheDemoScriptRunsFromAnyFolder) {
   const Outcome outcome =
-      run_shell(std::string("cd / && RANKS=2 GRADWIRE_BIN='") + GRADWIRE_BIN + "' '" + GRADWIRE_SOURCE_DIR +
-                "/python-free-examples/char_lm/demo' --steps 3 --link 10Gbit/s --json " + path("a.json") + kTiny);
+      run_program(std::string("cd / && RANKS=2 GRADWIRE_BIN='") + GRADWIRE_BIN + "' '" + GRADWIRE_SOURCE_DIR +
+                  "/python-free-examples/char_lm/demo' --steps 3 --link 10Gbit/s --json " + path("a.json") + kTiny);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(read_json(path("a.json")).at("run").at("link"), "emulated 10Gbit/s");
 }

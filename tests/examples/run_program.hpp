@@ -2,40 +2,18 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <regex>
 #include <string>
 
+#include "tests/support/run_program.hpp"
+
 namespace gradwire::test {
-
-struct Outcome {
-  int status = -1;     // exit status
-  std::string output;  // stdout and stderr
-};
-
-/// `command` is a line for the shell.
-inline Outcome run_shell(const std::string& command) {
-  Outcome outcome;
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) {
-    return outcome;
-  }
-  char buffer[4096];
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) {
-    outcome.output += buffer;
-  }
-  const int status = ::pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 /// `program` is a built program, with its arguments.
 inline Outcome run_ranks_of(int ranks, const std::string& program) {
-  return run_shell(std::string("OMP_NUM_THREADS=1 '") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" +
-                   GRADWIRE_MPIEXEC + "' " + std::to_string(ranks) + " '" + GRADWIRE_BIN + "'/" + program);
+  return run_program(std::string("OMP_NUM_THREADS=1 '") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" +
+                     GRADWIRE_MPIEXEC + "' " + std::to_string(ranks) + " '" + GRADWIRE_BIN + "'/" + program);
 }
 
 /// The number that the first group of `pattern` matches in the output; a failure and 0 where there is none.

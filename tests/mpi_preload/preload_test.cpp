@@ -67,12 +67,12 @@ class Preload : public ::testing::TestWithParam<Library> {
   }
 
   [[nodiscard]] Outcome plain(int ranks, const std::string& arguments) const {
-    return run_shell(GetParam().launch + " " + std::to_string(ranks) + " '" + GetParam().job + "' " + arguments);
+    return run_program(GetParam().launch + " " + std::to_string(ranks) + " '" + GetParam().job + "' " + arguments);
   }
   [[nodiscard]] Outcome with(int ranks, const std::string& environment, const std::string& arguments) const {
     std::filesystem::remove(report_file());
-    return run_shell(GetParam().launch + " " + std::to_string(ranks) + " env " + environment + " '" + GetParam().job +
-                     "' " + arguments);
+    return run_program(GetParam().launch + " " + std::to_string(ranks) + " env " + environment + " '" + GetParam().job +
+                       "' " + arguments);
   }
   // Rank i has environments[i].
   [[nodiscard]] Outcome with_each(const std::vector<std::string>& environments, const std::string& arguments) const {
@@ -83,7 +83,7 @@ class Preload : public ::testing::TestWithParam<Library> {
       command += (rank == 0 ? " 1 env " : " :" + number + " 1 env ") + environments[rank] + " '" + GetParam().job +
                  "' " + arguments;
     }
-    return run_shell(command);
+    return run_program(command);
   }
 
   static void expect_ok(const Outcome& outcome, const std::string& name) {
@@ -360,9 +360,9 @@ TEST_P(Preload, RulesByOrderApplyOnceTheStepIsKnown) {
 // What the shim calls must be PMPI_: a public name would lead back to it, or to what the job defines.
 TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
   const std::string names = "nm -D '" + GetParam().shim + "' | awk '{print $(NF-1), $NF}'";
-  EXPECT_EQ(run_shell(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
-  EXPECT_EQ(run_shell(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|gradwire_)'").output, "");
-  EXPECT_NE(run_shell(names + " | grep -E '^T MPI_Allreduce$'").output, "");
+  EXPECT_EQ(run_program(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
+  EXPECT_EQ(run_program(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|gradwire_)'").output, "");
+  EXPECT_NE(run_program(names + " | grep -E '^T MPI_Allreduce$'").output, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Libraries, Preload, ::testing::ValuesIn(libraries()),

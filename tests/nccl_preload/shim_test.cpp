@@ -41,7 +41,7 @@ Seen run_job(const std::string& scenario, const std::string& environment = "") {
   const Outcome alone = run_program("", job);
   EXPECT_EQ(alone.status, 0) << alone.err;
   const ScratchFolder scratch;
-  const std::string report = (scratch.path / "report.json").string();
+  const std::string report = (scratch.path() / "report.json").string();
   Seen seen;
   seen.outcome = run_program(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_SHIM, job);
   EXPECT_EQ(seen.outcome.status, 0) << seen.outcome.err;
@@ -188,7 +188,7 @@ TEST(NcclShim, Disabled) {
 
 TEST(NcclShim, ThePolicyMovesTheFloor) {
   const ScratchFolder scratch;
-  const std::string policy = (scratch.path / "policy.toml").string();
+  const std::string policy = (scratch.path() / "policy.toml").string();
   std::ofstream(policy) << "version = 1\nfloor = \"2MiB\"\n";
   const Seen seen = run_job("eligible", "GRADWIRE_POLICY=" + policy);
   EXPECT_EQ(seen.calls({{"reason", kDevice}}), 4U) << "2^20 elements of two bytes are just enough";

@@ -55,7 +55,7 @@ TEST(Ledger, TheReportSaysAll) {
   ledger.add({.function = Function::mpi_allreduce, .communicator_size = 4, .reason = Reason::below_floor},
              passed_totals(Function::mpi_allreduce, 10, 800, 4));
   const json report = json::parse(report_json(
-      {.world_size = 4, .library = "Open MPI 4.1.4", .policy = "built-in", .disabled = "", .note = "part \xff"},
+      {.world_size = 4, .implementation = "Open MPI 4.1.4", .policy = "built-in", .disabled = "", .note = "part \xff"},
       ledger));
   EXPECT_EQ(report.at("world"), 4);
   EXPECT_EQ(report.at("library"), "Open MPI 4.1.4");

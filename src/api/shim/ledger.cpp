@@ -136,7 +136,7 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
   json totals = totals_json(sums.all);
   totals["ratio_compressed"] = sums.compressed.ratio();
   totals["resets"] = ledger.resets();
-  const json report = {{"gradwire", kVersion},       {"world", head.world_size}, {"library", head.library},
+  const json report = {{"gradwire", kVersion},       {"world", head.world_size}, {"library", head.implementation},
                        {"dry_run", head.dry_run},    {"policy", head.policy},    {"disabled", or_null(head.disabled)},
                        {"note", or_null(head.note)}, {"totals", totals},         {"classes", rows}};
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

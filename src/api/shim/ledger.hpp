@@ -90,7 +90,7 @@ class Ledger {
 /// What a report says besides the classes.
 struct ReportHead {
   int world_size = 1;
-  std::string library;  // "Open MPI 4.1.4"
+  std::string implementation;  // "Open MPI 4.1.4"
   bool dry_run = false;
   std::string policy;
   std::string disabled;  // why, or empty

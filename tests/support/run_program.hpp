@@ -1,0 +1,33 @@
+// Runs a command and keeps what it said.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+namespace gradwire::test {
+
+struct Outcome {
+  int status = -1;     // of exit; 128 + signal where one ended it
+  std::string output;  // stdout and stderr
+};
+
+/// `command` is a shell command line.
+inline Outcome run_program(const std::string& command) {
+  Outcome outcome;
+  std::FILE* pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
+  if (pipe == nullptr) {
+    throw std::runtime_error("cannot run " + command);
+  }
+  char buffer[4096];
+  for (std::size_t got = 0; (got = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) {
+    outcome.output.append(buffer, got);
+  }
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+}  // namespace gradwire::test
