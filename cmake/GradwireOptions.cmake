@@ -15,7 +15,8 @@ endif()
 
 find_program(GRADWIRE_CCACHE ccache)
 if(GRADWIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${GRADWIRE_CCACHE})
+  # Without the sloppiness it never caches a unit that has precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${GRADWIRE_CCACHE})
 endif()
 
 option(BUILD_SHARED_LIBS "libgradwire as a shared object" OFF)

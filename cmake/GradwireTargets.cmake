@@ -38,6 +38,20 @@ function(gradwire_program name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} gradwire_flags Threads::Threads)
 endfunction()
 
+# gradwire_test_flags(NAME LABELS): how test bodies are compiled. They take most of a build when optimised like the
+# library; those of the codecs compute for minutes.
+function(gradwire_test_flags name labels)
+  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(GRADWIRE_SANITIZE)
+    target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
+  endif()
+  if(GRADWIRE_SANITIZE MATCHES "address" AND NOT "codec" IN_LIST labels)
+    target_compile_options(${name} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
 # gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a GoogleTest
 # program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of plainly.
 function(gradwire_test name)
@@ -52,15 +66,9 @@ function(gradwire_test name)
   if(NOT arg_NO_GTEST_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
-  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Test bodies take most of a build when optimised like the library; those of the codecs compute for minutes.
-  if(GRADWIRE_SANITIZE)
-    target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
-  endif()
-  if(GRADWIRE_SANITIZE MATCHES "address" AND NOT "codec" IN_LIST arg_LABELS)
-    target_compile_options(${name} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${name} PRIVATE -O1)
+  gradwire_test_flags(${name} "${arg_LABELS}")
+  if(NOT (GRADWIRE_SANITIZE MATCHES "address" AND "codec" IN_LIST arg_LABELS))  # optimised otherwise than the headers
+    target_precompile_headers(${name} REUSE_FROM gradwire_test_headers)
   endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label
     if(NOT TARGET tests_${label})
