@@ -1,0 +1,100 @@
+// What device code is asked to do, in plain types: no CUDA header, so that executors and tests on the host share it.
+// All pointers are device memory unless said otherwise. Frames are 16-byte aligned; element arrays are aligned to their
+// type, and 16-byte accesses are used where their address allows it. A job is enqueued; nothing blocks or allocates.
+#ifndef GRADWIRE_KERNELS_DEVICE_JOBS_HPP
+#define GRADWIRE_KERNELS_DEVICE_JOBS_HPP
+
+#include <cstdint>
+
+#include "gradwire/dtype.hpp"
+
+namespace gradwire::kernels {
+
+/// A codec bound to a tensor's dtype, as a frame's header names it.
+struct FrameCodec {
+  std::uint8_t id = 1;       // row of the table of codecs
+  std::uint16_t k = 0;       // elements kept of a full tile; 0 without topk
+  DType dtype = DType::f32;  // of the tensor; working values are f64 for exact over f64, else f32
+};
+
+/// Sticky words in device memory that kernels set and the host reads when it polls. Zero at first.
+struct DeviceStatus {
+  std::uint32_t bad_frames = 0;  // frames whose header or indices were not as expected: they decoded to NaN
+  std::uint32_t first_bad = 0;   // 1 + rank of one of them
+  std::uint32_t nonfinite = 0;   // not 0: NaN or Inf was encoded or is in a result
+};
+
+/// What the kernels of one call share.
+struct CallFields {
+  FrameCodec codec;
+  std::uint32_t bucket = 0;
+  const std::uint32_t* step = nullptr;  // read when the kernel runs, so that a captured graph advances it
+  DeviceStatus* status = nullptr;
+};
+
+/// Where a frame lies and which elements of the bucket it holds.
+struct FramePlace {
+  std::uint8_t* bytes = nullptr;  // header, then payload
+  std::uint32_t count = 0;        // elements
+  std::uint32_t first_tile = 0;   // tile of the bucket at which it begins
+  std::uint8_t hop = 0;           // 0: first encoding, 1: second
+  int peer = -1;                  // who made it, for messages
+};
+
+/// frame <- encode(factor x values + residual); residual <- what that dropped. Fills header (no CRC) and payload.
+struct EncodeJob {
+  CallFields call;
+  FramePlace frame;
+  const void* values = nullptr;  // frame.count elements of values_dtype; null: zeros
+  DType values_dtype = DType::f32;
+  double factor = 1;          // rounded to the working type first; 1: values as they are
+  float* residual = nullptr;  // frame.count; null: none
+};
+
+/// values <- frame, or values += frame. A bad frame gives NaN.
+struct DecodeJob {
+  CallFields call;
+  FramePlace frame;
+  void* values = nullptr;
+  DType values_dtype = DType::f32;
+  bool add = false;  // only where values_dtype is the working type
+};
+
+/// One rank's part of a sum: a frame, or this rank's own elements uncoded (bytes null).
+struct ReduceInput {
+  const std::uint8_t* bytes = nullptr;
+};
+
+inline constexpr int kMaxReduceInputs = 64;  // more ranks take several launches
+
+/// Sum over ranks, in rank order, of the decoded frames and the own part (factor x own + own_residual, which is zero
+/// afterwards), divided for a mean, plus the owner's residual; then encoded into `out`, or stored to `result`.
+struct ReduceJob {
+  CallFields call;          // codec: of the inputs
+  FrameCodec second;        // of `out`
+  std::uint32_t count = 0;  // elements
+  std::uint32_t first_tile = 0;
+  const ReduceInput* inputs = nullptr;  // host memory, `ranks` of them, copied before the call returns
+  int ranks = 0;
+  const void* own = nullptr;  // elements of own_dtype
+  DType own_dtype = DType::f32;
+  double factor = 1;
+  float* own_residual = nullptr;
+  double divisor = 1;                      // 1: a sum
+  const double* device_divisor = nullptr;  // where not null, used instead: the sum of weights
+  std::uint8_t* out = nullptr;             // frame of hop 1, or null
+  float* owner_residual = nullptr;         // with `out`: added before it is encoded, holds what was dropped afterwards
+  void* result = nullptr;                  // where `out` is null
+  DType result_dtype = DType::f32;
+};
+
+/// Elements of several tensors to and from one contiguous run. f64 -> f16 and the like round to nearest even.
+struct CopyPiece {
+  void* tensor = nullptr;  // null: zeros when gathering, skipped when scattering
+  std::uint64_t count = 0;
+  std::uint64_t offset = 0;  // in the run, in elements
+};
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_JOBS_HPP
