@@ -34,15 +34,17 @@ std::vector<Outcome> outcomes_of(std::vector<std::shared_ptr<Transport>> world, 
   return outcomes;
 }
 
-CommunicatorOptions quick() { return {.timeout = std::chrono::milliseconds(400), .checksum = true}; }
+constexpr std::chrono::milliseconds kQuick(400);
+CommunicatorOptions quick(std::chrono::milliseconds timeout = kQuick) { return {.timeout = timeout, .checksum = true}; }
 
-std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm) {
+std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm,
+                                       std::chrono::milliseconds timeout = kQuick) {
   auto transports = make_inproc_world(world);
   for (auto& transport : transports) {
     transport = transport::make_faulty(transport, {fault});
   }
   return outcomes_of(std::move(transports), [&](const std::shared_ptr<Transport>& transport) {
-    Communicator communicator(transport, quick());
+    Communicator communicator(transport, quick(timeout));
     Values values(DType::f32, gaussian(100000, transport->rank()));
     for (int call = 0; call < 3; ++call) {
       communicator.all_reduce(values.view(), {.algorithm = algorithm, .chunk_bytes = 1 << 14});
@@ -58,17 +60,16 @@ bool any(const std::vector<Outcome>& outcomes, ErrorCode code, const std::string
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, Algorithm::dense};
 
-// Every rank but `lost` must throw, and say that `lost` is the one it waited for, itself or by quoting who gave up
-// first.
-void expect_named(const std::vector<Outcome>& outcomes, std::size_t lost) {
+// Every rank but `lost` throws, and says that `lost` is the one it waited for, itself or by quoting who gave up first.
+::testing::AssertionResult all_name(const std::vector<Outcome>& outcomes, std::size_t lost) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (rank == lost) {
-      continue;
+    const Outcome& outcome = outcomes[rank];
+    if (rank != lost && ((outcome.code != ErrorCode::timeout && outcome.code != ErrorCode::aborted) ||
+                         outcome.message.find("waiting for rank " + std::to_string(lost) + ":") == std::string::npos)) {
+      return ::testing::AssertionFailure() << "rank " << rank << ": " << outcome.message;
     }
-    EXPECT_TRUE(outcomes[rank].code == ErrorCode::timeout || outcomes[rank].code == ErrorCode::aborted);
-    EXPECT_NE(outcomes[rank].message.find("waiting for rank " + std::to_string(lost) + ":"), std::string::npos)
-        << "rank " << rank << ": " << outcomes[rank].message;
   }
+  return ::testing::AssertionSuccess();
 }
 
 // Rank 1's first message never arrives: whoever needs it names rank 1.
@@ -84,7 +85,13 @@ TEST(Faults, ALostMessageIsATimeoutThatNamesTheRank) {
 
 TEST(Faults, ASilentRankIsNamedByTheSurvivors) {
   for (const Algorithm algorithm : kAlgorithms) {
-    expect_named(reduce_with_fault(4, {.kind = Fault::Kind::kill, .rank = 2, .nth = 0}, algorithm), 2);
+    const auto outcomes = [&](std::chrono::milliseconds timeout) {
+      return reduce_with_fault(4, {.kind = Fault::Kind::kill, .rank = 2, .nth = 0}, algorithm, timeout);
+    };
+    // On a busy machine living ranks may be late too: then they get more time.
+    if (!all_name(outcomes(kQuick), 2)) {
+      EXPECT_TRUE(all_name(outcomes(20 * kQuick), 2));
+    }
   }
 }
 
