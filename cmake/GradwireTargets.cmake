@@ -67,7 +67,8 @@ function(gradwire_test name)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
   gradwire_test_flags(${name} "${arg_LABELS}")
-  if(NOT (GRADWIRE_SANITIZE MATCHES "address" AND "codec" IN_LIST arg_LABELS))  # optimised otherwise than the headers
+  # Not where the headers would be compiled otherwise: with other optimisation, or with LibTorch's definitions.
+  if(NOT (GRADWIRE_SANITIZE MATCHES "address" AND "codec" IN_LIST arg_LABELS) AND NOT gradwire::torch IN_LIST arg_LIBRARIES)
     target_precompile_headers(${name} REUSE_FROM gradwire_test_headers)
   endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label

@@ -11,7 +11,7 @@ namespace {
 
 using codec::kTileElements;
 
-codec::Codec exact() { return {CodecSpec::parse("exact"), DType::f32}; }
+codec::Codec exact_f32() { return {CodecSpec::parse("exact"), DType::f32}; }
 
 void expect_covers(const Partition& partition, int shards, std::uint64_t count) {
   std::uint64_t next = 0;
@@ -36,7 +36,7 @@ TEST(Partition, EvenShardsCoverEverythingAndDifferByATile) {
     const std::uint64_t count = random() % 2000000;
     const int world = 1 + static_cast<int>(random() % 9);
     const std::uint64_t chunk_bytes = 1ULL << (10 + random() % 12);
-    const Partition partition = Partition::even(count, world, exact(), chunk_bytes);
+    const Partition partition = Partition::even(count, world, exact_f32(), chunk_bytes);
     expect_covers(partition, world, count);
     std::uint64_t least = ~0ULL;
     std::uint64_t most = 0;
@@ -59,14 +59,14 @@ TEST(Partition, EvenShardsCoverEverythingAndDifferByATile) {
 
 TEST(Partition, SegmentsRestartTiles) {
   const std::vector<std::uint64_t> counts{5000, 0, 1, 4096, 70000};
-  const Partition partition = Partition::segments(counts, exact(), 1 << 14);
+  const Partition partition = Partition::segments(counts, exact_f32(), 1 << 14);
   expect_covers(partition, 5, std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
   EXPECT_EQ(partition.chunk(4, 0).first_tile, 0U);
   EXPECT_TRUE(partition.chunk(1, 0).empty());
 }
 
 TEST(Partition, MoreRanksThanTilesLeavesEmptyShards) {
-  const Partition partition = Partition::even(4097, 8, exact(), 1 << 18);
+  const Partition partition = Partition::even(4097, 8, exact_f32(), 1 << 18);
   EXPECT_EQ(partition.shard_count(0), 4096U);
   EXPECT_EQ(partition.shard_count(1), 1U);
   EXPECT_EQ(partition.shard_count(2), 0U);
@@ -75,7 +75,7 @@ TEST(Partition, MoreRanksThanTilesLeavesEmptyShards) {
 
 TEST(Partition, CountsAboveTwoToThe32) {
   const std::uint64_t count = (1ULL << 33) + 12345;
-  const Partition partition = Partition::even(count, 3, exact(), 1ULL << 40);
+  const Partition partition = Partition::even(count, 3, exact_f32(), 1ULL << 40);
   std::uint64_t total = 0;
   for (int shard = 0; shard < 3; ++shard) {
     for (std::uint64_t lane = 0; lane < partition.lanes(); ++lane) {

@@ -17,8 +17,6 @@
 namespace gradwire::repository {
 namespace {
 
-const std::filesystem::path kRepository = GRADWIRE_SOURCE_DIR;
-
 std::vector<std::filesystem::path> files_below(const std::vector<std::string>& roots,
                                                const std::set<std::string>& extensions) {
   std::vector<std::filesystem::path> files;

@@ -9,6 +9,9 @@
 
 namespace gradwire::repository {
 
+/// The top of the source tree.
+inline const std::filesystem::path kRepository = GRADWIRE_SOURCE_DIR;
+
 /// A module: its folder (src/<name>/, or a folder of the top level), what lies directly below it (all that lies below
 /// that may be included too), and its headers in include/gradwire/, without ".hpp".
 struct Layer {

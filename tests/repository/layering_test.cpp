@@ -12,8 +12,6 @@
 namespace gradwire::repository {
 namespace {
 
-const std::filesystem::path kRepository = GRADWIRE_SOURCE_DIR;
-
 TEST(Layering, TreeObeysTheTable) {
   const std::vector<std::string> files = library_files(kRepository);
   ASSERT_GT(files.size(), 20U) << "the walk over the tree finds too little";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <stdexcept>
@@ -15,6 +16,9 @@
 namespace gradwire::test {
 
 using Bytes = std::vector<std::byte>;
+
+/// progress() without waiting.
+inline constexpr std::chrono::microseconds kNow{0};
 
 /// Bytes that differ between any two (source, destination, salt).
 inline Bytes pattern(int source, int destination, std::uint64_t salt, std::size_t bytes) {

@@ -14,7 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using transport::Fault;
-constexpr std::chrono::microseconds kNow{0};
 
 /// Rank 0 sends one byte at a time to rank 1 under tag 4; one thread plays both.
 class Faulty : public ::testing::Test {

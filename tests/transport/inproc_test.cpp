@@ -8,8 +8,6 @@
 namespace gradwire::test {
 namespace {
 
-constexpr std::chrono::microseconds kNow{0};
-
 TEST(Inproc, WorldHasAtLeastOneRank) {
   for (const int world_size : {0, -3}) {
     try {

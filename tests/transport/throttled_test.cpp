@@ -14,7 +14,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-constexpr microseconds kNow{0};
 
 std::vector<std::shared_ptr<Transport>> throttled_world(int world_size, const std::string& link) {
   auto world = make_inproc_world(world_size);
