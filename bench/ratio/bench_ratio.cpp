@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "bench/ratio/cost_model.hpp"
+#include "bench/ratio/lab_times.hpp"
 #include "bench/ratio/measure.hpp"
 #include "bench/ratio/options.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/svg_plot.hpp"
 #include "bench/support/table.hpp"
+#include "observe/svg_plot.hpp"
+#include "plan/cost_model.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -30,8 +31,16 @@ struct Speedup {
 
 double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
 
+// As two_shot, a byte of the message for an element.
+double compressed_seconds(const CallCost& call, const plan::Cluster& cluster) {
+  const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // elements in both hops
+  const plan::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
+                              call.decode_seconds / call.bytes};
+  return plan::two_shot_cost(cluster, call.bytes, codec, codec).total;
+}
+
 // From a lab whose link is this one (a link carries a little less than its nominal rate), else predicted.
-Speedup speedup(const Row& row, double gbit, const CostModel& model, const std::vector<LabTimes>& labs) {
+Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, const std::vector<LabTimes>& labs) {
   for (const LabTimes& lab : labs) {
     const double part = lab.bytes_per_second() / bytes_per_second(gbit);
     const auto value = part > 0.9 && part < 1.05 ? lab.speedup(row.codec, row.cost.bytes) : std::nullopt;
@@ -39,8 +48,8 @@ Speedup speedup(const Row& row, double gbit, const CostModel& model, const std::
       return {gbit, *value, true};
     }
   }
-  const double rate = bytes_per_second(gbit);
-  return {gbit, model.dense_seconds(row.cost.bytes, rate) / model.compressed_seconds(row.cost, rate), false};
+  const plan::Cluster cluster{.ranks = ranks, .inter = {latency_seconds, bytes_per_second(gbit)}};
+  return {gbit, plan::dense_cost(cluster, row.cost.bytes, 1).total / compressed_seconds(row.cost, cluster), false};
 }
 
 double gigabytes_per_second(double bytes, double seconds) { return seconds > 0 ? bytes / seconds / 1e9 : NAN; }
@@ -104,18 +113,18 @@ struct Result {
 };
 
 std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, const RatioOptions& options) {
-  Plot pays{.title = "Speed-up against dense, all layers, last stage",
-            .x = {.label = "link, Gbit/s", .logarithmic = true},
-            .y = {.label = "speed-up"},
-            .series = {},
-            .reference = 1,
-            .reference_name = "dense"};
-  Plot ratio{.title = "Ratio counted at the transport, each layer alone",
-             .x = {.label = "layer, KiB", .logarithmic = true},
-             .y = {.label = "ratio"},
-             .series = {},
-             .reference = 1,
-             .reference_name = "dense"};
+  observe::Plot pays{.title = "Speed-up against dense, all layers, last stage",
+                     .x = {.label = "link, Gbit/s", .logarithmic = true},
+                     .y = {.label = "speed-up"},
+                     .series = {},
+                     .reference = 1,
+                     .reference_name = "dense"};
+  observe::Plot ratio{.title = "Ratio counted at the transport, each layer alone",
+                      .x = {.label = "layer, KiB", .logarithmic = true},
+                      .y = {.label = "ratio"},
+                      .series = {},
+                      .reference = 1,
+                      .reference_name = "dense"};
   bool measured = false;
   for (const Result& result : results) {
     const bool all = result.row.layer == "all layers";
@@ -135,14 +144,13 @@ std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, c
       measured = measured || each.measured;
     }
   }
-  return render_svg({pays, ratio}, std::to_string(options.ranks) + " ranks; speed-up " +
-                                       (measured ? "measured where the lab had this link, else predicted"
-                                                 : "predicted (larger of wire and codec time + one chunk)") +
-                                       "; dense: perfect ring");
+  return observe::render_svg({pays, ratio}, std::to_string(options.ranks) + " ranks; speed-up " +
+                                                (measured ? "measured where the lab had this link, else predicted"
+                                                          : "predicted (larger of wire and codec time + one chunk)") +
+                                                "; dense: perfect ring");
 }
 
 std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>& records, const RatioOptions& options) {
-  const CostModel model{options.ranks, options.latency_us * 1e-6};
   std::vector<LabTimes> labs;
   for (const auto& file : options.lab) {
     labs.emplace_back(file, options.ranks);
@@ -157,7 +165,7 @@ std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>&
       for (Row& row : measure_stage(policy, stage, options.ranks)) {
         std::vector<Speedup> speedups;
         for (const double gbit : kLinksGbit) {
-          speedups.push_back(speedup(row, gbit, model, labs));
+          speedups.push_back(speedup(row, gbit, options.ranks, options.latency_us * 1e-6, labs));
         }
         results.push_back({std::move(row), std::move(speedups)});
       }

@@ -6,11 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "bench/ratio/cost_model.hpp"
 #include "gradwire/policy.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
 
 namespace gradwire::bench {
+
+/// What one all-reduce costs apart from the link.
+struct CallCost {
+  double bytes = 0;           // of the message, uncompressed
+  double wire_bytes = 0;      // sent by one rank, counted
+  double encode_seconds = 0;  // to encode the whole message once, one thread
+  double decode_seconds = 0;  // to decode and add it once, one thread
+};
 
 struct Row {
   std::uint32_t stage = 0;

@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/ratio/cost_model.hpp"
+#include "bench/ratio/lab_times.hpp"
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/svg_plot.hpp"
 #include "bench/support/table.hpp"
-#include "gradwire/reduction.hpp"
+#include "observe/svg_plot.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
 #include "tests/bench/run_program.hpp"
 
@@ -67,15 +66,6 @@ TEST(BenchRatio, BadInputIsNamed) {
   EXPECT_NE(damaged.status, 0);
   EXPECT_THAT(damaged.output, HasSubstr("not a file of gradients"));
   EXPECT_NE(run_program(GRADWIRE_BENCH_RATIO).status, 0);
-}
-
-TEST(CostModel, LargerOfWireAndCodecPlusOneChunk) {
-  const bench::CostModel model{.ranks = 4, .latency_seconds = 0};
-  EXPECT_DOUBLE_EQ(model.dense_seconds(4e6, 1e6), 6.0);  // 2 x 3/4 x 4 s
-  bench::CallCost call{.bytes = 4e6, .wire_bytes = 1.5 * kDefaultChunkBytes, .encode_seconds = 0, .decode_seconds = 0};
-  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, kDefaultChunkBytes), 1.5);
-  call.encode_seconds = 30;
-  EXPECT_DOUBLE_EQ(model.compressed_seconds(call, kDefaultChunkBytes), 31);  // codec-bound; the wire shows in one chunk
 }
 
 TEST(LabTimes, InterpolatesAndRefusesOtherReports) {
@@ -133,11 +123,11 @@ TEST(Table, AlignsAndKeepsUnknownVisible) {
 }
 
 TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
-  const bench::Plot plot{.title = "a < b",
-                         .x = {.label = "x", .logarithmic = true},
-                         .y = {.label = "y"},
-                         .series = {{.name = "s", .points = {{1, 1}, {10, NAN}, {0, 2}, {100, 3}}}}};
-  const std::string svg = bench::render_svg({plot});
+  const observe::Plot plot{.title = "a < b",
+                           .x = {.label = "x", .logarithmic = true},
+                           .y = {.label = "y"},
+                           .series = {{.name = "s", .points = {{1, 1}, {10, NAN}, {0, 2}, {100, 3}}}}};
+  const std::string svg = observe::render_svg({plot});
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);

@@ -1,4 +1,4 @@
-#include "bench/ratio/cost_model.hpp"
+#include "bench/ratio/lab_times.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -6,26 +6,8 @@
 #include <stdexcept>
 
 #include "bench/support/report.hpp"
-#include "gradwire/reduction.hpp"
 
 namespace gradwire::bench {
-namespace {
-
-constexpr double kChunkWireBytes = kDefaultChunkBytes;
-
-}  // namespace
-
-double CostModel::dense_seconds(double bytes, double bytes_per_second) const {
-  return 2 * (ranks - 1) * latency_seconds + 2.0 * (ranks - 1) / ranks * bytes / bytes_per_second;
-}
-
-double CostModel::compressed_seconds(const CallCost& call, double bytes_per_second) const {
-  const double wire = call.wire_bytes / bytes_per_second;
-  const double codec = call.encode_seconds + call.decode_seconds * (2 - 1.0 / ranks);
-  const double chunks = std::max(1.0, call.wire_bytes / kChunkWireBytes);
-  return 2 * (ranks - 1) * latency_seconds + std::max(wire, codec) + std::min(wire, codec) / chunks;
-}
-
 LabTimes::LabTimes(const std::string& file, int ranks) {
   const auto reject = [&](const std::string& why) { throw std::runtime_error(file + ": " + why); };
   std::ifstream in(file);

@@ -1,10 +1,10 @@
-#include "bench/support/svg_plot.hpp"
+#include "observe/svg_plot.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
 
-namespace gradwire::bench {
+namespace gradwire::observe {
 namespace {
 
 constexpr double kPlotWidth = 440, kPlotHeight = 280;  // the area inside the axes
@@ -210,4 +210,4 @@ std::string render_svg(const std::vector<Plot>& plots, const std::string& note) 
   return svg + "</svg>\n";
 }
 
-}  // namespace gradwire::bench
+}  // namespace gradwire::observe

@@ -1,32 +1,12 @@
-// How long an all-reduce takes on a link: predicted by a simple model, or taken from measurements on a real one.
+// How much faster a codec made all-reduces on a real link, from measurements.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace gradwire::bench {
-
-/// What one all-reduce costs apart from the link.
-struct CallCost {
-  double bytes = 0;           // of the message, uncompressed
-  double wire_bytes = 0;      // sent by one rank, counted
-  double encode_seconds = 0;  // to encode the whole message once, one thread
-  double decode_seconds = 0;  // to decode and add it once, one thread
-};
-
-struct CostModel {
-  int ranks = 4;
-  double latency_seconds = 50e-6;
-
-  /// A perfect uncompressed ring: 2(P-1) a + 2(P-1)/P bytes / rate. Adding is free, so the bar is high.
-  [[nodiscard]] double dense_seconds(double bytes, double bytes_per_second) const;
-  /// two_shot, pipelined: 2(P-1) a + the larger of wire and codec time + one chunk's fill. A rank encodes the message
-  /// once over both hops, decodes it once, and adds (P-1)/P of it as owner: 3 - 1/P passes.
-  [[nodiscard]] double compressed_seconds(const CallCost& call, double bytes_per_second) const;
-};
 
 /// Measured times on one real link, from the JSON of bench_all_reduce.
 class LabTimes {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace gradwire::bench {
+namespace gradwire::observe {
 
 struct Series {
   std::string name;
@@ -32,4 +32,4 @@ struct Plot {
 /// The plots beside each other in one picture; equal series names have equal colours. `note` goes below, small.
 [[nodiscard]] std::string render_svg(const std::vector<Plot>& plots, const std::string& note = {});
 
-}  // namespace gradwire::bench
+}  // namespace gradwire::observe
