@@ -18,6 +18,23 @@ int check(const std::string& file, int ranks, std::ostream& out);
 /// Version, build, libraries, this CPU, and every environment variable with its value.
 int info(std::ostream& out);
 
+struct PlanCommandOptions {
+  std::string layers;             // model file, see docs/plan.md
+  std::string link = "10Gbit/s";  // of a node, each way
+  std::string latency = "30us";
+  std::vector<int> ranks{8, 64, 512, 4096};
+  int nodes_of = 1;                    // ranks that share a node's link
+  std::string intra_link = "200GB/s";  // of a rank inside its node
+  std::string intra_latency = "5us";
+  std::vector<std::string> codecs{"bf16", "int8", "int4", "topk(1%)+int8"};  // best quality first
+  std::string target_exposed = "10%";
+  std::optional<std::string> codec_rate = std::nullopt;  // of every codec, instead of measuring them
+  std::optional<std::string> svg = std::nullopt;         // file
+};
+/// Predicts the step time of a model at each scale under each codec, and prints the policy that speaks for. Error for
+/// what cannot be read.
+int plan(const PlanCommandOptions& options, std::ostream& out);
+
 struct RunOptions {
   std::optional<std::string> policy;  // file
   std::optional<std::string> report;  // file

@@ -25,6 +25,33 @@ int dispatch(int argc, char** argv) {
 
   auto* info_command = app.add_subcommand("info", "Show version, libraries, CPU features and environment variables");
 
+  PlanCommandOptions forecast;
+  auto* plan_command = app.add_subcommand(
+      "plan", "Predict step time and advise a policy: gradwire plan --layers model.toml --link 10Gbit/s");
+  plan_command->add_option("--layers", forecast.layers, "model file (TOML): layers, and how long a step computes")
+      ->required();
+  plan_command->add_option("--link", forecast.link, "bandwidth of a node, each way")->capture_default_str();
+  plan_command->add_option("--latency", forecast.latency, "of a message between nodes")->capture_default_str();
+  plan_command->add_option("--ranks", forecast.ranks, "world sizes")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  plan_command->add_option("--nodes-of", forecast.nodes_of, "ranks that share a node and its link")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  plan_command->add_option("--intra-link", forecast.intra_link, "bandwidth of a rank inside its node")
+      ->capture_default_str();
+  plan_command->add_option("--intra-latency", forecast.intra_latency, "of a message inside a node")
+      ->capture_default_str();
+  plan_command->add_option("--codecs", forecast.codecs, "candidates beside uncompressed, best quality first")
+      ->delimiter(',')
+      ->capture_default_str();
+  plan_command->add_option("--target-exposed", forecast.target_exposed, "share of a step that may only communicate")
+      ->capture_default_str();
+  plan_command->add_option("--codec-rate", forecast.codec_rate,
+                           "speed of every codec, such as 8GB/s of f32; without it they are measured here");
+  plan_command->add_option("--svg", forecast.svg, "draw step time and exposed share there");
+
   RunOptions options;
   auto* run_command = app.add_subcommand(
       "run", "Run an unchanged MPI job with compressed collectives: gradwire run -- mpirun -np 4 ./job");
@@ -44,6 +71,9 @@ int dispatch(int argc, char** argv) {
   }
   if (*info_command) {
     return info(std::cout);
+  }
+  if (*plan_command) {
+    return plan(forecast, std::cout);
   }
   return run(options, std::cerr);  // standard output belongs to the job
 }

@@ -46,6 +46,31 @@ TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
   EXPECT_THAT(missing.output, HasSubstr("missing.toml: cannot be read (No such file or directory)"));
 }
 
+TEST_F(Tool, PlanPredictsAndAdvisesAtEachScale) {
+  write("model.toml", R"(version = 1
+compute = "100ms"
+[[layer]]
+name = "block.#.weight"
+shape = [2048, 2048]
+repeat = 12
+)");
+  const std::string call = "plan --layers model.toml --codec-rate 10GB/s --ranks 2,64 ";
+  const Outcome slow = gradwire(call + "--link 1Gbit/s --latency 10us --svg plan.svg");
+  EXPECT_EQ(slow.status, 0) << slow.output;
+  EXPECT_THAT(slow.output, HasSubstr("12 layers, 50.33 million elements"));
+  EXPECT_THAT(slow.output, ContainsRegex("64 +exact .* 1 +378MiB"));
+  EXPECT_THAT(slow.output, ContainsRegex("64 +topk.* <-"));
+  EXPECT_THAT(slow.output, HasSubstr("codec = \"topk(41/4096)+int8\""));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));
+  const Outcome fast = gradwire(call + "--link 400Gbit/s --latency 1us");
+  EXPECT_THAT(fast.output, HasSubstr("leave the job alone"));
+  EXPECT_THAT(fast.output, HasSubstr("codec = \"exact\""));
+  const Outcome uneven = gradwire(call + "--nodes-of 8 --ranks 12");
+  EXPECT_EQ(uneven.status, 2);
+  EXPECT_THAT(uneven.output, HasSubstr("--nodes-of 8 does not divide 12 ranks"));
+  EXPECT_EQ(gradwire("plan --layers missing.toml").status, 2);
+}
+
 TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {
   const Outcome outcome = gradwire("info", "GRADWIRE_LOG=debug GRADWIRE_SIMD=scalar");
   EXPECT_EQ(outcome.status, 0);

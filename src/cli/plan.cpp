@@ -1,0 +1,197 @@
+// gradwire plan: what a step of a model would cost at each scale, and the policy that speaks for.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include "base/units.hpp"
+#include "cli/commands.hpp"
+#include "gradwire/error.hpp"
+#include "observe/svg_plot.hpp"
+#include "plan/codec_speed.hpp"
+#include "plan/forecast.hpp"
+#include "plan/stage.hpp"
+#include "plan/text.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using plan::Candidate;
+using plan::Cluster;
+using plan::CodecCost;
+using plan::Forecast;
+
+struct Scale {
+  Cluster cluster;
+  std::vector<Forecast> forecasts;
+  std::size_t advised = 0;
+};
+
+std::string milliseconds(double seconds) {
+  return seconds < 10 ? format_number(seconds * 1e3, 4) + " ms" : format_number(seconds, 4) + " s";
+}
+std::string percent(double share) { return format_number(std::round(share * 1000) / 10, 3) + "%"; }
+
+double seconds_of(const std::string& text) { return std::chrono::duration<double>(parse_duration(text)).count(); }
+
+// The codecs in order of quality, uncompressed first; then what else serves as their second hop at some scale.
+std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
+  std::vector<Candidate> candidates;
+  std::set<std::string> seen;
+  const auto add = [&](const CodecSpec& codec, bool offered) {
+    if (!seen.insert(codec.to_string()).second) {
+      return;
+    }
+    CodecCost cost = plan::measure_codec(codec, plan::wants_feedback(codec));
+    if (options.codec_rate) {
+      cost.encode_seconds = cost.decode_seconds = sizeof(float) / parse_rate(*options.codec_rate);
+    }
+    candidates.push_back({codec, cost, offered});
+  };
+  add(CodecSpec::parse("exact"), true);
+  add(CodecSpec::parse("bf16"), true);
+  for (const std::string& text : options.codecs) {
+    add(CodecSpec::parse(text), true);
+  }
+  for (std::size_t i = 0, offered = candidates.size(); i < offered; ++i) {
+    for (const int ranks : options.ranks) {
+      add(plan::default_second_hop(candidates[i].codec, ranks), false);
+    }
+  }
+  return candidates;
+}
+
+void print_assumptions(const PlanCommandOptions& options, const plan::ModelFile& model,
+                       const std::vector<Candidate>& candidates, std::ostream& out) {
+  double elements = 0;
+  for (const TensorInfo& layer : model.layers) {
+    elements += static_cast<double>(layer.count);
+  }
+  out << options.layers << ": " << model.layers.size() << " layers, " << format_number(elements / 1e6, 4)
+      << " million elements; a step computes " << milliseconds(model.compute_seconds) << ", the last "
+      << percent(model.backward) << " of it backward\n\nAssumed:\n"
+      << "  links: " << options.link << " and " << options.latency << " between "
+      << (options.nodes_of > 1 ? "nodes of " + std::to_string(options.nodes_of) + " ranks, which share it" : "ranks")
+      << (options.nodes_of > 1 ? "; " + options.intra_link + " and " + options.intra_latency + " inside" : "")
+      << "\n  gradients become ready evenly over the backward pass, the last layer first; buckets as a session forms "
+         "them, one after the other\n"
+         "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot; messages that wait for "
+         "each "
+         "other: 2 (ranks - 1)\n"
+         "  the network carries nothing else, and codecs have a core of their own, at\n";
+  std::vector<std::vector<std::string>> rows{{"codec", "bytes an element", "encode", "decode and add"}};
+  const auto rate = [](double seconds) { return format_number(sizeof(float) / seconds / 1e9, 3) + " GB/s"; };
+  for (const Candidate& candidate : candidates) {
+    rows.push_back({candidate.codec.to_string(), format_number(candidate.cost.bytes, 4),
+                    rate(candidate.cost.encode_seconds), rate(candidate.cost.decode_seconds)});
+  }
+  out << plan::table(rows, "lrrr") << "  (" << (options.codec_rate ? "as told" : "measured now on this machine")
+      << ", one thread, of f32)\n\n";
+}
+
+void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
+  std::vector<std::vector<std::string>> rows{
+      {"ranks", "codec", "step", "exposed", "share", "speed-up", "sent by a rank", ""}};
+  for (const Scale& scale : scales) {
+    for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
+      const Forecast& forecast = scale.forecasts[i];
+      rows.push_back({std::to_string(scale.cluster.ranks), forecast.codec.to_string(),
+                      milliseconds(forecast.step.seconds), milliseconds(forecast.step.exposed),
+                      percent(forecast.step.exposed / forecast.step.seconds),
+                      format_number(scale.forecasts[0].step.seconds / forecast.step.seconds, 3),
+                      format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), i == scale.advised ? "<-" : ""});
+    }
+  }
+  out << plan::table(rows, "rlrrrrrl") << '\n';
+}
+
+// Scales with the same advice share a policy.
+void print_advice(const std::vector<Scale>& scales, double target, std::ostream& out) {
+  for (std::size_t first = 0; first < scales.size();) {
+    std::size_t last = first;
+    const CodecSpec& codec = scales[first].forecasts[scales[first].advised].codec;
+    while (last + 1 < scales.size() && scales[last + 1].forecasts[scales[last + 1].advised].codec == codec) {
+      ++last;
+    }
+    out << "# " << scales[first].cluster.ranks
+        << (last > first ? " to " + std::to_string(scales[last].cluster.ranks) : std::string()) << " ranks: ";
+    const Forecast& worst = scales[last].forecasts[scales[last].advised];
+    const double share = worst.step.exposed / worst.step.seconds;
+    if (scales[last].advised == 0 && share <= target) {
+      out << "the network keeps up uncompressed; leave the job alone\n";
+    } else {
+      out << (share <= target
+                  ? "exposed communication stays within " + percent(target)
+                  : "nothing listed hides it (" + percent(share) + " exposed); nothing is quicker by more than 5%")
+          << '\n';
+    }
+    out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n\n";
+    first = last + 1;
+  }
+}
+
+void write_plot(const std::string& file, const std::vector<Scale>& scales, double compute) {
+  observe::Plot step{
+      .title = "Predicted step time", .x = {.label = "ranks", .logarithmic = true}, .y = {.label = "ms"}};
+  observe::Plot share{.title = "Exposed communication",
+                      .x = {.label = "ranks", .logarithmic = true},
+                      .y = {.label = "% of a step", .low = 0, .high = 100}};
+  for (std::size_t i = 0; i < scales.front().forecasts.size(); ++i) {
+    const std::string name = scales.front().forecasts[i].codec.to_string();
+    observe::Series seconds{.name = name};
+    observe::Series exposed{.name = name};
+    for (const Scale& scale : scales) {
+      const Forecast& forecast = scale.forecasts[i];
+      seconds.points.emplace_back(scale.cluster.ranks, forecast.step.seconds * 1e3);
+      exposed.points.emplace_back(scale.cluster.ranks, 100 * forecast.step.exposed / forecast.step.seconds);
+    }
+    step.series.push_back(std::move(seconds));
+    share.series.push_back(std::move(exposed));
+  }
+  step.reference = compute * 1e3;
+  step.reference_name = "computing alone";
+  std::ofstream stream(file);
+  stream << observe::render_svg({step, share}, "predicted by gradwire plan");
+  if (!stream.flush()) {
+    throw Error(ErrorCode::invalid_argument, file + ": cannot be written; check the folder and the disk");
+  }
+}
+
+void check(const PlanCommandOptions& options) {
+  for (const int ranks : options.ranks) {
+    if (ranks % options.nodes_of != 0 && ranks > options.nodes_of) {
+      throw Error(ErrorCode::invalid_argument, "--nodes-of " + std::to_string(options.nodes_of) + " does not divide " +
+                                                   std::to_string(ranks) + " ranks; name whole nodes in --ranks");
+    }
+  }
+}
+
+}  // namespace
+
+int plan(const PlanCommandOptions& options, std::ostream& out) {
+  check(options);
+  const plan::ModelFile model = plan::ModelFile::load(options.layers);
+  const double target = parse_fraction(options.target_exposed);
+  const plan::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
+  const plan::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
+  const std::vector<Candidate> candidates = candidates_of(options);
+  std::vector<int> worlds = options.ranks;
+  std::sort(worlds.begin(), worlds.end());
+  std::vector<Scale> scales;
+  for (const int ranks : worlds) {
+    Scale scale{.cluster = {ranks, std::min(ranks, options.nodes_of), inter, intra}, .forecasts = {}};
+    scale.forecasts = plan::forecast(model, scale.cluster, candidates);
+    scale.advised = plan::advise(scale.forecasts, target);
+    scales.push_back(std::move(scale));
+  }
+  print_assumptions(options, model, candidates, out);
+  print_scales(scales, out);
+  print_advice(scales, target, out);
+  if (options.svg) {
+    write_plot(*options.svg, scales, model.compute_seconds);
+    out << "plot: " << *options.svg << '\n';
+  }
+  return 0;
+}
+
+}  // namespace gradwire::cli
