@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <algorithm>
 
 #include <cmath>
 #include <cstdint>
@@ -43,7 +44,8 @@ template <typename T>
 std::vector<T> ramp(std::size_t count) {
   std::vector<T> values(count);
   for (std::size_t i = 0; i < count; ++i) {
-    values[i] = static_cast<T>((i % 100) + static_cast<std::size_t>(g_rank));
+    const int value = static_cast<int>(i % 100) + g_rank;
+    values[i] = static_cast<T>(value);
   }
   return values;
 }
@@ -51,7 +53,8 @@ std::vector<T> ramp(std::size_t count) {
 /// What ranks' ramps add up to.
 template <typename T>
 T ramp_sum(std::size_t i) {
-  return static_cast<T>(static_cast<int>(i % 100) * g_size + g_size * (g_size - 1) / 2);
+  const int sum = static_cast<int>(i % 100) * g_size + g_size * (g_size - 1) / 2;
+  return static_cast<T>(sum);
 }
 
 inline double sum_at(std::size_t i, int size) {
@@ -73,12 +76,7 @@ inline bool same_everywhere(const std::vector<float>& values, MPI_Comm comm) {
   MPI_Comm_size(comm, &size);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(size));
   MPI_Allgather(&hash, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm);
-  for (const std::uint64_t other : all) {
-    if (other != hash) {
-      return false;
-    }
-  }
-  return true;
+  return std::all_of(all.begin(), all.end(), [&](std::uint64_t other) { return other == hash; });
 }
 
 /// Elements that are not the nearest float of the exact sum; checks that none is farther from it than int8 may be.

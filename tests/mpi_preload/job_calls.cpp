@@ -28,12 +28,14 @@ void add(const float* from, float* to, int count) {
     to[i] += from[i];
   }
 }
+// NOLINTBEGIN(readability-non-const-parameter): the signature is MPI's
 void add_floats(void* in, void* inout, int* count, MPI_Datatype*) {
   add(static_cast<const float*>(in), static_cast<float*>(inout), *count);
 }
 void add_pairs(void* in, void* inout, int* count, MPI_Datatype*) {
   add(static_cast<const float*>(in), static_cast<float*>(inout), 2 * *count);
 }
+// NOLINTEND(readability-non-const-parameter)
 
 void expect_exact_sum_by_users_operation(MPI_User_function* operation, MPI_Datatype type, std::size_t floats) {
   MPI_Op add = MPI_OP_NULL;
@@ -73,7 +75,7 @@ void exact_types() {
   MPI_Datatype pair = MPI_DATATYPE_NULL;
   MPI_Type_contiguous(2, MPI_FLOAT, &pair);
   MPI_Type_commit(&pair);
-  expect_exact_sum_by_users_operation(&add_pairs, pair, 2 * kLarge);
+  expect_exact_sum_by_users_operation(&add_pairs, pair, std::size_t{2} * kLarge);
   MPI_Type_free(&pair);
 }
 
@@ -83,7 +85,7 @@ void exact_shapes() {
   counts[0] = 0;
   const auto total = static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0));
   const auto own = static_cast<std::size_t>(counts[static_cast<std::size_t>(g_rank)]);
-  const std::size_t first = g_rank == 0 ? 0 : static_cast<std::size_t>(30011 * (g_rank - 1));
+  const std::size_t first = g_rank == 0 ? 0 : std::size_t{30011} * static_cast<std::size_t>(g_rank - 1);
   const std::vector<int> mine = ramp<int>(total);
   std::vector<int> part(own + 1, -5);
   MPI_Reduce_scatter(mine.data(), part.data(), counts.data(), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
