@@ -26,8 +26,7 @@ struct KeptNibbles {
     }
     const float inverse = 1.0F / from_bf16(scale_bits);
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::int32_t q = round_to_int(values[i] * inverse * 0.5F + 7.5F);
-      const std::uint32_t code = q < 0 ? 0U : (q > 15 ? 15U : static_cast<std::uint32_t>(q));
+      const std::uint32_t code = quantize(values[i], inverse);
       std::uint8_t& byte = out[2 + i / 2];
       byte = static_cast<std::uint8_t>(byte | code << (i % 2 * 4));
     }
@@ -42,10 +41,13 @@ struct KeptNibbles {
     }
   }
 
- private:
   GRADWIRE_HOST_DEVICE static std::uint16_t scale(std::uint32_t absmax) {
     const std::uint16_t up = scale_round_up(bits_as<float>(absmax) / 15.0F);
     return up > kLargestScale ? kLargestScale : up;
+  }
+  GRADWIRE_HOST_DEVICE static std::uint32_t quantize(float x, float inverse) {
+    const std::int32_t q = round_to_int(x * inverse * 0.5F + 7.5F);
+    return q < 0 ? 0U : (q > 15 ? 15U : static_cast<std::uint32_t>(q));
   }
 };
 

@@ -30,11 +30,15 @@ struct RotationSigns {
 
   GRADWIRE_HOST_DEVICE explicit RotationSigns(const Tile& tile) {
     for (std::uint32_t half = 0; half < 2; ++half) {
-      const Philox random = philox({{tile.bucket, tile.step, tile.index, half}}, 0x67726164U, 0x77697265U);
+      const Philox random = words(tile, half);
       for (std::uint32_t i = 0; i < 4; ++i) {
         word[4 * half + i] = random.word[i];
       }
     }
+  }
+  /// Words 4 half to 4 half + 3.
+  GRADWIRE_HOST_DEVICE static Philox words(const Tile& tile, std::uint32_t half) {
+    return philox({{tile.bucket, tile.step, tile.index, half}}, 0x67726164U, 0x77697265U);
   }
   [[nodiscard]] GRADWIRE_HOST_DEVICE bool flips(std::uint32_t i) const {
     return ((word[i / 32] >> (i % 32)) & 1U) != 0;
@@ -154,6 +158,11 @@ struct RotatedCore {
     return code < Grid::kCells ? -Grid::magnitude(Grid::kCells - 1 - code) : Grid::magnitude(code - Grid::kCells);
   }
 
+  /// <y, level> / <level, level>
+  GRADWIRE_HOST_DEVICE static float fitted_scale(std::int32_t along, std::int32_t across, float spread) {
+    return static_cast<float>(along) / static_cast<float>(across) * (spread * (1.0F / kFixedPoint));
+  }
+
  private:
   GRADWIRE_HOST_DEVICE static std::uint32_t code_of(std::int32_t q) {
     std::uint32_t cell = 0;
@@ -198,12 +207,6 @@ struct RotatedCore {
       across += levels[i] * levels[i];
     }
     return scale_nearest(fitted_scale(along, across, spread), absmax);
-  }
-
- protected:
-  /// <y, level> / <level, level>
-  GRADWIRE_HOST_DEVICE static float fitted_scale(std::int32_t along, std::int32_t across, float spread) {
-    return static_cast<float>(along) / static_cast<float>(across) * (spread * (1.0F / kFixedPoint));
   }
 };
 

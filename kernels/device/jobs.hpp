@@ -65,10 +65,11 @@ struct ReduceInput {
   const std::uint8_t* bytes = nullptr;
 };
 
-inline constexpr int kMaxReduceInputs = 64;  // more ranks take several launches
+inline constexpr int kMaxReduceInputs = 1024;  // of one job; all are summed by one launch
 
 /// Sum over ranks, in rank order, of the decoded frames and the own part (factor x own + own_residual, which is zero
-/// afterwards), divided for a mean, plus the owner's residual; then encoded into `out`, or stored to `result`.
+/// afterwards; where it is zero, the own part stays as it is, -0 too), divided for a mean, plus the owner's residual;
+/// then encoded into `out`, or stored to `result`.
 struct ReduceJob {
   CallFields call;          // codec: of the inputs
   FrameCodec second;        // of `out`

@@ -1,0 +1,101 @@
+// Encoding of one frame by a warp codec: x = factor * values + residual, codes, and what they dropped, in one pass.
+// A thread block takes a tile, a warp every eighth strip of it; nothing is shared between warps.
+// Bytes for each element: the value, the code, and twice the residual.
+#ifndef GRADWIRE_KERNELS_DEVICE_ENCODE_HPP
+#define GRADWIRE_KERNELS_DEVICE_ENCODE_HPP
+
+#include "kernels/device/frame_words.hpp"
+#include "kernels/device/warp_codecs.hpp"
+
+namespace gradwire::kernels {
+
+/// The header, without flags; before the kernels that fill the frame and may set one.
+GRADWIRE_KERNEL open_frame(GRADWIRE_PARAMETER(CallFields) call, GRADWIRE_PARAMETER(FramePlace) place) {
+  const std::uint32_t i = simt::thread();
+  if (i < kHeaderWords) {
+    simt::store4(place.bytes + 4 * i, header_word(i, call.codec, place, call.bucket, step_of(call)));
+  }
+}
+
+/// x <- factor * values of a strip; zeros where there are none.
+template <class Value>
+GRADWIRE_DEVICE void load_scaled(const void* values, DType dtype, double factor, std::uint64_t first,
+                                 std::uint32_t left, Value (&x)[kHeld]) {
+  if (values == nullptr) {
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      x[r] = 0;
+    }
+    return;
+  }
+  load_values(values, dtype, first, left, x);
+  if (factor != 1) {
+    const auto f = static_cast<Value>(factor);
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      x[r] = x[r] * f;
+    }
+  }
+}
+
+/// Encodes x + residual of one strip. Returns whether NaN or Inf was among them, the same in all lanes.
+template <class Codec>
+GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::uint32_t strip, const TilePlace& place,
+                                  typename Codec::Value (&x)[kHeld], float* residual, std::uint8_t* payload,
+                                  typename Codec::Shared& shared) {
+  using Value = typename Codec::Value;
+  const std::uint32_t left = left_of(strip, place.count);
+  auto* kept = residual == nullptr
+                   ? nullptr
+                   : reinterpret_cast<std::uint8_t*>(residual) + (place.first + strip * kStrip) * sizeof(float);
+  if (kept != nullptr) {
+    float old[kHeld];
+    load_as<DType::f32>(kept, left, old);
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      x[r] = x[r] + static_cast<Value>(old[r]);
+    }
+  }
+  const std::uint32_t bad = Codec::encode(context, strip, x, place.count, payload, shared, kept != nullptr);
+  if (kept != nullptr) {
+    if (bad != 0) {  // rare: read it again instead of holding it
+      float old[kHeld];
+      load_as<DType::f32>(kept, left, old);
+      GRADWIRE_UNROLL
+      for (int r = 0; r < kHeld; ++r) {
+        x[r] = ((bad >> r) & 1U) != 0 ? static_cast<Value>(old[r]) : x[r];
+      }
+    }
+    store_as<DType::f32>(kept, left, x);
+  }
+  if (strip + 1 == strips(place.count)) {
+    pad_tile(payload, Codec::Core::used_bytes(place.count));
+  }
+  return simt::ballot(bad != 0) != 0;
+}
+
+template <class Codec>
+GRADWIRE_KERNEL encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
+  using Value = typename Codec::Value;
+  GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
+  const std::uint32_t step = step_of(job.call);
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
+    const TilePlace place = tile_place(job.call, 0, step, job.frame.first_tile, job.frame.count, index);
+    std::uint8_t* payload = job.frame.bytes + tile_offset<typename Codec::Core>(0, index);
+    const auto context = Codec::context(place.tile);
+    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+      Value x[kHeld];
+      load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count),
+                  x);
+      const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared[simt::warp()]);
+      if (bad && simt::lane() == 0) {
+        mark_nonfinite(job.call, job.frame.bytes);
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_ENCODE_HPP

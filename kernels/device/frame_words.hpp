@@ -1,0 +1,101 @@
+// Frames as kernels see them: the header as 8 words, tiles behind it, and the sticky words a bad frame sets.
+// A CRC is not computed on a device, so a frame that has one is bad.
+#ifndef GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP
+#define GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP
+
+#include "kernels/device/jobs.hpp"
+#include "kernels/device/strip.hpp"
+#include "wire/frame.hpp"
+
+namespace gradwire::kernels {
+
+inline constexpr std::uint32_t kHeaderBytes = static_cast<std::uint32_t>(wire::kHeaderBytes);
+inline constexpr std::uint32_t kHeaderWords = kHeaderBytes / 4;
+inline constexpr std::uint32_t kFlagsWord = 1;
+inline constexpr std::uint32_t kNonfiniteBit = std::uint32_t{wire::kFlagNonfinite} << 16;
+
+/// Word `i` of the header of a frame that holds what `place` says, without flags.
+GRADWIRE_DEVICE std::uint32_t header_word(std::uint32_t i, const FrameCodec& codec, const FramePlace& place,
+                                          std::uint32_t bucket, std::uint32_t step) {
+  switch (i) {
+    case 0: return wire::kMagic;
+    case kFlagsWord:
+      return std::uint32_t{kWireVersion} | static_cast<std::uint32_t>(codec.dtype) << 8 | std::uint32_t{codec.id} << 24;
+    case 2: return std::uint32_t{codec.k} | std::uint32_t{place.hop} << 16;
+    case 3: return place.count;
+    case 4: return place.first_tile;
+    case 5: return bucket;
+    case 6: return step;
+    default: return 0;  // no CRC
+  }
+}
+
+GRADWIRE_DEVICE std::uint32_t step_of(const CallFields& call) { return call.step == nullptr ? 0 : *call.step; }
+
+/// What a frame's header says when all is well: 0, or kNonfiniteBit. Anything else is a bad frame.
+struct HeaderCheck {
+  bool good;
+  bool nonfinite;
+};
+GRADWIRE_DEVICE HeaderCheck check_header(const FrameCodec& codec, const FramePlace& place, std::uint32_t bucket,
+                                         std::uint32_t step) {
+  std::uint32_t difference = 0;
+  std::uint32_t flags = 0;
+  const simt::Words4 halves[2] = {simt::load16(place.bytes), simt::load16(place.bytes + 16)};
+  GRADWIRE_UNROLL
+  for (std::uint32_t i = 0; i < kHeaderWords; ++i) {
+    const std::uint32_t other = halves[i / 4].word[i % 4] ^ header_word(i, codec, place, bucket, step);
+    difference |= i == kFlagsWord ? other & ~kNonfiniteBit : other;
+    flags |= i == kFlagsWord ? other & kNonfiniteBit : 0U;
+  }
+  return {difference == 0, flags != 0};
+}
+
+GRADWIRE_DEVICE void report_bad(const CallFields& call, int peer) {
+  if (call.status != nullptr) {
+    simt::atomic_add(&call.status->bad_frames, 1);
+    simt::atomic_max(&call.status->first_bad, static_cast<std::uint32_t>(peer + 1));
+  }
+}
+
+GRADWIRE_DEVICE void report_nonfinite(const CallFields& call) {
+  if (call.status != nullptr) {
+    simt::atomic_or(&call.status->nonfinite, 1);
+  }
+}
+
+/// NaN or Inf was encoded into this frame. In any order and any number of times.
+GRADWIRE_DEVICE void mark_nonfinite(const CallFields& call, std::uint8_t* frame) {
+  simt::atomic_or(reinterpret_cast<std::uint32_t*>(frame) + kFlagsWord, kNonfiniteBit);
+  report_nonfinite(call);
+}
+
+GRADWIRE_HOST_DEVICE constexpr std::uint32_t tiles_of(std::uint32_t count) {
+  return count / kTileElements + (count % kTileElements != 0 ? 1U : 0U);
+}
+
+/// Tile `index` of `count` elements that begin at tile `first_tile` of the bucket.
+GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, std::uint32_t step,
+                                     std::uint32_t first_tile, std::uint32_t count, std::uint32_t index) {
+  const std::uint32_t left = count - index * kTileElements;
+  return {{call.bucket, step, first_tile + index, k},
+          std::uint64_t{index} * kTileElements,
+          left < kTileElements ? left : kTileElements};
+}
+
+/// Where the payload of tile `index` begins: all tiles before it are full.
+template <class Core>
+GRADWIRE_DEVICE std::uint64_t tile_offset(std::uint32_t k, std::uint32_t index) {
+  return kHeaderBytes + std::uint64_t{index} * Core::tile_bytes(k, kTileElements);
+}
+
+/// Zeroes what a tile leaves of its last 16 bytes; by a whole warp.
+GRADWIRE_DEVICE void pad_tile(std::uint8_t* payload, std::uint32_t used_bytes) {
+  if (used_bytes + simt::lane() < padded(used_bytes)) {
+    payload[used_bytes + simt::lane()] = 0;
+  }
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP

@@ -1,0 +1,242 @@
+// The functions of kernels/device/operations.hpp: which kernel serves a job. Included by one unit of the CUDA library
+// and by one of the tests' emulated library.
+#include "kernels/device/elementwise.hpp"
+#include "kernels/device/operations.hpp"
+#include "kernels/device/reduce.hpp"
+#include "kernels/device/selected.hpp"
+#include "kernels/device/verbatim.hpp"
+
+namespace gradwire::kernels {
+namespace {
+
+[[noreturn]] void unknown_codec(const FrameCodec& codec) {
+  throw Error(ErrorCode::unsupported, "no kernel for codec " + std::to_string(codec.id) + " with k " +
+                                          std::to_string(codec.k) + " over dtype " +
+                                          std::to_string(static_cast<int>(codec.dtype)));
+}
+
+// body(Type<what elements are held as on their way between two dtypes>).
+template <class Body>
+void with_element(DType from, DType to, Body body) {
+  if (from == DType::f64 && to == DType::f64) {
+    return body(Type<double>());
+  }
+  if (from == to && half_width(from)) {
+    return body(Type<std::uint16_t>());
+  }
+  return body(Type<float>());
+}
+
+std::uint32_t blocks_for(std::uint64_t tiles) {
+  return tiles < simt::kMostBlocks ? static_cast<std::uint32_t>(tiles) : simt::kMostBlocks;
+}
+
+}  // namespace
+
+namespace {
+
+// f64 working values lie in f64 arrays only.
+void check_working(const FrameCodec& codec, DType values) {
+  if (works_in_f64(codec) && values != DType::f64) {
+    unknown_codec({codec.id, codec.k, values});
+  }
+}
+
+// Whether elements go into the frame, or come out of it, as they are: bytes untouched.
+bool verbatim(const FrameCodec& codec, DType values) {
+  return codec.id == kExactId && codec.k == 0 && codec.dtype == values && half_width(values);
+}
+
+// body(Type<codec or kept coder>) of the codec's working type.
+template <class Body>
+void with_any_codec(const FrameCodec& codec, const Body& body) {
+  if (!(works_in_f64(codec) ? host_with_codec<double>(codec, body) : host_with_codec<float>(codec, body))) {
+    unknown_codec(codec);
+  }
+}
+template <class Body>
+void with_any_kept(const FrameCodec& codec, const Body& body) {
+  if (!(works_in_f64(codec) ? host_with_kept<double>(codec, body) : host_with_kept<float>(codec, body))) {
+    unknown_codec(codec);
+  }
+}
+
+}  // namespace
+
+void encode(const EncodeJob& job, void* stream) {
+  const FrameCodec& codec = job.call.codec;
+  check_working(codec, job.values_dtype);
+  simt::launch("open_frame", open_frame, 1, stream, job.call, job.frame);
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  if (tiles == 0) {
+    return;
+  }
+  const std::uint32_t blocks = blocks_for(tiles);
+  if (codec.k != 0) {
+    with_any_kept(codec,
+                  [&]<class K>(Type<K>) { simt::launch("encode_selected", encode_selected<K>, blocks, stream, job); });
+  } else if (verbatim(codec, job.values_dtype) && job.values != nullptr && job.factor == 1 && job.residual == nullptr) {
+    simt::launch("encode_verbatim", encode_verbatim, blocks, stream, job);
+  } else {
+    with_any_codec(codec,
+                   [&]<class C>(Type<C>) { simt::launch("encode_frame", encode_frame<C>, blocks, stream, job); });
+  }
+}
+
+void decode(const DecodeJob& job, void* stream) {
+  const FrameCodec& codec = job.call.codec;
+  check_working(codec, job.values_dtype);
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles);  // the header is checked all the same
+  if (codec.k != 0) {
+    works_in_f64(codec) ? simt::launch("decode_selected", decode_selected<double>, blocks, stream, job)
+                        : simt::launch("decode_selected", decode_selected<float>, blocks, stream, job);
+  } else if (verbatim(codec, job.values_dtype) && !job.add) {
+    simt::launch("decode_verbatim", decode_verbatim, blocks, stream, job);
+  } else {
+    with_any_codec(codec,
+                   [&]<class C>(Type<C>) { simt::launch("decode_frame", decode_frame<C>, blocks, stream, job); });
+  }
+}
+
+namespace {
+
+template <int kMost>
+InputList<kMost> input_list(const ReduceJob& job) {
+  InputList<kMost> list{};
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    list.frame[rank] = job.inputs[rank].bytes;
+  }
+  return list;
+}
+
+bool same_codec(const FrameCodec& a, const FrameCodec& b) { return a.id == b.id && a.k == b.k && a.dtype == b.dtype; }
+
+void check_reduce(const ReduceJob& job) {
+  if (job.ranks < 1 || job.ranks > kMaxReduceInputs) {
+    throw Error(ErrorCode::unsupported, "a sum over " + std::to_string(job.ranks) + " ranks on a device: from 1 to " +
+                                            std::to_string(kMaxReduceInputs) + " can be");
+  }
+  if (job.out != nullptr && works_in_f64(job.call.codec) != works_in_f64(job.second)) {
+    unknown_codec(job.second);
+  }
+  check_working(job.call.codec, job.own == nullptr ? DType::f64 : job.own_dtype);
+  check_working(job.call.codec, job.out != nullptr ? DType::f64 : job.result_dtype);
+}
+
+}  // namespace
+
+void reduce(const ReduceJob& job, void* stream) {
+  check_reduce(job);
+  if (job.out != nullptr) {
+    CallFields call = job.call;
+    call.codec = job.second;
+    const FramePlace place{job.out, job.count, job.first_tile, 1, -1};
+    simt::launch("open_frame", open_frame, 1, stream, call, place);
+  }
+  const std::uint32_t tiles = tiles_of(job.count);
+  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles);  // headers are checked all the same
+  const bool one_codec = job.call.codec.k == 0 && (job.out == nullptr || same_codec(job.call.codec, job.second));
+  if (one_codec && job.ranks <= kFewInputs) {
+    with_any_codec(job.call.codec, [&]<class C>(Type<C>) {
+      simt::launch("reduce_frames", reduce_frames<C>, blocks, stream, job, input_list<kFewInputs>(job));
+    });
+  } else {
+    const auto nothing = [](auto) {};
+    job.call.codec.k != 0 ? with_any_kept(job.call.codec, nothing) : with_any_codec(job.call.codec, nothing);
+    if (job.out != nullptr) {
+      job.second.k != 0 ? with_any_kept(job.second, nothing) : with_any_codec(job.second, nothing);
+    }
+    const auto inputs = input_list<kMaxReduceInputs>(job);
+    works_in_f64(job.call.codec) ? simt::launch("reduce_mixed", reduce_mixed<double>, blocks, stream, job, inputs)
+                                 : simt::launch("reduce_mixed", reduce_mixed<float>, blocks, stream, job, inputs);
+  }
+}
+
+namespace {
+
+std::uint64_t strips_in(std::uint64_t count) { return count / kStrip + (count % kStrip != 0 ? 1 : 0); }
+
+// For kernels that give a strip to each warp.
+std::uint32_t blocks_for_strips(std::uint64_t strips) { return blocks_for((strips + simt::kWarps - 1) / simt::kWarps); }
+
+void copy_all(const char* name, std::span<const CopyPiece> pieces, DType tensors, void* run, DType run_dtype,
+              bool gather, void* stream) {
+  PieceList list;
+  list.tensors = tensors;
+  list.run_dtype = run_dtype;
+  list.run = run;
+  for (std::size_t done = 0; done < pieces.size();) {
+    list.strips_before[0] = 0;
+    for (list.count = 0; list.count < PieceList::kMost && done < pieces.size(); ++done) {
+      if (pieces[done].count != 0 && (gather || pieces[done].tensor != nullptr)) {
+        list.piece[list.count] = pieces[done];
+        list.strips_before[list.count + 1] = list.strips_before[list.count] + strips_in(pieces[done].count);
+        ++list.count;
+      }
+    }
+    if (list.count == 0) {
+      continue;
+    }
+    const std::uint32_t blocks = blocks_for_strips(list.strips_before[list.count]);
+    with_element(tensors, run_dtype, [&]<class Value>(Type<Value>) {
+      gather ? simt::launch(name, copy_pieces<Value, true>, blocks, stream, list)
+             : simt::launch(name, copy_pieces<Value, false>, blocks, stream, list);
+    });
+  }
+}
+
+}  // namespace
+
+void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype, std::uint64_t count,
+          void* stream) {
+  if (count == 0) {
+    return;
+  }
+  const FoldJob job{residual, {factor, device_factor}, values, dtype, count};
+  const std::uint32_t blocks = blocks_for_strips(strips_in(count));
+  dtype == DType::f64 ? simt::launch("fold", fold_residual<double>, blocks, stream, job)
+                      : simt::launch("fold", fold_residual<float>, blocks, stream, job);
+}
+
+void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
+             const double* device_factor, double divisor, const double* device_divisor, void* stream) {
+  if (count == 0) {
+    return;
+  }
+  const ConvertJob job{from, from_dtype, to, to_dtype, count, {factor, device_factor}, {divisor, device_divisor}};
+  const std::uint32_t blocks = blocks_for_strips(strips_in(count));
+  const bool wide = from_dtype == DType::f64 && to_dtype == DType::f64;
+  wide ? simt::launch("convert", convert_elements<double>, blocks, stream, job)
+       : simt::launch("convert", convert_elements<float>, blocks, stream, job);
+}
+
+void gather(std::span<const CopyPiece> pieces, DType tensors, void* run, DType run_dtype, void* stream) {
+  copy_all("gather", pieces, tensors, run, run_dtype, true, stream);
+}
+
+void scatter(std::span<const CopyPiece> pieces, DType tensors, const void* run, DType run_dtype, void* stream) {
+  copy_all("scatter", pieces, tensors, const_cast<void*>(run), run_dtype, false, stream);
+}
+
+void sum_weights(std::span<const double* const> weights, double own, double* totals, void* stream) {
+  WeightList list;
+  list.continues = false;
+  std::size_t done = 0;
+  do {
+    for (list.count = 0; list.count < WeightList::kMost && done < weights.size(); ++done) {
+      list.weight[list.count++] = weights[done];
+    }
+    list.ends = done == weights.size();
+    simt::launch("sum_weights", add_weights, 1, stream, list, own, totals);
+    list.continues = true;
+  } while (done < weights.size());
+}
+
+void store_weight(double weight, double* to, void* stream) {
+  simt::launch("store_weight", store_double, 1, stream, weight, to);
+}
+
+void advance_step(std::uint32_t* step, void* stream) { simt::launch("advance_step", advance_word, 1, stream, step); }
+
+}  // namespace gradwire::kernels

@@ -1,0 +1,41 @@
+// What the host asks of a device, as functions that enqueue kernels on a stream: nothing blocks, allocates or
+// synchronises, so that all of it can be captured into a graph. Plain types: `stream` is a cudaStream_t, pointers are
+// device memory unless said otherwise (kernels/device/jobs.hpp).
+// Errors: Error(unsupported) for a codec or pair of dtypes that does not exist; Error(internal) with CUDA's text where
+// a launch fails. What the bytes of a frame are worth is reported through DeviceStatus only.
+#ifndef GRADWIRE_KERNELS_DEVICE_OPERATIONS_HPP
+#define GRADWIRE_KERNELS_DEVICE_OPERATIONS_HPP
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/device/jobs.hpp"
+
+namespace gradwire::kernels {
+
+void encode(const EncodeJob& job, void* stream);
+void decode(const DecodeJob& job, void* stream);
+void reduce(const ReduceJob& job, void* stream);
+
+/// values += factor x residual, which is zero afterwards; where it is zero, values stay as they are (so does -0).
+/// `device_factor`, where not null, is used instead of `factor`; so it is below.
+void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype, std::uint64_t count,
+          void* stream);
+/// to <- from x factor / divisor (or *device_divisor), converted; each operation rounds once in the working type: f64
+/// where both dtypes are f64, else f32. `to` may be `from` where both dtypes have the same size.
+void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
+             const double* device_factor, double divisor, const double* device_divisor, void* stream);
+/// run <- the tensors' elements, and back. `pieces` is host memory, copied before the call returns.
+void gather(std::span<const CopyPiece> pieces, DType tensors, void* run, DType run_dtype, void* stream);
+void scatter(std::span<const CopyPiece> pieces, DType tensors, const void* run, DType run_dtype, void* stream);
+
+/// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, copied), in order; totals[1] <- 1 /
+/// sum; totals[2] <- own / sum. All NaN where a weight is below 0 or not finite, or the sum is not above 0.
+void sum_weights(std::span<const double* const> weights, double own, double* totals, void* stream);
+void store_weight(double weight, double* to, void* stream);
+/// *step += 1
+void advance_step(std::uint32_t* step, void* stream);
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_OPERATIONS_HPP

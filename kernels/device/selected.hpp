@@ -1,0 +1,131 @@
+// Frames of codecs behind topk: a thread block takes a tile.
+// Bytes for each element: encoding reads the value and reads and writes the residual, decoding writes the value; what
+// is kept is little beside that.
+#ifndef GRADWIRE_KERNELS_DEVICE_SELECTED_HPP
+#define GRADWIRE_KERNELS_DEVICE_SELECTED_HPP
+
+#include "kernels/device/codec_table.hpp"
+#include "kernels/device/decode.hpp"
+#include "kernels/device/encode.hpp"
+#include "kernels/device/select.hpp"
+
+namespace gradwire::kernels {
+
+/// Bytes of a full tile that keeps k.
+GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec, std::uint32_t kept) {
+  std::uint32_t bytes = 0;
+  const auto add = [&]<class Kept>(Type<Kept>) { bytes = padded(index_bytes(kept) + Kept::bytes(kept)); };
+  works_in_f64(codec) ? with_kept<double>(codec, add) : with_kept<float>(codec, add);
+  return bytes;
+}
+
+template <class Kept>
+GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
+  using Value = typename Kept::Value;
+  GRADWIRE_SHARED SelectShared<Value> shared;
+  const std::uint32_t step = step_of(job.call);
+  const std::uint32_t k = job.call.codec.k;
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
+    const TilePlace place = tile_place(job.call, k, step, job.frame.first_tile, job.frame.count, index);
+    std::uint8_t* payload = job.frame.bytes + tile_offset<TopK<Kept>>(k, index);
+    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+      Value x[kHeld];
+      load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count),
+                  x);
+      store_strip(shared, strip, x);
+    }
+    simt::sync();
+    const bool bad = encode_selected_tile<Kept>(shared, place, job.residual, payload);
+    if (bad && simt::thread() == 0) {
+      mark_nonfinite(job.call, job.frame.bytes);
+    }
+  }
+}
+
+/// The j-th of the values behind the indices.
+template <class Value>
+GRADWIRE_DEVICE Value kept_value(const FrameCodec& codec, const std::uint8_t* in, std::uint32_t j) {
+  Value x = 0;
+  with_kept<Value>(codec, [&]<class Kept>(Type<Kept>) { x = WarpKept<Kept>::decode(in, j); });
+  return x;
+}
+
+/// Element `at` of the values <- x, or += x. Returns whether what is there now is finite, as the values' type has it.
+template <class Value>
+GRADWIRE_DEVICE bool put_element(const DecodeJob& job, std::uint64_t at, Value x) {
+  const auto put = [&]<DType kType>() {
+    using E = Element<kType>;
+    auto* to = static_cast<typename E::Stored*>(job.values) + at;
+    if (job.add) {
+      x = static_cast<Value>(E::value(load_one(to))) + x;
+    }
+    const auto bits = E::stored(static_cast<typename E::Value>(x));
+    store_one(to, bits);
+    return (bits & E::kExponent) != E::kExponent;
+  };
+  if constexpr (sizeof(Value) == 8) {
+    return put.template operator()<DType::f64>();
+  } else {
+    switch (job.values_dtype) {
+      case DType::f16: return put.template operator()<DType::f16>();
+      case DType::bf16: return put.template operator()<DType::bf16>();
+      case DType::f64: return put.template operator()<DType::f64>();
+      default: return put.template operator()<DType::f32>();
+    }
+  }
+}
+
+/// A tile of one value: zeros to put what was kept into, or NaN.
+template <class Value>
+GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Value value) {
+  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+    Value x[kHeld];
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      x[r] = value;
+    }
+    store_values(job.values, job.values_dtype, place.first + strip * kStrip, left_of(strip, place.count), x);
+  }
+}
+
+template <class Value>
+GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
+  const std::uint32_t step = step_of(job.call);
+  const FrameCodec& codec = job.call.codec;
+  const HeaderCheck header = check_header(codec, job.frame, job.call.bucket, step);
+  if (simt::block() == 0) {
+    report_header(job.call, header, job.frame.peer);
+  }
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tile_bytes = selected_tile_bytes(codec, kept_count(codec.k, kTileElements));
+  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
+    const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
+    const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
+    const std::uint32_t kept = kept_count(codec.k, place.count);
+    const bool valid = indices_valid(payload, kept, place.count);
+    if (header.good && !valid && simt::thread() == 0) {
+      report_bad(job.call, job.frame.peer);
+      report_nonfinite(job.call);
+    }
+    if (!header.good || !valid) {
+      fill_tile(job, place, not_a_number<Value>());
+      continue;
+    }
+    if (!job.add) {
+      fill_tile(job, place, Value{0});
+      simt::sync();
+    }
+    for (std::uint32_t j = simt::thread(); j < kept; j += simt::kThreads) {
+      const Value x = kept_value<Value>(codec, payload + index_bytes(kept), j);
+      const bool finite = put_element(job, place.first + load_index(payload, j), x);
+      if (!finite && half_width(job.values_dtype)) {
+        report_nonfinite(job.call);
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_SELECTED_HPP

@@ -1,0 +1,218 @@
+// A strip is 256 consecutive elements of a tile: what a warp holds in registers, 8 values a lane. Register 4 h + c of
+// a lane has element 128 h + 4 lane + c, so that four of them are one access of 16 bytes and a warp's accesses are
+// whole lines. Elements behind the end of a short tile are zeros that nobody stores.
+#ifndef GRADWIRE_KERNELS_DEVICE_STRIP_HPP
+#define GRADWIRE_KERNELS_DEVICE_STRIP_HPP
+
+#include "gradwire/dtype.hpp"
+#include "kernels/device/simt.hpp"
+#include "kernels/elements.hpp"
+#include "kernels/tile.hpp"
+
+namespace gradwire::kernels {
+
+inline constexpr std::uint32_t kStrip = 256;
+inline constexpr std::uint32_t kStrips = kTileElements / kStrip;  // of a full tile
+inline constexpr int kHeld = 8;                                   // values a lane holds
+
+GRADWIRE_DEVICE std::uint32_t strips(std::uint32_t count) { return (count + kStrip - 1) / kStrip; }
+
+/// Element of the strip in register `r` of this lane.
+GRADWIRE_DEVICE std::uint32_t element_of(std::uint32_t lane, int r) {
+  return 128U * static_cast<std::uint32_t>(r / 4) + 4 * lane + static_cast<std::uint32_t>(r % 4);
+}
+
+GRADWIRE_DEVICE bool aligned_to(const void* address, std::uint32_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+/// One tile of a job: where it is in its arrays, and what a codec may know of it.
+struct TilePlace {
+  Tile tile;
+  std::uint64_t first;  // element of the job's arrays
+  std::uint32_t count;  // elements, 1 to kTileElements
+};
+
+/// Four consecutive elements as they lie in memory.
+template <class Stored>
+struct Quad {
+  Stored element[4];
+};
+
+GRADWIRE_DEVICE Quad<std::uint8_t> load_quad(const std::uint8_t* from) {
+  return bits_as<Quad<std::uint8_t>>(simt::load4(from));
+}
+GRADWIRE_DEVICE Quad<std::uint16_t> load_quad(const std::uint16_t* from) {
+  return bits_as<Quad<std::uint16_t>>(simt::load8(from));
+}
+GRADWIRE_DEVICE Quad<std::uint32_t> load_quad(const std::uint32_t* from) {
+  return bits_as<Quad<std::uint32_t>>(simt::load16(from));
+}
+GRADWIRE_DEVICE Quad<std::uint64_t> load_quad(const std::uint64_t* from) {
+  struct Halves {
+    simt::Words4 half[2];
+  };
+  return bits_as<Quad<std::uint64_t>>(Halves{{simt::load16(from), simt::load16(from + 2)}});
+}
+
+GRADWIRE_DEVICE void store_quad(std::uint8_t* to, const Quad<std::uint8_t>& quad) {
+  simt::store4(to, bits_as<std::uint32_t>(quad));
+}
+GRADWIRE_DEVICE void store_quad(std::uint16_t* to, const Quad<std::uint16_t>& quad) {
+  simt::store8(to, bits_as<simt::Words2>(quad));
+}
+GRADWIRE_DEVICE void store_quad(std::uint32_t* to, const Quad<std::uint32_t>& quad) {
+  simt::store16(to, bits_as<simt::Words4>(quad));
+}
+GRADWIRE_DEVICE void store_quad(std::uint64_t* to, const Quad<std::uint64_t>& quad) {
+  struct Halves {
+    simt::Words4 half[2];
+  };
+  const auto halves = bits_as<Halves>(quad);
+  simt::store16(to, halves.half[0]);
+  simt::store16(to + 2, halves.half[1]);
+}
+
+/// One element of an array that is aligned to its type.
+template <class Stored>
+GRADWIRE_DEVICE Stored load_one(const Stored* from) {
+  if constexpr (sizeof(Stored) == 8) {
+    return bits_as<Stored>(simt::load8(from));
+  } else if constexpr (sizeof(Stored) == 4) {
+    return simt::load4(from);
+  } else if constexpr (sizeof(Stored) == 2) {
+    return simt::load2(from);
+  } else {
+    return *from;
+  }
+}
+template <class Stored>
+GRADWIRE_DEVICE void store_one(Stored* to, Stored value) {
+  if constexpr (sizeof(Stored) == 8) {
+    simt::store8(to, bits_as<simt::Words2>(value));
+  } else if constexpr (sizeof(Stored) == 4) {
+    simt::store4(to, value);
+  } else if constexpr (sizeof(Stored) == 2) {
+    simt::store2(to, value);
+  } else {
+    *to = value;
+  }
+}
+
+/// How many bytes an access to four elements has at most.
+template <class Stored>
+inline constexpr std::uint32_t kQuadAccess = sizeof(Stored) >= 4 ? 16 : 4 * sizeof(Stored);
+
+/// The elements of a strip at `from`, of which there are `left`; zeros behind. Any address that is a multiple of an
+/// element's size.
+template <class Stored>
+GRADWIRE_DEVICE void load_elements(const std::uint8_t* from, std::uint32_t left, Stored (&x)[kHeld]) {
+  const std::uint32_t lane = simt::lane();
+  if (left >= kStrip && aligned_to(from, kQuadAccess<Stored>)) {
+    GRADWIRE_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const Quad<Stored> quad = load_quad(reinterpret_cast<const Stored*>(from) + element_of(lane, 4 * h));
+      GRADWIRE_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        x[4 * h + c] = quad.element[c];
+      }
+    }
+    return;
+  }
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    const std::uint32_t i = element_of(lane, r);
+    x[r] = i < left ? load_one(reinterpret_cast<const Stored*>(from) + i) : Stored{0};
+  }
+}
+
+template <class Stored>
+GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const Stored (&x)[kHeld]) {
+  const std::uint32_t lane = simt::lane();
+  if (left >= kStrip && aligned_to(to, kQuadAccess<Stored>)) {
+    GRADWIRE_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      Quad<Stored> quad;
+      GRADWIRE_UNROLL
+      for (int c = 0; c < 4; ++c) {
+        quad.element[c] = x[4 * h + c];
+      }
+      store_quad(reinterpret_cast<Stored*>(to) + element_of(lane, 4 * h), quad);
+    }
+    return;
+  }
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    const std::uint32_t i = element_of(lane, r);
+    if (i < left) {
+      store_one(reinterpret_cast<Stored*>(to) + i, x[r]);
+    }
+  }
+}
+
+/// The same over working values; what is stored has the element type kType.
+template <DType kType, class Value>
+GRADWIRE_DEVICE void load_as(const std::uint8_t* from, std::uint32_t left, Value (&x)[kHeld]) {
+  typename Element<kType>::Stored stored[kHeld];
+  load_elements(from, left, stored);
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    x[r] = static_cast<Value>(Element<kType>::value(stored[r]));
+  }
+}
+
+/// Returns whether all that was stored is finite.
+template <DType kType, class Value>
+GRADWIRE_DEVICE bool store_as(std::uint8_t* to, std::uint32_t left, const Value (&x)[kHeld]) {
+  using E = Element<kType>;
+  typename E::Stored stored[kHeld];
+  bool finite = true;
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    stored[r] = E::stored(static_cast<typename E::Value>(x[r]));
+    finite = finite && (stored[r] & E::kExponent) != E::kExponent;
+  }
+  store_elements(to, left, stored);
+  return finite;
+}
+
+GRADWIRE_HOST_DEVICE constexpr bool half_width(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+/// Strip of a tensor from element `first` on; f64 working values lie in f64 tensors only.
+template <class Value>
+GRADWIRE_DEVICE void load_values(const void* values, DType dtype, std::uint64_t first, std::uint32_t left,
+                                 Value (&x)[kHeld]) {
+  const auto* bytes = static_cast<const std::uint8_t*>(values);
+  if constexpr (sizeof(Value) == 8) {
+    load_as<DType::f64>(bytes + first * 8, left, x);
+  } else if (dtype == DType::f32) {
+    load_as<DType::f32>(bytes + first * 4, left, x);
+  } else if (dtype == DType::f16) {
+    load_as<DType::f16>(bytes + first * 2, left, x);
+  } else if (dtype == DType::bf16) {
+    load_as<DType::bf16>(bytes + first * 2, left, x);
+  } else {
+    load_as<DType::f64>(bytes + first * 8, left, x);
+  }
+}
+
+template <class Value>
+GRADWIRE_DEVICE bool store_values(void* values, DType dtype, std::uint64_t first, std::uint32_t left,
+                                  const Value (&x)[kHeld]) {
+  auto* bytes = static_cast<std::uint8_t*>(values);
+  if constexpr (sizeof(Value) == 8) {
+    return store_as<DType::f64>(bytes + first * 8, left, x);
+  } else if (dtype == DType::f32) {
+    return store_as<DType::f32>(bytes + first * 4, left, x);
+  } else if (dtype == DType::f16) {
+    return store_as<DType::f16>(bytes + first * 2, left, x);
+  } else if (dtype == DType::bf16) {
+    return store_as<DType::bf16>(bytes + first * 2, left, x);
+  } else {
+    return store_as<DType::f64>(bytes + first * 8, left, x);
+  }
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_STRIP_HPP

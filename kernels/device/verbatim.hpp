@@ -1,0 +1,70 @@
+// exact over 16-bit tensors without arithmetic: bits in, the same bits out, so that a NaN keeps its payload. (Over f32
+// and f64 the ordinary kernels keep them: their working type is the tensor's.)
+#ifndef GRADWIRE_KERNELS_DEVICE_VERBATIM_HPP
+#define GRADWIRE_KERNELS_DEVICE_VERBATIM_HPP
+
+#include "kernels/device/decode.hpp"
+#include "kernels/device/encode.hpp"
+
+namespace gradwire::kernels {
+
+using HalfCore = CastCore<DType::f16>;  // for sizes; those of bf16 are the same
+
+GRADWIRE_DEVICE bool all_finite(DType dtype, const std::uint16_t (&bits)[kHeld]) {
+  const std::uint32_t exponent = dtype == DType::f16 ? Element<DType::f16>::kExponent : Element<DType::bf16>::kExponent;
+  bool finite = true;
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    finite = finite && (bits[r] & exponent) != exponent;
+  }
+  return finite;
+}
+
+GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
+    const TilePlace place = tile_place(job.call, 0, 0, job.frame.first_tile, job.frame.count, index);
+    std::uint8_t* payload = job.frame.bytes + tile_offset<HalfCore>(0, index);
+    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+      const std::uint32_t left = left_of(strip, place.count);
+      std::uint16_t bits[kHeld];
+      load_elements(static_cast<const std::uint8_t*>(job.values) + (place.first + strip * kStrip) * 2, left, bits);
+      store_elements(payload + strip * kStrip * 2, left, bits);
+      if (strip + 1 == strips(place.count)) {
+        pad_tile(payload, HalfCore::used_bytes(place.count));
+      }
+      if (simt::ballot(!all_finite(job.values_dtype, bits)) != 0 && simt::lane() == 0) {
+        mark_nonfinite(job.call, job.frame.bytes);
+      }
+    }
+  }
+}
+
+GRADWIRE_KERNEL decode_verbatim(GRADWIRE_PARAMETER(DecodeJob) job) {
+  const HeaderCheck header = check_header(job.call.codec, job.frame, job.call.bucket, step_of(job.call));
+  if (simt::block() == 0) {
+    report_header(job.call, header, job.frame.peer);
+  }
+  const std::uint32_t tiles = tiles_of(job.frame.count);
+  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
+    const TilePlace place = tile_place(job.call, 0, 0, job.frame.first_tile, job.frame.count, index);
+    const std::uint8_t* payload = job.frame.bytes + tile_offset<HalfCore>(0, index);
+    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+      const std::uint32_t left = left_of(strip, place.count);
+      std::uint16_t bits[kHeld];
+      load_elements(payload + strip * kStrip * 2, left, bits);
+      GRADWIRE_UNROLL
+      for (int r = 0; r < kHeld; ++r) {
+        bits[r] = header.good ? bits[r] : std::uint16_t{0x7FFF};  // NaN in both types
+      }
+      store_elements(static_cast<std::uint8_t*>(job.values) + (place.first + strip * kStrip) * 2, left, bits);
+      if (simt::ballot(!all_finite(job.values_dtype, bits)) != 0 && simt::lane() == 0) {
+        report_nonfinite(job.call);
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_VERBATIM_HPP

@@ -1,0 +1,47 @@
+// The ordered sum of kernels/run.hpp over a strip: element i in partial i mod 32, then a tree. Lane p adds partial p;
+// its elements come through the warp's shared memory.
+#ifndef GRADWIRE_KERNELS_DEVICE_WARP_SUM_HPP
+#define GRADWIRE_KERNELS_DEVICE_WARP_SUM_HPP
+
+#include "kernels/device/strip.hpp"
+
+namespace gradwire::kernels {
+
+struct alignas(16) WarpSums {
+  std::uint32_t bits[kStrip];  // of floats
+};
+
+/// The tree over one partial in each lane; the same in all of them.
+GRADWIRE_DEVICE float sum_partials(float partial) {
+  GRADWIRE_UNROLL
+  for (std::uint32_t stride = simt::kLanes / 2; stride > 0; stride /= 2) {
+    partial = partial + simt::shuffle_xor(partial, stride);
+  }
+  return partial;
+}
+
+/// Elements behind a short strip must be 0, which changes no sum of magnitudes or squares.
+GRADWIRE_DEVICE float ordered_sum(const float (&x)[kHeld], WarpSums& shared) {
+  const std::uint32_t lane = simt::lane();
+  GRADWIRE_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    Quad<std::uint32_t> quad;
+    GRADWIRE_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      quad.element[c] = bits_as<std::uint32_t>(x[4 * h + c]);
+    }
+    store_quad(shared.bits + element_of(lane, 4 * h), quad);
+  }
+  simt::sync_warp();
+  float partial = 0;
+  GRADWIRE_UNROLL
+  for (std::uint32_t i = 0; i < kStrip; i += simt::kLanes) {
+    partial = partial + bits_as<float>(shared.bits[i + lane]);
+  }
+  simt::sync_warp();  // before the next strip comes here
+  return sum_partials(partial);
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_DEVICE_WARP_SUM_HPP

@@ -1,0 +1,2 @@
+// The kernels and the functions that launch them, as the tests' emulator runs them.
+#include "kernels/device/operations.cuh"

@@ -1,0 +1,346 @@
+#include "simt_emulator.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradwire/error.hpp"
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace gradwire::emulator {
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+
+void fibre_main();
+
+#if defined(__x86_64__)
+
+// What a function call keeps, on the stack of whoever is left. (swapcontext makes a system call each time, and clears
+// the whole stack's shadow under AddressSanitizer.)
+asm(R"(
+.text
+.p2align 4
+.type gradwire_emulator_switch, @function
+gradwire_emulator_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size gradwire_emulator_switch, .-gradwire_emulator_switch
+)");
+extern "C" void gradwire_emulator_switch(void** save, void* load);
+
+class Context {
+ public:
+  void start_on(std::byte* stack) {
+    void** top = reinterpret_cast<void**>(stack + kStackBytes);
+    top[-1] = nullptr;  // nobody called
+    top[-2] = reinterpret_cast<void*>(&fibre_main);
+    std::fill(top - 8, top - 2, nullptr);
+    pointer_ = top - 8;
+  }
+  void switch_to(Context& to) { gradwire_emulator_switch(&pointer_, to.pointer_); }
+
+ private:
+  void* pointer_ = nullptr;
+};
+
+#else
+
+class Context {
+ public:
+  void start_on(std::byte* stack) {
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = stack;
+    context_.uc_stack.ss_size = kStackBytes;
+    context_.uc_link = nullptr;
+    makecontext(&context_, fibre_main, 0);
+  }
+  void switch_to(Context& to) { swapcontext(&context_, &to.context_); }
+
+ private:
+  ucontext_t context_{};
+};
+
+#endif
+
+struct StackDeleter {
+  void operator()(std::byte* stack) const { ::operator delete (stack, std::align_val_t{64}); }
+};
+
+struct Fibre {
+  Context context;
+  std::unique_ptr<std::byte, StackDeleter> stack;
+  bool started = false;        // stands at the end of its loop, between two blocks, or in the middle of one
+  void* fake_stack = nullptr;  // AddressSanitizer's
+  bool done = false;
+  const char* waits_at = nullptr;
+};
+
+// Threads that meet: a warp at its operations, a block at its barriers.
+struct Meeting {
+  std::uint64_t generation = 0;
+  std::uint32_t arrived = 0;
+  const char* what = nullptr;
+  bool any = false;         // of sync_or, being gathered
+  bool any_before = false;  // of the last one
+};
+
+struct Warp {
+  Meeting meeting;
+  alignas(16) std::byte slots[2][kLanes * kSlotBytes];  // of this meeting and the one before
+};
+
+// What one host thread emulates.
+struct Machine {
+  std::vector<Fibre> fibres;  // kept for their stacks
+  std::vector<Warp> warps;
+  Meeting barrier;
+  Context host;
+  void* host_fake_stack = nullptr;
+  const void* host_stack = nullptr;
+  std::size_t host_stack_bytes = 0;
+  const std::function<void()>* body = nullptr;
+  const char* kernel = nullptr;
+  std::uint32_t threads = 0;
+  std::uint32_t blocks = 0;
+  std::uint32_t block = 0;
+  std::uint32_t current = 0;
+  std::uint32_t live = 0;
+  std::uint32_t idle_switches = 0;  // since anybody got on
+  std::exception_ptr error;
+  Order order = Order::ascending;
+};
+
+Machine& machine() {
+  thread_local Machine machine;
+  return machine;
+}
+
+// AddressSanitizer must know which stack runs.
+void leave(void** fake_stack, const void* stack, std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
+#else
+  static_cast<void>(fake_stack);
+  static_cast<void>(stack);
+  static_cast<void>(bytes);
+#endif
+}
+// NOLINTNEXTLINE(readability-non-const-parameter): written where that is on
+void arrive(void* fake_stack, const void** from_stack, std::size_t* from_bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake_stack, from_stack, from_bytes);
+#else
+  static_cast<void>(fake_stack);
+  static_cast<void>(from_stack);
+  static_cast<void>(from_bytes);
+#endif
+}
+
+// Which stack is the host's is known once a fibre has come from there.
+void arrive_from(Machine& m, void* fake_stack) {
+  const bool from_host = m.host_stack == nullptr;
+  arrive(fake_stack, from_host ? &m.host_stack : nullptr, from_host ? &m.host_stack_bytes : nullptr);
+}
+
+std::uint32_t next_live(const Machine& m) {
+  std::uint32_t next = m.current;
+  do {
+    next = m.order == Order::ascending ? (next + 1) % m.threads : (next + m.threads - 1) % m.threads;
+  } while (m.fibres[next].done);
+  return next;
+}
+
+void switch_to(Machine& m, std::uint32_t next) {
+  if (next == m.current) {
+    return;
+  }
+  Fibre& from = m.fibres[m.current];
+  Fibre& to = m.fibres[next];
+  m.current = next;
+  leave(&from.fake_stack, to.stack.get(), kStackBytes);
+  from.context.switch_to(to.context);
+  arrive_from(m, from.fake_stack);
+}
+
+// Comes back when the next block starts.
+void switch_to_host(Machine& m) {
+  Fibre& from = m.fibres[m.current];
+  leave(&from.fake_stack, m.host_stack, m.host_stack_bytes);
+  from.context.switch_to(m.host);
+  arrive_from(m, from.fake_stack);
+}
+
+[[noreturn]] void fail(const Machine& m, const std::string& what) {
+  throw Error(ErrorCode::internal, std::string("kernel ") + m.kernel + ", block " + std::to_string(m.block) +
+                                       ", thread " + std::to_string(m.current) + ": " + what);
+}
+
+std::string where_all_wait(const Machine& m) {
+  std::string text;
+  std::uint32_t first = 0;
+  for (std::uint32_t i = 1; i <= m.threads; ++i) {
+    const auto state = [&](std::uint32_t t) {
+      return std::string(m.fibres[t].done ? "returned"
+                                          : (m.fibres[t].waits_at == nullptr ? "runs" : m.fibres[t].waits_at));
+    };
+    if (i == m.threads || state(i) != state(first)) {
+      text += (text.empty() ? "" : "; ") + std::to_string(first) + " to " + std::to_string(i - 1) + ": " + state(first);
+      first = i;
+    }
+  }
+  return text;
+}
+
+// Until `members` threads have come to this meeting.
+void meet(Machine& m, Meeting& meeting, std::uint32_t members, const char* what) {
+  if (meeting.arrived != 0 && std::strcmp(meeting.what, what) != 0) {
+    fail(m, std::string("is at ") + what + " while others are at " + meeting.what);
+  }
+  meeting.what = what;
+  m.idle_switches = 0;
+  if (++meeting.arrived == members) {
+    meeting.arrived = 0;
+    meeting.any_before = meeting.any;
+    meeting.any = false;
+    ++meeting.generation;
+    return;
+  }
+  const std::uint64_t generation = meeting.generation;
+  m.fibres[m.current].waits_at = what;
+  while (meeting.generation == generation) {
+    if (++m.idle_switches > 2 * m.threads) {
+      fail(m, "not all threads come to " + std::string(what) + ": " + where_all_wait(m));
+    }
+    switch_to(m, next_live(m));
+  }
+  m.fibres[m.current].waits_at = nullptr;
+}
+
+void fibre_main() {
+  Machine& m = machine();
+  arrive_from(m, nullptr);
+  for (;;) {  // a turn a block
+    try {
+      (*m.body)();
+    } catch (...) {
+      m.error = std::current_exception();
+    }
+    m.fibres[m.current].done = true;
+    m.idle_switches = 0;
+    --m.live;
+    if (m.error || m.live == 0) {  // not in the handler, which would stay open
+      switch_to_host(m);
+    } else {
+      switch_to(m, next_live(m));
+    }
+  }
+}
+
+void run_block(Machine& m) {
+  m.live = m.threads;
+  m.barrier = {};
+  m.idle_switches = 0;
+  m.error = nullptr;
+  m.host_stack = nullptr;
+  for (Warp& warp : m.warps) {
+    warp.meeting = {};
+  }
+  for (std::uint32_t i = 0; i < m.threads; ++i) {
+    Fibre& fibre = m.fibres[i];
+    fibre.done = false;
+    fibre.waits_at = nullptr;
+    if (!fibre.started) {
+      fibre.started = true;
+      fibre.fake_stack = nullptr;
+      fibre.context.start_on(fibre.stack.get());
+    }
+  }
+  m.current = m.order == Order::ascending ? 0 : m.threads - 1;
+  leave(&m.host_fake_stack, m.fibres[m.current].stack.get(), kStackBytes);
+  m.host.switch_to(m.fibres[m.current].context);
+  arrive(m.host_fake_stack, nullptr, nullptr);
+  if (m.error) {
+    for (Fibre& fibre : m.fibres) {  // they stand where they waited
+      fibre.started = false;
+    }
+    std::rethrow_exception(std::exchange(m.error, nullptr));
+  }
+}
+
+}  // namespace
+
+void set_order(Order order) { machine().order = order; }
+
+void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
+  Machine& m = machine();
+  while (m.fibres.size() < threads) {
+    m.fibres.emplace_back().stack.reset(static_cast<std::byte*>(::operator new (kStackBytes, std::align_val_t{64})));
+  }
+  m.warps.resize((threads + kLanes - 1) / kLanes);
+  m.body = &body;
+  m.kernel = kernel;
+  m.threads = threads;
+  m.blocks = blocks;
+  for (m.block = 0; m.block < blocks; ++m.block) {
+    run_block(m);
+  }
+}
+
+std::uint32_t thread() { return machine().current; }
+std::uint32_t block() { return machine().block; }
+std::uint32_t blocks() { return machine().blocks; }
+
+void sync(const char* what) {
+  Machine& m = machine();
+  meet(m, m.barrier, m.threads, what);
+}
+
+bool sync_or(bool value) {
+  Machine& m = machine();
+  m.barrier.any = m.barrier.any || value;
+  meet(m, m.barrier, m.threads, "sync_or");
+  return m.barrier.any_before;
+}
+
+const std::byte* exchange_bytes(const char* what, const void* value, std::size_t bytes) {
+  Machine& m = machine();
+  const std::uint32_t index = m.current / kLanes;
+  Warp& warp = m.warps[index];
+  std::byte* slots = warp.slots[warp.meeting.generation % 2];
+  std::memcpy(slots + m.current % kLanes * kSlotBytes, value, bytes);
+  meet(m, warp.meeting, std::min(kLanes, m.threads - index * kLanes), what);
+  return slots;
+}
+
+void check_aligned(const void* address, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    fail(machine(), "an access of " + std::to_string(bytes) + " bytes at an address that is no multiple of it");
+  }
+}
+
+}  // namespace gradwire::emulator

@@ -1,0 +1,78 @@
+// Runs kernels on the host: blocks one after the other, each CUDA thread a fibre of the calling thread. Lanes of a warp
+// meet at warp operations, threads of a block at barriers; where not all come, or come to different ones, run() throws
+// Error(internal) that names the kernel, the threads and where they wait, instead of hanging as a GPU might.
+// kernels/device/simt.hpp includes this where the compiler is not nvcc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+namespace gradwire::emulator {
+
+inline constexpr std::uint32_t kLanes = 32;
+inline constexpr std::size_t kSlotBytes = 64;  // of one lane, in one exchange
+
+/// In which order threads get their turn: a kernel that lacks a barrier may be right in one of them.
+enum class Order : std::uint8_t { ascending, descending };
+void set_order(Order order);
+
+/// Runs `body` once for each thread of each block. Exceptions that it throws come out.
+void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body);
+
+// Of the thread that calls, inside run().
+[[nodiscard]] std::uint32_t thread();
+[[nodiscard]] std::uint32_t block();
+[[nodiscard]] std::uint32_t blocks();
+[[nodiscard]] inline std::uint32_t lane() { return thread() % kLanes; }
+
+void sync(const char* what);
+[[nodiscard]] bool sync_or(bool value);
+
+/// Gives `bytes` bytes to the other lanes of the warp and waits for theirs: kLanes slots, valid until the next call.
+const std::byte* exchange_bytes(const char* what, const void* value, std::size_t bytes);
+
+/// What each lane of the warp gave.
+template <class T>
+class Lanes {
+ public:
+  explicit Lanes(const std::byte* slots) : slots_(slots) {}
+  T operator[](std::uint32_t lane) const {
+    T value;
+    std::memcpy(&value, slots_ + lane * kSlotBytes, sizeof value);
+    return value;
+  }
+
+ private:
+  const std::byte* slots_;
+};
+
+template <class T>
+Lanes<T> exchange(const char* what, const T& value) {
+  static_assert(sizeof(T) <= kSlotBytes && std::is_trivially_copyable_v<T>);
+  return Lanes<T>(exchange_bytes(what, &value, sizeof value));
+}
+
+/// Error(internal) where the address is no multiple of `bytes`: a GPU would end the job.
+void check_aligned(const void* address, std::size_t bytes);
+
+template <class T>
+T aligned_load(const void* from) {
+  check_aligned(from, sizeof(T));
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <class T>
+void aligned_store(void* to, const T& value) {
+  check_aligned(to, sizeof(T));
+  std::memcpy(to, &value, sizeof value);
+}
+
+}  // namespace gradwire::emulator
+
+namespace gradwire::kernels {
+namespace emulator = gradwire::emulator;
+}  // namespace gradwire::kernels
