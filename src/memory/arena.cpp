@@ -1,0 +1,139 @@
+#include "memory/arena.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::memory {
+namespace {
+
+std::size_t rounded(std::size_t bytes) {
+  return std::max<std::size_t>(1, (bytes + Arena::kAlignment - 1) / Arena::kAlignment) * Arena::kAlignment;
+}
+
+}  // namespace
+
+Arena::Arena(ArenaSource& source, std::size_t slab_bytes) : source_(source), slab_bytes_(slab_bytes) {}
+
+Arena::Arena(const Arena& other, ArenaSource& source)
+    : source_(source),
+      slab_bytes_(other.slab_bytes_),
+      slabs_(other.slabs_),
+      used_(other.used_),
+      in_use_(other.in_use_),
+      peak_(other.peak_),
+      held_(other.held_) {
+  for (Slab& slab : slabs_) {
+    slab.owned = false;
+  }
+}
+
+Arena::~Arena() {
+  for (const Slab& slab : slabs_) {
+    if (slab.owned) {
+      source_.free(slab.data);
+    }
+  }
+}
+
+std::byte* Arena::acquire(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  std::byte* block = take(size);
+  if (block == nullptr) {
+    grow(size);
+    block = take(size);
+  }
+  in_use_ += size;
+  peak_ = std::max(peak_, in_use_);
+  return block;
+}
+
+// First fit; null where nothing fits.
+std::byte* Arena::take(std::size_t bytes) {
+  for (std::size_t index = 0; index < slabs_.size(); ++index) {
+    Slab& slab = slabs_[index];
+    const auto found =
+        std::find_if(slab.free.begin(), slab.free.end(), [=](const auto& free) { return free.second >= bytes; });
+    if (found == slab.free.end()) {
+      continue;
+    }
+    const auto [offset, free] = *found;
+    used_.emplace(slab.data + offset, Used{index, offset, bytes});
+    slab.free.erase(found);
+    if (free > bytes) {
+      slab.free.emplace(offset + bytes, free - bytes);
+    }
+    return slab.data + offset;
+  }
+  return nullptr;
+}
+
+void Arena::grow(std::size_t bytes) {
+  const std::string held = std::to_string(in_use_) + " of " + std::to_string(held_) + " bytes are in use";
+  if (fixed_) {
+    throw Error(ErrorCode::out_of_memory, "a block of " + std::to_string(bytes) +
+                                              " bytes was not reserved before capture (" + held +
+                                              "): call reserve() on every rank before the capture begins");
+  }
+  for (const std::size_t size : {std::max(bytes, slab_bytes_), bytes}) {
+    if (std::byte* data = source_.allocate(size); data != nullptr) {
+      add_slab(data, size);
+      return;
+    }
+  }
+  throw Error(ErrorCode::out_of_memory, "no device memory for a block of " + std::to_string(bytes) + " bytes (" + held +
+                                            "): " + source_.why() + "; use smaller buckets, or leave gradwire more");
+}
+
+void Arena::add_slab(std::byte* data, std::size_t bytes) {
+  slabs_.push_back({data, bytes, true, {{0, bytes}}});
+  held_ += bytes;
+}
+
+void Arena::release(std::byte* block) noexcept {
+  const auto found = used_.find(block);
+  if (found == used_.end()) {
+    return;
+  }
+  auto [index, offset, bytes] = found->second;
+  used_.erase(found);
+  in_use_ -= bytes;
+  auto& free = slabs_[index].free;
+  auto next = free.lower_bound(offset);
+  if (next != free.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = free.erase(next);
+  }
+  if (next != free.begin() && std::prev(next)->first + std::prev(next)->second == offset) {
+    std::prev(next)->second += bytes;
+    return;
+  }
+  try {
+    free.emplace(offset, bytes);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost until the arena ends
+  }
+}
+
+void Arena::add_slabs(const std::vector<std::size_t>& sizes) {
+  for (const std::size_t bytes : sizes) {
+    const std::size_t size = rounded(bytes);
+    std::byte* data = source_.allocate(size);
+    if (data == nullptr) {
+      throw Error(ErrorCode::out_of_memory, "cannot reserve " + std::to_string(size) + " bytes of device memory: " +
+                                                source_.why() + "; use smaller buckets, or leave gradwire more");
+    }
+    add_slab(data, size);
+  }
+}
+
+std::vector<std::size_t> Arena::slabs() const {
+  std::vector<std::size_t> sizes;
+  for (const Slab& slab : slabs_) {
+    sizes.push_back(slab.bytes);
+  }
+  return sizes;
+}
+
+}  // namespace gradwire::memory

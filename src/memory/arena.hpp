@@ -1,0 +1,97 @@
+// Where blocks lie in a few large slabs of memory whose use is ordered by a queue (a stream), not by the host: a
+// released block is handed out again at once, for work that the queue does after what it holds now. First fit in the
+// order in which slabs were made, so that the same requests from the same state never take more memory the second time:
+// what a dry run takes can be reserved. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace gradwire::memory {
+
+/// Bytes of a session's memory on its device, and of pinned host memory.
+struct Footprint {
+  std::uint64_t bytes_in_use = 0;  // handed out now
+  std::uint64_t peak_bytes = 0;    // the most ever handed out
+  std::uint64_t held_bytes = 0;    // taken from the device, handed out or not
+  std::uint64_t pinned_bytes = 0;  // pinned host memory for staging
+};
+
+/// Where slabs come from.
+class ArenaSource {
+ public:
+  ArenaSource() = default;
+  ArenaSource(const ArenaSource&) = delete;
+  ArenaSource& operator=(const ArenaSource&) = delete;
+  virtual ~ArenaSource() = default;
+
+  /// Memory aligned to Arena::kAlignment; null where there is none.
+  [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void free(std::byte* slab) noexcept = 0;
+  /// Why allocate() last gave null, for messages.
+  [[nodiscard]] virtual std::string why() const = 0;
+};
+
+class Arena {
+ public:
+  static constexpr std::size_t kAlignment = 256;  // of blocks, in bytes; their sizes are multiples of it
+  static constexpr std::size_t kSlabBytes = std::size_t{32} << 20;
+
+  /// `slab_bytes`: the least that is asked of the source at once, where it has that much.
+  explicit Arena(ArenaSource& source, std::size_t slab_bytes = kSlabBytes);
+  /// The same blocks in the same places for a dry run over another source, which gives, and is given back, only what
+  /// this copy takes beyond them.
+  Arena(const Arena& other, ArenaSource& source);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  /// Nothing may use its blocks any more.
+  ~Arena();
+
+  /// Error(out_of_memory) names the size; while fixed, also what to call.
+  [[nodiscard]] std::byte* acquire(std::size_t bytes);
+  /// Null is allowed.
+  void release(std::byte* block) noexcept;
+
+  /// Takes slabs of these sizes, in order. Error(out_of_memory).
+  void add_slabs(const std::vector<std::size_t>& sizes);
+  /// Sizes of all slabs, in the order in which they were taken.
+  [[nodiscard]] std::vector<std::size_t> slabs() const;
+
+  /// While fixed, nothing is asked of the source: for capture into a graph.
+  void set_fixed(bool fixed) noexcept { fixed_ = fixed; }
+
+  /// pinned_bytes is 0.
+  [[nodiscard]] Footprint footprint() const noexcept { return {in_use_, peak_, held_, 0}; }
+
+ private:
+  struct Slab {
+    std::byte* data;
+    std::size_t bytes;
+    bool owned;
+    std::map<std::size_t, std::size_t> free;  // offset to bytes; no two touch
+  };
+  struct Used {
+    std::size_t slab;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+
+  std::byte* take(std::size_t bytes);
+  void grow(std::size_t bytes);
+  void add_slab(std::byte* data, std::size_t bytes);
+
+  ArenaSource& source_;
+  std::size_t slab_bytes_;
+  std::vector<Slab> slabs_;
+  std::unordered_map<std::byte*, Used> used_;
+  bool fixed_ = false;
+  std::uint64_t in_use_ = 0;
+  std::uint64_t peak_ = 0;
+  std::uint64_t held_ = 0;
+};
+
+}  // namespace gradwire::memory
