@@ -15,8 +15,9 @@ namespace gradwire::collective {
 class StreamBackend {
  public:
   enum class Queue : std::uint8_t { compute, communication };
-  /// A point in a queue; valid until the end of the call that recorded it.
+  /// A point in a queue; valid until kLiveEvents more have been recorded there.
   using Event = std::uint32_t;
+  static constexpr Event kLiveEvents = 8;
 
   StreamBackend() = default;
   StreamBackend(const StreamBackend&) = delete;
@@ -26,10 +27,12 @@ class StreamBackend {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int world_size() const noexcept = 0;
 
-  /// Device memory, 256-byte aligned, for work enqueued from now on, on either queue. Error(out_of_memory) names the
-  /// size and, during capture, that it was not reserved.
+  // Memory follows the order of the compute queue; work of the communication queue that uses it waits for an event of
+  // the compute queue recorded after acquire(), and the compute queue for that work before release().
+  /// Device memory, 256-byte aligned, for work that comes after what the compute queue holds now. Error(out_of_memory)
+  /// names the size and, during capture, that it was not reserved.
   [[nodiscard]] virtual std::byte* acquire(std::size_t bytes) = 0;
-  /// Its last use is before what both queues have enqueued so far ends.
+  /// Its last use is before what the compute queue enqueues from now on.
   virtual void release(std::byte* memory) noexcept = 0;
 
   [[nodiscard]] virtual Event record(Queue queue) = 0;
@@ -40,17 +43,22 @@ class StreamBackend {
   virtual void encode(const kernels::EncodeJob& job) = 0;
   virtual void decode(const kernels::DecodeJob& job) = 0;
   virtual void reduce(const kernels::ReduceJob& job) = 0;
-  /// values += factor x residual, which is zero afterwards.
+  /// values += factor (or *device_factor) x residual, which is zero afterwards; where it is zero, values stay as they
+  /// are (so does -0). The factor is rounded to the type of `values` first, f16 and bf16 work in f32.
   virtual void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
                     std::uint64_t count) = 0;
-  /// to <- from x factor / divisor (or *device_divisor), converted; each operation rounds once in the working type.
+  /// to <- from x factor / divisor (or the doubles behind the device pointers, where not null), converted; each
+  /// operation rounds once in the working type: f64 where both are f64, else f32. `from` may be `to` where the dtypes
+  /// are equal.
   virtual void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
-                       double divisor, const double* device_divisor) = 0;
+                       const double* device_factor, double divisor, const double* device_divisor) = 0;
   virtual void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) = 0;
   virtual void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-  /// *total <- sum of the doubles behind `weights` (host array of device pointers), in order.
-  virtual void sum_weights(std::span<const double* const> weights, double* total) = 0;
+  /// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, one a rank), in order;
+  /// totals[1] <- 1 / sum; totals[2] <- own / sum. A weight below 0 or not finite, or a sum that is not above 0, makes
+  /// all three NaN, and so the result.
+  virtual void sum_weights(std::span<const double* const> weights, double own, double* totals) = 0;
   virtual void store_weight(double weight, double* to) = 0;
 
   // On the communication queue. Between begin_group and end_group in one step that cannot deadlock; every rank makes
@@ -58,7 +66,7 @@ class StreamBackend {
   virtual void begin_group() = 0;
   virtual void send(std::span<const std::byte> bytes, int peer) = 0;
   virtual void receive(std::span<std::byte> bytes, int peer) = 0;
-  /// Sum in place, in the library's own order. In a group of its own.
+  /// Sum in place, in the library's own order: f32, f64, f16 and bf16. In a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count) = 0;
   virtual void end_group() = 0;
 };

@@ -1,0 +1,256 @@
+#include "transport/nccl_messages.hpp"
+
+#include <array>
+#include <chrono>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace gradwire::transport {
+namespace {
+
+// A call of NCCL that takes longer than this waits for somebody.
+constexpr std::chrono::milliseconds kStuck{500};
+
+const char* name_of(ncclResult_t result) {
+  constexpr std::array kNames{"ncclSuccess",         "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",
+                              "ncclInvalidArgument", "ncclInvalidUsage",       "ncclRemoteError", "ncclInProgress"};
+  const auto index = static_cast<std::size_t>(result);
+  return index < kNames.size() ? kNames.at(index) : "an NCCL error of a newer version";
+}
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return ncclFloat32;
+    case DType::f16: return ncclFloat16;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f64: return ncclFloat64;
+  }
+  throw Error(ErrorCode::unsupported, "NCCL has no dtype " + std::to_string(static_cast<int>(dtype)));
+}
+
+// The caller's communicator may be a nonblocking one, whose calls go on in the background.
+void finish_call(ncclResult_t result, ncclComm_t comm, const std::string& doing) {
+  constexpr auto kLimit = std::chrono::minutes(5);
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  while (result == ncclInProgress) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(ErrorCode::timeout, doing + " took more than 5 minutes; do all ranks make this call?");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    nccl_check(ncclCommGetAsyncError(comm, &result), comm, doing);
+  }
+  nccl_check(result, comm, doing);
+}
+
+// Calls of a child return when they have enqueued: what follows in the stream must find it there.
+ncclConfig_t child_config() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  config.splitShare = 0;
+  config.shrinkShare = 0;
+  config.commName = "gradwire";
+  return config;
+}
+
+ncclComm_t split_off(ncclComm_t comm, int color, int key) {
+  ncclConfig_t config = child_config();
+  ncclComm_t child = nullptr;
+  finish_call(ncclCommSplit(comm, color, key, &child, &config), comm,
+              "making a communicator for gradwire (ncclCommSplit)");
+  return child;
+}
+
+}  // namespace
+
+std::string nccl_text(ncclResult_t result, ncclComm_t comm) {
+  std::string text = std::string(ncclGetErrorString(result)) + " (" + name_of(result) + ", " +
+                     std::to_string(static_cast<int>(result)) + ")";
+  const char* last = ncclGetLastError(comm);
+  if (last != nullptr && *last != '\0') {
+    text += std::string(": ") + last;
+  }
+  return text;
+}
+
+void nccl_check(ncclResult_t result, ncclComm_t comm, const std::string& doing) {
+  if (result == ncclSuccess) {
+    return;
+  }
+  const bool callers = result == ncclInvalidArgument || result == ncclInvalidUsage;
+  throw Error(callers ? ErrorCode::invalid_argument : ErrorCode::transport,
+              doing + ": " + nccl_text(result, comm) + "; NCCL_DEBUG=WARN shows more");
+}
+
+std::unique_ptr<NcclMessages> NcclMessages::over(ncclComm_t comm) {
+  if (comm == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "the NCCL communicator is null; make it with ncclCommInitRank first");
+  }
+  int rank = 0;
+  nccl_check(ncclCommUserRank(comm, &rank), comm, "asking the communicator for its rank (ncclCommUserRank)");
+  return adopt(split_off(comm, 0, rank));
+}
+
+std::unique_ptr<NcclMessages> NcclMessages::adopt(ncclComm_t comm) {
+  if (comm == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "the NCCL communicator is null; make it with ncclCommInitRank first");
+  }
+  return std::unique_ptr<NcclMessages>(new NcclMessages(comm));
+}
+
+NcclMessages::NcclMessages(ncclComm_t comm) : comm_(comm) {
+  check(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank");
+  check(ncclCommCount(comm_, &world_size_), "ncclCommCount");
+  check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice");
+}
+
+NcclMessages::~NcclMessages() {
+  if (!aborted_) {
+    ncclCommDestroy(comm_);  // nobody is left to hear of an error
+  }
+}
+
+std::unique_ptr<NcclMessages> NcclMessages::split(int color, int key) {
+  throw_if_aborted();
+  ncclComm_t child = split_off(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key);
+  return child == nullptr ? nullptr : adopt(child);
+}
+
+std::unique_ptr<NcclMessages> NcclMessages::shrink(std::span<const int> excluded, bool after_error) {
+  throw_if_aborted();
+  ncclConfig_t config = child_config();
+  ncclComm_t child = nullptr;
+  std::vector<int> ranks(excluded.begin(), excluded.end());
+  finish_call(ncclCommShrink(comm_, ranks.data(), static_cast<int>(ranks.size()), &child, &config,
+                             after_error ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT),
+              comm_, "making a smaller communicator (ncclCommShrink)");
+  return adopt(child);
+}
+
+void NcclMessages::connect(std::byte* scratch, void* stream) {
+  if (world_size_ == 1) {
+    return;
+  }
+  begin_group();
+  try {
+    for (int distance = 1; distance < world_size_; ++distance) {
+      const int to = (rank_ + distance) % world_size_;
+      const int from = (rank_ + world_size_ - distance) % world_size_;
+      send({scratch + world_size_, 1}, to, stream);
+      receive({scratch + from, 1}, from, stream);
+    }
+  } catch (const Error&) {
+    ncclGroupEnd();  // the first error is the one to tell
+    leave();
+    throw;
+  }
+  end_group();
+}
+
+void NcclMessages::check(ncclResult_t result, const std::string& doing) const {
+  if (result != ncclSuccess) {
+    throw_if_aborted();  // whose consequence it is
+  }
+  nccl_check(result, comm_, "rank " + std::to_string(rank_) + " of " + std::to_string(world_size_) + ": " + doing);
+}
+
+void NcclMessages::throw_if_aborted() const {
+  const std::lock_guard lock(mutex_);
+  throw_reason();
+}
+
+void NcclMessages::throw_reason() const {
+  if (aborted_) {
+    throw Error(reason_ ? *reason_ : Error(ErrorCode::aborted, "the communicator was given up"));
+  }
+}
+
+std::string NcclMessages::peer_text(const char* what, std::size_t bytes, int peer) const {
+  return std::string(what) + " of " + std::to_string(bytes) + " bytes, rank " + std::to_string(peer);
+}
+
+void NcclMessages::enter() {
+  const std::lock_guard lock(mutex_);
+  throw_reason();
+  ++inside_;
+}
+
+void NcclMessages::leave() noexcept {
+  const std::lock_guard lock(mutex_);
+  --inside_;
+  left_.notify_all();
+}
+
+template <class Call>
+void NcclMessages::call(Call&& enqueue, const std::string& doing) {
+  enter();
+  const ncclResult_t result = std::forward<Call>(enqueue)();
+  leave();
+  check(result, doing);
+}
+
+void NcclMessages::begin_group() {
+  enter();  // until the group ends
+  if (const ncclResult_t result = ncclGroupStart(); result != ncclSuccess) {
+    leave();
+    check(result, "beginning a group (ncclGroupStart)");
+  }
+}
+
+void NcclMessages::send(std::span<const std::byte> bytes, int peer, void* stream) {
+  call([&] { return ncclSend(bytes.data(), bytes.size(), ncclUint8, peer, comm_, static_cast<cudaStream_t>(stream)); },
+       peer_text("send (ncclSend)", bytes.size(), peer));
+}
+
+void NcclMessages::receive(std::span<std::byte> bytes, int peer, void* stream) {
+  call([&] { return ncclRecv(bytes.data(), bytes.size(), ncclUint8, peer, comm_, static_cast<cudaStream_t>(stream)); },
+       peer_text("receive (ncclRecv)", bytes.size(), peer));
+}
+
+void NcclMessages::all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) {
+  call(
+      [&] {
+        return ncclAllReduce(values, values, count, nccl_type(dtype), ncclSum, comm_,
+                             static_cast<cudaStream_t>(stream));
+      },
+      "ncclAllReduce of " + std::to_string(count) + " elements of " + std::string(to_string(dtype)));
+}
+
+// Also after an abort: a group that is left open would swallow the thread's next calls.
+void NcclMessages::end_group() {
+  const ncclResult_t result = ncclGroupEnd();
+  leave();
+  check(result, "enqueueing a group (ncclGroupEnd)");
+}
+
+void NcclMessages::poll() {
+  ncclResult_t state = ncclSuccess;
+  call([&] { return ncclCommGetAsyncError(comm_, &state); }, "asking for errors (ncclCommGetAsyncError)");
+  if (state != ncclSuccess && state != ncclInProgress) {
+    check(state, "a collective failed under way");
+  }
+}
+
+// Waits for calls and groups under way, since it frees the communicator. What is stuck does not end before: NCCL lets
+// another thread abort it, and it returns with an error.
+void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
+  try {
+    std::unique_lock lock(mutex_);
+    if (aborted_) {
+      return;
+    }
+    aborted_ = true;
+    try {
+      reason_.emplace(code, message);
+    } catch (const std::bad_alloc&) {
+      reason_.reset();
+    }
+    left_.wait_for(lock, kStuck, [this] { return inside_ == 0; });
+  } catch (const std::exception&) {
+    aborted_ = true;  // a lock that cannot be had: stuck or not, it ends here
+  }
+  ncclCommAbort(comm_);
+}
+
+}  // namespace gradwire::transport

@@ -1,0 +1,79 @@
+// Messages over NCCL, on a communicator of our own: what the job does with its communicator stays its own, and aborting
+// ours leaves the job's alone.
+#pragma once
+
+#include <nccl.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "transport/device_messages.hpp"
+
+namespace gradwire::transport {
+
+/// "unhandled system error (ncclSystemError, 2)", and what NCCL last logged.
+[[nodiscard]] std::string nccl_text(ncclResult_t result, ncclComm_t comm);
+/// Error(invalid_argument) for what the caller did wrong, else Error(transport), with NCCL's text.
+void nccl_check(ncclResult_t result, ncclComm_t comm, const std::string& doing);
+
+class NcclMessages final : public DeviceMessages {
+ public:
+  /// A child of the caller's communicator with the same ranks. Every rank calls it; blocks until all have. The caller
+  /// keeps `comm`. Error(invalid_argument) for a null communicator.
+  [[nodiscard]] static std::unique_ptr<NcclMessages> over(ncclComm_t comm);
+  /// Takes `comm` over: it is destroyed at the end, or aborted.
+  [[nodiscard]] static std::unique_ptr<NcclMessages> adopt(ncclComm_t comm);
+  ~NcclMessages() override;
+
+  /// Ranks of one colour make a communicator, ordered by key; a colour below 0 takes part in none: null. Every rank
+  /// calls it. The child shares nothing with this one: an abort of either leaves the other alone.
+  [[nodiscard]] std::unique_ptr<NcclMessages> split(int color, int key);
+  /// The ranks that are left without `excluded` (in this communicator); only they call it. `after_error`: some of the
+  /// excluded ranks are gone; what is under way here is given up first. Not after abort().
+  [[nodiscard]] std::unique_ptr<NcclMessages> shrink(std::span<const int> excluded, bool after_error);
+
+  /// The device that the communicator was made for.
+  [[nodiscard]] int device() const noexcept { return device_; }
+  /// Meets every peer once, so that the first collective waits for nobody on the host. `scratch` is device memory,
+  /// world_size + 1 bytes.
+  void connect(std::byte* scratch, void* stream);
+
+  [[nodiscard]] std::string name() const override { return "nccl"; }
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int world_size() const noexcept override { return world_size_; }
+  void begin_group() override;
+  void send(std::span<const std::byte> bytes, int peer, void* stream) override;
+  void receive(std::span<std::byte> bytes, int peer, void* stream) override;
+  void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
+  void end_group() override;
+  void poll() override;
+  void abort(ErrorCode code, const std::string& message) noexcept override;
+
+ private:
+  explicit NcclMessages(ncclComm_t comm);
+  template <class Call>
+  void call(Call&& enqueue, const std::string& doing);
+  void check(ncclResult_t result, const std::string& doing) const;
+  void throw_if_aborted() const;
+  void throw_reason() const;
+  void enter();
+  void leave() noexcept;
+  [[nodiscard]] std::string peer_text(const char* what, std::size_t bytes, int peer) const;
+
+  ncclComm_t comm_;
+  int rank_ = 0;
+  int world_size_ = 1;
+  int device_ = 0;
+  // Below: under the lock, which is not held during calls of NCCL.
+  mutable std::mutex mutex_;
+  std::condition_variable left_;
+  int inside_ = 0;  // calls and groups under way
+  bool aborted_ = false;
+  std::optional<Error> reason_;
+};
+
+}  // namespace gradwire::transport

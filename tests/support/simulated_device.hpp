@@ -1,0 +1,170 @@
+// Devices on host memory for the stream executor: each rank has two queues of deferred operations, which one thread
+// runs in a random order that queues and events allow. Codecs are the host's. What would go unnoticed on hardware is an
+// error: queues that use memory without an event between them, groups that do not fit together, queues that wait for
+// ever.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/stream_backend.hpp"
+
+namespace gradwire::test {
+
+class SimulatedWorld;
+
+/// One message of a group, or a native sum.
+struct SimulatedMessage {
+  enum class Kind : std::uint8_t { send, receive, all_reduce };
+  Kind kind = Kind::send;
+  std::byte* memory = nullptr;
+  std::uint64_t bytes = 0;
+  int peer = -1;
+  DType dtype = DType::f32;
+};
+
+/// For messages.
+[[nodiscard]] std::string name_of(collective::StreamBackend::Queue queue);
+[[nodiscard]] std::string describe(const std::vector<SimulatedMessage>& messages);
+
+class SimulatedDevice final : public collective::StreamBackend {
+ public:
+  SimulatedDevice(SimulatedWorld& world, int rank, int world_size);
+
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int world_size() const noexcept override { return world_size_; }
+  /// Memory that was released is given out again at once, newest first.
+  [[nodiscard]] std::byte* acquire(std::size_t bytes) override;
+  void release(std::byte* memory) noexcept override;
+  [[nodiscard]] Event record(Queue queue) override;
+  void wait(Queue queue, Event event) override;
+  void encode(const kernels::EncodeJob& job) override;
+  void decode(const kernels::DecodeJob& job) override;
+  void reduce(const kernels::ReduceJob& job) override;
+  void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
+            std::uint64_t count) override;
+  void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
+               const double* device_factor, double divisor, const double* device_divisor) override;
+  void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
+  void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void sum_weights(std::span<const double* const> weights, double own, double* totals) override;
+  void store_weight(double weight, double* to) override;
+  void begin_group() override;
+  void send(std::span<const std::byte> bytes, int peer) override;
+  void receive(std::span<std::byte> bytes, int peer) override;
+  void all_reduce(void* values, DType dtype, std::uint64_t count) override;
+  void end_group() override;
+
+  /// Bytes acquired and not released, now and at most, and what is still acquired.
+  [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
+  [[nodiscard]] std::uint64_t live_bytes() const noexcept { return live_bytes_; }
+  [[nodiscard]] bool in_group() const noexcept { return in_group_; }
+  [[nodiscard]] std::uint64_t groups() const noexcept { return groups_; }
+  [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
+
+  // Faults to inject: what a test of the tests breaks.
+  struct Faults {
+    std::uint64_t drop_wait = ~std::uint64_t{0};      // the so manieth wait() does nothing
+    std::uint64_t early_release = ~std::uint64_t{0};  // the so manieth block is released as soon as it is acquired
+    std::uint64_t fail_acquire = ~std::uint64_t{0};   // the so manieth acquire() finds no memory
+    std::uint64_t swap_group = ~std::uint64_t{0};     // the so manieth group changes places with the next
+  };
+  Faults faults;
+  bool checks_races = true;
+
+ private:
+  friend class SimulatedWorld;
+  enum class Kind : std::uint8_t { work, record, wait, group };
+  struct Operation {
+    Kind kind = Kind::work;
+    std::string what;
+    std::function<void()> work = {};
+    Event event = 0;
+    std::vector<SimulatedMessage> messages = {};
+  };
+  // A point in both queues that is known to be before what comes next.
+  struct Clock {
+    std::uint64_t compute = 0;
+    std::uint64_t communication = 0;
+    [[nodiscard]] std::uint64_t of(Queue queue) const { return queue == Queue::compute ? compute : communication; }
+    void reach(const Clock& other);
+  };
+  struct Block {
+    std::vector<std::byte> bytes;
+    std::byte* begin = nullptr;
+    std::size_t size = 0;
+    bool live = false;
+    bool wrote_on_communication = false;
+    std::uint64_t last_write = 0;
+    std::uint64_t last_use[2] = {0, 0};  // by queue
+  };
+  struct Recorded {
+    Queue queue;
+    Clock clock;
+    std::uint64_t ordinal;  // of its queue
+  };
+
+  void enqueue(Queue queue, Operation operation);
+  void touch(Queue queue, const void* memory, bool writes, const char* what);
+  [[nodiscard]] Clock& clock(Queue queue) { return clocks_[queue == Queue::compute ? 0 : 1]; }
+  [[nodiscard]] std::deque<Operation>& queue(Queue queue) { return queues_[queue == Queue::compute ? 0 : 1]; }
+  [[nodiscard]] Block* block_of(const void* memory);
+  void poison(const Block& block, std::byte value, const char* what);
+
+  SimulatedWorld& world_;
+  int rank_;
+  int world_size_;
+  std::deque<Operation> queues_[2];
+  Clock clocks_[2];
+  std::vector<Recorded> events_;
+  std::vector<bool> reached_;
+  std::uint64_t recorded_[2] = {0, 0};
+  std::map<const std::byte*, std::unique_ptr<Block>> blocks_;
+  std::map<std::size_t, std::vector<Block*>> free_;
+  std::vector<SimulatedMessage> group_;
+  bool in_group_ = false;
+  std::optional<Operation> held_back_;
+  std::uint64_t waits_ = 0;
+  std::uint64_t acquired_ = 0;
+  std::uint64_t groups_ = 0;
+  std::uint64_t live_bytes_ = 0;
+  std::uint64_t peak_bytes_ = 0;
+};
+
+class SimulatedWorld {
+ public:
+  SimulatedWorld(int world_size, unsigned seed);
+
+  [[nodiscard]] SimulatedDevice& device(int rank) { return *devices_.at(static_cast<std::size_t>(rank)); }
+  /// Runs all that is enqueued. Error(internal) shows all queues where nothing can run any more, or where groups that
+  /// talk to each other do not fit.
+  void run();
+
+ private:
+  friend class SimulatedDevice;
+  using Queue = collective::StreamBackend::Queue;
+  [[nodiscard]] bool runnable(SimulatedDevice& device, Queue queue);
+  void step(SimulatedDevice& device, Queue queue);
+  // Ranks whose groups must run together with this rank's; empty while one of them is not there yet.
+  [[nodiscard]] std::vector<int> partners(int rank);
+  [[nodiscard]] std::vector<SimulatedMessage> messages(int rank, int peer, SimulatedMessage::Kind kind);
+  void run_group(const std::vector<int>& ranks);
+  void run_all_reduce(const std::vector<int>& ranks);
+  [[nodiscard]] std::string state();
+
+  std::vector<std::unique_ptr<SimulatedDevice>> devices_;
+  std::mt19937 random_;
+  std::string late_fault_;  // of release(), which may not throw
+};
+
+}  // namespace gradwire::test

@@ -1,0 +1,193 @@
+// Who may run next, and groups.
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "codec/codec.hpp"
+#include "gradwire/error.hpp"
+#include "tests/support/simulated_codecs.hpp"
+#include "tests/support/simulated_device.hpp"
+
+namespace gradwire::test {
+
+std::string name_of(collective::StreamBackend::Queue queue) {
+  return queue == collective::StreamBackend::Queue::compute ? "compute" : "communication";
+}
+
+std::string describe(const std::vector<SimulatedMessage>& messages) {
+  std::string text;
+  for (const SimulatedMessage& message : messages) {
+    switch (message.kind) {
+      case SimulatedMessage::Kind::send: text += " ->"; break;
+      case SimulatedMessage::Kind::receive: text += " <-"; break;
+      case SimulatedMessage::Kind::all_reduce: text += " all_reduce "; break;
+    }
+    text += (message.peer < 0 ? "" : std::to_string(message.peer) + ":") + std::to_string(message.bytes);
+  }
+  return text;
+}
+
+SimulatedWorld::SimulatedWorld(int world_size, unsigned seed) : random_(seed) {
+  for (int rank = 0; rank < world_size; ++rank) {
+    devices_.push_back(std::make_unique<SimulatedDevice>(*this, rank, world_size));
+  }
+}
+
+void SimulatedWorld::run() {
+  if (!late_fault_.empty()) {
+    throw Error(ErrorCode::internal, late_fault_);
+  }
+  for (;;) {
+    std::vector<std::pair<SimulatedDevice*, Queue>> ready;
+    bool left = false;
+    for (const auto& device : devices_) {
+      for (const Queue queue : {Queue::compute, Queue::communication}) {
+        left = left || !device->queue(queue).empty();
+        if (runnable(*device, queue)) {
+          ready.emplace_back(device.get(), queue);
+        }
+      }
+    }
+    if (ready.empty()) {
+      if (left) {
+        throw Error(ErrorCode::internal, "deadlock:\n" + state());
+      }
+      return;
+    }
+    const auto [device, queue] = ready[random_() % ready.size()];
+    step(*device, queue);
+  }
+}
+
+bool SimulatedWorld::runnable(SimulatedDevice& device, Queue queue) {
+  if (device.queue(queue).empty()) {
+    return false;
+  }
+  const SimulatedDevice::Operation& operation = device.queue(queue).front();
+  switch (operation.kind) {
+    case SimulatedDevice::Kind::wait: return device.reached_[operation.event];
+    case SimulatedDevice::Kind::group: return !partners(device.rank()).empty();
+    default: return true;
+  }
+}
+
+void SimulatedWorld::step(SimulatedDevice& device, Queue queue) {
+  SimulatedDevice::Operation& operation = device.queue(queue).front();
+  switch (operation.kind) {
+    case SimulatedDevice::Kind::group: run_group(partners(device.rank())); return;
+    case SimulatedDevice::Kind::record: device.reached_[operation.event] = true; break;
+    case SimulatedDevice::Kind::work: operation.work(); break;
+    case SimulatedDevice::Kind::wait: break;
+  }
+  device.queue(queue).pop_front();
+}
+
+std::vector<int> SimulatedWorld::partners(int rank) {
+  std::vector<int> ranks{rank};
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto& queue = device(ranks[i]).queue(Queue::communication);
+    if (queue.empty() || queue.front().kind != SimulatedDevice::Kind::group) {
+      return {};
+    }
+    for (const SimulatedMessage& message : queue.front().messages) {
+      for (int peer = 0; peer < static_cast<int>(devices_.size()); ++peer) {
+        const bool talks = message.kind == SimulatedMessage::Kind::all_reduce || message.peer == peer;
+        if (talks && std::find(ranks.begin(), ranks.end(), peer) == ranks.end()) {
+          ranks.push_back(peer);
+        }
+      }
+    }
+  }
+  for (const int from : ranks) {
+    for (const int to : ranks) {
+      if (messages(from, to, SimulatedMessage::Kind::send).empty() !=
+          messages(to, from, SimulatedMessage::Kind::receive).empty()) {
+        return {};  // the other rank has groups with others to run first
+      }
+    }
+  }
+  return ranks;
+}
+
+// What the group at the head of a rank's queue has for a peer.
+std::vector<SimulatedMessage> SimulatedWorld::messages(int rank, int peer, SimulatedMessage::Kind kind) {
+  const auto& all = device(rank).queue(Queue::communication).front().messages;
+  std::vector<SimulatedMessage> some;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+               [&](const SimulatedMessage& message) { return message.kind == kind && message.peer == peer; });
+  return some;
+}
+
+// Messages between two ranks match in their order and must be of one size, as NCCL has it.
+void SimulatedWorld::run_group(const std::vector<int>& ranks) {
+  if (device(ranks[0]).queue(Queue::communication).front().messages[0].kind == SimulatedMessage::Kind::all_reduce) {
+    run_all_reduce(ranks);
+  } else {
+    std::vector<std::pair<SimulatedMessage, SimulatedMessage>> pairs;
+    for (const int from : ranks) {
+      for (const int to : ranks) {
+        const auto sent = messages(from, to, SimulatedMessage::Kind::send);
+        const auto received = messages(to, from, SimulatedMessage::Kind::receive);
+        if (!std::equal(sent.begin(), sent.end(), received.begin(), received.end(),
+                        [](const auto& a, const auto& b) { return a.bytes == b.bytes; })) {
+          throw Error(ErrorCode::internal, "groups do not fit: rank " + std::to_string(from) + " sends" +
+                                               describe(sent) + ", rank " + std::to_string(to) + " receives" +
+                                               describe(received) + "\n" + state());
+        }
+        for (std::size_t i = 0; i < sent.size(); ++i) {
+          pairs.emplace_back(sent[i], received[i]);
+        }
+      }
+    }
+    std::shuffle(pairs.begin(), pairs.end(), random_);
+    for (const auto& [send, receive] : pairs) {
+      std::memcpy(receive.memory, send.memory, send.bytes);
+    }
+  }
+  for (const int rank : ranks) {
+    device(rank).queue(Queue::communication).pop_front();
+  }
+}
+
+void SimulatedWorld::run_all_reduce(const std::vector<int>& ranks) {
+  std::vector<SimulatedMessage> all;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    all.push_back(device(rank).queue(Queue::communication).front().messages[0]);
+    if (all[0].kind != all.back().kind || all[0].bytes != all.back().bytes || all[0].dtype != all.back().dtype) {
+      throw Error(ErrorCode::internal, "native sums do not fit\n" + state());
+    }
+  }
+  const DType dtype = all[0].dtype;
+  const DType working = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const std::uint64_t count = all[0].bytes / element_bytes(dtype);
+  std::vector<double> sum(count);
+  std::vector<double> term(count);
+  const codec::Working type = working == DType::f64 ? codec::Working::f64 : codec::Working::f32;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    run_convert(all[rank].memory, dtype, rank == 0 ? sum.data() : term.data(), working, count, 1, 1);
+    if (rank > 0) {
+      codec::add(type, sum.data(), term.data(), count);
+    }
+  }
+  for (const SimulatedMessage& message : all) {
+    run_convert(sum.data(), working, message.memory, dtype, count, 1, 1);
+  }
+}
+
+std::string SimulatedWorld::state() {
+  std::string text;
+  for (const auto& device : devices_) {
+    for (const Queue queue : {Queue::compute, Queue::communication}) {
+      const auto& operations = device->queue(queue);
+      text += "  rank " + std::to_string(device->rank()) + " " + name_of(queue) + ": " +
+              (operations.empty()
+                   ? "empty"
+                   : operations.front().what + ", " + std::to_string(operations.size() - 1) + " more behind it") +
+              "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace gradwire::test

@@ -1,0 +1,258 @@
+// What NcclMessages asks of NCCL and makes of its answers, with functions of NCCL that this file defines: no GPU.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "transport/nccl_messages.hpp"
+
+struct ncclComm {
+  int rank = 1;
+  int ranks = 3;
+};
+
+namespace {
+
+// NCCL as the tests want it.
+struct Fake {
+  std::vector<std::string> calls;
+  ncclResult_t async = ncclSuccess;
+  ncclResult_t next = ncclSuccess;  // what the next call answers
+  int in_progress = 0;              // ncclCommGetAsyncError says so this many times
+  ncclConfig_t config = {};
+  bool stuck = false;  // in ncclGroupEnd, until aborted
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::atomic<int> aborts{0};
+};
+Fake* fake = nullptr;
+ncclComm child;
+
+ncclResult_t answer(const std::string& call) {
+  fake->calls.push_back(call);
+  return std::exchange(fake->next, ncclSuccess);
+}
+std::string bytes_and_peer(size_t bytes, int peer) { return std::to_string(bytes) + " " + std::to_string(peer); }
+
+}  // namespace
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): shorter names than nccl.h has
+extern "C" {
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSystemError ? "a system error" : "an error";
+}
+const char* ncclGetLastError(ncclComm_t /*comm*/) { return "the cable is out"; }
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  *rank = comm->rank;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  *count = comm->ranks;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(ncclComm_t /*comm*/, int* device) {
+  *device = 5;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t /*comm*/) { return answer("destroy"); }
+ncclResult_t ncclCommAbort(ncclComm_t /*comm*/) {
+  const std::lock_guard lock(fake->mutex);
+  ++fake->aborts;
+  fake->wake.notify_all();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t /*comm*/, ncclResult_t* state) {
+  *state = fake->in_progress > 0 ? ncclInProgress : fake->async;
+  fake->in_progress -= fake->in_progress > 0 ? 1 : 0;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommSplit(ncclComm_t /*comm*/, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  fake->config = *config;
+  *made = color == NCCL_SPLIT_NOCOLOR ? nullptr : &child;
+  return answer("split " + std::to_string(color) + " " + std::to_string(key));
+}
+ncclResult_t ncclCommShrink(ncclComm_t /*comm*/, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config,
+                            int flags) {
+  fake->config = *config;
+  *made = &child;
+  return answer("shrink " + std::to_string(count) + " " + std::to_string(excluded[0]) + " " + std::to_string(flags));
+}
+ncclResult_t ncclGroupStart() { return answer("start"); }
+ncclResult_t ncclGroupEnd() {
+  if (fake->stuck) {
+    std::unique_lock lock(fake->mutex);
+    fake->wake.wait(lock, [] { return fake->aborts > 0; });
+    return ncclSystemError;
+  }
+  return answer("end");
+}
+ncclResult_t ncclSend(const void* /*from*/, size_t count, ncclDataType_t /*type*/, int peer, ncclComm_t /*comm*/,
+                      cudaStream_t /*stream*/) {
+  return answer("send " + bytes_and_peer(count, peer));
+}
+ncclResult_t ncclRecv(void* /*to*/, size_t count, ncclDataType_t /*type*/, int peer, ncclComm_t /*comm*/,
+                      cudaStream_t /*stream*/) {
+  return answer("receive " + bytes_and_peer(count, peer));
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
+  return answer("all_reduce " + std::to_string(count) + " " + std::to_string(type) +
+                (from == to && op == ncclSum ? "" : " not in place or no sum"));
+}
+}
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
+
+namespace gradwire::test {
+namespace {
+
+using transport::NcclMessages;
+using Calls = std::vector<std::string>;
+
+class NcclMessagesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { fake = &nccl_; }
+  std::unique_ptr<NcclMessages> adopt() { return NcclMessages::adopt(&comm_); }
+
+  Fake nccl_;
+  ncclComm comm_;
+};
+
+template <class Body>
+std::pair<ErrorCode, std::string> error_of(Body&& body) {
+  try {
+    std::forward<Body>(body)();
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {ErrorCode::internal, "nothing was thrown"};
+}
+
+TEST_F(NcclMessagesTest, WorksOnAChildThatBlocksAndSharesNothing) {
+  nccl_.next = ncclInProgress;  // the caller's communicator is a nonblocking one
+  nccl_.in_progress = 3;
+  const auto messages = NcclMessages::over(&comm_);
+  EXPECT_EQ(nccl_.calls, Calls{"split 0 1"});
+  EXPECT_EQ(nccl_.in_progress, 0);
+  EXPECT_EQ(nccl_.config.blocking, 1);
+  EXPECT_EQ(nccl_.config.splitShare, 0);
+  EXPECT_EQ(messages->rank(), 1);
+  EXPECT_EQ(messages->world_size(), 3);
+  EXPECT_EQ(messages->device(), 5);
+}
+
+TEST_F(NcclMessagesTest, PassesOnWhatIsEnqueued) {
+  const auto messages = adopt();
+  std::array<std::byte, 16> memory{};
+  messages->connect(memory.data(), nullptr);
+  messages->begin_group();
+  messages->send(memory, 2, nullptr);
+  messages->receive(std::span(memory).first(7), 0, nullptr);
+  messages->end_group();
+  messages->all_reduce(memory.data(), DType::bf16, 8, nullptr);
+  EXPECT_EQ(nccl_.calls, (Calls{"start", "send 1 2", "receive 1 0", "send 1 0", "receive 1 2", "end", "start",
+                                "send 16 2", "receive 7 0", "end", "all_reduce 8 " + std::to_string(ncclBfloat16)}));
+}
+
+TEST_F(NcclMessagesTest, ErrorsNameTheCallThePeerAndNcclsText) {
+  const auto messages = adopt();
+  std::array<std::byte, 16> memory{};
+  nccl_.next = ncclSystemError;
+  const auto [code, text] = error_of([&] { messages->send(memory, 2, nullptr); });
+  EXPECT_EQ(code, ErrorCode::transport);
+  EXPECT_EQ(text,
+            "rank 1 of 3: send (ncclSend) of 16 bytes, rank 2: a system error (ncclSystemError, 2): the cable is out; "
+            "NCCL_DEBUG=WARN shows more");
+  messages->begin_group();
+  nccl_.next = ncclInvalidArgument;
+  EXPECT_EQ(error_of([&] { messages->end_group(); }).first, ErrorCode::invalid_argument);
+}
+
+TEST_F(NcclMessagesTest, PollingTellsOfFailuresUnderWay) {
+  const auto messages = adopt();
+  messages->poll();
+  nccl_.async = ncclInProgress;
+  messages->poll();
+  nccl_.async = ncclRemoteError;
+  const auto [code, text] = error_of([&] { messages->poll(); });
+  EXPECT_EQ(code, ErrorCode::transport);
+  EXPECT_NE(text.find("a collective failed under way: an error (ncclRemoteError, 6)"), std::string::npos) << text;
+}
+
+// Mutation tried: the destructor destroys what was aborted, which frees it twice.
+TEST_F(NcclMessagesTest, TheFirstAbortIsToldEverAfterAndEndsTheCommunicatorOnce) {
+  auto messages = adopt();
+  std::array<std::byte, 4> memory{};
+  messages->abort(ErrorCode::timeout, "rank 0 did not answer");
+  messages->abort(ErrorCode::internal, "later");
+  EXPECT_EQ(nccl_.aborts, 1);
+  const std::vector<std::function<void()>> uses{[&] { messages->poll(); },
+                                                [&] { messages->send(memory, 0, nullptr); },
+                                                [&] { messages->receive(memory, 0, nullptr); },
+                                                [&] { messages->all_reduce(memory.data(), DType::f32, 1, nullptr); },
+                                                [&] { messages->begin_group(); },
+                                                [&] { (void)messages->split(0, 0); },
+                                                [&] { (void)messages->shrink(std::array{0}, false); }};
+  for (const auto& use : uses) {
+    EXPECT_EQ(error_of(use), (std::pair{ErrorCode::timeout, std::string("rank 0 did not answer")}));
+  }
+  messages.reset();
+  EXPECT_EQ(nccl_.calls, Calls{});
+  EXPECT_EQ(nccl_.aborts, 1);
+}
+
+// Mutation tried: abort() waits for the stuck call without a limit.
+TEST_F(NcclMessagesTest, AnotherThreadAbortsACallThatIsStuck) {
+  const auto messages = adopt();
+  messages->begin_group();
+  nccl_.stuck = true;
+  std::pair<ErrorCode, std::string> error;
+  std::thread caller([&] { error = error_of([&] { messages->end_group(); }); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  messages->abort(ErrorCode::aborted, "enough");
+  caller.join();
+  EXPECT_EQ(error, (std::pair{ErrorCode::aborted, std::string("enough")}));
+}
+
+// Mutation tried: abort() does not wait, and frees what the open group enqueues to.
+TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
+  const auto messages = adopt();
+  std::array<std::byte, 4> memory{};
+  messages->begin_group();
+  messages->send(memory, 0, nullptr);
+  std::thread other([&] { messages->abort(ErrorCode::aborted, "enough"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(nccl_.aborts, 0);
+  EXPECT_EQ(error_of([&] { messages->send(memory, 0, nullptr); }).second, "enough");
+  messages->end_group();
+  other.join();
+  EXPECT_EQ(nccl_.aborts, 1);
+  EXPECT_EQ(nccl_.calls, (Calls{"start", "send 4 0", "end"}));
+}
+
+TEST_F(NcclMessagesTest, ChildrenHaveTheirOwnState) {
+  const auto messages = adopt();
+  EXPECT_EQ(messages->split(-3, 0), nullptr);
+  const auto half = messages->split(1, 7);
+  ASSERT_NE(half, nullptr);
+  EXPECT_EQ(nccl_.config.splitShare, 0);
+  const auto rest = messages->shrink(std::array{2}, true);
+  EXPECT_EQ(nccl_.config.shrinkShare, 0);
+  EXPECT_EQ(nccl_.calls, (Calls{"split " + std::to_string(NCCL_SPLIT_NOCOLOR) + " 0", "split 1 7",
+                                "shrink 1 2 " + std::to_string(NCCL_SHRINK_ABORT)}));
+  half->abort(ErrorCode::internal, "only here");
+  messages->poll();
+  rest->poll();
+  EXPECT_EQ(error_of([&] { half->poll(); }).second, "only here");
+}
+
+}  // namespace
+}  // namespace gradwire::test
