@@ -21,6 +21,10 @@
 
 namespace gradwire {
 
+namespace session {
+class Runner;
+}
+
 /// Which threads may communicate; the MPI adapter sets it from the level that MPI_Init_thread granted.
 enum class Threading : std::uint8_t {
   background,   // a progress thread communicates (MPI_THREAD_MULTIPLE, inproc)
@@ -39,11 +43,12 @@ enum class Nonfinite : std::uint8_t {
               // therefore start only once all tensors are ready: no overlap with the backward pass
 };
 
-/// What finish() found; the same on every rank.
+/// What finish() found; the same on every rank, but for `nonfinite` over device memory.
 struct StepOutcome {
   std::uint64_t step = 0;            // the one that ended
   bool skipped = false;              // nothing was reduced: gradients are each rank's own, as before ready()
-  bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step
+  bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step; over device
+                                     // memory what this rank knew when finish() was called (docs/gpu.md)
   std::vector<int> nonfinite_ranks;  // of a skipped step: whose gradients they were
 };
 
@@ -71,6 +76,8 @@ struct Ticket {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
+  /// Over device memory: what gradwire::nccl::make_session and gradwire::cuda::make_session call.
+  Session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   /// Joins the progress thread. A step still under way is aborted on every rank.
@@ -102,8 +109,9 @@ class Session {
   /// Blocks until done(ticket). Error(invalid_argument) while a tensor that must come before is not ready on this rank.
   void wait(const Ticket& ticket);
 
-  /// Blocks until every gradient of this step holds the reduced value. Error(invalid_argument) names tensors that were
-  /// not ready on this rank (and aborts the others).
+  /// Blocks until every gradient of this step holds the reduced value; over device memory it only enqueues that, and
+  /// nobody watches a caller who then waits for the stream (docs/gpu.md). Error(invalid_argument) names tensors that
+  /// were not ready on this rank (and aborts the others).
   StepOutcome finish();
 
   /// While true, ready() does nothing and finish() is not called: gradients accumulate locally.
@@ -150,6 +158,11 @@ class Session {
   /// then as before.
   void load(const std::filesystem::path& directory);
   void load(std::istream& stream);
+
+  /// Agrees on the plan with all ranks, as the first step would, and, over device memory, takes the memory that steps
+  /// need; on every rank, after every add(), between steps. Blocks. A step over device memory can be captured into a
+  /// graph only after it; such a graph must be destroyed before the session is, or is aborted (docs/gpu.md).
+  void reserve();
 
   /// What every tensor resolved to and why; a table for people.
   [[nodiscard]] std::string explain();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,14 @@ struct Statistics {
   [[nodiscard]] double relative_error() const;
 };
 
+/// What a session over device memory holds there and in pinned host memory. Bytes.
+struct DeviceMemory {
+  std::uint64_t bytes_in_use = 0;  // by residuals and by what is under way
+  std::uint64_t peak_bytes = 0;    // the most that ever was in use
+  std::uint64_t held_bytes = 0;    // taken from the device, in use or not
+  std::uint64_t pinned_bytes = 0;  // host memory for staging
+};
+
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
@@ -46,6 +55,7 @@ struct SessionStatistics {
   std::uint64_t steps = 0;
   double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
   std::vector<Group> groups;
+  std::optional<DeviceMemory> device_memory = {};  // over device memory only
 
   [[nodiscard]] Statistics all() const;
   [[nodiscard]] Statistics compressed() const;

@@ -37,8 +37,10 @@ template <typename T>
 void fold_into(float* residual, std::uint64_t count, double factor, T* values) {
   const auto f = static_cast<T>(factor);
   for (std::uint64_t i = 0; i < count; ++i) {
-    values[i] += f * static_cast<T>(residual[i]);
-    residual[i] = 0;
+    if (residual[i] != 0) {  // -0 stays, whether the tile holds something or not: devices cannot ask first
+      values[i] += f * static_cast<T>(residual[i]);
+      residual[i] = 0;
+    }
   }
 }
 

@@ -1,8 +1,5 @@
 #include "session/bucket_runner.hpp"
 
-#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
-#include <xxhash.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -31,30 +28,24 @@ double value_at(const void* values, codec::Working working, std::uint32_t index)
 BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options)
     : transport_(std::move(transport)),
       options_(options),
-      executor_(*transport_, {.timeout = options.timeout,
-                              .checksum = options.checksum.value_or(transport_->capabilities().checksum_by_default)}),
-      control_(*transport_, options.timeout) {}
+      executor_(*transport_, {.timeout = options.timeout, .checksum = checksum()}),
+      peers_(*transport_, options.timeout) {}
+
+std::string BucketRunner::transport() const {
+  const std::string emulation = transport_->capabilities().emulation;
+  return transport_->name() + (emulation.empty() ? "" : ", " + emulation);
+}
+
+bool BucketRunner::checksum() const {
+  return options_.checksum.value_or(transport_->capabilities().checksum_by_default);
+}
 
 void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
   {
     const std::lock_guard lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
   }
-  const std::string mine = plan.describe() + "weighted: " + (weighted ? "yes" : "no") +
-                           "\nstep: " + std::to_string(step) +
-                           "\nholds residuals: " + (residuals_.empty() ? "no" : "yes") + "\n";
-  const std::string what = "the agreement on the plan";
-  const auto prints = control_.all_gather(plan::fingerprint_of(mine), what);
-  if (std::all_of(prints.begin(), prints.end(), [&](const std::string& print) { return print == prints[0]; })) {
-    return;
-  }
-  const auto texts = control_.all_gather(mine, what);
-  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] != texts[0]) {
-      throw Error(ErrorCode::mismatch, "ranks disagree about what to reduce: " +
-                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)));
-    }
-  }
+  agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
 }
 
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
@@ -194,17 +185,7 @@ void BucketRunner::collect(Flight& flight) {
 }
 
 void BucketRunner::broadcast(std::span<const View> values, int root) {
-  std::string mine = "broadcast from rank " + std::to_string(root) + "\n";
-  for (const View& value : values) {
-    mine += std::string(to_string(value.dtype)) + " x " + std::to_string(value.count) + "\n";
-  }
-  const auto texts = control_.all_gather(mine, "the agreement on a broadcast");
-  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] != texts[0]) {
-      throw Error(ErrorCode::mismatch, "ranks disagree about a broadcast: " +
-                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)));
-    }
-  }
+  agree_on_broadcast(peers_, values, root);
   for (const View& value : values) {
     const codec::Codec codec = collective::codec_for(Algorithm::dense, {}, value.dtype);
     codec::TensorList tensors(value.dtype, codec.working());
@@ -217,43 +198,31 @@ void BucketRunner::broadcast(std::span<const View> values, int root) {
 }
 
 void BucketRunner::compare(std::span<const View> values, std::uint64_t step) {
-  XXH64_hash_t hash = 0;
+  std::uint64_t hash = 0;
   for (const View& value : values) {
-    hash = XXH3_64bits_withSeed(value.data, value.count * element_bytes(value.dtype), hash);
+    hash = hash_of(value.data, value.count * element_bytes(value.dtype), hash);
   }
-  const auto hashes = control_.all_gather(std::to_string(hash), "the comparison of ranks");
-  std::string different;
-  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
-    if (hashes[rank] != hashes[0]) {
-      different += (different.empty() ? "" : ", ") + std::to_string(rank);
-    }
-  }
-  if (!different.empty()) {
-    throw Error(ErrorCode::mismatch, "results of step " + std::to_string(step) + " differ from rank 0's on rank(s) " +
-                                         different +
-                                         ": something wrote to a gradient during the step, or memory is damaged");
-  }
+  agree_on_results(peers_, hash, step);
 }
 
 std::vector<int> BucketRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
   const bool finite = std::all_of(memory.begin(), memory.end(), [](const TensorMemory& tensor) {
     return tensor.zero || codec::all_finite(tensor.gradient.dtype, tensor.gradient.data, tensor.gradient.count);
   });
-  const std::string what = "step " + std::to_string(step) + " loss scale " + std::to_string(scale);
-  const auto answers = control_.all_gather((finite ? "finite " : "nonfinite ") + what, "the check for NaN and Inf");
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
-    const std::string& answer = answers[rank];
-    if (answer.substr(answer.find(' ') + 1) != what) {
-      throw Error(ErrorCode::mismatch, "rank " + std::to_string(rank) + " is at " +
-                                           answer.substr(answer.find(' ') + 1) + " where this rank is at " + what +
-                                           "; call set_loss_scale() alike on every rank");
+  return agree_on_nonfinite(peers_, !finite, scale, step);
+}
+
+std::vector<SavedState::Residual> BucketRunner::save_residuals(const plan::Plan& /*plan*/) {
+  std::vector<SavedState::Residual> saved;
+  for (const auto& [key, ranges] : residuals_.entries()) {
+    for (const plan::ResidualStore::Range& range : ranges) {
+      saved.push_back({key, range});
     }
-    if (answer.starts_with("non")) {
-      ranks.push_back(static_cast<int>(rank));
+    if (ranges.empty()) {
+      saved.push_back({key, {}});  // a mark that counts: see BucketResiduals::held
     }
   }
-  return ranks;
+  return saved;
 }
 
 std::vector<Statistics> BucketRunner::statistics() const {

@@ -1,5 +1,4 @@
-// The communicating half of a session: agrees on the plan, starts buckets, collects what they did. One thread at a
-// time.
+// The runner of sessions over host memory: buckets go to the host executor over a transport.
 #pragma once
 
 #include <chrono>
@@ -11,59 +10,51 @@
 #include <string>
 #include <vector>
 
-#include "collective/control.hpp"
 #include "collective/host_executor.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
+#include "session/device_pointer.hpp"
+#include "session/peers.hpp"
+#include "session/runner.hpp"
 
 namespace gradwire::session {
 
-/// Memory of one tensor in one step.
-struct TensorMemory {
-  View gradient;
-  bool zero = false;  // this rank contributes zeros
-};
-
-/// What the coming buckets have in common.
-struct StepInfo {
-  std::uint32_t step = 0;
-  bool weighted = false;
-  double weight = 1;
-  bool flush = false;  // exactly, so that no residual is left
-};
-
-class BucketRunner {
+class BucketRunner final : public Runner {
  public:
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
 
-  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan.
-  void agree(const plan::Plan& plan, bool weighted, std::uint64_t step);
-  /// Starts the reduction of a bucket; `memory` is indexed by tensor.
+  [[nodiscard]] int rank() const noexcept override { return transport_->rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return transport_->world_size(); }
+  [[nodiscard]] std::string transport() const override;
+  [[nodiscard]] bool checksum() const override;
+  void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
+  [[nodiscard]] std::vector<Statistics> statistics() const override;
+  void reset_statistics() override;
+
+  void check_memory(const View& gradient, const std::string& what) override {
+    require_host_memory(gradient.data, what);
+  }
+  void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
-             const StepInfo& step);
-  struct Ended {
-    std::uint32_t bucket;
-    bool nonfinite;  // NaN or Inf in the result
-  };
-  /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended.
-  std::vector<Ended> advance(std::chrono::microseconds wait);
-  /// Ranks whose gradients hold NaN or Inf; asks all of them. `scale` is this rank's loss scale: Error(mismatch) where
-  /// another rank has another one.
+             const StepInfo& step) override;
+  std::vector<Ended> advance(std::chrono::microseconds wait) override;
+  bool end_step(bool /*skipped*/) override { return false; }
+  bool complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override { return true; }
+  void wait_complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override {}
+  void reserve(const plan::Plan& /*plan*/, const StepInfo& /*step*/) override {}  // its pool grows when it must
+  void set_step(std::uint64_t /*step*/) override {}
   [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
-                                                 std::uint64_t step);
-  /// What error feedback holds; not while a bucket is under way.
-  [[nodiscard]] plan::ResidualStore& residuals() noexcept { return residuals_; }
-  [[nodiscard]] bool idle() const noexcept { return flights_.empty(); }
+                                                 std::uint64_t step) override;
+  void broadcast(std::span<const View> values, int root) override;
+  void compare(std::span<const View> values, std::uint64_t step) override;
+  void fail(ErrorCode code, const std::string& message) noexcept override { executor_.fail(code, message); }
 
-  /// Exact, from `root`, after a check that all ranks mean the same.
-  void broadcast(std::span<const View> values, int root);
-  /// Error(mismatch) naming the ranks whose bytes differ.
-  void compare(std::span<const View> values, std::uint64_t step);
-  void fail(ErrorCode code, const std::string& message) noexcept { executor_.fail(code, message); }
-
-  /// One row a group of the plan, any thread.
-  [[nodiscard]] std::vector<Statistics> statistics() const;
-  void reset_statistics();
+  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
+  void load_residuals(plan::ResidualStore residuals, const plan::Plan& /*plan*/) override {
+    residuals_ = std::move(residuals);
+  }
+  void scale_residuals(float factor) override { residuals_.multiply(factor); }
+  [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
 
  private:
   struct Flight {
@@ -86,7 +77,7 @@ class BucketRunner {
   std::shared_ptr<Transport> transport_;
   SessionOptions options_;
   collective::HostExecutor executor_;
-  collective::Control control_;
+  TransportPeers peers_;
   plan::ResidualStore residuals_;
   std::deque<Flight> flights_;
   mutable std::mutex statistics_mutex_;

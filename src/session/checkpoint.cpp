@@ -108,8 +108,8 @@ SavedState Session::State::saved_state() {
   throw_if_failed();
   require_between_steps("save");
   make_plan();
-  SavedState saved{.rank = transport->rank(),
-                   .world_size = transport->world_size(),
+  SavedState saved{.rank = runner->rank(),
+                   .world_size = runner->world_size(),
                    .step = step,
                    .loss_scale = loss_scale,
                    .loss_scale_set = loss_scale_set,
@@ -117,15 +117,7 @@ SavedState Session::State::saved_state() {
                    .weighted = weighted,
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors,
-                   .residuals = {}};
-  for (const auto& [key, ranges] : runner.residuals().entries()) {
-    for (const ResidualStore::Range& range : ranges) {
-      saved.residuals.push_back({key, range});
-    }
-    if (ranges.empty()) {
-      saved.residuals.push_back({key, {}});  // a mark that counts: see BucketResiduals::held
-    }
-  }
+                   .residuals = runner->save_residuals(*plan)};
   return saved;
 }
 
@@ -151,14 +143,14 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
     throw Error(ErrorCode::mismatch,
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
-  const bool same_world = first.world_size == transport->world_size();
+  const bool same_world = first.world_size == runner->world_size();
   ResidualStore residuals;
   if (same_world) {
     for (const SavedState::Residual& residual : first.residuals) {
       residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
     }
   } else {
-    residuals = Resharding(*plan, saved, transport->rank(), transport->world_size()).make();
+    residuals = Resharding(*plan, saved, runner->rank(), runner->world_size()).make();
   }
   if (!same_world || first.fingerprint != plan->fingerprint()) {
     for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
@@ -167,8 +159,9 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
-  runner.residuals() = std::move(residuals);
+  runner->load_residuals(std::move(residuals), *plan);
   step = first.step;
+  runner->set_step(step);
   loss_scale = first.loss_scale;
   loss_scale_set = first.loss_scale_set;
   reset_step();
@@ -177,6 +170,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
 void Session::save(const std::filesystem::path& directory) {
   State& state = *state_;
   state.checked([&] {
+    state.catch_up_with_replays();
     const std::lock_guard lock(state.wire);
     session::write_state_file(state.saved_state(), directory);
   });
@@ -185,6 +179,7 @@ void Session::save(const std::filesystem::path& directory) {
 void Session::save(std::ostream& stream) {
   State& state = *state_;
   state.checked([&] {
+    state.catch_up_with_replays();
     const std::lock_guard lock(state.wire);
     session::write_state(state.saved_state(), stream);
   });
@@ -229,7 +224,7 @@ void Session::flush() {
 
 std::uint64_t Session::residual_bytes() {
   const std::lock_guard lock(state_->wire);
-  return state_->runner.residuals().bytes();
+  return state_->runner->residual_bytes();
 }
 
 }  // namespace gradwire

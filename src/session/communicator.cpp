@@ -13,6 +13,7 @@
 #include "collective/launch.hpp"
 #include "plan/bucket_residuals.hpp"
 #include "plan/stage.hpp"
+#include "session/device_pointer.hpp"
 
 namespace gradwire {
 namespace {
@@ -27,6 +28,7 @@ void check_view(const ConstView& view, const char* what) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(what) + ": null data with count " + std::to_string(view.count));
   }
+  session::require_host_memory(view.data, what);
 }
 
 void check_same_type(const ConstView& input, const ConstView& output) {

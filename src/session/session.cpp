@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "session/bucket_runner.hpp"
 #include "session/logging.hpp"
 #include "session/session_state.hpp"
 
@@ -15,7 +16,13 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: transport is null");
   }
-  state_ = std::make_unique<State>(std::move(transport), std::move(policy), options);
+  state_ = std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(transport), options),
+                                   std::move(policy), options);
+}
+
+Session::Session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options) {
+  session::bind_log();
+  state_ = std::make_unique<State>(std::move(runner), std::move(policy), options);
 }
 
 Session::Session(Session&&) noexcept = default;
@@ -23,8 +30,8 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-int Session::rank() const noexcept { return state_->transport->rank(); }
-int Session::world_size() const noexcept { return state_->transport->world_size(); }
+int Session::rank() const noexcept { return state_->runner->rank(); }
+int Session::world_size() const noexcept { return state_->runner->world_size(); }
 
 TensorId Session::add(std::string_view name, View gradient, std::uint32_t ndim) {
   return state_->checked([&] { return state_->add(std::string(name), gradient, ndim); });
@@ -37,12 +44,15 @@ void Session::broadcast(std::span<const View> values, int root) {
       if (element_bytes(value.dtype) == 0 || (value.data == nullptr && value.count > 0)) {
         throw Error(ErrorCode::invalid_argument, "broadcast: a value has null data or an unknown dtype");
       }
+      state.runner->check_memory(value, "broadcast: a value");
     }
     if (root < 0 || root >= world_size()) {
       throw Error(ErrorCode::invalid_argument, "broadcast: root " + std::to_string(root) +
                                                    " is not a rank of a world of " + std::to_string(world_size()));
     }
     state.require_communication("broadcast");
+    state.require_no_capture("broadcast");
+    state.catch_up_with_replays();
     const std::lock_guard lock(state.mutex);
     state.throw_if_failed();
     if (state.in_step()) {
@@ -50,7 +60,7 @@ void Session::broadcast(std::span<const View> values, int root) {
                   "broadcast: a step is under way; call it before the first ready() or after finish()");
     }
   });
-  state.on_wire([&] { state.runner.broadcast(values, root); });
+  state.on_wire([&] { state.runner->broadcast(values, root); });
 }
 
 Ticket Session::ready(TensorId id) {
@@ -64,21 +74,25 @@ Ticket Session::ready_zero(TensorId id) {
 }
 
 bool Session::done(const Ticket& ticket) {
-  {
+  const auto ended = [&] {
     const std::lock_guard lock(state_->mutex);
     state_->throw_if_failed();
-    if (state_->ended(ticket)) {
-      return true;
+    return state_->ended(ticket);
+  };
+  if (!ended()) {
+    state_->progress_inside_call();
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->ended(ticket)) {
+      return false;
     }
   }
-  state_->progress_inside_call();
-  const std::lock_guard lock(state_->mutex);
-  return state_->ended(ticket);
+  return state_->completed(ticket);
 }
 
 void Session::wait(const Ticket& ticket) {
   State& state = *state_;
   state.checked([&] {
+    state.require_no_capture("wait");
     const std::lock_guard lock(state.mutex);
     state.throw_if_failed();
     if (state.ended(ticket)) {
@@ -95,6 +109,7 @@ void Session::wait(const Ticket& ticket) {
     }
   });
   state.wait_until("wait", [&] { return state.ended(ticket); });
+  state.wait_completed(ticket);
 }
 
 StepOutcome Session::finish() {
@@ -109,6 +124,8 @@ StepOutcome Session::finish() {
   });
   state.check_all_ready();
   state.wait_until("finish", [&] { return state.step_ended(); });
+  const bool captured = state.runner->capturing();
+  const bool nonfinite = state.end_device_step();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::vector<View> results;
   std::uint64_t ended_step = 0;
@@ -119,10 +136,13 @@ StepOutcome Session::finish() {
       results.push_back(tensor.gradient);
     }
     outcome = state.outcome;
+    outcome.nonfinite = outcome.nonfinite || nonfinite;
     if (!outcome.skipped) {
       state.flush_next = false;
     }
-    ended_step = state.step++;
+    state.was_captured = state.was_captured || captured;
+    ended_step = state.step;
+    state.step += captured ? 0 : 1;  // it runs when the graph does
     ++state.counted_steps;
     state.exposed_seconds += seconds;
     state.misuse.reset();
@@ -130,7 +150,7 @@ StepOutcome Session::finish() {
   }
   const std::uint64_t every = state.options.compare_ranks_every;
   if (every > 0 && (ended_step + 1) % every == 0 && !outcome.skipped) {
-    state.on_wire([&] { state.runner.compare(results, ended_step); });
+    state.on_wire([&] { state.runner->compare(results, ended_step); });
   }
   return outcome;
 }
@@ -159,6 +179,10 @@ void Session::set_weight(double samples) {
   });
 }
 
+void Session::reserve() {
+  state_->checked([&] { state_->reserve(); });
+}
+
 std::string Session::explain() {
   return state_->checked([&] {
     const std::lock_guard lock(state_->mutex);
@@ -176,20 +200,24 @@ std::string Session::fingerprint() {
 }
 
 std::uint64_t Session::step() const noexcept {
+  try {
+    state_->catch_up_with_replays();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the next call that may throw says so
+  }
   const std::lock_guard lock(state_->mutex);
   return state_->step;
 }
 
 SessionStatistics Session::statistics() const {
   SessionStatistics statistics;
-  const std::vector<Statistics> totals = state_->runner.statistics();
+  const std::vector<Statistics> totals = state_->runner->statistics();
   const std::lock_guard lock(state_->mutex);
-  const std::string emulation = state_->transport->capabilities().emulation;
-  statistics.transport = state_->transport->name() + (emulation.empty() ? "" : ", " + emulation);
-  statistics.rank = state_->transport->rank();
-  statistics.world_size = state_->transport->world_size();
+  statistics.transport = state_->runner->transport();
+  statistics.rank = state_->runner->rank();
+  statistics.world_size = state_->runner->world_size();
   statistics.steps = state_->counted_steps;
   statistics.exposed_seconds = state_->exposed_seconds;
+  statistics.device_memory = state_->runner->memory();
   if (state_->plan) {
     for (std::size_t i = 0; i < state_->plan->groups.size(); ++i) {
       const plan::Group& group = state_->plan->groups[i];
@@ -205,7 +233,7 @@ SessionStatistics Session::statistics() const {
 }
 
 void Session::reset_statistics() {
-  state_->runner.reset_statistics();
+  state_->runner->reset_statistics();
   const std::lock_guard lock(state_->mutex);
   state_->counted_steps = 0;
   state_->exposed_seconds = 0;

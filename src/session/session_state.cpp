@@ -9,12 +9,11 @@
 
 namespace gradwire {
 
-Session::State::State(std::shared_ptr<Transport> t, Policy p, SessionOptions o)
-    : transport(std::move(t)),
-      policy(std::move(p)),
-      options(o),
-      runner(transport, options),
-      owner(std::this_thread::get_id()) {
+Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
+    : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()) {
+  if (runner->asynchronous()) {
+    options.threading = Threading::serialized;  // the device works on by itself
+  }
   if (background()) {
     thread = std::thread([this] { run(); });
   }
@@ -33,7 +32,7 @@ Session::State::~State() {
     changed.notify_all();
   }
   if (reason) {
-    transport->abort(reason->code(), reason->what());
+    runner->abort(reason->code(), reason->what());
   }
   if (thread.joinable()) {
     thread.join();
@@ -53,11 +52,10 @@ void Session::State::make_plan() {
   if (plan) {
     return;
   }
-  plan = plan::make_plan(policy, tensors,
-                         {.world_size = transport->world_size(),
-                          .reduction = options.reduction,
-                          .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default)});
-  const bool speaks = transport->rank() == 0;  // plans are the same everywhere, or the first step says so
+  plan = plan::make_plan(
+      policy, tensors,
+      {.world_size = runner->world_size(), .reduction = options.reduction, .checksum = runner->checksum()});
+  const bool speaks = runner->rank() == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);
   }
@@ -107,7 +105,7 @@ bool Session::State::ended(const Ticket& ticket) const {
 
 void Session::State::agree_once(bool with_weights) {
   if (!agreed) {
-    runner.agree(*plan, with_weights, step);
+    runner->agree(*plan, with_weights, step);
     agreed = true;
   }
 }
@@ -124,7 +122,7 @@ void Session::State::check_finite() {
     scale = loss_scale;
   }
   agree_once(with_weights);
-  std::vector<int> ranks = runner.nonfinite_ranks(memory, scale, step);
+  std::vector<int> ranks = runner->nonfinite_ranks(memory, scale, step);
   const std::lock_guard lock(mutex);
   checked_finite = true;
   if (!ranks.empty()) {
@@ -154,12 +152,12 @@ void Session::State::communicate(std::chrono::microseconds wait) {
         info = {static_cast<std::uint32_t>(step), weighted, weight, flush_next};
       }
       agree_once(info.weighted);
-      runner.start(*plan, *bucket, memory, info);
+      runner->start(*plan, *bucket, memory, info);
     }
-    const auto ended = runner.advance(wait);
+    const auto ended = runner->advance(wait);
     if (!ended.empty()) {
       const std::lock_guard lock(mutex);
-      for (const session::BucketRunner::Ended& bucket : ended) {
+      for (const session::Runner::Ended& bucket : ended) {
         has_ended[bucket.bucket] = true;
         outcome.nonfinite = outcome.nonfinite || bucket.nonfinite;
       }
@@ -182,7 +180,7 @@ void Session::State::rethrow_given_up(bool to_caller) {
 }
 
 void Session::State::give_up(const Error& error) noexcept {
-  runner.fail(error.code(), error.what());
+  runner->fail(error.code(), error.what());
   const std::lock_guard lock(mutex);
   if (!failure) {
     failure = error;
@@ -257,6 +255,7 @@ TensorId Session::State::add(const std::string& text, const View& gradient, std:
     throw Error(ErrorCode::invalid_argument,
                 "add: \"" + text + "\" has null data with count " + std::to_string(gradient.count));
   }
+  runner->check_memory(gradient, "add: \"" + text + "\"");
   for (const TensorInfo& tensor : tensors) {
     if (!text.empty() && tensor.name == text) {
       throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" was added already; names must differ");
@@ -267,10 +266,50 @@ TensorId Session::State::add(const std::string& text, const View& gradient, std:
   return static_cast<TensorId>(tensors.size() - 1);
 }
 
+// A captured step must not need what only the host can do while it runs.
+void Session::State::check_capture() const {
+  const char* why = nullptr;
+  if (!agreed) {
+    why = "nothing is reserved; call reserve() on every rank before the capture begins";
+  } else if (weighted) {
+    why = "weights would be those of the capture for ever; leave out set_weight()";
+  } else if (checks_first()) {
+    why =
+        "ranks would have to agree in each step whether to skip it; use Nonfinite::propagate, and flush() in a step "
+        "that is not captured";
+  } else if (options.compare_ranks_every > 0) {
+    why = "ranks would have to compare results; leave out compare_ranks_every";
+  }
+  if (why != nullptr) {
+    throw Error(ErrorCode::invalid_argument, std::string("this step is being captured into a graph, but ") + why);
+  }
+}
+
+void Session::State::require_no_capture(const char* call) const {
+  if (runner->capturing()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) + ": not while the stream is being captured into a graph; nothing runs until then");
+  }
+}
+
+// Replays have advanced the device's step behind the host's back.
+void Session::State::catch_up_with_replays() {
+  if (!was_captured) {  // before any lock: the progress thread may hold `wire` for long
+    return;
+  }
+  const std::lock_guard wire_lock(wire);
+  const std::lock_guard lock(mutex);
+  if (!in_step() && !failure && !runner->capturing()) {
+    step = runner->replayed_to().value_or(static_cast<std::uint32_t>(step));
+    outcome.step = step;
+  }
+}
+
 Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
   if (no_sync) {
     return {};
   }
+  catch_up_with_replays();
   Ticket ticket;
   {
     const std::lock_guard lock(mutex);
@@ -281,6 +320,9 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
                                                    std::to_string(tensors.size()) + " that add() returned");
     }
     make_plan();
+    if (runner->capturing()) {
+      check_capture();
+    }
     if (must_be_weighted && !weighted) {
       throw Error(ErrorCode::invalid_argument,
                   "ready: the loaded state is of weighted steps; call set_weight() first, as before it was saved");
@@ -292,6 +334,7 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     }
     if (gradient != nullptr) {
       check_gradient(index, *gradient);
+      runner->check_memory(*gradient, "ready: \"" + tensors[index].name + "\"");
       memory[index].gradient = *gradient;
     }
     memory[index].zero = zero;
@@ -323,11 +366,11 @@ void Session::State::check_all_ready() {
     return;
   }
   const Error error(ErrorCode::invalid_argument, "finish: " + std::to_string(count) + " tensor(s) not ready on rank " +
-                                                     std::to_string(transport->rank()) + " in step " +
+                                                     std::to_string(runner->rank()) + " in step " +
                                                      std::to_string(step) + ": " + names + (count > 5 ? ", ..." : "") +
                                                      "; call ready(), or ready_zero() where there is no gradient");
   if (background()) {
-    transport->abort(error.code(), error.what());  // the progress thread may hold `wire` for long
+    runner->abort(error.code(), error.what());  // the progress thread may hold `wire` for long
   }
   on_wire([&] { throw Error(error); });
 }
@@ -344,19 +387,67 @@ void Session::State::set_loss_scale(double scale) {
     throw Error(ErrorCode::invalid_argument,
                 "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
   }
+  catch_up_with_replays();
   const std::lock_guard wire_lock(wire);
   const std::lock_guard lock(mutex);
   throw_if_failed();
   require_between_steps("set_loss_scale");
   if (scale != loss_scale) {
-    runner.residuals().multiply(static_cast<float>(scale / loss_scale));
+    runner->scale_residuals(static_cast<float>(scale / loss_scale));
   }
   loss_scale = scale;
   loss_scale_set = true;
 }
 
+void Session::State::reserve() {
+  require_communication("reserve");
+  session::StepInfo info;
+  bool with_weights = false;
+  {
+    const std::lock_guard lock(mutex);
+    throw_if_failed();
+    require_between_steps("reserve");
+    make_plan();
+    with_weights = weighted;
+    info = {static_cast<std::uint32_t>(step), weighted, weight, false};
+  }
+  require_no_capture("reserve");
+  on_wire([&] {
+    agree_once(with_weights);
+    runner->reserve(*plan, info);
+  });
+}
+
+bool Session::State::completed(const Ticket& ticket) {
+  bool complete = true;
+  if (runner->asynchronous() && ticket.bucket != Ticket::kNothing) {
+    require_no_capture("done");
+    on_wire([&] { complete = runner->complete(ticket.step, ticket.bucket); });
+  }
+  return complete;
+}
+
+void Session::State::wait_completed(const Ticket& ticket) {
+  if (runner->asynchronous() && ticket.bucket != Ticket::kNothing) {
+    on_wire([&] { runner->wait_complete(ticket.step, ticket.bucket); });
+  }
+}
+
+bool Session::State::end_device_step() {
+  bool nonfinite = false;
+  if (runner->asynchronous()) {
+    bool skipped = false;
+    {
+      const std::lock_guard lock(mutex);
+      skipped = outcome.skipped;
+    }
+    on_wire([&] { nonfinite = runner->end_step(skipped); });
+  }
+  return nonfinite;
+}
+
 void Session::State::abort(const std::string& why) noexcept {
-  transport->abort(ErrorCode::aborted, why);
+  runner->abort(ErrorCode::aborted, why);
   const std::lock_guard state_lock(mutex);
   if (!failure) {
     try {

@@ -16,22 +16,21 @@
 
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
-#include "session/bucket_runner.hpp"
+#include "session/runner.hpp"
 #include "session/state_file.hpp"
 
 namespace gradwire {
 
 struct Session::State {
-  State(std::shared_ptr<Transport> t, Policy p, SessionOptions o);
+  State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
   ~State();
 
-  std::shared_ptr<Transport> transport;
   Policy policy;
   SessionOptions options;
-  session::BucketRunner runner;
+  std::unique_ptr<session::Runner> runner;
   std::thread::id owner;
   std::mutex wire;
 
@@ -45,8 +44,8 @@ struct Session::State {
   std::vector<std::uint32_t> missing;  // by bucket: tensors that are not ready
   std::vector<bool> has_ended;         // by bucket
   std::size_t next_bucket = 0;         // the first that has not started
-  std::size_t ended_buckets = 0;
-  bool agreed = false;  // on the plan, with all ranks
+  std::size_t ended_buckets = 0;       // of an asynchronous runner: enqueued
+  bool agreed = false;                 // on the plan, with all ranks
   bool weighted = false;
   bool must_be_weighted = false;  // loaded residuals are in units of weight x gradient
   double weight = 1;
@@ -56,8 +55,9 @@ struct Session::State {
   double loss_scale = 1;
   bool loss_scale_set = false;
   bool flush_next = false;
-  bool checked_finite = false;  // this step, where steps with NaN or Inf are skipped
-  StepOutcome outcome;          // of this step so far
+  std::atomic<bool> was_captured{false};  // a step was, and may have been replayed since
+  bool checked_finite = false;            // this step, where steps with NaN or Inf are skipped
+  StepOutcome outcome;                    // of this step so far
   std::uint64_t counted_steps = 0;
   double exposed_seconds = 0;
   std::optional<Error> failure;
@@ -97,6 +97,12 @@ struct Session::State {
   [[nodiscard]] bool under_way() const { return plan && !failure && ended_buckets < next_bucket; }
   [[nodiscard]] bool ended(const Ticket& ticket) const;
 
+  /// Whether a device has done what a bucket that has ended asked for; the wait for it.
+  [[nodiscard]] bool completed(const Ticket& ticket);
+  void wait_completed(const Ticket& ticket);
+  /// Returns whether NaN or Inf is known to be in results.
+  [[nodiscard]] bool end_device_step();
+
   /// Starts what can start and moves what is under way. The caller holds `wire`.
   void communicate(std::chrono::microseconds wait);
   /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
@@ -122,11 +128,15 @@ struct Session::State {
   TensorId add(const std::string& text, const View& gradient, std::uint32_t ndim);
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
+  void reserve();
   // The caller holds `wire`.
   [[nodiscard]] session::SavedState saved_state();
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
   /// Takes `call` of the public interface only between steps. The caller holds `mutex`.
   void require_between_steps(const char* call) const;
+  /// Error(invalid_argument) while a step is being captured; the session goes on.
+  void require_no_capture(const char* call) const;
+  void catch_up_with_replays();
   Ticket set_ready(TensorId id, const View* gradient, bool zero);
   void check_all_ready();
   /// Progresses, or waits for the progress thread, until `reached` (called with `mutex` held).
@@ -136,6 +146,8 @@ struct Session::State {
  private:
   void run() noexcept;  // the progress thread
   void check_finite();
+  void check_capture() const;
+
   void agree_once(bool with_weights);
   void check_gradient(std::size_t index, const View& gradient) const;
 };

@@ -66,8 +66,14 @@ std::string SessionStatistics::to_text() const {
   }
   rows.push_back(row_of("compressed calls", "", "", compressed_tensors, compressed()));
   rows.push_back(row_of("all calls", "", "", all_tensors, all()));
+  std::string memory;
+  if (device_memory) {
+    memory = "device memory: " + format_bytes(device_memory->bytes_in_use) + " in use, peak " +
+             format_bytes(device_memory->peak_bytes) + ", held " + format_bytes(device_memory->held_bytes) +
+             "; pinned host memory: " + format_bytes(device_memory->pinned_bytes) + "\n";
+  }
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " over " + transport + ", " +
-         std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" +
+         std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" + memory +
          plan::table(rows, "lllrrrrrrrrrr");
 }
 
@@ -82,6 +88,12 @@ std::string SessionStatistics::to_json() const {
                               {"all", json_of(all())},
                               {"compressed", json_of(compressed())},
                               {"groups", nlohmann::ordered_json::array()}};
+  if (device_memory) {
+    json["device_memory"] = {{"bytes_in_use", device_memory->bytes_in_use},
+                             {"peak_bytes", device_memory->peak_bytes},
+                             {"held_bytes", device_memory->held_bytes},
+                             {"pinned_bytes", device_memory->pinned_bytes}};
+  }
   for (const Group& group : groups) {
     json["groups"].push_back({{"name", group.name},
                               {"codec", group.codec},

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "model.hpp"
 #include "tests/support/ranks.hpp"
@@ -51,6 +53,37 @@ TEST(Overlap, SerializedSessionsSendInsideReady) {
     session.ready(gradients[0].id);
     session.finish();
   });
+}
+
+// A bucket of rank 0 waits for rank 1 while ready() goes on. It would hang if ready() took the lock of the wire.
+TEST(Overlap, OneThreadDrivesTwoRanks) {
+  const Watchdog watchdog("one thread drives two ranks", std::chrono::seconds(20));
+  Policy policy = Policy::uniform("exact");
+  policy.bucket_bytes = 16 << 10;  // a tensor each
+  const auto world = make_inproc_world(2);
+  const SessionOptions options{.threading = Threading::background};
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<std::vector<float>> gradients(4, std::vector<float>(5000, 1.0F));
+  std::vector<TensorId> ids;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    sessions.push_back(std::make_unique<Session>(world[rank], policy, options));
+    for (const std::size_t tensor : {0, 1}) {
+      std::vector<float>& gradient = gradients[2 * rank + tensor];
+      ids.push_back(sessions[rank]->add(tensor == 0 ? "first" : "last", view(gradient.data(), gradient.size())));
+    }
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (const std::size_t tensor : {1, 0}) {
+      sessions[rank]->ready(ids[2 * rank + tensor]);
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+  std::thread other([&] { sessions[1]->finish(); });
+  sessions[0]->finish();
+  other.join();
+  for (const std::vector<float>& gradient : gradients) {
+    EXPECT_EQ(gradient, std::vector<float>(5000, 1.0F));
+  }
 }
 
 std::uint64_t messages_of_a_step(const Policy& policy) {

@@ -1,0 +1,64 @@
+// Sessions and collectives over NCCL. Needs the component `nccl`: target gradwire::nccl.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <memory>
+
+#include "gradwire/communicator.hpp"
+#include "gradwire/policy.hpp"
+#include "gradwire/session.hpp"
+
+namespace gradwire::nccl {
+
+/// A session whose gradients are memory of the device that `comm` was made for. Every rank of `comm` calls it; blocks
+/// until all have: it makes a communicator of its own with the same ranks, so what the job does with `comm` stays apart
+/// and `comm` may be destroyed afterwards.
+/// `stream` is the one that the caller's work is on, of the same device (null: the default stream); it stays the
+/// caller's and must outlive the session. ready() orders a bucket behind what `stream` holds then, and after finish()
+/// what `stream` is given comes behind the results: the host never waits for the device but in wait(), in the first
+/// step, where ranks agree on the plan, in save() and load(), and where steps with NaN are skipped.
+/// Errors of what was enqueued (a frame that arrived damaged, NCCL's own, a step that does not end within the timeout)
+/// come to light in a later call. docs/gpu.md says more, also on capture into graphs.
+/// `options.threading` is ignored: any thread may call, one at a time communicates.
+/// Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null communicator or a
+/// stream of another device; Error(transport) with NCCL's text.
+[[nodiscard]] Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options = {});
+
+/// All-reduces with codecs over device memory, without a session: one call, one result, nothing that blocks the host.
+/// Every rank makes the same calls in the same order; one thread at a time. Results are bit-identical on every rank. On
+/// any error the communicator is dead.
+class Communicator {
+ public:
+  /// As make_session(). `timeout` of the options: for what blocks.
+  Communicator(ncclComm_t comm, cudaStream_t stream, CommunicatorOptions options = {});
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  /// Waits until the device has done what was enqueued.
+  ~Communicator();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int world_size() const noexcept;
+
+  /// Enqueues the reduction of `input` over all ranks into `output` (same count and dtype; may be the same memory, must
+  /// not overlap otherwise), behind what the stream holds; what the stream is given afterwards comes behind the result.
+  /// Both are memory of the device and must stay until then. Statistics hold bytes and frames, no times.
+  /// `options.feedback` must be null: Error(unsupported); use a session. `options.chunk_bytes` as given, or fit for
+  /// devices where it is the default.
+  /// Throws what went wrong in earlier calls: see make_session().
+  Statistics all_reduce(ConstView input, View output, const CallOptions& options = {});
+  Statistics all_reduce(View in_place, const CallOptions& options = {}) {
+    return all_reduce(in_place, in_place, options);
+  }
+  /// Takes the memory that such a call needs, so that it can be captured into a graph; each replay counts as a call.
+  void reserve(std::uint64_t count, DType dtype, const CallOptions& options = {});
+  /// Blocks until the device has done what was enqueued; throws what went wrong.
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gradwire::nccl

@@ -1,0 +1,151 @@
+#include "session/device_communicator.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "collective/launch.hpp"
+#include "plan/stage.hpp"
+#include "session/device_status.hpp"
+#include "session/dry_backend.hpp"
+
+namespace gradwire::session {
+
+using collective::CurrentDevice;
+
+namespace {
+
+void check_call(const ConstView& input, const View& output, const CallOptions& options) {
+  const auto reject = [](const std::string& what) { throw Error(ErrorCode::invalid_argument, "all_reduce: " + what); };
+  if (element_bytes(input.dtype) == 0) {
+    reject("unknown dtype " + std::to_string(static_cast<int>(input.dtype)) + "; use f32, f16, bf16 or f64");
+  }
+  if (input.count != output.count || input.dtype != output.dtype) {
+    reject("input is " + std::string(to_string(input.dtype)) + " x " + std::to_string(input.count) + ", output " +
+           std::string(to_string(output.dtype)) + " x " + std::to_string(output.count) + "; they must be equal");
+  }
+  if (input.count > 0 && (input.data == nullptr || output.data == nullptr)) {
+    reject("null data with count " + std::to_string(input.count));
+  }
+  const auto* from = static_cast<const std::byte*>(input.data);
+  const auto* to = static_cast<const std::byte*>(output.data);
+  const std::uint64_t bytes = input.count * element_bytes(input.dtype);
+  if (from != to && from < to + bytes && to < from + bytes) {
+    reject("input and output overlap; give separate memory, or the same place exactly");
+  }
+  if (options.feedback != nullptr) {
+    throw Error(ErrorCode::unsupported, "all_reduce: error feedback over device memory takes a session");
+  }
+}
+
+}  // namespace
+
+DeviceCommunicator::DeviceCommunicator(std::shared_ptr<collective::StreamDevice> device,
+                                       const CommunicatorOptions& options)
+    : device_(std::move(device)),
+      options_(options),
+      executor_(std::make_unique<collective::StreamExecutor>(device_->backend())) {
+  if (options.checksum.value_or(false)) {
+    throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
+  }
+  const CurrentDevice current(*device_);
+  step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
+  device_->zero(step_, sizeof(std::uint32_t));
+}
+
+DeviceCommunicator::~DeviceCommunicator() {
+  try {
+    const CurrentDevice current(*device_);
+    device_->wait(device_->mark(), options_.timeout);
+  } catch (...) {
+    const Error error = current_error();
+    device_->abort(error.code(), error.what());
+  }
+}
+
+template <class Call>
+void DeviceCommunicator::guarded(Call&& call) {
+  try {
+    std::forward<Call>(call)();
+  } catch (...) {
+    const Error error = current_error();
+    device_->abort(error.code(), error.what());
+    throw Error(error);
+  }
+}
+
+std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(collective::StreamBackend& backend,
+                                                                               collective::StreamExecutor& executor,
+                                                                               const ConstView& input,
+                                                                               const View& output,
+                                                                               const CallOptions& options) const {
+  const CodecSpec first = collective::codec_for(options.algorithm, options.codec, input.dtype).spec();
+  const bool twice = options.algorithm == Algorithm::two_shot;
+  const CodecSpec second =
+      twice ? options.second_hop.value_or(plan::default_second_hop(first, backend.world_size())) : first;
+  const collective::HopCodecs codecs = collective::hop_codecs(first, second, input.dtype);
+  const std::uint64_t chunk = options.chunk_bytes == kDefaultChunkBytes
+                                  ? collective::stream_chunk_bytes(backend.world_size())
+                                  : options.chunk_bytes;
+  return executor.run(collective::stream_all_reduce(backend, options.algorithm, codecs, input.count,
+                                                    {.weighted = options.weighted, .chunk_bytes = chunk}),
+                      {.input = {input.data, 0, input.count},
+                       .output = {output.data, 0, output.count},
+                       .count = input.count,
+                       .dtype = input.dtype,
+                       .codecs = codecs,
+                       .reduction = options.reduction,
+                       .weighted = options.weighted,
+                       .weight = options.weight,
+                       .step = step_,
+                       .status = &device_->status(),
+                       .local_residual = {},
+                       .owner_residual = {},
+                       .name = "an all_reduce"});
+}
+
+Statistics DeviceCommunicator::all_reduce(ConstView input, View output, const CallOptions& options) {
+  Statistics statistics;
+  guarded([&] {
+    const CurrentDevice current(*device_);
+    check_call(input, output, options);
+    if (input.count > 0) {
+      check_view(*device_, input.data, input.dtype, "all_reduce: the input");
+      check_view(*device_, output.data, output.dtype, "all_reduce: the output");
+    }
+    device_->poll();
+    check_device_status(*device_);
+    device_->arena().set_fixed(device_->capturing());
+    device_->follow_caller();
+    statistics = enqueue(device_->backend(), *executor_, input, output, options)->statistics();
+    device_->advance(step_);
+    device_->lead_caller();
+  });
+  return statistics;
+}
+
+void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOptions& options) {
+  const CurrentDevice current(*device_);
+  const View nobody_looks{step_, count, dtype};
+  check_call(nobody_looks, nobody_looks, options);
+  if (device_->capturing()) {
+    throw Error(ErrorCode::invalid_argument, "reserve: call it before the capture begins");
+  }
+  guarded([&] {
+    reserve_what_it_takes(device_->arena(), rank(), world_size(), [&](DryBackend& backend) {
+      collective::StreamExecutor executor(backend);
+      static_cast<void>(enqueue(backend, executor, nobody_looks, nobody_looks, options));
+    });
+  });
+}
+
+void DeviceCommunicator::wait() {
+  guarded([&] {
+    const CurrentDevice current(*device_);
+    device_->wait(device_->mark(), options_.timeout);
+    device_->poll();
+    check_device_status(*device_);
+  });
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,447 @@
+#include "session/device_runner.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "collective/collectives.hpp"
+#include "collective/launch.hpp"
+#include "session/device_status.hpp"
+#include "session/dry_backend.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using collective::CurrentDevice;
+using collective::StreamBackend;
+
+const CodecSpec& exact_codec() {
+  static const CodecSpec exact = CodecSpec::parse("exact");
+  return exact;
+}
+
+std::uint64_t chunk_bytes(const plan::Plan& plan, int world_size) {
+  return plan.chunk_bytes == kDefaultChunkBytes ? collective::stream_chunk_bytes(world_size) : plan.chunk_bytes;
+}
+
+}  // namespace
+
+DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
+                           const SessionOptions& options)
+    : device_(std::move(device)),
+      options_(options),
+      rank_(device_->backend().rank()),
+      world_size_(device_->backend().world_size()),
+      peers_(std::move(peers)),
+      executor_(std::make_unique<collective::StreamExecutor>(device_->backend())),
+      residuals_(*device_, rank_, world_size_) {
+  if (options.measure_error) {
+    throw Error(ErrorCode::unsupported,
+                "measure_error: a session over device memory cannot; measure with the gradients in host memory");
+  }
+  if (options.checksum.value_or(false)) {
+    throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
+  }
+  if (peers_ == nullptr) {
+    peers_ = std::make_unique<DevicePeers>(*device_, options.timeout);
+  }
+  const CurrentDevice current(*device_);
+  step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
+  probe_status_ = reinterpret_cast<kernels::DeviceStatus*>(device_->backend().acquire(sizeof(kernels::DeviceStatus)));
+  device_->zero(step_, sizeof(std::uint32_t));
+}
+
+// Memory goes back to the device: nothing may use it any more.
+DeviceRunner::~DeviceRunner() {
+  try {
+    const CurrentDevice current(*device_);
+    device_->wait(device_->mark(), options_.timeout);
+    log(LogLevel::info, "device memory of rank " + std::to_string(rank_) + ": peak " +
+                            format_bytes(memory_.peak_bytes) + ", held " + format_bytes(memory_.held_bytes) +
+                            "; pinned host memory: " + format_bytes(memory_.pinned_bytes));
+  } catch (...) {
+    const Error error = current_error();
+    device_->abort(error.code(), error.what());
+  }
+}
+
+void DeviceRunner::check_memory(const View& gradient, const std::string& what) {
+  if (gradient.count > 0) {
+    const CurrentDevice current(*device_);
+    check_view(*device_, gradient.data, gradient.dtype, what);
+  }
+}
+
+void DeviceRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
+  {
+    const std::lock_guard lock(statistics_mutex_);
+    statistics_.resize(plan.groups.size());
+  }
+  const CurrentDevice current(*device_);
+  agree_on_plan(*peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
+}
+
+DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::StreamExecutor& executor,
+                                           const DeviceResiduals::Use& residuals, const plan::Plan& plan,
+                                           const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                                           const StepInfo& step) {
+  const plan::Stage stage = stage_of(bucket, step);
+  const bool widened = residuals.any && (stage.codec == exact_codec() || stage.second_hop == exact_codec());
+  const collective::HopCodecs codecs = collective::hop_codecs(stage.codec, stage.second_hop, bucket.dtype, widened);
+  Flight flight{.bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
+  std::vector<kernels::CopyPiece> inputs;
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    if (part.count > 0) {
+      const TensorMemory& tensor = memory[part.tensor];
+      inputs.push_back({tensor.zero ? nullptr : tensor.gradient.data, part.count, part.offset});
+      flight.results.push_back({tensor.gradient.data, part.count, part.offset});
+    }
+  }
+  const void* input = nullptr;
+  void* output = nullptr;
+  if (inputs.size() == 1) {
+    input = inputs[0].tensor;
+    output = flight.results[0].tensor;
+  } else if (!inputs.empty()) {
+    flight.run = backend.acquire(bucket.count * element_bytes(bucket.dtype));
+    backend.gather(inputs, bucket.dtype, flight.run, bucket.dtype);
+    input = output = flight.run;
+  }
+  flight.residuals = residuals;
+  flight.execution =
+      executor.start(collective::stream_all_reduce(backend, bucket.algorithm, codecs, bucket.count,
+                                                   {.weighted = step.weighted,
+                                                    .folds_owner = residuals.folds_owner,
+                                                    .chunk_bytes = chunk_bytes(plan, world_size_),
+                                                    .deterministic = plan.deterministic}),
+                     {.input = {input, 0, bucket.count},
+                      .output = {output, 0, bucket.count},
+                      .count = bucket.count,
+                      .dtype = bucket.dtype,
+                      .codecs = codecs,
+                      .reduction = options_.reduction,
+                      .weighted = step.weighted,
+                      .weight = step.weight,
+                      .bucket = bucket.id,
+                      .step = step_,
+                      .status = &device_->status(),
+                      .local_residual = residuals.local,
+                      .owner_residual = residuals.owner,
+                      .keeps_local = residuals.call.local,
+                      .keeps_owner = residuals.call.owner,
+                      .folds_owner = residuals.folds_owner,
+                      .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
+                              ") of step " + std::to_string(step.step)});
+  return flight;
+}
+
+plan::Stage DeviceRunner::stage_of(const plan::Bucket& bucket, const StepInfo& step) {
+  return step.flush ? plan::Stage{.codec = exact_codec(), .second_hop = exact_codec()}
+                    : plan::stage_at(bucket.stages, step.step);
+}
+
+void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                         const StepInfo& step) {
+  const CurrentDevice current(*device_);
+  StreamBackend& backend = device_->backend();
+  device_->arena().set_fixed(device_->capturing());
+  device_->follow_caller();
+  followed_ = true;
+  current_step_ = step.step;
+  DeviceResiduals::Use use = residuals_.plan_use(plan, bucket, stage_of(bucket, step));
+  residuals_.begin(backend, bucket, use);
+  flights_.push_back(enqueue(backend, *executor_, use, plan, bucket, memory, step));
+  started_.push_back({bucket.id, false});
+  close_flights();
+}
+
+// What comes behind a bucket's collective, for all that are enqueued to their end.
+void DeviceRunner::close_flights() {
+  while (!flights_.empty() && flights_.front().execution->enqueued()) {
+    Flight& flight = flights_.front();
+    close(device_->backend(), flight);
+    residuals_.end(device_->backend(), flight.bucket, flight.residuals);
+    if (!device_->capturing()) {
+      marks_.push_back({current_step_, flight.bucket, device_->mark()});
+    }
+    {
+      const std::lock_guard lock(statistics_mutex_);
+      statistics_[flight.group].add(flight.execution->statistics());
+    }
+    flights_.pop_front();
+  }
+}
+
+void DeviceRunner::close(StreamBackend& backend, const Flight& flight) {
+  if (flight.run != nullptr) {
+    backend.scatter(flight.results, flight.dtype, flight.run, flight.dtype);
+    backend.release(flight.run);
+  }
+}
+
+void DeviceRunner::flush_pipeline() {
+  executor_->finish();
+  close_flights();
+}
+
+std::vector<Runner::Ended> DeviceRunner::advance(std::chrono::microseconds /*wait*/) {
+  const CurrentDevice current(*device_);
+  device_->poll();
+  check_device_status(*device_);
+  check_timeout();
+  note_memory();
+  return std::exchange(started_, {});
+}
+
+void DeviceRunner::check_timeout() {
+  if (device_->capturing()) {
+    return;
+  }
+  while (!enqueued_.empty() && device_->reached(enqueued_.front().point)) {
+    enqueued_.pop_front();
+  }
+  if (!enqueued_.empty() && Clock::now() - enqueued_.front().when > options_.timeout) {
+    throw Error(ErrorCode::timeout, "rank " + std::to_string(rank_) + ": the device has not ended step " +
+                                        std::to_string(enqueued_.front().step) + " for " +
+                                        format_duration(options_.timeout) +
+                                        ": are all ranks alive, and do they make the same calls?");
+  }
+}
+
+bool DeviceRunner::end_step(bool skipped) {
+  const CurrentDevice current(*device_);
+  if (!skipped) {
+    flush_pipeline();
+  }
+  if (!followed_) {
+    device_->follow_caller();
+  }
+  followed_ = false;
+  device_->advance(step_);
+  device_->lead_caller();
+  if (device_->capturing()) {
+    device_->arena().set_fixed(false);
+    return false;  // its first replay may find some
+  }
+  enqueued_.push_back({current_step_, device_->mark(), Clock::now()});
+  while (!marks_.empty() && marks_.front().step + 1 < current_step_) {
+    marks_.pop_front();
+  }
+  note_memory();
+  return std::atomic_ref(device_->status().nonfinite).exchange(0, std::memory_order_relaxed) != 0;
+}
+
+void DeviceRunner::require_no_capture(const char* call) {
+  if (device_->capturing()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) + ": not while the stream is being captured into a graph; nothing runs until then");
+  }
+}
+
+bool DeviceRunner::complete(std::uint64_t step, std::uint32_t bucket) {
+  require_no_capture("done");
+  const CurrentDevice current(*device_);
+  device_->poll();
+  check_device_status(*device_);
+  const auto mark = find_mark(step, bucket);
+  if (mark) {
+    return device_->reached(*mark);
+  }
+  return step < current_step_;
+}
+
+std::optional<DeviceRunner::Point> DeviceRunner::find_mark(std::uint64_t step, std::uint32_t bucket) const {
+  for (const Mark& mark : marks_) {
+    if (mark.step == step && mark.bucket == bucket) {
+      return mark.point;
+    }
+  }
+  for (const Enqueued& ended : enqueued_) {
+    if (ended.step == step) {
+      return ended.point;
+    }
+  }
+  return std::nullopt;
+}
+
+void DeviceRunner::wait_complete(std::uint64_t step, std::uint32_t bucket) {
+  require_no_capture("wait");
+  const CurrentDevice current(*device_);
+  if (std::any_of(flights_.begin(), flights_.end(), [=](const Flight& flight) { return flight.bucket == bucket; })) {
+    flush_pipeline();
+  }
+  if (const auto mark = find_mark(step, bucket)) {
+    device_->wait(*mark, options_.timeout);
+  }
+  device_->poll();
+  check_device_status(*device_);
+}
+
+void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
+  require_no_capture("reserve");
+  const CurrentDevice current(*device_);
+  device_->arena().set_fixed(false);
+  device_->follow_caller();
+  std::vector<DeviceResiduals::Use> uses;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    uses.push_back(residuals_.plan_use(plan, bucket, stage_of(bucket, step)));
+    residuals_.begin(device_->backend(), bucket, uses.back());
+  }
+  residuals_.keep_memory();
+  // The same step on a copy of the arena says what it takes beyond what is there.
+  std::vector<TensorMemory> memory;
+  for (const plan::TensorPlan& tensor : plan.tensors) {
+    memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
+  }
+  reserve_what_it_takes(device_->arena(), rank_, world_size_, [&](DryBackend& backend) {
+    collective::StreamExecutor executor(backend);
+    std::deque<Flight> flights;
+    const auto close_enqueued = [&] {
+      for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
+        close(backend, flights.front());
+      }
+    };
+    for (const plan::Bucket& bucket : plan.buckets) {
+      flights.push_back(enqueue(backend, executor, uses[bucket.id], plan, bucket, memory, step));
+      close_enqueued();
+    }
+    executor.finish();
+    close_enqueued();
+  });
+  device_->lead_caller();
+  note_memory();
+}
+
+std::optional<std::uint32_t> DeviceRunner::replayed_to() {
+  const CurrentDevice current(*device_);
+  std::uint32_t step = 0;
+  device_->follow_caller();
+  device_->download(std::as_writable_bytes(std::span(&step, 1)), step_, options_.timeout);
+  return step;
+}
+
+void DeviceRunner::set_step(std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  const auto word = static_cast<std::uint32_t>(step);
+  device_->follow_caller();
+  device_->upload(step_, std::as_bytes(std::span(&word, 1)));
+  device_->lead_caller();
+}
+
+// An encoder of exact values looks at each of them.
+bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
+  constexpr std::uint64_t kPiece = 1ULL << 20;  // elements
+  StreamBackend& backend = device_->backend();
+  device_->follow_caller();
+  device_->zero(probe_status_, sizeof(kernels::DeviceStatus));
+  std::byte* scratch = backend.acquire(kPiece * sizeof(double) + 4096);
+  for (const TensorMemory& tensor : memory) {
+    for (std::uint64_t first = 0; !tensor.zero && first < tensor.gradient.count; first += kPiece) {
+      const DType dtype = tensor.gradient.dtype;
+      backend.encode({.call = {.codec = {.id = exact_codec().values, .k = 0, .dtype = dtype},
+                               .bucket = 0,
+                               .step = step_,
+                               .status = probe_status_},
+                      .frame = {.bytes = reinterpret_cast<std::uint8_t*>(scratch),
+                                .count = static_cast<std::uint32_t>(std::min(kPiece, tensor.gradient.count - first)),
+                                .peer = rank_},
+                      .values = static_cast<const std::byte*>(tensor.gradient.data) + first * element_bytes(dtype),
+                      .values_dtype = dtype});
+    }
+  }
+  backend.release(scratch);
+  kernels::DeviceStatus found;
+  device_->download(std::as_writable_bytes(std::span(&found, 1)), probe_status_, options_.timeout);
+  return found.nonfinite != 0;
+}
+
+std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  current_step_ = step;
+  return agree_on_nonfinite(*peers_, any_nonfinite(memory), scale, step);
+}
+
+void DeviceRunner::broadcast(std::span<const View> values, int root) {
+  require_no_capture("broadcast");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  agree_on_broadcast(*peers_, values, root);
+  for (const View& value : values) {
+    const collective::HopCodecs codecs = collective::codec_for(Algorithm::dense, {}, value.dtype);
+    const collective::Shape shape{
+        .rank = rank_, .world_size = world_size_, .chunk_bytes = collective::stream_chunk_bytes(world_size_)};
+    executor_->run(collective::broadcast(shape, root, value.count, codecs), {.input = {value.data, 0, value.count},
+                                                                             .output = {value.data, 0, value.count},
+                                                                             .count = value.count,
+                                                                             .dtype = value.dtype,
+                                                                             .codecs = codecs,
+                                                                             .step = step_,
+                                                                             .status = &device_->status(),
+                                                                             .local_residual = {},
+                                                                             .owner_residual = {},
+                                                                             .name = "a broadcast"});
+  }
+  device_->lead_caller();
+}
+
+void DeviceRunner::compare(std::span<const View> values, std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  std::uint64_t hash = 0;
+  for (const View& value : values) {
+    std::vector<std::byte> bytes(value.count * element_bytes(value.dtype));
+    if (!bytes.empty()) {
+      device_->download(bytes, value.data, options_.timeout);
+    }
+    hash = hash_of(bytes.data(), bytes.size(), hash);
+  }
+  agree_on_results(*peers_, hash, step);
+}
+
+std::vector<SavedState::Residual> DeviceRunner::save_residuals(const plan::Plan& plan) {
+  require_no_capture("save");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  return residuals_.save(plan, options_.timeout);
+}
+
+void DeviceRunner::load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) {
+  require_no_capture("load");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  residuals_.load(std::move(residuals), plan);
+  device_->lead_caller();
+}
+
+void DeviceRunner::scale_residuals(float factor) {
+  require_no_capture("set_loss_scale");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  residuals_.scale(factor);
+  device_->lead_caller();
+}
+
+void DeviceRunner::note_memory() {
+  const memory::Footprint footprint = device_->arena().footprint();
+  const std::lock_guard lock(statistics_mutex_);
+  memory_ = {footprint.bytes_in_use, footprint.peak_bytes, footprint.held_bytes, device_->pinned_bytes()};
+}
+
+std::vector<Statistics> DeviceRunner::statistics() const {
+  const std::lock_guard lock(statistics_mutex_);
+  return statistics_;
+}
+
+void DeviceRunner::reset_statistics() {
+  const std::lock_guard lock(statistics_mutex_);
+  std::fill(statistics_.begin(), statistics_.end(), Statistics{});
+}
+
+std::optional<DeviceMemory> DeviceRunner::memory() const {
+  const std::lock_guard lock(statistics_mutex_);
+  return memory_;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,170 @@
+#include "session/peers.hpp"
+
+#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#include <xxhash.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace gradwire::session {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's text; more means that the size itself is damaged
+
+void compare_texts(const std::vector<std::string>& texts, const std::string& about) {
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] != texts[0]) {
+      throw Error(ErrorCode::mismatch, "ranks disagree about " + about + ": " +
+                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)));
+    }
+  }
+}
+
+// Ends the group when something throws: the library keeps it open for the thread otherwise.
+class Group {
+ public:
+  explicit Group(collective::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
+  ~Group() {
+    try {
+      end();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is the one to tell
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  void end() {
+    if (std::exchange(open_, false)) {
+      backend_.end_group();
+    }
+  }
+
+ private:
+  collective::StreamBackend& backend_;
+  bool open_ = true;
+};
+
+}  // namespace
+
+std::vector<std::string> DevicePeers::exchange(const std::string& mine, std::span<const std::uint64_t> sizes) {
+  using Queue = collective::StreamBackend::Queue;
+  collective::StreamBackend& backend = device_.backend();
+  const auto self = static_cast<std::size_t>(backend.rank());
+  const std::uint64_t total = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+  std::byte* memory = backend.acquire(total);
+  std::vector<std::span<std::byte>> parts;
+  for (std::uint64_t offset = 0; const std::uint64_t bytes : sizes) {
+    parts.emplace_back(memory + offset, bytes);
+    offset += bytes;
+  }
+  device_.upload(parts[self].data(), std::as_bytes(std::span(mine)));
+  backend.wait(Queue::communication, backend.record(Queue::compute));
+  Group group(backend);
+  for (std::size_t peer = 0; peer < parts.size(); ++peer) {
+    if (peer != self && !parts[self].empty()) {
+      backend.send(parts[self], static_cast<int>(peer));
+    }
+    if (peer != self && !parts[peer].empty()) {
+      backend.receive(parts[peer], static_cast<int>(peer));
+    }
+  }
+  group.end();
+  backend.wait(Queue::compute, backend.record(Queue::communication));
+  std::string all(total, '\0');
+  device_.download(std::as_writable_bytes(std::span(all)), memory, timeout_);
+  backend.release(memory);
+  std::vector<std::string> texts;
+  for (std::uint64_t offset = 0; const std::uint64_t bytes : sizes) {
+    texts.push_back(all.substr(offset, bytes));
+    offset += bytes;
+  }
+  return texts;
+}
+
+std::vector<std::string> DevicePeers::all_gather(const std::string& mine, const std::string& what) {
+  const auto world = static_cast<std::size_t>(device_.backend().world_size());
+  if (world == 1) {
+    return {mine};
+  }
+  constexpr std::size_t kDigits = 16;
+  std::string size = std::to_string(mine.size());
+  size.insert(0, kDigits - size.size(), '0');
+  try {
+    const auto texts = exchange(size, std::vector<std::uint64_t>(world, kDigits));
+    std::vector<std::uint64_t> sizes;
+    for (const std::string& text : texts) {
+      const bool digits = std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+      sizes.push_back(digits ? std::stoull(text) : kMostBytes + 1);
+      if (sizes.back() > kMostBytes) {
+        throw Error(ErrorCode::corrupt, "rank " + std::to_string(sizes.size() - 1) + " sent no size");
+      }
+    }
+    return exchange(mine, sizes);
+  } catch (const Error& error) {
+    throw Error(error.code(), what + ": " + error.what());
+  }
+}
+
+void agree_on_text(Peers& peers, const std::string& mine, const std::string& what, const std::string& about) {
+  compare_texts(peers.all_gather(mine, what), about);
+}
+
+void agree_on_plan(Peers& peers, const std::string& mine) {
+  const std::string what = "the agreement on the plan";
+  const auto prints = peers.all_gather(plan::fingerprint_of(mine), what);
+  if (std::any_of(prints.begin(), prints.end(), [&](const std::string& print) { return print != prints[0]; })) {
+    agree_on_text(peers, mine, what, "what to reduce");
+  }
+}
+
+std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step, bool holds_residuals) {
+  return plan.describe() + "weighted: " + (weighted ? "yes" : "no") + "\nstep: " + std::to_string(step) +
+         "\nholds residuals: " + (holds_residuals ? "yes" : "no") + "\n";
+}
+
+std::vector<int> agree_on_nonfinite(Peers& peers, bool nonfinite, double scale, std::uint64_t step) {
+  const std::string what = "step " + std::to_string(step) + " loss scale " + std::to_string(scale);
+  const auto answers = peers.all_gather((nonfinite ? "nonfinite " : "finite ") + what, "the check for NaN and Inf");
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+    const std::string& answer = answers[rank];
+    if (answer.substr(answer.find(' ') + 1) != what) {
+      throw Error(ErrorCode::mismatch, "rank " + std::to_string(rank) + " is at " +
+                                           answer.substr(answer.find(' ') + 1) + " where this rank is at " + what +
+                                           "; call set_loss_scale() alike on every rank");
+    }
+    if (answer.starts_with("non")) {
+      ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  return ranks;
+}
+
+void agree_on_broadcast(Peers& peers, std::span<const View> values, int root) {
+  std::string mine = "broadcast from rank " + std::to_string(root) + "\n";
+  for (const View& value : values) {
+    mine += std::string(to_string(value.dtype)) + " x " + std::to_string(value.count) + "\n";
+  }
+  agree_on_text(peers, mine, "the agreement on a broadcast", "a broadcast");
+}
+
+std::uint64_t hash_of(const void* data, std::size_t bytes, std::uint64_t before) {
+  return XXH3_64bits_withSeed(data, bytes, before);
+}
+
+void agree_on_results(Peers& peers, std::uint64_t hash, std::uint64_t step) {
+  const auto hashes = peers.all_gather(std::to_string(hash), "the comparison of ranks");
+  std::string different;
+  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] != hashes[0]) {
+      different += (different.empty() ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  if (!different.empty()) {
+    throw Error(ErrorCode::mismatch, "results of step " + std::to_string(step) + " differ from rank 0's on rank(s) " +
+                                         different +
+                                         ": something wrote to a gradient during the step, or memory is damaged");
+  }
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,72 @@
+// Small agreements between the ranks of a session, beside the data: over a transport, or over a device's communicator.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/control.hpp"
+#include "collective/stream_device.hpp"
+#include "gradwire/dtype.hpp"
+#include "gradwire/transport.hpp"
+#include "plan/plan.hpp"
+
+namespace gradwire::session {
+
+class Peers {
+ public:
+  Peers() = default;
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  virtual ~Peers() = default;
+
+  /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. Throws on failure.
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
+};
+
+class TransportPeers final : public Peers {
+ public:
+  TransportPeers(Transport& transport, std::chrono::milliseconds timeout) : control_(transport, timeout) {}
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override {
+    return control_.all_gather(mine, what);
+  }
+
+ private:
+  collective::Control control_;
+};
+
+/// Through device memory. Not during capture.
+class DevicePeers final : public Peers {
+ public:
+  DevicePeers(collective::StreamDevice& device, std::chrono::milliseconds timeout)
+      : device_(device), timeout_(timeout) {}
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override;
+
+ private:
+  std::vector<std::string> exchange(const std::string& mine, std::span<const std::uint64_t> sizes);
+
+  collective::StreamDevice& device_;
+  std::chrono::milliseconds timeout_;
+};
+
+// What ranks agree on; each throws Error(mismatch) on every rank.
+/// The same text everywhere; `what` names the exchange, `about` what ranks disagree about.
+void agree_on_text(Peers& peers, const std::string& mine, const std::string& what, const std::string& about);
+/// The same for agreement_text(): a fingerprint first, since it is long and mostly equal.
+void agree_on_plan(Peers& peers, const std::string& mine);
+/// All that ranks must agree on before the first step.
+[[nodiscard]] std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step,
+                                         bool holds_residuals);
+/// Ranks that say `nonfinite`; all must be at this step with this loss scale.
+[[nodiscard]] std::vector<int> agree_on_nonfinite(Peers& peers, bool nonfinite, double scale, std::uint64_t step);
+/// Rank and sizes of a broadcast.
+void agree_on_broadcast(Peers& peers, std::span<const View> values, int root);
+/// Hash of bytes in host memory, from that of what came before.
+[[nodiscard]] std::uint64_t hash_of(const void* data, std::size_t bytes, std::uint64_t before);
+/// Names the ranks whose hash of a step's results differs from rank 0's.
+void agree_on_results(Peers& peers, std::uint64_t hash, std::uint64_t step);
+
+}  // namespace gradwire::session

@@ -1,0 +1,102 @@
+// The communicating half of a session: agrees on the plan, starts buckets, keeps residuals. A BucketRunner does that
+// for gradients in host memory, a DeviceRunner on a device. One thread at a time, unless said otherwise.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+#include "session/state_file.hpp"
+
+namespace gradwire::session {
+
+/// Memory of one tensor in one step.
+struct TensorMemory {
+  View gradient;
+  bool zero = false;  // this rank contributes zeros
+};
+
+/// What the coming buckets have in common.
+struct StepInfo {
+  std::uint32_t step = 0;
+  bool weighted = false;
+  double weight = 1;
+  bool flush = false;  // exactly, so that no residual is left
+};
+
+class Runner {
+ public:
+  Runner() = default;
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+  virtual ~Runner() = default;
+
+  // Any thread, any time.
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int world_size() const noexcept = 0;
+  /// How bytes travel, for statistics.
+  [[nodiscard]] virtual std::string transport() const = 0;
+  /// Whether frames carry a CRC.
+  [[nodiscard]] virtual bool checksum() const = 0;
+  /// Tells every rank that this one gives up; ends all waits.
+  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  /// One row a group of the plan.
+  [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
+  virtual void reset_statistics() = 0;
+  [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
+  /// Whether advance() names buckets that a device still works on.
+  [[nodiscard]] virtual bool asynchronous() const noexcept { return false; }
+
+  /// Error(invalid_argument) where a gradient is in the wrong memory.
+  virtual void check_memory(const View& gradient, const std::string& what) = 0;
+  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan.
+  virtual void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) = 0;
+  /// Starts the reduction of a bucket; `memory` is indexed by tensor.
+  virtual void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                     const StepInfo& step) = 0;
+  struct Ended {
+    std::uint32_t bucket;
+    bool nonfinite;  // NaN or Inf in the result
+  };
+  /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, where
+  /// asynchronous, that were started.
+  virtual std::vector<Ended> advance(std::chrono::microseconds wait) = 0;
+  /// After all buckets of a step, or none where it is skipped. Returns whether NaN or Inf is known to be in results
+  /// (as far as advance() did not say so).
+  virtual bool end_step(bool skipped) = 0;
+  /// Where asynchronous: whether the device has done what start() was asked for, and the wait for it.
+  virtual bool complete(std::uint64_t step, std::uint32_t bucket) = 0;
+  virtual void wait_complete(std::uint64_t step, std::uint32_t bucket) = 0;
+
+  /// Whether what the caller does now is captured to be replayed later.
+  [[nodiscard]] virtual bool capturing() { return false; }
+  /// Takes the memory that steps with this plan need.
+  virtual void reserve(const plan::Plan& plan, const StepInfo& step) = 0;
+  /// The step that the device is at, where replays of captured steps may have advanced it; blocks.
+  [[nodiscard]] virtual std::optional<std::uint32_t> replayed_to() { return std::nullopt; }
+  virtual void set_step(std::uint64_t step) = 0;
+
+  /// Ranks whose gradients hold NaN or Inf; asks all of them. `scale` is this rank's loss scale: Error(mismatch) where
+  /// another rank has another one.
+  [[nodiscard]] virtual std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
+                                                         std::uint64_t step) = 0;
+  /// Exact, from `root`, after a check that all ranks mean the same.
+  virtual void broadcast(std::span<const View> values, int root) = 0;
+  /// Error(mismatch) naming the ranks whose bytes differ.
+  virtual void compare(std::span<const View> values, std::uint64_t step) = 0;
+  /// Gives up what is under way.
+  virtual void fail(ErrorCode code, const std::string& message) noexcept = 0;
+
+  // What error feedback holds; not while a bucket is under way.
+  [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
+  virtual void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) = 0;
+  virtual void scale_residuals(float factor) = 0;
+  [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,119 @@
+// All-reduces over device memory without a session, against those over host memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "device_model.hpp"
+#include "session/device_communicator.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kCount = 20000;
+
+void fill(std::vector<float>& values, int rank, std::uint64_t call) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::sin(0.01F * static_cast<float>(i) + static_cast<float>(call)) * static_cast<float>(1 + rank);
+  }
+}
+
+std::vector<CallOptions> calls() {
+  std::vector<CallOptions> all;
+  for (const char* codec : {"int8", "int4", "topk(3%)+int8"}) {
+    all.push_back({.codec = CodecSpec::parse(codec)});
+  }
+  all.push_back({.codec = CodecSpec::parse("int4"), .algorithm = Algorithm::one_shot, .reduction = Reduction::mean});
+  all.push_back({.reduction = Reduction::mean, .weighted = true, .weight = 2.5});
+  return all;
+}
+
+// Mutation tried: the number of the call is not advanced.
+TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
+  const auto reduce = [&](bool on_device) {
+    return on_ranks(3, [&](const auto& transport) {
+      std::shared_ptr<HostDevice> device;
+      std::unique_ptr<session::DeviceCommunicator> there;
+      std::unique_ptr<Communicator> here;
+      if (on_device) {
+        device = std::make_shared<HostDevice>(transport);
+        there = std::make_unique<session::DeviceCommunicator>(device, CommunicatorOptions{});
+      } else {
+        here = std::make_unique<Communicator>(transport);
+      }
+      std::string all;
+      for (const CallOptions& options : calls()) {
+        std::vector<float> input(kCount);
+        std::vector<float> output(kCount);
+        fill(input, transport->rank(), 0);
+        const ConstView from = view(static_cast<const float*>(input.data()), kCount);
+        if (on_device) {
+          there->all_reduce(from, view(output.data(), kCount), options);
+          EXPECT_TRUE(std::all_of(output.begin(), output.end(), [](float x) { return x == 0; })) << "it waited";
+          there->wait();
+        } else {
+          here->all_reduce(from, view(output.data(), kCount), options);
+        }
+        all.append(reinterpret_cast<const char*>(output.data()), kCount * sizeof(float));
+      }
+      return all;
+    });
+  };
+  EXPECT_TRUE(reduce(true) == reduce(false));
+}
+
+TEST(DeviceCommunicator, ACapturedCallCountsAtEachReplay) {
+  const auto reduce = [&](bool captures) {
+    return on_ranks(2, [&](const auto& transport) {
+      auto device = std::make_shared<HostDevice>(transport);
+      session::DeviceCommunicator communicator(device, {});
+      const CallOptions options{.codec = CodecSpec::parse("int4")};
+      std::vector<float> values(kCount);
+      const View all = view(values.data(), kCount);
+      communicator.reserve(kCount, DType::f32, options);
+      const std::uint64_t allocations = device->allocations;
+      HostDevice::Work graph;
+      if (captures) {
+        device->begin_capture();
+        communicator.all_reduce(all, all, options);
+        graph = device->end_capture();
+      }
+      std::string results;
+      for (std::uint64_t call = 0; call < 4; ++call) {
+        fill(values, transport->rank(), call);
+        if (captures) {
+          device->replay(graph);
+        } else {
+          communicator.all_reduce(all, all, options);
+        }
+        communicator.wait();
+        results.append(reinterpret_cast<const char*>(values.data()), kCount * sizeof(float));
+      }
+      EXPECT_EQ(device->allocations, allocations);
+      return results;
+    });
+  };
+  EXPECT_TRUE(reduce(true) == reduce(false));
+}
+
+TEST(DeviceCommunicator, CaptureWithoutReservationIsAnError) {
+  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
+    auto device = std::make_shared<HostDevice>(transport, ~std::size_t{0}, 512);
+    session::DeviceCommunicator communicator(device, {});
+    std::vector<std::uint16_t> values(kCount);
+    const View all = view(values.data(), kCount, DType::bf16);
+    device->begin_capture();
+    try {
+      communicator.all_reduce(all, all, {.weighted = true, .weight = 2});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+      EXPECT_THAT(error.what(), HasSubstr("call reserve() on every rank before the capture"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,118 @@
+// Gradients of every dtype, and sessions over host or device memory that train on them.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "session/device_runner.hpp"
+#include "tests/support/host_device.hpp"
+#include "tests/support/ranks.hpp"
+#include "tests/support/simulated_codecs.hpp"
+
+namespace gradwire::test {
+
+struct TypedGradient {
+  std::string name;
+  DType dtype = DType::f32;
+  std::uint64_t count = 0;
+  std::vector<std::byte> bytes = {};
+  TensorId id{};
+
+  [[nodiscard]] View view() { return {bytes.data(), count, dtype}; }
+};
+
+/// Several to a bucket, one alone in its bucket, one empty, borders of tiles.
+inline std::vector<TypedGradient> make_typed_gradients() {
+  std::vector<TypedGradient> all{{"embed.weight", DType::f32, 30000}, {"layer1.weight", DType::f32, 12289},
+                                 {"layer1.bias", DType::f32, 200},    {"empty", DType::f32, 0},
+                                 {"halves", DType::f16, 9000},        {"brains", DType::bf16, 4097},
+                                 {"doubles", DType::f64, 5000},       {"head.weight", DType::f32, 4096}};
+  for (TypedGradient& gradient : all) {
+    gradient.bytes.resize(gradient.count * element_bytes(gradient.dtype));
+  }
+  return all;
+}
+
+/// Another value in each element, on each rank, in each step.
+inline void fill(std::vector<TypedGradient>& gradients, int rank, std::uint64_t step, double scale = 1) {
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    std::vector<double> values(gradients[t].count);
+    for (std::uint64_t i = 0; i < values.size(); ++i) {
+      values[i] = scale * (1 + rank) *
+                  std::sin(0.1 * static_cast<double>(i) + static_cast<double>(t) + 0.3 * static_cast<double>(step));
+    }
+    run_convert(values.data(), DType::f64, gradients[t].bytes.data(), gradients[t].dtype, values.size(), 1, 1);
+  }
+}
+
+inline void add_all(Session& session, std::vector<TypedGradient>& gradients) {
+  for (TypedGradient& gradient : gradients) {
+    gradient.id = session.add(gradient.name, gradient.view());
+  }
+}
+
+/// All gradients, end to end.
+inline std::string content(const std::vector<TypedGradient>& gradients) {
+  std::string all;
+  for (const TypedGradient& gradient : gradients) {
+    all.append(reinterpret_cast<const char*>(gradient.bytes.data()), gradient.bytes.size());
+  }
+  return all;
+}
+
+/// One rank's session, over host memory or a device.
+class Trainer {
+ public:
+  Trainer(const std::shared_ptr<Transport>& transport, bool on_device, const Policy& policy,
+          const SessionOptions& options = {}, std::size_t device_bytes = ~std::size_t{0})
+      : device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
+        session(on_device ? Session(std::make_unique<session::DeviceRunner>(device, nullptr, options), policy, options)
+                          : Session(transport, policy, options)) {
+    add_all(session, gradients);
+  }
+
+  void wait_for_device() const {
+    if (device) {
+      device->synchronize();
+    }
+  }
+  /// One step, in the order of add or against it; the tensor `zero` has no gradient.
+  StepOutcome step(std::uint64_t number, std::size_t zero = ~std::size_t{0}, double scale = 1) {
+    fill(gradients, session.rank(), number, scale);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const std::size_t t = number % 2 == 0 ? i : gradients.size() - 1 - i;
+      t == zero ? session.ready_zero(gradients[t].id) : session.ready(gradients[t].id);
+    }
+    const StepOutcome outcome = session.finish();
+    wait_for_device();
+    return outcome;
+  }
+  [[nodiscard]] std::string saved() {
+    std::ostringstream stream;
+    session.save(stream);
+    return stream.str();
+  }
+
+  std::vector<TypedGradient> gradients = make_typed_gradients();
+  std::shared_ptr<HostDevice> device;
+  Session session;
+};
+
+/// What `body` returns on each rank.
+inline std::vector<std::string> on_ranks(int world,
+                                         const std::function<std::string(std::shared_ptr<Transport>)>& body) {
+  std::vector<std::string> results(static_cast<std::size_t>(world));
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    results[static_cast<std::size_t>(transport->rank())] = body(transport);
+  });
+  return results;
+}
+
+}  // namespace gradwire::test

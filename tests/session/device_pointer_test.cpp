@@ -1,0 +1,43 @@
+// Device memory given to what works on host memory, with a driver that is a fake: an Error before anybody touches it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/communicator.hpp"
+#include "gradwire/session.hpp"
+
+extern "C" void* fake_device_memory(std::size_t bytes);  // faults when it is touched
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <class Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(DevicePointer, IsRefusedByASessionOverHostMemory) {
+  auto world = make_inproc_world(1);
+  Session session(world[0], Policy::uniform("int8"));
+  const View device = view(static_cast<float*>(fake_device_memory(4096)), 1024);
+  EXPECT_THAT(message_of([&] { session.add("weight", device); }),
+              HasSubstr("add: \"weight\" is in the memory of a GPU"));
+  EXPECT_THAT(message_of([&] { session.broadcast(device); }), HasSubstr("gradwire/nccl.hpp"));
+  std::vector<float> host(1024);
+  const TensorId id = session.add("bias", view(host.data(), host.size()));
+  EXPECT_THAT(message_of([&] { session.ready(id, device); }), HasSubstr("ready: \"bias\""));
+  session.ready(id);
+  session.finish();
+  Communicator communicator(make_inproc_world(1)[0]);
+  EXPECT_THAT(message_of([&] { communicator.all_reduce(device); }), HasSubstr("memory of a GPU"));
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,280 @@
+// Sessions over device memory give the bits of sessions over host memory: here on a device that is host memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device_model.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Rules, dtypes, warm-up, small and large buckets, chunks of a few tiles.
+constexpr const char* kMixed = R"(
+deterministic = true
+[defaults]
+codec = "topk(2%)+int8"
+small = "off"
+warmup = [ { until_step = 2, codec = "exact" }, { until_step = 4, codec = "int4" } ]
+[[rule]]
+match = "layer1.*"
+codec = "int2"
+[[rule]]
+match = "embed.*"
+codec = "sign"
+[bucket]
+bytes = "64KiB"
+)";
+
+Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
+  return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\ncollective = \"" +
+                       algorithm + "\"\n");
+}
+
+struct Case {
+  std::string name;
+  Policy policy;
+  SessionOptions options = {};
+  bool weighted = false;
+  bool flush = false;
+  bool scales = false;
+};
+
+// Gradients after each step, and what a checkpoint holds.
+std::string train(const std::shared_ptr<Transport>& transport, bool on_device, const Case& given) {
+  Trainer trainer(transport, on_device, given.policy, given.options);
+  std::string all;
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    if (given.weighted) {
+      trainer.session.set_weight(1.5 * static_cast<double>(transport->rank()) + static_cast<double>(step % 2));
+    }
+    const double scale = given.scales ? (step < 3 ? 64 : 16) : 1;
+    if (given.scales) {
+      trainer.session.set_loss_scale(scale);
+    }
+    if (given.flush && step == 4) {
+      trainer.session.flush();
+    }
+    const StepOutcome outcome = trainer.step(step, step == 3 ? 1 : ~std::size_t{0}, scale);
+    EXPECT_EQ(outcome.step, step);
+    EXPECT_FALSE(outcome.nonfinite);
+    all += content(trainer.gradients) + std::to_string(trainer.session.residual_bytes());
+  }
+  return all + trainer.saved();
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* codec : {"exact", "bf16", "int8", "int4", "topk(5%)+int8"}) {
+    all.push_back({codec, uniform(codec)});
+  }
+  all.push_back({"one_shot", uniform("topk(5%)+int8", "one_shot")});
+  all.push_back({"mixed", Policy::parse(kMixed)});
+  all.push_back({"mixed, flush", Policy::parse(kMixed), {}, false, true});
+  all.push_back({"mixed, sum", Policy::parse(kMixed), {.reduction = Reduction::sum}});
+  all.push_back({"mixed, weighted, flush", Policy::parse(kMixed), {}, true, true});
+  all.push_back({"mixed, loss scale", Policy::parse(kMixed), {}, false, true, true});
+  return all;
+}
+
+// Mutations tried: an owner residual one element off; no scatter; the step counter is not advanced; residuals not kept;
+// the run of a bucket released before it is scattered.
+TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
+  for (const Case& given : cases()) {
+    for (const int world : {1, 2, 3}) {
+      SCOPED_TRACE(given.name + ", world " + std::to_string(world));
+      const auto wanted = on_ranks(world, [&](const auto& transport) { return train(transport, false, given); });
+      const auto got = on_ranks(world, [&](const auto& transport) { return train(transport, true, given); });
+      for (std::size_t rank = 0; rank < wanted.size(); ++rank) {
+        EXPECT_TRUE(got[rank] == wanted[rank]) << "rank " << rank;
+      }
+    }
+  }
+}
+
+// The same frames too, where chunks are the same.
+TEST(DeviceSession, CountsWhatItSends) {
+  Policy policy = Policy::parse(kMixed);
+  policy.chunk_bytes = 4 << 10;
+  const auto count = [&](bool on_device) {
+    return on_ranks(3, [&](const auto& transport) {
+      Trainer trainer(transport, on_device, policy);
+      trainer.step(0);
+      trainer.step(5);
+      const SessionStatistics statistics = trainer.session.statistics();
+      std::string text;
+      for (const auto& group : statistics.groups) {
+        text += group.name + " " + std::to_string(group.totals.calls) + " " + std::to_string(group.totals.elements) +
+                " " + std::to_string(group.totals.bytes_in) + " " + std::to_string(group.totals.bytes_sent) + " " +
+                std::to_string(group.totals.frames_sent) + " " + std::to_string(group.totals.bytes_uncompressed) + "\n";
+      }
+      EXPECT_EQ(statistics.device_memory.has_value(), on_device);
+      return text;
+    });
+  };
+  EXPECT_EQ(count(true), count(false));
+}
+
+TEST(DeviceSession, StateIsTheSameFile) {
+  const Policy policy = Policy::parse(kMixed);
+  // Four steps on one kind of memory, saved; two more on the other.
+  const auto resume = [&](bool first_on_device, bool then_on_device) {
+    return on_ranks(2, [&](const auto& transport) {
+      std::string state;
+      {
+        Trainer trainer(transport, first_on_device, policy);
+        for (std::uint64_t step = 0; step < 5; ++step) {
+          trainer.step(step);
+        }
+        state = trainer.saved();
+      }
+      Trainer trainer(transport, then_on_device, policy);
+      std::istringstream stream(state);
+      trainer.session.load(stream);
+      EXPECT_EQ(trainer.session.step(), 5U);
+      std::string all = state;
+      for (std::uint64_t step = 5; step < 8; ++step) {
+        trainer.step(step);
+        all += content(trainer.gradients);
+      }
+      return all + trainer.saved();
+    });
+  };
+  const auto wanted = resume(false, false);
+  EXPECT_TRUE(resume(true, false) == wanted);
+  EXPECT_TRUE(resume(false, true) == wanted);
+  EXPECT_TRUE(resume(true, true) == wanted);
+}
+
+// Another world: residuals lie where nobody owns them, and are folded in.
+TEST(DeviceSession, TakesOverTheStateOfAnotherWorld) {
+  const Policy policy = Policy::parse(kMixed);
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradwire-device-reshard";
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true, policy);
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      trainer.step(step);
+    }
+    trainer.session.save(folder);
+  });
+  const auto resume = [&](bool on_device) {
+    return on_ranks(2, [&](const auto& transport) {
+      Trainer trainer(transport, on_device, policy);
+      trainer.session.load(folder);
+      std::string all;
+      for (std::uint64_t step = 5; step < 8; ++step) {
+        trainer.step(step);
+        all += content(trainer.gradients) + std::to_string(trainer.session.residual_bytes());
+      }
+      return all;
+    });
+  };
+  EXPECT_TRUE(resume(true) == resume(false));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(DeviceSession, NothingBlocksTheHost) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true, uniform("int8"));
+    trainer.step(0);
+    fill(trainer.gradients, transport->rank(), 1);
+    const std::string before = content(trainer.gradients);
+    const std::uint64_t followed = trainer.device->followed;
+    std::vector<Ticket> tickets;
+    for (const TypedGradient& gradient : trainer.gradients) {
+      tickets.push_back(trainer.session.ready(gradient.id));
+    }
+    EXPECT_GT(trainer.device->waiting(), 0U) << "buckets start as soon as they are ready";
+    EXPECT_GT(trainer.device->followed, followed) << "work must come after what the caller's stream holds";
+    EXPECT_FALSE(trainer.session.done(tickets.back()));
+    const std::uint64_t led = trainer.device->led;
+    trainer.session.finish();
+    EXPECT_EQ(trainer.device->led, led + 1) << "the caller's stream must wait for the results";
+    EXPECT_TRUE(content(trainer.gradients) == before) << "finish() waited for the device";
+    EXPECT_FALSE(trainer.session.done(tickets.front()));
+    trainer.session.wait(tickets.front());
+    EXPECT_TRUE(trainer.session.done(tickets.front()));
+    trainer.device->synchronize();
+    EXPECT_TRUE(trainer.session.done(tickets.back()));
+    EXPECT_FALSE(content(trainer.gradients) == before);
+    EXPECT_EQ(trainer.session.step(), 2U);
+  });
+}
+
+TEST(DeviceSession, ATicketCanBeWaitedForInTheMiddleOfAStep) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true, uniform("int8"));
+    fill(trainer.gradients, transport->rank(), 0);
+    std::vector<Ticket> tickets(trainer.gradients.size());
+    for (std::size_t t = trainer.gradients.size(); t-- > 0;) {
+      tickets[t] = trainer.session.ready(trainer.gradients[t].id);
+    }
+    trainer.session.wait(tickets[0]);
+    EXPECT_EQ(trainer.device->waiting(), 0U);
+    trainer.session.finish();
+  });
+}
+
+// One tensor of a bucket stays where it is; memory is taken once.
+TEST(DeviceSession, TakesNoMemoryAfterTheFirstStep) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    for (const bool reserves : {false, true}) {
+      Trainer trainer(transport, true, uniform("topk(5%)+int8"));
+      if (reserves) {
+        trainer.session.reserve();
+      } else {
+        trainer.step(0);
+      }
+      const std::uint64_t allocations = trainer.device->allocations;
+      const std::uint64_t residuals = trainer.session.residual_bytes();
+      EXPECT_GT(residuals, 0U);
+      for (std::uint64_t step = 1; step < 4; ++step) {
+        trainer.step(step);
+      }
+      EXPECT_EQ(trainer.device->allocations, allocations);
+      EXPECT_EQ(trainer.session.residual_bytes(), residuals);
+      const DeviceMemory memory = *trainer.session.statistics().device_memory;
+      EXPECT_GE(memory.bytes_in_use, residuals);
+      EXPECT_GT(memory.peak_bytes, memory.bytes_in_use);
+      EXPECT_GE(memory.held_bytes, memory.peak_bytes);
+      EXPECT_THAT(trainer.session.statistics().to_text(), HasSubstr("device memory: "));
+      EXPECT_THAT(trainer.session.statistics().to_json(), HasSubstr("\"held_bytes\""));
+    }
+  });
+}
+
+TEST(DeviceSession, GathersOnlyWhereABucketHasSeveralTensors) {
+  auto world = make_inproc_world(1);
+  auto device = std::make_shared<HostDevice>(world[0]);
+  Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}), uniform("int8"), {});
+  std::vector<float> one(5000, 1.0F);
+  const TensorId id = session.add("one", view(one.data(), one.size()));
+  session.ready(id);
+  session.finish();
+  device->synchronize();
+  EXPECT_EQ(device->gathers, 0U);
+  Trainer several(world[0], true, uniform("int8"));
+  several.step(0);
+  EXPECT_GT(several.device->gathers, 0U);
+}
+
+TEST(DeviceSession, BroadcastsAndCompares) {
+  const auto results = on_ranks(3, [](const auto& transport) {
+    Trainer trainer(transport, true, uniform("int8"), {.compare_ranks_every = 1});
+    fill(trainer.gradients, transport->rank(), 0);
+    std::vector<View> values;
+    for (TypedGradient& gradient : trainer.gradients) {
+      values.push_back(gradient.view());
+    }
+    trainer.session.broadcast(values, 1);
+    trainer.device->synchronize();
+    const std::string all = content(trainer.gradients);
+    trainer.step(0);
+    return all;
+  });
+  EXPECT_TRUE(results[0] == results[1]);
+  EXPECT_TRUE(results[2] == results[1]);
+}
+
+}  // namespace
+}  // namespace gradwire::test
