@@ -15,7 +15,7 @@ std::optional<Communicator> Communicators::find(ncclComm_t comm) const {
   return it == known_.end() ? std::nullopt : std::optional(it->second);
 }
 
-void Communicators::set_state(ncclComm_t comm, CommunicatorState state) {
+void Communicators::set_state(ncclComm_t comm, const CommunicatorState& state) {
   const std::lock_guard lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end() && it->second.open) {
     it->second.state = state;
@@ -23,10 +23,11 @@ void Communicators::set_state(ncclComm_t comm, CommunicatorState state) {
 }
 
 void Communicators::close(ncclComm_t comm) {
+  std::optional<CommunicatorState> old;  // freed without the lock: that may wait for the device
   const std::lock_guard lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.open = false;
-    it->second.state.reset();
+    old.swap(it->second.state);
     it->second.scaled_sums.clear();
   }
 }

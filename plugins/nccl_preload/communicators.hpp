@@ -4,17 +4,28 @@
 
 #include <nccl.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <unordered_map>
 
+#include "api/shim/device_member.hpp"
+
 namespace gradwire::nccl_preload {
 
-/// Made by the first collective on a communicator, gone with ncclCommFinalize, Revoke, Destroy or Abort.
-struct CommunicatorState {
+/// A process's place in a communicator.
+struct Seat {
   int size = 0;
   int rank = 0;
+};
+
+/// Made by the first collective on a communicator, gone with ncclCommFinalize, Revoke, Destroy or Abort.
+struct CommunicatorState : Seat {
+  std::shared_ptr<shim::DeviceMember> member = {};  // from the first reduction on, where there is a device path
+  std::shared_ptr<std::atomic<bool>> ended = {};    // for the member: NCCL is not to be asked any more
+  bool refused = false;                             // the device has no member for it
 };
 
 struct Communicator {
@@ -27,21 +38,21 @@ struct Communicator {
 /// The largest communicator that the process used: it says which process speaks for the job.
 class LargestCommunicator {
  public:
-  void note(CommunicatorState used) {
+  void note(Seat used) {
     const std::lock_guard lock(mutex_);
     if (used.size > largest_.size || (used.size == largest_.size && used.rank < largest_.rank)) {
       largest_ = used;
     }
   }
   /// Size and rank 0 before the first.
-  [[nodiscard]] CommunicatorState get() const {
+  [[nodiscard]] Seat get() const {
     const std::lock_guard lock(mutex_);
     return largest_;
   }
 
  private:
   mutable std::mutex mutex_;
-  CommunicatorState largest_;
+  Seat largest_;
 };
 
 class Communicators {
@@ -50,7 +61,7 @@ class Communicators {
   void add(ncclComm_t comm, bool blocking);
   /// A copy; nothing for null and for communicators whose making the shim did not see.
   [[nodiscard]] std::optional<Communicator> find(ncclComm_t comm) const;
-  void set_state(ncclComm_t comm, CommunicatorState state);
+  void set_state(ncclComm_t comm, const CommunicatorState& state);
 
   /// Frees the state; how the communicator was made stays known, for its children.
   void close(ncclComm_t comm);

@@ -4,8 +4,10 @@
 
 #include <nccl.h>
 
+#include <memory>
 #include <vector>
 
+#include "api/shim/device_calls.hpp"
 #include "api/shim/ledger.hpp"
 
 namespace gradwire::nccl_preload {
@@ -26,6 +28,8 @@ struct Group {
   int depth = 1;
   std::vector<Entry> calls = {};
   std::vector<Newborn> newborn = {};
+  std::vector<shim::DeviceCall> recorded = {};                      // that its end may compress
+  std::vector<std::shared_ptr<shim::DeviceMember>> unsettled = {};  // whose ranks agree at its end
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

@@ -1,9 +1,12 @@
 // Groups, operations, and the making and ending of communicators: handed on, and remembered.
 #include <cstddef>
 #include <new>
+#include <optional>
 
+#include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
+#include "plugins/nccl_preload/reductions.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
 namespace gradwire::nccl_preload {
@@ -55,15 +58,27 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
   }
   std::optional<Communicator> old;
   unseen([&] { old = state().communicators.take(comm); });
+  const bool has_member = old && old->state && old->state->member;
+  if (has_member) {
+    forget_recorded(*old->state);
+    *old->state->ended = true;
+  }
   const ncclResult_t result = end_it();
   if (old && !went_well(result)) {
+    if (has_member) {
+      *old->state->ended = false;
+    }
     unseen([&] { state().communicators.put_back(comm, *old); });
+  } else if (has_member) {
+    const CaptureTruce truce;  // the member gives its memory back
+    old.reset();
   }
   return result;
 }
 
 ncclResult_t closed(ncclResult_t result, ncclComm_t comm) noexcept {
   if (!InsideNccl::active() && went_well(result)) {
+    const CaptureTruce truce;
     unseen([&] { state().communicators.close(comm); });
   }
   return result;
@@ -80,12 +95,18 @@ ncclResult_t group_started(ncclResult_t result) noexcept {
   return result;
 }
 
+/// Before a simulated end: what it simulates.
+ncclResult_t complete_group() noexcept {
+  const bool outermost = !InsideNccl::active() && open_group != nullptr && open_group->depth == 1;
+  return outermost ? forward_recorded(*open_group) : ncclSuccess;
+}
+
 /// `ran`: not a simulation. A group ends with its outermost end whatever NCCL's result.
 ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   if (InsideNccl::active() || open_group == nullptr || --open_group->depth > 0) {
     return result;
   }
-  const Group* group = open_group;
+  Group* group = open_group;
   open_group = nullptr;
   unseen([&] {
     if (ran) {
@@ -99,6 +120,15 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
       }
     }
   });
+  if (ran && went_well(result)) {
+    const ncclResult_t recorded = run_recorded(*group);
+    result = recorded == ncclSuccess ? result : recorded;
+  }
+  // Some member may have been kept by it alone.
+  std::optional<CaptureTruce> truce;
+  if (!group->recorded.empty() || !group->unsettled.empty()) {
+    truce.emplace();
+  }
   delete group;  // NOLINT(cppcoreguidelines-owning-memory)
   return result;
 }
@@ -178,4 +208,8 @@ REMEMBERED(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), {
 
 REMEMBERED(ncclGroupStart, (), { return group_started(real()); })
 REMEMBERED(ncclGroupEnd, (), { return group_ended(real(), true); })
-REMEMBERED(ncclGroupSimulateEnd, (ncclSimInfo_t * info), { return group_ended(real(info), false); })
+REMEMBERED(ncclGroupSimulateEnd, (ncclSimInfo_t * info), {
+  const ncclResult_t completed = complete_group();
+  const ncclResult_t result = group_ended(real(info), false);
+  return completed == ncclSuccess ? result : completed;
+})

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.hpp"
 #include "plugins/nccl_preload/real.hpp"
 
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGetVersion, (int*))
@@ -32,17 +33,30 @@ std::string ask_library_name() {
          std::to_string(version % 100);
 }
 
-/// "NCCL, this rank: 12 calls, none compressed: 10 device path not built, 2 below the floor".
+/// "NCCL, this rank: 12 calls, none compressed: 10 device path not built, 2 below the floor", or "... 9 compressed,
+/// ratio 3.9 on these: 3 below the floor".
 std::string summary(const State& self) {
+  shim::CallTotals compressed;
   std::uint64_t calls = 0;
   std::map<std::string, std::uint64_t> by_reason;
   for (const auto& [call, totals] : self.ledger.classes()) {
     calls += totals.calls;
-    by_reason[shim::text(call.reason)] += totals.calls;
+    if (call.reason == shim::Reason::none) {
+      compressed.add(totals);
+    } else {
+      by_reason[shim::text(call.reason)] += totals.calls;
+    }
   }
   std::vector<std::pair<std::string, std::uint64_t>> reasons(by_reason.begin(), by_reason.end());
   std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text = "NCCL, this rank: " + std::to_string(calls) + " calls, none compressed";
+  std::string text = "NCCL, this rank: " + std::to_string(calls) + " calls, ";
+  if (compressed.compressed_calls == 0) {
+    text += "none compressed";
+  } else {
+    text += std::to_string(compressed.compressed_calls) +
+            (self.configuration.dry_run ? " would be compressed, ratio " : " compressed, ratio ") +
+            format_number(compressed.ratio(), 3) + " on these";
+  }
   const char* separator = ": ";
   for (const auto& [reason, count] : reasons) {
     text += separator + std::to_string(count) + " " + reason;

@@ -4,6 +4,7 @@
 
 #include <nccl.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -21,15 +22,18 @@ namespace {
 
 std::mutex mutex;
 std::map<std::string, long> calls;  // guarded by mutex
+std::vector<std::string> order;     // guarded by mutex
 std::set<ncclComm_t> alive;         // guarded by mutex
 std::vector<ncclComm_t> freed;      // guarded by mutex
 bool refuse_end = false;            // guarded by mutex
+bool refuse_send = false;           // guarded by mutex
 thread_local int depth = 0;
 thread_local std::vector<std::pair<ncclComm_t*, ncclComm>> unborn;
 
 void note(const char* name) {
   const std::lock_guard lock(mutex);
   ++calls[name];
+  order.emplace_back(name);
 }
 
 ncclComm_t make(const ncclComm& as) {
@@ -46,9 +50,20 @@ ncclComm_t make(const ncclComm& as) {
   return comm;
 }
 
+// Tells calls of one function apart.
+void note_count(std::size_t count) {
+  const std::lock_guard lock(mutex);
+  order.back() += ":" + std::to_string(count);
+}
+
 ncclResult_t check(ncclComm_t comm) {
   const std::lock_guard lock(mutex);
   return alive.contains(comm) ? ncclSuccess : ncclInvalidArgument;
+}
+
+bool send_fails() {
+  const std::lock_guard lock(mutex);
+  return std::exchange(refuse_send, false);
 }
 
 ncclResult_t end(ncclComm_t comm) {
@@ -103,6 +118,15 @@ long fake_nccl_calls(const char* name) {
   return calls[name];
 }
 
+void fake_nccl_print_order() {
+  const std::lock_guard lock(mutex);
+  for (const std::string& call : order) {
+    std::printf("%s ", call.c_str());
+  }
+  std::printf("\n");
+  order.clear();
+}
+
 int fake_nccl_alive() {
   const std::lock_guard lock(mutex);
   return static_cast<int>(alive.size());
@@ -111,6 +135,11 @@ int fake_nccl_alive() {
 void fake_nccl_refuse_end() {
   const std::lock_guard lock(mutex);
   refuse_end = true;
+}
+
+void fake_nccl_refuse_send() {
+  const std::lock_guard lock(mutex);
+  refuse_send = true;
 }
 
 #define FAKE(name, parameters, ...)            \
@@ -164,8 +193,10 @@ FAKE(ncclGroupStart, (), {
 FAKE(ncclGroupEnd, (), { return group_end(); })
 FAKE(ncclGroupSimulateEnd, (ncclSimInfo_t*), { return group_end(); })
 
-FAKE(ncclAllReduce, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t),
-     { return check(comm); })
+FAKE(ncclAllReduce, (const void*, void*, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t), {
+  note_count(count);
+  return check(comm);
+})
 FAKE(ncclReduceScatter, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t),
      { return check(comm); })
 FAKE(ncclReduce, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t comm, cudaStream_t),
@@ -181,5 +212,12 @@ FAKE(ncclGather, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t co
      { return check(comm); })
 FAKE(ncclScatter, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t),
      { return check(comm); })
-FAKE(ncclSend, (const void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), { return check(comm); })
+FAKE(ncclSend, (const void*, size_t count, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), {
+  note_count(count);
+  return send_fails() ? ncclSystemError : check(comm);
+})
 FAKE(ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), { return check(comm); })
+FAKE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error), {
+  *error = ncclSuccess;
+  return check(comm);
+})

@@ -50,8 +50,10 @@ const std::vector<Row> kRows = {
     {"non-blocking communicator", [](Call& c, Settings&) { c.blocking = false; }, Reason::nonblocking},
     {"inside a group", [](Call& c, Settings&) { c.grouped = true; }, Reason::grouped},
     {"captured", [](Call& c, Settings&) { c.captured = true; }, Reason::captured},
+    {"before the agreement", [](Call& c, Settings&) { c.agreed = false; }, Reason::agreeing},
     {"disabled", [](Call&, Settings& s) { s.disabled = true; }, Reason::disabled},
     {"ranks differ", [](Call&, Settings& s) { s.ranks_differ = true; }, Reason::ranks_differ},
+    {"several ranks in one process", [](Call&, Settings& s) { s.one_process = true; }, Reason::one_process},
     {"policy says exact", [](Call& c, Settings&) { c.policy_exact = true; }, Reason::policy_exact},
     {"step not known yet", [](Call& c, Settings&) { c.learning = true; }, Reason::learning},
     {"no device path: host memory does not mind", [](Call&, Settings& s) { s.device_path = false; }, Reason::none},
@@ -100,6 +102,9 @@ TEST(Decision, DeviceCallsPassWithoutADevicePath) {
   for (const Function function : {Function::nccl_all_reduce, Function::nccl_reduce_scatter}) {
     EXPECT_EQ(decide(large(function), {.device_path = false}).reason, Reason::device_path);
     EXPECT_TRUE(decide(large(function), {.device_path = true}).compress);
+    Call doubles = large(function);
+    doubles.dtype = DType::f64;
+    EXPECT_EQ(decide(doubles, {.f64 = true}).reason, Reason::dtype);
   }
 }
 

@@ -45,6 +45,7 @@ static_assert(sizeof(Standing) == 256, "no padding: it travels as bytes");
 struct Agreement {
   bool disabled = false;
   bool ranks_differ = false;
+  bool one_process = false;  // several of them are in one: asked for devices only
   bool dry_run = false;
   std::string warning;  // for one rank to print; empty where everything is in order
 };

@@ -79,7 +79,8 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   if (!call.reduction) {
     return Reason::operation;
   }
-  if (!call.dtype || element_bytes(*call.dtype) == 0 || (*call.dtype == DType::f64 && !settings.f64)) {
+  if (!call.dtype || element_bytes(*call.dtype) == 0 ||
+      (*call.dtype == DType::f64 && (!settings.f64 || is_nccl(call.function)))) {
     return Reason::dtype;
   }
   if (call.world_size < 2) {
@@ -90,11 +91,17 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
 
 // What the ranks' configuration says of a call that could be compressed.
 Reason judge_configuration(const Call& call, const Settings& settings) {
+  if (!call.agreed) {
+    return Reason::agreeing;
+  }
   if (settings.disabled) {
     return Reason::disabled;
   }
   if (settings.ranks_differ) {
     return Reason::ranks_differ;
+  }
+  if (settings.one_process) {
+    return Reason::one_process;
   }
   if (call.learning) {
     return Reason::learning;
@@ -123,8 +130,10 @@ const char* text(Reason reason) noexcept {
     case Reason::dtype: return "type is not compressed";
     case Reason::alone: return "communicator of one rank";
     case Reason::below_floor: return "below the floor";
+    case Reason::agreeing: return "ranks have not agreed yet";
     case Reason::disabled: return "disabled";
     case Reason::ranks_differ: return "ranks differ";
+    case Reason::one_process: return "several ranks in one process";
     case Reason::policy_exact: return "policy says exact";
     case Reason::learning: return "step not known yet";
     case Reason::device_path: return "device path not built";

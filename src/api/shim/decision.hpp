@@ -50,14 +50,16 @@ enum class Reason : std::uint8_t {
   dtype,              // no predefined floating-point type, or one that is not asked for
   alone,              // a communicator of one rank
   below_floor,        // too small
+  agreeing,           // the ranks of the communicator have not agreed yet
   disabled,           // some rank has GRADWIRE_DISABLE=1
   ranks_differ,       // in policy, version or settings
+  one_process,        // several of the ranks are in one process
   policy_exact,       // the policy's codec for it is `exact`
   learning,           // the policy needs its place in the step, which is not known yet
   device_path,        // memory of a device, and this build cannot compress there
 };
 
-inline constexpr std::size_t kReasons = 17;
+inline constexpr std::size_t kReasons = 19;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
@@ -75,6 +77,7 @@ struct Call {
   bool blocking = true;       // communicator and call
   bool grouped = false;       // between ncclGroupStart and the outermost ncclGroupEnd
   bool captured = false;      // its stream is being captured
+  bool agreed = true;         // by the ranks of its communicator
   bool policy_exact = false;  // the policy gives this call `exact`
   bool learning = false;      // the policy needs to know the step, and its period is not known yet
 };
@@ -82,10 +85,11 @@ struct Call {
 /// What all ranks agreed on for the call's communicator.
 struct Settings {
   std::uint64_t floor_bytes = 64ULL << 10;
-  bool f64 = false;         // f64 is compressed too
+  bool f64 = false;         // f64 is compressed too, but on devices
   bool device_path = true;  // false: calls on device memory cannot be compressed
   bool disabled = false;    // by some rank
   bool ranks_differ = false;
+  bool one_process = false;  // several of the ranks are in one process
 };
 
 struct Decision {

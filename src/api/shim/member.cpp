@@ -1,145 +1,33 @@
 #include "api/shim/member.hpp"
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <utility>
 
 namespace gradwire::shim {
-namespace {
-
-Reason reason_of(plan::Pass pass) {
-  switch (pass) {
-    case plan::Pass::no: return Reason::none;
-    case plan::Pass::below_floor: return Reason::below_floor;
-    case plan::Pass::exact: return Reason::policy_exact;
-    case plan::Pass::f64_not_asked:
-    case plan::Pass::codec_refused: return Reason::dtype;
-  }
-  return Reason::policy_exact;
-}
-
-bool keeps_residuals(const plan::CallPlan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(),
-                     [](const plan::Stage& stage) { return stage.error_feedback; });
-}
-
-bool needs_step(const plan::CallPlan& plan) { return plan.stages.size() > 1 || keeps_residuals(plan); }
-
-// FNV-1a: the same on every rank, whatever its standard library.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
-
-}  // namespace
 
 Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect)
-    : configuration_(configuration), ledger_(ledger), dry_run_(agreement.dry_run), connect_(std::move(connect)) {
-  settings_.floor_bytes = configuration.planner.floor();
-  settings_.disabled = agreement.disabled;
-  settings_.ranks_differ = agreement.ranks_differ;
-  for (const Policy::Rule& rule : configuration.planner.policy().rules) {
-    settings_.f64 |= rule.match.dtype == DType::f64;
-    by_name_ |= rule.match.glob.has_value();
-    by_order_ |= rule.match.order.has_value();
-  }
-}
+    : configuration_(configuration),
+      connect_(std::move(connect)),
+      router_(configuration, ledger, agreement, [this](std::uint64_t value) { return all_say(value); }) {}
 
 Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {
-  Route route;
-  route.what = {.function = call.function,
-                .dtype = call.dtype,
-                .op = std::string(op),
-                .count = call.count,
-                .communicator_size = call.world_size};
-  route.decision = decide(call, settings_);
-  if (!route.decision.compress) {
-    ++passed_;
-    route.what.reason = route.decision.reason;
-    return route;
+  Route route{{router_.route(call, op, origin)}};
+  if (router_.resets() != resets_) {
+    resets_ = router_.resets();
+    feedback_.clear();
   }
-  const bool named = !origin.name.empty();
-  const std::uint64_t others = passed_ + origin.others;
-  const auto place =
-      tracker_.next({call.function, *call.dtype, call.count},
-                    {.identity = named ? hash_of(origin.name) : reinterpret_cast<std::uintptr_t>(origin.buffer),
-                     .named = named,
-                     .fence = others != others_});
-  others_ = others;
-  if (tracker_.broke()) {
-    slots_.clear();
-    ledger_.count_reset();
-  }
-  std::uint64_t step = 0;
-  Slot first;  // while the step is not known
-  Slot* slot = &first;
-  Call judged = call;
-  if (place) {
-    slot = &slot_of(call, *place, origin.name);
-    step = place->step;
-    route.what.order = place->order;
-    route.what.name = slot->name;
-  } else {
-    first.plan = configuration_.planner.resolve(
-        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
-    by_step_ = by_step_ || needs_step(*first.plan);
-    judged.learning = by_name_ || by_order_ || needs_step(*first.plan);
-    if (tracker_.due()) {
-      find_step();
+  if (route.keeps) {
+    feedback_.resize(std::max<std::size_t>(feedback_.size(), *route.keeps + 1));
+    auto& kept = feedback_[*route.keeps];
+    if (!kept) {
+      kept = std::make_unique<FeedbackBuffer>(call.count);
     }
-  }
-  route.stage = plan::stage_at(slot->plan->stages, step);
-  route.algorithm = slot->plan->policy.algorithm;
-  route.decision = decide(judged, settings_);
-  if (route.decision.compress) {
-    const Reason reason = reason_of(slot->plan->pass);
-    route.decision = {.compress = reason == Reason::none, .reason = reason};
-  }
-  route.what.reason = route.decision.reason;
-  if (route.decision.compress) {
-    route.what.codec = route.stage.codec.to_string();
-    route.feedback = slot->feedback.get();
+    route.feedback = kept.get();
   }
   return route;
 }
 
-Member::Slot& Member::slot_of(const Call& call, const StepTracker::Place& place, std::string_view name) {
-  slots_.resize(tracker_.period());
-  Slot& slot = slots_[place.order];
-  if (!slot.plan) {
-    // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
-    slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
-    slot.plan = configuration_.planner.resolve({.count = call.count,
-                                                .dtype = *call.dtype,
-                                                .order = place.order,
-                                                .communicator_size = static_cast<std::uint32_t>(call.world_size),
-                                                .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
-    if (slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_) {
-      slot.feedback = std::make_unique<FeedbackBuffer>(call.count);
-    }
-  }
-  return slot;
-}
-
-// Where nothing depends on the step but what the report says, the shortest period will do.
-void Member::find_step() {
-  if (!by_name_ && !by_order_ && !by_step_) {
-    tracker_.adopt(tracker_.shortest());
-    return;
-  }
-  const std::size_t proposal = tracker_.proposal();
-  tracker_.adopt(all_say(proposal) ? proposal : 0);
-}
-
-// Whether every rank has this value here.
 bool Member::all_say(std::uint64_t value) {
-  if (dry_run_) {
-    return true;
-  }
   Communicator& ranks = communicator();
   const std::uint64_t mine = value;
   const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), 1);
@@ -167,40 +55,17 @@ CallOptions Member::options(const Route& route) const {
 }
 
 void Member::all_reduce(const Route& route, ConstView input, View output) {
-  count(route, communicator().all_reduce(input, output, options(route)));
+  router_.count(route, communicator().all_reduce(input, output, options(route)));
 }
 
 void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts) {
-  count(route, communicator().reduce_scatter(input, output, counts, options(route)));
-}
-
-void Member::count(const Route& route, const Statistics& statistics) {
-  ledger_.add(route.what, {.calls = 1,
-                           .compressed_calls = 1,
-                           .bytes_in = statistics.bytes_in,
-                           .bytes_dense = statistics.bytes_uncompressed,
-                           .bytes_sent = statistics.bytes_sent,
-                           .seconds = statistics.total_seconds});
-}
-
-void Member::count_passed(const Route& route, std::uint64_t bytes, double seconds) {
-  CallTotals totals = passed_totals(route.what.function, 1, bytes, route.what.communicator_size);
-  totals.seconds = seconds;
-  if (route.decision.compress) {  // a dry run: what it would send
-    const double dense_bits = 8.0 * static_cast<double>(element_bytes(*route.what.dtype));
-    totals.compressed_calls = 1;
-    totals.bytes_sent = static_cast<std::uint64_t>(
-        static_cast<double>(totals.bytes_dense) *
-        (plan::bits_per_element(route.stage.codec) + plan::bits_per_element(route.stage.second_hop)) /
-        (2 * dense_bits));
-  }
-  ledger_.add(route.what, totals);
+  router_.count(route, communicator().reduce_scatter(input, output, counts, options(route)));
 }
 
 std::uint64_t Member::residual_bytes() const {
   std::uint64_t bytes = 0;
-  for (const Slot& slot : slots_) {
-    bytes += slot.feedback ? slot.feedback->bytes() : 0;
+  for (const auto& kept : feedback_) {
+    bytes += kept ? kept->bytes() : 0;
   }
   return bytes;
 }

@@ -1,5 +1,5 @@
-// One rank's part in one communicator: which of its calls are compressed, how, and with which residuals. Knows no MPI:
-// who makes one says how to connect the ranks.
+// One rank's part in one communicator whose calls are on host memory: what a router decides is done over a transport.
+// Knows no MPI: who makes one says how to connect the ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,11 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "api/shim/configuration.hpp"
-#include "api/shim/decision.hpp"
-#include "api/shim/ledger.hpp"
-#include "api/shim/step_tracker.hpp"
+#include "api/shim/router.hpp"
 #include "gradwire/communicator.hpp"
-#include "plan/call_plan.hpp"
 
 namespace gradwire::shim {
 
@@ -28,65 +23,41 @@ class Member {
 
   /// `configuration` and `ledger` must outlive it.
   Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
 
-  struct Route {
-    Decision decision;
-    CallClass what;     // to count it as
-    plan::Stage stage;  // where it is compressed: the codecs
-    Algorithm algorithm = Algorithm::two_shot;
+  struct Route : Router::Route {
     FeedbackBuffer* feedback = nullptr;  // where the codec wants one
   };
+  using Origin = Router::Origin;
 
-  /// What a rank knows of a call's place in the job; may differ between ranks but for `others`.
-  struct Origin {
-    std::string_view name = {};    // of the buffer; empty: none
-    const void* buffer = nullptr;  // the one that is read
-    std::uint64_t others = 0;      // calls on the communicator so far that did not come to route()
-  };
-
-  /// Decides about the next call. Every rank asks for the same calls in the same order: a call that could be
-  /// compressed counts in the step whether it is or not.
+  /// As Router::route().
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
 
   /// Does what route() said, and counts it. On an Error the ranks are out of step: make no more of these calls.
   void all_reduce(const Route& route, ConstView input, View output);
   void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts);
-  /// Counts a call that was passed through, or would have been compressed in a dry run.
-  void count_passed(const Route& route, std::uint64_t bytes, double seconds);
+  /// As Router::count_passed().
+  void count_passed(const Route& route, std::uint64_t bytes, double seconds) {
+    router_.count_passed(route, bytes, seconds);
+  }
 
-  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
-  [[nodiscard]] bool dry_run() const noexcept { return dry_run_; }
+  [[nodiscard]] const Settings& settings() const noexcept { return router_.settings(); }
+  [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
   /// Bytes of the residuals it holds.
   [[nodiscard]] std::uint64_t residual_bytes() const;
 
  private:
-  // One call of the step.
-  struct Slot {
-    std::optional<plan::CallPlan> plan;
-    std::string name;
-    std::unique_ptr<FeedbackBuffer> feedback;
-  };
-
-  [[nodiscard]] Slot& slot_of(const Call& call, const StepTracker::Place& place, std::string_view name);
-  void find_step();
   [[nodiscard]] bool all_say(std::uint64_t value);
   [[nodiscard]] Communicator& communicator();
   [[nodiscard]] CallOptions options(const Route& route) const;
-  void count(const Route& route, const Statistics& statistics);
 
   const Configuration& configuration_;
-  Ledger& ledger_;
-  Settings settings_;
-  bool dry_run_;
-  bool by_name_ = false;   // the policy has rules that ask for names
-  bool by_order_ = false;  // or for the order of calls
-  bool by_step_ = false;   // or has codecs that need the step
   Connect connect_;
   std::optional<Communicator> communicator_;
-  StepTracker tracker_;
-  std::uint64_t passed_ = 0;  // calls here that could not be compressed
-  std::uint64_t others_ = 0;  // these and those elsewhere, at the latest that could
-  std::vector<Slot> slots_;   // by order; empty while the step is not known
+  Router router_;
+  std::uint64_t resets_ = 0;                               // of the router, when the latest residual was made
+  std::vector<std::unique_ptr<FeedbackBuffer>> feedback_;  // by order
 };
 
 }  // namespace gradwire::shim

@@ -1,0 +1,67 @@
+#include "plugins/nccl_preload/caller_messages.hpp"
+
+#include <string>
+
+#include "plugins/nccl_preload/real.hpp"
+
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommCuDevice, (ncclComm_t, int*))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t, ncclResult_t*))
+GRADWIRE_NCCL_DECLARE(const char*, ncclGetErrorString, (ncclResult_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclSend, (const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+
+namespace gradwire::nccl_preload {
+namespace {
+
+void check(ncclResult_t result, const std::string& doing) {
+  if (result != ncclSuccess) {
+    throw Error(ErrorCode::transport, doing + ": " + GRADWIRE_NCCL_REAL(ncclGetErrorString)(result) + " (" +
+                                          std::to_string(static_cast<int>(result)) + "); NCCL_DEBUG=WARN shows more");
+  }
+}
+
+}  // namespace
+
+int CallerMessages::device() const {
+  int device = 0;
+  check(GRADWIRE_NCCL_REAL(ncclCommCuDevice)(comm_, &device), "ncclCommCuDevice");
+  return device;
+}
+
+void CallerMessages::begin_group() { check(GRADWIRE_NCCL_REAL(ncclGroupStart)(), "ncclGroupStart"); }
+void CallerMessages::end_group() { check(GRADWIRE_NCCL_REAL(ncclGroupEnd)(), "ncclGroupEnd"); }
+
+void CallerMessages::send(std::span<const std::byte> bytes, int peer, void* stream) {
+  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclSend)(bytes.data(), bytes.size(), ncclUint8, peer, comm_,
+                                                           static_cast<cudaStream_t>(stream));
+  if (result != ncclSuccess) {
+    check(result, "ncclSend of " + std::to_string(bytes.size()) + " bytes to rank " + std::to_string(peer));
+  }
+}
+
+void CallerMessages::receive(std::span<std::byte> bytes, int peer, void* stream) {
+  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclRecv)(bytes.data(), bytes.size(), ncclUint8, peer, comm_,
+                                                           static_cast<cudaStream_t>(stream));
+  if (result != ncclSuccess) {
+    check(result, "ncclRecv of " + std::to_string(bytes.size()) + " bytes from rank " + std::to_string(peer));
+  }
+}
+
+void CallerMessages::all_reduce(void* /*values*/, DType /*dtype*/, std::uint64_t /*count*/, void* /*stream*/) {
+  throw Error(ErrorCode::internal, "exact sums are passed to NCCL as the job wrote them, never made here");
+}
+
+void CallerMessages::poll() {
+  if (*ended_) {
+    throw Error(ErrorCode::aborted, "the job ended the communicator");
+  }
+  ncclResult_t state = ncclSuccess;
+  check(GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(comm_, &state), "ncclCommGetAsyncError");
+  if (state != ncclInProgress) {
+    check(state, "a call on the communicator failed under way");
+  }
+}
+
+}  // namespace gradwire::nccl_preload

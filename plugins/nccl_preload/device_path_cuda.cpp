@@ -1,0 +1,45 @@
+// The device path over CUDA: two streams of the communicator's device, joined to the job's by events; the CUDA runtime
+// is linked in and shares the job's primary context.
+#include <cuda_runtime_api.h>
+
+#include "collective/stream_cuda_device.hpp"
+#include "plugins/nccl_preload/caller_messages.hpp"
+#include "plugins/nccl_preload/device_path.hpp"
+
+namespace gradwire::nccl_preload {
+namespace {
+
+class CudaLink final : public shim::DeviceLink {
+ public:
+  CudaLink(std::unique_ptr<CallerMessages> messages, int device) : device_(std::move(messages), device, nullptr) {}
+
+  [[nodiscard]] collective::StreamDevice& device() noexcept override { return device_; }
+  void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
+
+ private:
+  collective::CudaDevice device_;
+};
+
+}  // namespace
+
+bool has_device_path() noexcept { return true; }
+
+std::unique_ptr<shim::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
+                                            std::shared_ptr<const std::atomic<bool>> ended) {
+  auto messages = std::make_unique<CallerMessages>(comm, rank, size, std::move(ended));
+  const int device = messages->device();
+  return std::make_unique<CudaLink>(std::move(messages), device);
+}
+
+CaptureTruce::CaptureTruce() noexcept {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  previous_ = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess ? static_cast<int>(mode)
+                                                                        : static_cast<int>(cudaStreamCaptureModeGlobal);
+}
+
+CaptureTruce::~CaptureTruce() {
+  auto mode = static_cast<cudaStreamCaptureMode>(previous_);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+}  // namespace gradwire::nccl_preload

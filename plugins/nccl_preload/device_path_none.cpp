@@ -1,0 +1,16 @@
+// A build without device code: calls are counted and handed on.
+#include "plugins/nccl_preload/device_path.hpp"
+
+namespace gradwire::nccl_preload {
+
+bool has_device_path() noexcept { return false; }
+
+std::unique_ptr<shim::DeviceLink> make_link(ncclComm_t /*comm*/, int /*rank*/, int /*size*/,
+                                            std::shared_ptr<const std::atomic<bool>> /*ended*/) {
+  return nullptr;
+}
+
+CaptureTruce::CaptureTruce() noexcept = default;
+CaptureTruce::~CaptureTruce() = default;
+
+}  // namespace gradwire::nccl_preload

@@ -1,0 +1,161 @@
+#include "plugins/nccl_preload/reductions.hpp"
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/current_error.hpp"
+#include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/real.hpp"
+#include "plugins/nccl_preload/state.hpp"
+
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
+
+namespace gradwire::nccl_preload {
+namespace {
+
+class Library final : public shim::DeviceLibrary {
+ public:
+  [[nodiscard]] int start_group() override { return GRADWIRE_NCCL_REAL(ncclGroupStart)(); }
+  [[nodiscard]] int end_group() override { return GRADWIRE_NCCL_REAL(ncclGroupEnd)(); }
+  [[nodiscard]] int failed() const noexcept override { return ncclSystemError; }
+  void say(const std::string& text) override { std::fprintf(stderr, "gradwire: %s\n", text.c_str()); }
+};
+
+/// The communicator's member, made by its first reduction. Null, and told once, where the device refuses: the other
+/// ranks count on this one then.
+std::shared_ptr<shim::DeviceMember> member_of(ncclComm_t comm, CommunicatorState known) {
+  if (!known.member && !known.refused) {
+    try {
+      known.ended = std::make_shared<std::atomic<bool>>(false);
+      known.member = std::make_shared<shim::DeviceMember>(
+          state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended), state().process);
+    } catch (...) {
+      known.refused = true;
+      Library().say(std::string(current_error().what()) +
+                    "; reductions on this communicator fail, since other ranks may compress them");
+    }
+    state().communicators.set_state(comm, known);
+  }
+  return known.member;
+}
+
+shim::DeviceCall device_call(const Request& request, const Described& described,
+                             std::shared_ptr<shim::DeviceMember> member, const Forward& forward) {
+  return {.member = std::move(member),
+          .call = described.call,
+          .op = described.what.op,
+          .reduce = {.send = request.sendbuff,
+                     .receive = request.recvbuff,
+                     .count = request.count,
+                     .dtype = described.call.dtype.value_or(DType::f32),
+                     .reduction = described.call.reduction.value_or(Reduction::sum),
+                     .stream = request.stream},
+          .bytes = described.bytes,
+          .forward = forward};
+}
+
+// The first reduction on a communicator. NCCL's own goes first and the agreement follows, as at the end of a group:
+// other ranks may have it in one, where nothing runs before the end and calls cannot depend on this rank's
+// configuration.
+ncclResult_t pass_and_settle(const std::shared_ptr<shim::DeviceMember>& member, const Forward& forward) {
+  if (const ncclResult_t result = forward(); result != ncclSuccess) {
+    return result;
+  }
+  try {
+    Library library;
+    shim::settle({&member, 1}, library);
+    return member->failure().empty() ? ncclSuccess : ncclSystemError;
+  } catch (...) {  // out of memory; NCCL has it already
+    return ncclSystemError;
+  }
+}
+
+// No value: the call is to be handed on.
+std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward) {
+  Described described = describe(request);
+  shim::Call& call = described.call;
+  call.captured = is_captured(request.stream);
+  const bool takes_part = call.valid && call.known && call.blocking && !call.captured && call.world_size > 1;
+  if (!takes_part) {
+    count(described, shim::decide(call, state().settings).reason);
+    return std::nullopt;
+  }
+  const CaptureTruce truce;
+  const auto member = member_of(request.comm, *described.comm->state);
+  if (!member || !member->failure().empty()) {
+    return ncclSystemError;
+  }
+  if (!member->agreed()) {
+    member->note_other();
+    call.agreed = false;
+    count(described, shim::decide(call, {.floor_bytes = 0}).reason);
+    if (open_group != nullptr) {
+      open_group->unsettled.push_back(member);
+      return std::nullopt;
+    }
+    return pass_and_settle(member, forward);
+  }
+  Library library;
+  shim::DeviceCall made = device_call(request, described, member, forward);
+  if (!member->may_compress(call)) {
+    const shim::Router::Route route = member->route(call, made.op, made.reduce);
+    count(route.what, member->passed_totals(route, made.bytes));
+    return std::nullopt;
+  }
+  if (open_group != nullptr) {
+    open_group->recorded.push_back(std::move(made));
+    return ncclSuccess;
+  }
+  return static_cast<ncclResult_t>(shim::issue({&made, 1}, library));
+}
+
+}  // namespace
+
+bool may_compress() noexcept { return has_device_path() && !InsideNccl::active(); }
+
+ncclResult_t reduce(const Request& request, const Forward& forward) noexcept {
+  std::optional<ncclResult_t> done;
+  unseen([&] { done = compress_or_record(request, forward); });
+  return done ? *done : forward();
+}
+
+ncclResult_t run_recorded(Group& group) noexcept {
+  ncclResult_t result = ncclSuccess;
+  if (group.unsettled.empty() && group.recorded.empty()) {
+    return result;
+  }
+  try {
+    const CaptureTruce truce;
+    Library library;
+    shim::settle(group.unsettled, library);
+    result = static_cast<ncclResult_t>(shim::issue(group.recorded, library));
+    for (const auto& member : group.unsettled) {
+      result = member->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
+    }
+  } catch (...) {  // out of memory; nobody knows what has run
+    result = ncclSystemError;
+  }
+  return result;
+}
+
+ncclResult_t forward_recorded(Group& group) noexcept {
+  ncclResult_t result = ncclSuccess;
+  for (const shim::DeviceCall& call : std::exchange(group.recorded, {})) {
+    const auto code = static_cast<ncclResult_t>(call.forward());
+    result = result != ncclSuccess ? result : code;
+  }
+  return result;
+}
+
+void forget_recorded(const CommunicatorState& ended) noexcept {
+  if (open_group != nullptr && ended.member) {
+    std::erase_if(open_group->recorded, [&](const shim::DeviceCall& call) { return call.member == ended.member; });
+    std::erase(open_group->unsettled, ended.member);
+  }
+}
+
+}  // namespace gradwire::nccl_preload

@@ -1,0 +1,178 @@
+#include "plugins/nccl_preload/requests.hpp"
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <limits>
+#include <string>
+
+#include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/group.hpp"
+#include "plugins/nccl_preload/real.hpp"
+#include "plugins/nccl_preload/state.hpp"
+
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommCount, (ncclComm_t, int*))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommUserRank, (ncclComm_t, int*))
+
+namespace gradwire::nccl_preload {
+namespace {
+
+using shim::Function;
+
+std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
+}
+
+std::optional<DType> dtype_of(ncclDataType_t datatype) noexcept {
+  switch (datatype) {
+    case ncclFloat32: return DType::f32;
+    case ncclFloat16: return DType::f16;
+    case ncclBfloat16: return DType::bf16;
+    case ncclFloat64: return DType::f64;
+    default: return std::nullopt;
+  }
+}
+
+std::uint64_t bytes_of_element(ncclDataType_t datatype) noexcept {
+  switch (datatype) {
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32: return 4;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64: return 8;
+    case ncclFloat16:
+    case ncclBfloat16: return 2;
+    default: return 1;
+  }
+}
+
+std::optional<Reduction> reduction_of(int op) noexcept {
+  switch (op) {
+    case ncclSum: return Reduction::sum;
+    case ncclAvg: return Reduction::mean;
+    default: return std::nullopt;
+  }
+}
+
+std::string op_name(int op) {
+  static constexpr std::array<const char*, 5> kNames = {"sum", "prod", "max", "min", "avg"};
+  if (op == kNoOp) {
+    return {};
+  }
+  return op >= 0 && static_cast<std::size_t>(op) < kNames.size() ? kNames[static_cast<std::size_t>(op)] : "unknown";
+}
+
+bool in_all_segments(Function function) noexcept {
+  return function == Function::nccl_reduce_scatter || function == Function::nccl_all_gather ||
+         function == Function::nccl_all_to_all;
+}
+
+/// Asks NCCL for size and rank on the first collective; later collectives find them. Not with non-blocking
+/// communicators, which may not be ready to answer.
+std::optional<Communicator> communicator_of(ncclComm_t comm) {
+  std::optional<Communicator> known = state().communicators.find(comm);
+  if (known && known->open && known->blocking && !known->state) {
+    CommunicatorState fresh;
+    if (GRADWIRE_NCCL_REAL(ncclCommCount)(comm, &fresh.size) == ncclSuccess &&
+        GRADWIRE_NCCL_REAL(ncclCommUserRank)(comm, &fresh.rank) == ncclSuccess) {
+      known->state = fresh;
+      state().communicators.set_state(comm, fresh);
+      state().largest.note(fresh);
+    }
+  }
+  return known;
+}
+
+bool point_to_point(Function function) noexcept {
+  return function == Function::nccl_send || function == Function::nccl_recv;
+}
+
+}  // namespace
+
+bool is_captured(cudaStream_t stream) noexcept {
+  static const auto ask = [] {
+    void* found = dlsym(RTLD_DEFAULT, "cuStreamIsCapturing");
+    if (found == nullptr) {
+      if (void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); driver != nullptr) {
+        found = dlsym(driver, "cuStreamIsCapturing");
+      }
+    }
+    return reinterpret_cast<decltype(&cuStreamIsCapturing)>(found);
+  }();
+  if (ask == nullptr) {
+    return false;
+  }
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = ask(stream, &status);
+  // IMPLICIT: the legacy stream, while another one is being captured.
+  return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+         (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+Described describe(const Request& request) {
+  Described described;
+  described.comm = communicator_of(request.comm);
+  const std::optional<Communicator>& comm = described.comm;
+  const int size = comm && comm->state ? comm->state->size : 0;
+  const bool scaled_sum = comm && comm->scaled_sums.contains(request.op);
+  const std::uint64_t elements = in_all_segments(request.function) && size > 0
+                                     ? times(request.count, static_cast<std::uint64_t>(size))
+                                     : request.count;
+  described.bytes = times(elements, bytes_of_element(request.datatype));
+  described.call = {
+      .function = request.function,
+      .dtype = dtype_of(request.datatype),
+      .reduction = scaled_sum ? std::nullopt : reduction_of(request.op),
+      .count = elements,
+      .world_size = size,
+      .valid = request.comm != nullptr && (!comm || comm->open) &&
+               (request.count == 0 || (request.sendbuff != nullptr && request.recvbuff != nullptr)),
+      .known = comm.has_value(),
+      .blocking = !comm || comm->blocking,
+  };
+  described.what = {.function = request.function,
+                    .dtype = described.call.dtype,
+                    .op = scaled_sum ? "scaled sum" : op_name(request.op),
+                    .count = elements,
+                    .communicator_size = size};
+  return described;
+}
+
+void count(const shim::CallClass& what, const shim::CallTotals& totals) {
+  if (open_group != nullptr) {
+    open_group->calls.push_back({what, totals});
+  } else {
+    state().ledger.add(what, totals);
+  }
+}
+
+void count(const Described& described, shim::Reason reason) {
+  shim::CallClass what = described.what;
+  what.reason = reason;
+  count(what, shim::passed_totals(what.function, 1, described.bytes, what.communicator_size));
+}
+
+void observe(const Request& request) noexcept {
+  if (InsideNccl::active()) {
+    return;
+  }
+  unseen([&] {
+    Described described = describe(request);
+    described.call.grouped = open_group != nullptr;
+    if (described.comm && described.comm->state && described.comm->state->member && !point_to_point(request.function)) {
+      described.comm->state->member->note_other();
+    }
+    shim::Reason reason = shim::decide(described.call, state().settings).reason;
+    // Asked last: it is the one question that costs a call into the driver.
+    if (reason == shim::Reason::device_path && is_captured(request.stream)) {
+      described.call.captured = true;
+      reason = shim::decide(described.call, state().settings).reason;
+    }
+    count(described, reason);
+  });
+}
+
+}  // namespace gradwire::nccl_preload

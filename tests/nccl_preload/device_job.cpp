@@ -1,0 +1,235 @@
+// A job over the fake library that shows what reaches NCCL: device_job SCENARIO prints lines of NCCL's calls in their
+// order. Every rank but this one exists in name only.
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "nccl_preload/fake_nccl.hpp"
+
+extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  *status =
+      stream == reinterpret_cast<CUstream>(0x70) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+namespace {
+
+constexpr std::size_t kLarge = 1 << 15;
+float buffer[4];  // nothing is moved
+
+ncclComm_t init(int ranks = 2) {
+  ncclComm_t comm = nullptr;
+  ncclCommInitRank(&comm, ranks, {}, 0);
+  return comm;
+}
+
+ncclResult_t reduce(ncclComm_t comm, std::size_t count = kLarge, ncclRedOp_t op = ncclSum,
+                    cudaStream_t stream = nullptr) {
+  return ncclAllReduce(buffer, buffer, count, ncclFloat32, op, comm, stream);
+}
+
+// Prints what NCCL was asked since the last time.
+void show(const char* what) {
+  std::printf("%s: ", what);
+  fake_nccl_print_order();
+}
+
+// A communicator whose ranks have agreed.
+ncclComm_t agreed(int ranks = 2) {
+  ncclComm_t comm = init(ranks);
+  reduce(comm, 1);
+  return comm;
+}
+
+void alone() {
+  ncclComm_t comm = init();
+  show("made");
+  std::printf("%d ", reduce(comm, 10));
+  show("agreement");
+  std::printf("%d ", reduce(comm));
+  show("compressed");
+  std::printf("%d ", reduce(comm, 11));
+  show("small");
+  std::printf("%d ", reduce(comm, kLarge + 2, ncclSum, reinterpret_cast<cudaStream_t>(0x70)));
+  show("captured");
+  std::printf("%d ", reduce(comm, kLarge + 3, ncclMax));
+  show("maximum");
+  std::printf("%d ", ncclReduceScatter(buffer, buffer, kLarge, ncclBfloat16, ncclAvg, comm, nullptr));
+  show("scattered");
+  std::printf("%d ", ncclAllGather(buffer, buffer, kLarge, ncclFloat32, comm, nullptr));
+  show("gathered");
+}
+
+void captured_first() {
+  ncclComm_t comm = init();
+  show("made");
+  reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70));
+  show("captured");
+  reduce(comm);
+  show("agreement");
+}
+
+void first_group() {
+  ncclComm_t a = init();
+  ncclComm_t b = init();
+  show("made");
+  ncclGroupStart();
+  reduce(a);
+  reduce(b, 5);
+  ncclGroupEnd();
+  show("first");
+  ncclGroupStart();
+  reduce(a);
+  ncclGroupEnd();
+  show("second");
+}
+
+void first_alone_and_in_a_group() {
+  ncclComm_t a = init();
+  ncclComm_t b = init();
+  show("made");
+  reduce(a);
+  show("alone");
+  ncclGroupStart();
+  reduce(b);
+  ncclGroupEnd();
+  show("in a group");
+}
+
+void mixed_group() {
+  ncclComm_t comm = agreed();
+  ncclRedOp_t scaled{};
+  show("agreed");
+  ncclGroupStart();
+  reduce(comm);
+  ncclSend(buffer, 7, ncclFloat32, 1, comm, nullptr);
+  ncclGroupStart();
+  ncclBcast(buffer, kLarge, ncclFloat32, 0, comm, nullptr);
+  reduce(comm, 20);
+  ncclGroupEnd();
+  ncclRedOpCreatePreMulSum(&scaled, buffer, ncclFloat32, ncclScalarHostImmediate, comm);
+  reduce(comm, kLarge + 9, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  show("inside");
+  std::printf("%d ", ncclGroupEnd());
+  show("at its end");
+}
+
+void simulated() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  ncclGroupStart();
+  reduce(comm);
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  ncclGroupSimulateEnd(&info);
+  show("simulated");
+  reduce(comm);
+  show("after");
+}
+
+void exact_in_a_group() {  // with a policy that says so
+  ncclComm_t comm = agreed();
+  show("agreed");
+  ncclGroupStart();
+  reduce(comm, kLarge);
+  reduce(comm, 2 * kLarge);
+  reduce(comm, kLarge + 1);
+  ncclGroupEnd();
+  show("group");
+}
+
+void endings() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  ncclGroupStart();
+  reduce(comm);
+  ncclCommAbort(comm);
+  ncclGroupEnd();
+  show("aborted inside");
+  ncclComm_t again = init();
+  std::printf("%d ", static_cast<int>(again == comm));
+  reduce(again);
+  show("same address");
+  fake_nccl_refuse_end();
+  std::printf("%d ", ncclCommDestroy(again));
+  show("refused");
+  reduce(again);
+  show("still there");
+  ncclCommFinalize(again);
+  show("finalized");
+  ncclCommDestroy(again);
+  show("destroyed");
+  ncclComm_t parent = agreed();
+  show("parent");
+  ncclComm_t child = nullptr;
+  ncclCommSplit(parent, 0, 0, &child, nullptr);
+  reduce(child, 3);
+  show("child");
+  std::printf("alive: %d\n", fake_nccl_alive());
+}
+
+void refusing_device() {
+  ncclComm_t comm = init(13);
+  show("made");
+  std::printf("%d ", reduce(comm));
+  show("refused");
+  std::printf("%d ", reduce(comm));
+  show("again");
+}
+
+void without_kernels() {
+  ncclComm_t comm = agreed(12);
+  show("agreed");
+  std::printf("%d ", reduce(comm));
+  show("passed");
+}
+
+void ended_in_a_group() {  // whose calls keep the member
+  ncclComm_t comm = agreed();
+  ncclGroupStart();
+  reduce(comm);
+  ncclCommFinalize(comm);
+  ncclGroupEnd();
+  show("done");
+}
+
+void failed_send() {
+  ncclComm_t comm = init();
+  show("made");
+  fake_nccl_refuse_send();
+  std::printf("%d ", reduce(comm));
+  show("failed");
+  std::printf("groups: %ld started %ld ended\n", fake_nccl_calls("ncclGroupStart"), fake_nccl_calls("ncclGroupEnd"));
+}
+
+void steps() {
+  ncclComm_t comm = init();
+  for (int step = 0; step < 20; ++step) {
+    reduce(comm, 1);  // the loss
+    reduce(comm, kLarge);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string, std::function<void()>> scenarios = {
+      {"alone", alone},
+      {"captured_first", captured_first},
+      {"first_group", first_group},
+      {"first_alone_and_in_a_group", first_alone_and_in_a_group},
+      {"mixed_group", mixed_group},
+      {"simulated", simulated},
+      {"exact_in_a_group", exact_in_a_group},
+      {"endings", endings},
+      {"refusing_device", refusing_device},
+      {"without_kernels", without_kernels},
+      {"ended_in_a_group", ended_in_a_group},
+      {"failed_send", failed_send},
+      {"steps", steps}};
+  scenarios.at(argc > 1 ? argv[1] : "")();
+}

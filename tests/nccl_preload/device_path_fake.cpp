@@ -1,0 +1,161 @@
+// A device path without a device, for the shim over the fake library: what is enqueued vanishes but for messages, which
+// reach the fake, and what the other ranks of a communicator answer is what this one said.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "api/shim/configuration.hpp"
+#include "plugins/nccl_preload/caller_messages.hpp"
+#include "plugins/nccl_preload/device_path.hpp"
+
+namespace gradwire::nccl_preload {
+namespace {
+
+thread_local int truces = 0;
+
+// As where the thread captures a graph: memory is asked for and given back in a truce only.
+void ask_for_truce(const char* what) {
+  if (truces == 0) {
+    std::fprintf(stderr, "no truce: %s\n", what);
+    std::abort();
+  }
+}
+
+class FakeBackend final : public collective::StreamBackend {
+ public:
+  FakeBackend(memory::Arena& arena, CallerMessages& messages) : arena_(arena), messages_(messages) {}
+
+  [[nodiscard]] int rank() const noexcept override { return messages_.rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return messages_.world_size(); }
+  [[nodiscard]] std::byte* acquire(std::size_t bytes) override { return arena_.acquire(bytes); }
+  void release(std::byte* memory) noexcept override { arena_.release(memory); }
+  [[nodiscard]] Event record(Queue /*queue*/) override { return 0; }
+  void wait(Queue /*queue*/, Event /*event*/) override {}
+  void encode(const kernels::EncodeJob& /*job*/) override {}
+  void decode(const kernels::DecodeJob& /*job*/) override {}
+  void reduce(const kernels::ReduceJob& /*job*/) override {}
+  void fold(float* /*residual*/, double /*factor*/, const double* /*device_factor*/, void* /*values*/, DType /*dtype*/,
+            std::uint64_t /*count*/) override {}
+  void convert(const void* /*from*/, DType /*from_dtype*/, void* /*to*/, DType /*to_dtype*/, std::uint64_t /*count*/,
+               double /*factor*/, const double* /*device_factor*/, double /*divisor*/,
+               const double* /*device_divisor*/) override {}
+  void gather(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, void* /*run*/,
+              DType /*run_dtype*/) override {}
+  void scatter(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, const void* /*run*/,
+               DType /*run_dtype*/) override {}
+  void copy(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) override {}
+  void sum_weights(std::span<const double* const> /*weights*/, double /*own*/, double* /*totals*/) override {}
+  void store_weight(double /*weight*/, double* /*to*/) override {}
+  void begin_group() override { messages_.begin_group(); }
+  void send(std::span<const std::byte> bytes, int peer) override { messages_.send(bytes, peer, nullptr); }
+  void receive(std::span<std::byte> bytes, int peer) override { messages_.receive(bytes, peer, nullptr); }
+  void all_reduce(void* values, DType dtype, std::uint64_t count) override {
+    messages_.all_reduce(values, dtype, count, nullptr);
+  }
+  void end_group() override { messages_.end_group(); }
+
+ private:
+  memory::Arena& arena_;
+  CallerMessages& messages_;
+};
+
+class Heap final : public memory::ArenaSource {
+ public:
+  [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
+    ask_for_truce("allocate");
+    return static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{memory::Arena::kAlignment}, std::nothrow));
+  }
+  void free(std::byte* slab) noexcept override {
+    ask_for_truce("free");
+    ::operator delete[](slab, std::align_val_t{memory::Arena::kAlignment});
+  }
+  [[nodiscard]] std::string why() const override { return "no memory"; }
+};
+
+class FakeDevice final : public collective::StreamDevice {
+ public:
+  explicit FakeDevice(std::unique_ptr<CallerMessages> messages)
+      : messages_(std::move(messages)), arena_(heap_, 4096), backend_(arena_, *messages_) {}
+  // As the real one: it asks whether all is well before it goes.
+  ~FakeDevice() override {
+    ask_for_truce("the end of a device");
+    try {
+      messages_->poll();
+    } catch (const Error&) {
+    }
+  }
+
+  [[nodiscard]] collective::StreamBackend& backend() noexcept override { return backend_; }
+  [[nodiscard]] memory::Arena& arena() noexcept override { return arena_; }
+  [[nodiscard]] std::string name() const override { return "fake"; }
+  [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }
+  [[nodiscard]] int enter() override { return 0; }
+  void leave(int /*previous*/) noexcept override {}
+  void follow_caller() override {}
+  void lead_caller() override {}
+  [[nodiscard]] bool capturing() override { return false; }
+  [[nodiscard]] Point mark() override { return 0; }
+  [[nodiscard]] bool reached(Point /*point*/) override { return true; }
+  void wait(Point /*point*/, std::chrono::milliseconds /*timeout*/) override {}
+  void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds /*timeout*/) override {
+    const std::size_t each = to.size() / static_cast<std::size_t>(messages_->world_size());
+    const std::byte* mine = static_cast<const std::byte*>(from) + static_cast<std::size_t>(messages_->rank()) * each;
+    for (std::size_t rank = 0; rank * each < to.size(); ++rank) {
+      std::byte* answer = to.data() + rank * each;
+      std::memcpy(answer, mine, each);
+      if (each > sizeof(shim::Standing)) {  // each rank has a process of its own
+        answer[sizeof(shim::Standing)] ^= static_cast<std::byte>(rank);
+      }
+    }
+  }
+  void upload(void* to, std::span<const std::byte> from) override { std::memcpy(to, from.data(), from.size()); }
+  void zero(void* data, std::size_t bytes) override { std::memset(data, 0, bytes); }
+  void advance(std::uint32_t* step) override {
+    if (messages_->world_size() == 12) {
+      throw Error(ErrorCode::internal, "kernel was not launched: no kernel image");
+    }
+    ++*step;
+  }
+  [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return status_; }
+  void check(const void* /*data*/, const std::string& /*what*/) override {}
+  void poll() override { messages_->poll(); }
+  void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
+
+ private:
+  std::unique_ptr<CallerMessages> messages_;
+  Heap heap_;
+  memory::Arena arena_;
+  FakeBackend backend_;
+  kernels::DeviceStatus status_;
+};
+
+class FakeLink final : public shim::DeviceLink {
+ public:
+  explicit FakeLink(std::unique_ptr<CallerMessages> messages) : device_(std::move(messages)) {}
+  [[nodiscard]] collective::StreamDevice& device() noexcept override { return device_; }
+  void set_caller(void* /*stream*/) override {}
+
+ private:
+  FakeDevice device_;
+};
+
+}  // namespace
+
+bool has_device_path() noexcept { return true; }
+
+std::unique_ptr<shim::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
+                                            std::shared_ptr<const std::atomic<bool>> ended) {
+  ask_for_truce("make_link");
+  if (size == 13) {
+    throw Error(ErrorCode::out_of_memory, "no memory on the device");
+  }
+  return std::make_unique<FakeLink>(std::make_unique<CallerMessages>(comm, rank, size, std::move(ended)));
+}
+
+CaptureTruce::CaptureTruce() noexcept : previous_(truces++) {}
+CaptureTruce::~CaptureTruce() { truces = previous_; }
+
+}  // namespace gradwire::nccl_preload

@@ -1,0 +1,246 @@
+// The shim where it compresses, over the fake library and a device path without a device: what reaches NCCL, in which
+// order, and what is reported. Messages of this shim are sends of bytes; each begins with a group of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "nccl_preload/run_program.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::uint64_t kLarge = 1 << 15;
+// int8 of one tile and of two: a header, codes and a scale of 2 bytes for 256 of them.
+const std::string kTile = "ncclSend:" + std::to_string(32 + 4096 + 32);
+const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32));
+
+struct Seen {
+  Outcome outcome;
+  std::map<std::string, std::string> lines;  // what NCCL was asked
+  json report;
+
+  [[nodiscard]] std::uint64_t calls(const json& fields) const {
+    std::uint64_t sum = 0;
+    for (const json& row : report.at("classes")) {
+      bool same = true;
+      for (const auto& [key, value] : fields.items()) {
+        same = same && row.at(key) == value;
+      }
+      sum += same ? row.at("calls").get<std::uint64_t>() : 0;
+    }
+    return sum;
+  }
+};
+
+Seen run_job(const std::string& scenario, const std::string& environment = "") {
+  const ScratchFolder scratch;
+  const std::string report = (scratch.path() / "report.json").string();
+  Seen seen;
+  seen.outcome = run_program(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DEVICE_SHIM,
+                             std::string(GRADWIRE_DEVICE_JOB) + " " + scenario);
+  EXPECT_EQ(seen.outcome.status, 0) << seen.outcome.err;
+  std::istringstream text(seen.outcome.out);
+  for (std::string line; std::getline(text, line);) {
+    const std::size_t colon = line.find(": ");
+    std::string& calls = seen.lines[line.substr(0, colon)];
+    std::istringstream words(line.substr(colon + 2));
+    for (std::string word; words >> word;) {
+      if (word != "ncclCommCount" && word != "ncclCommUserRank") {  // asked for once, by whatever comes first
+        calls += (calls.empty() ? "" : " ") + word;
+      }
+    }
+  }
+  if (std::filesystem::exists(report + ".nccl")) {
+    seen.report = json::parse(read_text(report + ".nccl"));
+  }
+  return seen;
+}
+
+std::vector<std::string> names(const std::string& line) {
+  std::istringstream text(line);
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
+std::ptrdiff_t times(const std::string& line, const std::string& name) {
+  const std::vector<std::string> all = names(line);
+  return std::count(all.begin(), all.end(), name);
+}
+
+std::string policy_file(const ScratchFolder& scratch, const std::string& text) {
+  const std::string file = (scratch.path() / "policy.toml").string();
+  std::ofstream(file) << "version = 1\n" << text;
+  return "GRADWIRE_POLICY=" + file;
+}
+
+TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
+  const Seen seen = run_job("alone");
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:272 ncclRecv")) << "whatever the first reduction is";
+  EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "as where other ranks group it";
+  // Half of 2^15 elements are four chunks of a tile, which are encoded by both ranks.
+  const std::string compressed = seen.lines.at("0 compressed");
+  EXPECT_EQ(times(compressed, kTile), 2 * 4) << compressed;
+  EXPECT_EQ(times(compressed, "ncclRecv"), 2 * 4);
+  EXPECT_EQ(times(compressed, "ncclGroupStart"), 5)
+      << "what a chunk sends second travels with what the next sends first";
+  EXPECT_THAT(compressed, Not(HasSubstr("ncclAllReduce")));
+  EXPECT_EQ(seen.lines.at("0 small"), "ncclAllReduce:11");
+  EXPECT_EQ(seen.lines.at("0 captured"), "ncclAllReduce:32770");
+  EXPECT_EQ(seen.lines.at("0 maximum"), "ncclAllReduce:32771");
+  EXPECT_EQ(times(seen.lines.at("0 scattered"), kTwoTiles), 4)
+      << "a segment is sent once: " + seen.lines.at("0 scattered");
+  EXPECT_THAT(seen.lines.at("0 scattered"), Not(HasSubstr("ncclReduceScatter")));
+  EXPECT_EQ(seen.lines.at("0 gathered"), "ncclAllGather");
+
+  EXPECT_EQ(seen.report.at("totals").at("compressed_calls"), 2);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}, {"codec", "int8"}}), 2U);
+  EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 1U);
+  EXPECT_EQ(seen.calls({{"reason", "below the floor"}}), 1U);
+  EXPECT_EQ(seen.calls({{"reason", "captured into a graph"}}), 1U);
+  EXPECT_EQ(seen.calls({{"reason", "neither sum nor average"}}), 1U);
+  EXPECT_EQ(seen.calls({{"reason", "function is always passed on"}}), 1U);
+  EXPECT_GT(seen.report.at("totals").at("ratio_compressed").get<double>(), 2.6) << "f32 and bf16";
+  EXPECT_THAT(seen.outcome.err, HasSubstr("gradwire: NCCL, this rank: 7 calls, 2 compressed, ratio "));
+}
+
+// Mutation tried: captured calls take part in the agreement.
+TEST(NcclDevice, NothingIsAgreedDuringCapture) {
+  const Seen seen = run_job("captured_first");
+  EXPECT_EQ(seen.lines.at("captured"), "ncclAllReduce:32768");
+  EXPECT_THAT(seen.lines.at("agreement"), HasSubstr("ncclSend:272"));
+}
+
+// Ranks need not group their first reduction alike: it reaches NCCL in the same order.
+TEST(NcclDevice, TheFirstReductionAloneIsAsInAGroup) {
+  const Seen seen = run_job("first_alone_and_in_a_group");
+  EXPECT_EQ(seen.lines.at("alone"),
+            "ncclAllReduce:32768 ncclGroupStart ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd ncclGroupEnd");
+  EXPECT_EQ(seen.lines.at("in a group"),
+            "ncclGroupStart ncclAllReduce:32768 ncclGroupEnd "
+            "ncclGroupStart ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd ncclGroupEnd");
+  EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
+}
+
+// Mutation tried: settle() before the group's end; the agreement then waits inside the group.
+TEST(NcclDevice, TheFirstGroupPassesAndAgrees) {
+  const Seen seen = run_job("first_group");
+  EXPECT_EQ(seen.lines.at("first"),
+            "ncclGroupStart ncclAllReduce:32768 ncclAllReduce:5 ncclGroupEnd "
+            "ncclGroupStart ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd "
+            "ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd ncclGroupEnd")
+      << "both communicators at once";
+  EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclAllReduce")));
+  EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U);
+}
+
+// Mutations tried: recorded calls run before NCCL's own end; everything is recorded.
+TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
+  const Seen seen = run_job("mixed_group");
+  EXPECT_EQ(seen.lines.at("inside"),
+            "ncclGroupStart ncclSend:7 ncclGroupStart ncclBcast ncclBroadcast ncclAllReduce:20 ncclGroupEnd "
+            "ncclRedOpCreatePreMulSum ncclAllReduce:32777 ncclRedOpDestroy");
+  const std::vector<std::string> end = names(seen.lines.at("0 at its end"));
+  ASSERT_GT(end.size(), 2U);
+  EXPECT_EQ(end[0], "ncclGroupEnd") << "the job's own group goes first";
+  EXPECT_EQ(end[1], "ncclGroupStart");
+  EXPECT_EQ(times(seen.lines.at("0 at its end"), kTile), 2 * 4);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U);
+  EXPECT_EQ(seen.calls({{"function", "ncclBroadcast"}}), 1U);
+  EXPECT_EQ(seen.calls({{"op", "scaled sum"}, {"reason", "neither sum nor average"}}), 1U);
+}
+
+TEST(NcclDevice, ASimulatedGroupHoldsWhatItWouldRun) {
+  const Seen seen = run_job("simulated");
+  EXPECT_EQ(seen.lines.at("simulated"), "ncclGroupStart ncclAllReduce:32768 ncclGroupSimulateEnd");
+  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U) << "the one after";
+}
+
+TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
+  const ScratchFolder scratch;
+  const Seen seen =
+      run_job("exact_in_a_group", policy_file(scratch, "[[rule]]\nmax_bytes = \"200kB\"\ncodec = \"exact\"\n"));
+  EXPECT_THAT(
+      seen.lines.at("group"),
+      HasSubstr("ncclGroupStart ncclGroupEnd ncclGroupStart ncclAllReduce:32768 ncclAllReduce:32769 ncclGroupEnd "
+                "ncclGroupStart ncclRecv ncclSend:"));
+  EXPECT_EQ(seen.calls({{"reason", "policy says exact"}}), 2U);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}, {"count", 2 * kLarge}}), 1U);
+}
+
+// Mutations tried: recorded calls of a communicator that ends are kept; the state of a freed address is kept; a member
+// asks NCCL about a communicator that is gone (the fake prints it).
+TEST(NcclDevice, Endings) {
+  const Seen seen = run_job("endings");
+  EXPECT_EQ(seen.lines.at("aborted inside"), "ncclGroupStart ncclCommAbort ncclGroupEnd");
+  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:272")) << "agrees anew";
+  EXPECT_THAT(seen.lines.at("4 refused"), HasSubstr("ncclCommDestroy"));
+  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr("ncclAllReduce")));
+  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":272"))) << "agreed as before";
+  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "freed after NCCL's own";
+  EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy");
+  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:272")) << "a child starts anew";
+  EXPECT_EQ(seen.lines.at("alive"), "2");
+}
+
+TEST(NcclDevice, ADeviceThatRefusesIsAnError) {
+  const Seen seen = run_job("refusing_device");
+  EXPECT_TRUE(seen.lines.contains("2 refused")) << "ncclSystemError";
+  EXPECT_TRUE(seen.lines.contains("2 again"));
+  EXPECT_THAT(seen.outcome.out, Not(HasSubstr("ncclAllReduce"))) << "other ranks may compress it";
+  const std::size_t first = seen.outcome.err.find("no memory on the device; reductions on this communicator fail");
+  EXPECT_NE(first, std::string::npos) << seen.outcome.err;
+  EXPECT_EQ(seen.outcome.err.find("no memory on the device", first + 1), std::string::npos) << "once";
+}
+
+TEST(NcclDevice, ADeviceWithoutKernelsPasses) {
+  const Seen seen = run_job("without_kernels");
+  EXPECT_EQ(seen.lines.at("0 passed"), "ncclAllReduce:32768");
+  EXPECT_EQ(seen.calls({{"reason", "disabled"}}), 1U);
+  EXPECT_THAT(seen.outcome.err, HasSubstr("every call is passed through: disabled on ranks 0, 1"));
+  EXPECT_THAT(seen.outcome.err, HasSubstr("no kernel image"));
+}
+
+// The fake ends the process where memory is given back without a truce.
+TEST(NcclDevice, ACommunicatorThatEndsInAGroup) {
+  EXPECT_EQ(run_job("ended_in_a_group").outcome.err.find("truce"), std::string::npos);
+}
+
+TEST(NcclDevice, AFailedMessageLeavesNoGroupOpen) {
+  const Seen seen = run_job("failed_send");
+  EXPECT_EQ(seen.lines.at("groups"), "2 started 2 ended");
+}
+
+TEST(NcclDevice, ADisabledRankAgreesAndPasses) {
+  const Seen seen = run_job("alone", "GRADWIRE_DISABLE=1");
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:272")) << "other ranks wait for it";
+  EXPECT_EQ(seen.lines.at("0 compressed"), "ncclAllReduce:32768");
+  EXPECT_EQ(seen.calls({{"reason", "disabled"}}), 2U);
+  EXPECT_THAT(seen.outcome.err, HasSubstr("every call is passed through: disabled on ranks 0 and 1"));
+}
+
+TEST(NcclDevice, CodecsThatNeedTheStepWaitForIt) {
+  const ScratchFolder scratch;
+  const Seen seen = run_job("steps", policy_file(scratch, "[defaults]\ncodec = \"int4\"\n"));
+  EXPECT_EQ(seen.calls({{"reason", "step not known yet"}}), 16U);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}, {"codec", "int4"}, {"order", 0}}), 4U);
+}
+
+TEST(NcclDevice, ADryRunPassesAndCounts) {
+  const Seen seen = run_job("alone", "GRADWIRE_DRY_RUN=1");
+  EXPECT_EQ(seen.lines.at("0 compressed"), "ncclAllReduce:32768");
+  EXPECT_EQ(seen.report.at("totals").at("compressed_calls"), 2);
+  EXPECT_THAT(seen.outcome.err, HasSubstr("2 would be compressed"));
+}
+
+}  // namespace
+}  // namespace gradwire::test
