@@ -1,0 +1,172 @@
+// gpu_bench_all_reduce: all-reduce over NCCL ranks that share a GPU, compressed, in turn with ncclAllReduce. A process
+// a rank, started by tests/gpu/ranks. A time is that of the slowest rank, from a barrier to the end of its stream.
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "kernels/device/operations.hpp"
+#include "tests/gpu/device_cuda.hpp"
+#include "tests/gpu/kernel_jobs.hpp"
+#include "tests/gpu/ranks_world.hpp"
+
+namespace gradwire::gpu {
+namespace {
+
+struct Buffers {
+  explicit Buffers(std::size_t bytes)
+      : input(static_cast<float*>(device_allocate(bytes))), output(static_cast<float*>(device_allocate(bytes))) {}
+  ~Buffers() {
+    device_free(input);
+    device_free(output);
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  float* input;
+  float* output;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  Bench(Check& check, const World& world)
+      : check_(check),
+        world_(world),
+        device_(transport::NcclMessages::over(world.communicator()), 0, world.stream()),
+        executor_(device_.backend()) {
+    defaults_ = std::getenv("NCCL_ALGO") == nullptr;
+  }
+
+  void run(std::uint64_t mib, const std::vector<const char*>& codecs) {
+    const std::string text = std::to_string(mib) + " MiB";
+    const std::uint64_t count = (mib << 20) / sizeof(float);
+    const Buffers buffers(count * sizeof(float));
+    fill(buffers, count);
+    std::vector<double> nccl_ms;
+    std::vector<std::vector<double>> ours_ms(codecs.size());
+    const auto nccl_call = [&] {
+      nccl(ncclAllReduce(buffers.input, buffers.output, count, ncclFloat, ncclSum, world_.communicator(),
+                         world_.stream()),
+           "ncclAllReduce");
+    };
+    for (int round = 0; round <= kRounds; ++round) {
+      const double begun = check_.elapsed_s();
+      const double nccl_time = time(nccl_call);
+      std::vector<double> times;
+      for (const char* codec : codecs) {
+        times.push_back(time([&] { enqueue(codec, buffers, count); }));
+      }
+      if (round > 0) {  // the first makes connections and takes memory
+        nccl_ms.push_back(nccl_time);
+        for (std::size_t i = 0; i < codecs.size(); ++i) {
+          ours_ms[i].push_back(times[i]);
+        }
+      }
+      const double round_s = check_.elapsed_s() - begun;
+      if (round > 0 && world_.largest(check_.fits(round_s) ? 0 : 1) != 0) {
+        break;
+      }
+    }
+    const std::string setting = defaults_ ? " (NCCL's defaults)" : "";
+    const double theirs = median(nccl_ms);
+    const std::string rounds = std::to_string(nccl_ms.size()) + " in turn, median";
+    check_.row("ncclAllReduce " + text + setting, number(theirs, 2), "ms", "", "info", rounds);
+    for (std::size_t i = 0; i < codecs.size(); ++i) {
+      const double ours = median(ours_ms[i]);
+      check_.row(std::string(codecs[i]) + " " + text + setting, number(ours, 2), "ms", "", "info",
+                 rounds + ", " + number(theirs / ours, 2) + " times as fast as ncclAllReduce");
+    }
+    enqueue(codecs[0], buffers, count);
+    Bytes result(count * sizeof(float));
+    download(result.data(), buffers.output, result.size());
+    const bool same = world_.agree(result);
+    check_.that(same, text + ": ranks differ");
+    check_.row("ranks bit-identical " + text + setting, same ? "yes" : "no", "", "yes", same ? "ok" : "failed",
+               codecs[0]);
+  }
+
+ private:
+  static std::string number(double value, int digits) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", digits, value);
+    return text;
+  }
+
+  void fill(const Buffers& buffers, std::uint64_t count) const {
+    const Bytes block = tensor(DType::f32, 1 << 20, 50 + static_cast<unsigned>(world_.rank()));
+    for (std::uint64_t at = 0; at < count * sizeof(float); at += block.size()) {
+      upload(reinterpret_cast<std::byte*>(buffers.input) + at, block.data(),
+             std::min<std::size_t>(block.size(), count * sizeof(float) - at));
+    }
+  }
+
+  void enqueue(const char* codec, const Buffers& buffers, std::uint64_t count) {
+    const collective::HopCodecs codecs =
+        collective::hop_codecs(CodecSpec::parse(codec), CodecSpec::parse(codec), DType::f32);
+    device_.follow_caller();
+    executor_.run(collective::stream_all_reduce(device_.backend(), Algorithm::two_shot, codecs, count,
+                                                {.chunk_bytes = collective::stream_chunk_bytes(world_.world_size())}),
+                  {.input = {buffers.input, 0, count},
+                   .output = {buffers.output, 0, count},
+                   .count = count,
+                   .codecs = codecs,
+                   .step = step_.as<std::uint32_t>(),
+                   .status = status_.as<kernels::DeviceStatus>(),
+                   .local_residual = {},
+                   .owner_residual = {},
+                   .name = "benchmark"});
+    device_.lead_caller();
+  }
+
+  template <class Body>
+  double time(Body&& body) {
+    static_cast<void>(world_.largest(0));
+    const double mine = static_cast<double>(watch_.time(world_.stream(), body));
+    device_.poll();
+    return world_.largest(mine);
+  }
+
+  static constexpr int kRounds = 7;
+  Check& check_;
+  const World& world_;
+  collective::CudaDevice device_;
+  collective::StreamExecutor executor_;
+  Stopwatch watch_;
+  Memory step_{Bytes(sizeof(std::uint32_t))};
+  Memory status_{Bytes(sizeof(kernels::DeviceStatus))};
+  bool defaults_ = false;
+};
+
+int run(Check& check) {
+  const World world;
+  if (world.rank() != 0) {
+    check.write_no_rows();
+  }
+  Bench bench(check, world);
+  bench.run(16, {"int8"});
+  bench.run(256, {"int8"});
+  bench.run(64, {"int8", "bf16", "int4"});
+  return check.finish();
+}
+
+}  // namespace
+}  // namespace gradwire::gpu
+
+int main(int argc, char** argv) {
+  using namespace gradwire::gpu;
+  Check check("gpu_bench_all_reduce", argc, argv);
+  if (const std::string missing = why_no_device(); !missing.empty()) {
+    return check.skip(missing);
+  }
+  try {
+    return run(check);
+  } catch (const std::exception& error) {
+    check.fail(error.what());
+    static_cast<void>(check.finish());
+    std::fflush(nullptr);
+    std::_Exit(kFailed);  // ending a communicator would wait for ranks that are elsewhere
+  }
+}

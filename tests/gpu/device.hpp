@@ -1,0 +1,104 @@
+// The little that check programs ask of a device: memory with guards around, streams, copies. device_cuda.cpp is the
+// real one; device_emulated.cpp keeps it on the host, so that the programs themselves are tested without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gradwire::gpu {
+
+using Bytes = std::vector<std::byte>;
+
+/// What there is, in a line; throws where there is none (why_no_device() says it without throwing).
+[[nodiscard]] std::string describe_device();
+/// Empty where there is a device that runs this program's kernels, else what is missing, with CUDA's text.
+[[nodiscard]] std::string why_no_device();
+
+void* device_allocate(std::size_t bytes);
+void device_free(void* memory) noexcept;
+void upload(void* to, const void* from, std::size_t bytes);    // after all that was enqueued
+void download(void* to, const void* from, std::size_t bytes);  // likewise
+/// Waits for everything; an error of an earlier kernel is thrown here.
+void synchronize();
+[[nodiscard]] void* make_stream();
+void free_stream(void* stream) noexcept;
+
+/// Device memory with marks on both sides. `shift` bytes past a 256-byte boundary.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes, std::size_t shift = 0)
+      : bytes_(bytes), begin_(kGuard + shift), whole_(bytes + shift + 2 * kGuard, kMark) {
+    base_ = static_cast<std::byte*>(device_allocate(whole_.size()));
+    upload(base_, whole_.data(), whole_.size());
+  }
+  explicit Memory(std::span<const std::byte> from, std::size_t shift = 0) : Memory(from.size(), shift) {
+    upload(data(), from.data(), from.size());
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  Memory(Memory&& other) noexcept
+      : bytes_(other.bytes_), begin_(other.begin_), whole_(std::move(other.whole_)), base_(other.base_) {
+    other.base_ = nullptr;
+  }
+  Memory& operator=(Memory&&) = delete;
+  ~Memory() {
+    if (base_ != nullptr) {
+      device_free(base_);
+    }
+  }
+
+  [[nodiscard]] std::byte* data() const { return base_ + begin_; }
+  [[nodiscard]] std::uint8_t* frame() const { return reinterpret_cast<std::uint8_t*>(data()); }
+  template <class T>
+  [[nodiscard]] T* as() const {
+    return reinterpret_cast<T*>(data());
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+  /// What it holds; `intact` says whether nobody wrote outside.
+  [[nodiscard]] Bytes read(bool* intact = nullptr) const {
+    Bytes now(whole_.size());
+    download(now.data(), base_, now.size());
+    if (intact != nullptr) {
+      *intact = true;
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        const bool inside = i >= begin_ && i < begin_ + bytes_;
+        *intact = *intact && (inside || now[i] == kMark);
+      }
+    }
+    return {now.begin() + static_cast<std::ptrdiff_t>(begin_),
+            now.begin() + static_cast<std::ptrdiff_t>(begin_ + bytes_)};
+  }
+  void write(std::span<const std::byte> from) const { upload(data(), from.data(), from.size()); }
+
+ private:
+  static constexpr std::size_t kGuard = 256;
+  static constexpr std::byte kMark{0xA5};
+  std::size_t bytes_;
+  std::size_t begin_;
+  Bytes whole_;
+  std::byte* base_ = nullptr;
+};
+
+class Stream {
+ public:
+  Stream() : stream_(make_stream()) {}
+  ~Stream() { free_stream(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  [[nodiscard]] void* get() const { return stream_; }
+
+ private:
+  void* stream_;
+};
+
+template <class T>
+[[nodiscard]] std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span<const T>(values));
+}
+
+}  // namespace gradwire::gpu

@@ -1,0 +1,81 @@
+// Jobs for the device beside the same jobs for the host: inputs with every special value, and what the host makes of
+// them (tests/support/simulated_codecs.hpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "kernels/device/jobs.hpp"
+#include "tests/gpu/check.hpp"
+#include "tests/gpu/device.hpp"
+
+namespace gradwire::gpu {
+
+/// One codec over one dtype, by itself or behind topk.
+struct Case {
+  CodecSpec spec;
+  DType dtype = DType::f32;
+  [[nodiscard]] kernels::FrameCodec frame_codec() const { return {spec.values, spec.k, dtype}; }
+  [[nodiscard]] codec::Codec codec() const { return {spec, dtype}; }
+  [[nodiscard]] DType working() const { return codec().working() == codec::Working::f64 ? DType::f64 : DType::f32; }
+  [[nodiscard]] std::string name() const { return spec.to_string() + " " + std::string(to_string(dtype)); }
+};
+
+/// Every codec of the build over every dtype, and behind topk(1%), topk(10%) and topk(100%); `small`: f32 mostly.
+[[nodiscard]] std::vector<Case> all_cases(bool small);
+
+enum class Kind : std::uint8_t { plain, special };
+
+/// Gaussian values as elements of `dtype`; special: with blocks of zeros, -0, equal values, denormals, tiny and huge
+/// ones, single spikes, NaN and Inf.
+[[nodiscard]] Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind = Kind::plain);
+
+/// What kernels share, in device memory: the step and the status.
+class DeviceCall {
+ public:
+  explicit DeviceCall(const kernels::FrameCodec& codec);
+  [[nodiscard]] const kernels::CallFields& fields() const { return fields_; }
+  [[nodiscard]] kernels::DeviceStatus status() const;
+  [[nodiscard]] std::uint32_t* step() const { return step_.as<std::uint32_t>(); }
+
+ private:
+  Memory step_{sizeof(std::uint32_t)};
+  Memory status_{sizeof(kernels::DeviceStatus)};
+  kernels::CallFields fields_;
+};
+
+/// The same on the host.
+struct HostCall {
+  explicit HostCall(const kernels::FrameCodec& codec);
+  HostCall(const HostCall&) = delete;
+  HostCall& operator=(const HostCall&) = delete;
+  std::uint32_t step;
+  kernels::DeviceStatus status{};
+  kernels::CallFields fields;
+};
+
+inline constexpr std::uint32_t kStep = 41;
+inline constexpr std::uint32_t kBucket = 7;
+
+/// The frame that the host makes of `values`.
+[[nodiscard]] Bytes host_frame(const Case& c, const Bytes& values, DType dtype, std::uint32_t count,
+                               std::uint32_t first_tile = 0, std::uint8_t hop = 0);
+
+/// Frames of `c`, byte for byte; but a NaN that a sum made, which exact codecs keep, has the processor's own bits.
+void same_frame(Check& check, const Case& c, const Bytes& got, const Bytes& wanted, const kernels::FramePlace& place,
+                const std::string& what);
+
+/// What `memory` holds, and that nothing around it was touched.
+[[nodiscard]] Bytes read_intact(Check& check, const Memory& memory, const std::string& what);
+
+// Parts of the check, one file each. `stream` is a stream of the device.
+void check_encode(Check& check, void* stream);
+void check_decode(Check& check, void* stream);
+void check_damaged(Check& check, void* stream);
+void check_reduce(Check& check, void* stream);
+void check_elementwise(Check& check, void* stream);
+void check_two_streams(Check& check);
+
+}  // namespace gradwire::gpu

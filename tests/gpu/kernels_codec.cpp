@@ -1,0 +1,189 @@
+// Encoding, decoding and damaged frames against the host.
+#include <algorithm>
+#include <random>
+
+#include "kernels/device/operations.hpp"
+#include "tests/gpu/kernel_jobs.hpp"
+#include "tests/support/simulated_codecs.hpp"
+#include "wire/frame.hpp"
+
+namespace gradwire::gpu {
+namespace {
+
+std::vector<std::uint32_t> counts(const Check& check) {
+  if (check.small()) {
+    return {0, 1, 257, 4096 + 300};
+  }
+  return {0, 1, 31, 127, 128, 129, 255, 256, 257, 4095, 4096, 4097, 3 * 4096, 100'007};
+}
+
+struct EncodeOptions {
+  std::uint32_t count;
+  Kind kind = Kind::plain;
+  bool residual = true;
+  double factor = 1;
+  std::size_t shift = 0;  // elements past an aligned address
+  std::uint32_t first_tile = 0;
+};
+
+void encode_both(Check& check, void* stream, const Case& c, const EncodeOptions& o) {
+  const std::string what = "encode " + c.name() + ", " + std::to_string(o.count) + " elements" +
+                           (o.kind == Kind::special ? ", special values" : "") + (o.residual ? ", residual" : "") +
+                           (o.factor != 1 ? ", factor" : "") + (o.shift != 0 ? ", unaligned" : "");
+  const Bytes values = tensor(c.dtype, o.count, check.seed(), o.kind);
+  const Bytes before = tensor(DType::f32, o.count, check.seed() + 1);
+  HostCall host(c.frame_codec());
+  Bytes wanted(c.codec().frame_bytes(o.count));
+  std::vector<float> residual(o.count);
+  if (o.count != 0) {
+    std::memcpy(residual.data(), before.data(), before.size());
+  }
+  kernels::EncodeJob job{
+      .call = host.fields,
+      .frame = {.bytes = reinterpret_cast<std::uint8_t*>(wanted.data()), .count = o.count, .first_tile = o.first_tile},
+      .values = values.data(),
+      .values_dtype = c.dtype,
+      .factor = o.factor,
+      .residual = o.residual ? residual.data() : nullptr};
+  test::run_encode(job);
+
+  const DeviceCall call(c.frame_codec());
+  const Memory device_values(values, o.shift * element_bytes(c.dtype));
+  const Memory device_residual(before, o.shift * sizeof(float));
+  const Memory frame(wanted.size());
+  job.call = call.fields();
+  job.frame.bytes = frame.frame();
+  job.values = device_values.data();
+  job.residual = o.residual ? device_residual.as<float>() : nullptr;
+  kernels::encode(job, stream);
+  same_frame(check, c, read_intact(check, frame, what), wanted, job.frame, what + ": frame");
+  check.same_elements(DType::f32, read_intact(check, device_residual, what),
+                      o.residual ? bytes_of(residual) : std::span<const std::byte>(before), what + ": residual");
+  check.same_bytes(read_intact(check, device_values, what), values, what + ": values");
+  check.that((call.status().nonfinite != 0) == (host.status.nonfinite != 0), what + ": the status on NaN and Inf");
+}
+
+struct DecodeOptions {
+  std::uint32_t count;
+  DType dtype;
+  bool add = false;
+  Kind kind = Kind::plain;
+  std::size_t shift = 0;
+};
+
+// Decodes `frame`, which may be damaged, on both.
+void decode_both(Check& check, void* stream, const Case& c, const Bytes& frame, const DecodeOptions& o,
+                 const std::string& what) {
+  HostCall host(c.frame_codec());
+  Bytes wanted = tensor(o.dtype, o.count, check.seed() + 2);
+  const DeviceCall call(c.frame_codec());
+  const Memory values(wanted, o.shift * element_bytes(o.dtype));
+  Bytes host_bytes = frame;
+  kernels::DecodeJob job{
+      .call = host.fields,
+      .frame = {.bytes = reinterpret_cast<std::uint8_t*>(host_bytes.data()), .count = o.count, .peer = 3},
+      .values = wanted.data(),
+      .values_dtype = o.dtype,
+      .add = o.add};
+  test::run_decode(job);
+  const Memory device_frame(frame);
+  job.call = call.fields();
+  job.frame.bytes = device_frame.frame();
+  job.values = values.data();
+  kernels::decode(job, stream);
+  check.same_elements(o.dtype, read_intact(check, values, what), wanted, what);
+  check.same_bytes(read_intact(check, device_frame, what), frame, what + ": frame");
+  const kernels::DeviceStatus status = call.status();
+  check.that((status.bad_frames != 0) == (host.status.bad_frames != 0) && status.first_bad == host.status.first_bad,
+             what + ": " + std::to_string(status.bad_frames) + " bad frames, the host found " +
+                 std::to_string(host.status.bad_frames));
+}
+
+void decode_case(Check& check, void* stream, const Case& c, const DecodeOptions& o) {
+  const std::string what = "decode " + c.name() + " to " + std::string(to_string(o.dtype)) + ", " +
+                           std::to_string(o.count) + " elements" + (o.add ? ", added" : "") +
+                           (o.kind == Kind::special ? ", special values" : "") + (o.shift != 0 ? ", unaligned" : "");
+  const Bytes frame = host_frame(c, tensor(c.dtype, o.count, check.seed() + 3, o.kind), c.dtype, o.count);
+  if (!o.add) {
+    decode_both(check, stream, c, frame, o, what);
+    return;
+  }
+  // The host's run_decode overwrites: its sum is made by hand.
+  HostCall host(c.frame_codec());
+  const Bytes before = tensor(o.dtype, o.count, check.seed() + 2);
+  Bytes wanted = before;
+  const codec::Codec codec = c.codec();  // the reader refers to it
+  codec::FrameReader reader(codec, {.count = o.count, .first_tile = 0, .bucket = kBucket, .step = kStep, .hop = 0},
+                            false, frame, 3);
+  for (std::uint64_t i = 0; i < o.count; i += codec::kTileElements) {
+    reader.add(wanted.data() + i * element_bytes(o.dtype),
+               static_cast<std::uint32_t>(std::min<std::uint64_t>(codec::kTileElements, o.count - i)));
+  }
+  const DeviceCall call(c.frame_codec());
+  const Memory values(before, o.shift * element_bytes(o.dtype));
+  const Memory device_frame(frame);
+  kernels::decode({.call = call.fields(),
+                   .frame = {.bytes = device_frame.frame(), .count = o.count, .peer = 3},
+                   .values = values.data(),
+                   .values_dtype = o.dtype,
+                   .add = true},
+                  stream);
+  check.same_elements(o.dtype, read_intact(check, values, what), wanted, what);
+}
+
+}  // namespace
+
+void check_encode(Check& check, void* stream) {
+  for (const Case& c : all_cases(check.small())) {
+    check.part("encode " + c.name(), [&] {
+      for (const std::uint32_t count : counts(check)) {
+        encode_both(check, stream, c, {.count = count, .first_tile = count % 5});
+        encode_both(check, stream, c, {.count = count, .residual = false});
+      }
+      const std::uint32_t many = check.small() ? 4096 : 3 * 4096 + 1000;
+      encode_both(check, stream, c, {.count = many, .kind = Kind::special});
+      encode_both(check, stream, c, {.count = many, .kind = Kind::special, .residual = false, .shift = 1});
+      encode_both(check, stream, c, {.count = 4096 + 77, .factor = 0.3, .shift = 1});
+    });
+  }
+}
+
+void check_decode(Check& check, void* stream) {
+  for (const Case& c : all_cases(check.small())) {
+    check.part("decode " + c.name(), [&] {
+      for (const std::uint32_t count : counts(check)) {
+        decode_case(check, stream, c, {.count = count, .dtype = c.dtype});
+        decode_case(check, stream, c, {.count = count, .dtype = c.working(), .add = true});
+      }
+      const std::uint32_t many = check.small() ? 4096 : 3 * 4096 + 1000;
+      decode_case(check, stream, c, {.count = many, .dtype = c.dtype, .kind = Kind::special});
+      decode_case(check, stream, c, {.count = many, .dtype = c.dtype, .kind = Kind::special, .shift = 1});
+      decode_case(check, stream, c, {.count = many, .dtype = c.working(), .add = true, .kind = Kind::special});
+    });
+  }
+}
+
+// Every byte of the header, and payloads of noise: NaN and a status, or what the host makes of it; never a write
+// outside.
+void check_damaged(Check& check, void* stream) {
+  std::mt19937_64 random(check.seed());
+  for (const Case& c : all_cases(check.small())) {
+    check.part("damaged " + c.name(), [&] {
+      const std::uint32_t count = 300;  // one tile: a bad tile is a bad frame
+      const Bytes frame = host_frame(c, tensor(c.dtype, count, check.seed()), c.dtype, count);
+      for (std::size_t byte = 0; byte < wire::kHeaderBytes; byte += check.small() ? 7 : 1) {
+        Bytes bad = frame;
+        bad[byte] ^= std::byte{0x10};
+        decode_both(check, stream, c, bad, {.count = count, .dtype = c.dtype},
+                    "decode " + c.name() + " with bit 4 of header byte " + std::to_string(byte) + " turned");
+      }
+      Bytes noise = frame;
+      for (std::size_t i = wire::kHeaderBytes; i < noise.size(); ++i) {
+        noise[i] = static_cast<std::byte>(random());
+      }
+      decode_both(check, stream, c, noise, {.count = count, .dtype = c.dtype}, "decode " + c.name() + " of noise");
+    });
+  }
+}
+
+}  // namespace gradwire::gpu

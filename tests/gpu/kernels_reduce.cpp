@@ -1,0 +1,151 @@
+// Sums over ranks against the host: sum and mean, own part, residuals, a second encoding or a stored result.
+#include <algorithm>
+
+#include "kernels/device/operations.hpp"
+#include "tests/gpu/kernel_jobs.hpp"
+#include "tests/support/simulated_codecs.hpp"
+
+namespace gradwire::gpu {
+namespace {
+
+struct ReduceOptions {
+  std::uint32_t count;
+  int ranks = 4;
+  int own = 1;  // whose part is uncoded; -1: nobody's
+  bool encode = true;
+  bool residuals = true;
+  double divisor = 1;
+  bool device_divisor = false;
+  Kind kind = Kind::plain;
+  int damaged = -1;  // rank whose frame names another step
+};
+
+std::string name_of(const Case& c, const ReduceOptions& o) {
+  return "reduce " + c.name() + ", " + std::to_string(o.count) + " elements, " + std::to_string(o.ranks) + " ranks" +
+         (o.own < 0 ? ", no own part" : "") + (o.encode ? ", encoded" : ", stored") +
+         (o.residuals ? ", residuals" : "") + (o.divisor != 1 || o.device_divisor ? ", divided" : "") +
+         (o.kind == Kind::special ? ", special values" : "") + (o.damaged >= 0 ? ", a damaged frame" : "");
+}
+
+// The memory that a reduction works on, on the host; the device gets copies.
+struct Operands {
+  std::vector<Bytes> frames;
+  Bytes own, own_residual, owner_residual, result, out;
+  double divisor = 0;
+};
+
+Operands make_operands(const Check& check, const Case& c, const Case& second, const ReduceOptions& o) {
+  Operands operands;
+  for (int rank = 0; rank < o.ranks; ++rank) {
+    const unsigned seed = check.seed() + 10 + static_cast<unsigned>(rank);
+    const Bytes values = tensor(c.dtype, o.count, seed, o.kind);
+    if (rank == o.own) {
+      operands.own = values;
+    }
+    operands.frames.push_back(rank == o.own ? Bytes() : host_frame(c, values, c.dtype, o.count, 5));
+    if (rank == o.damaged) {
+      operands.frames.back()[24] ^= std::byte{1};
+    }
+  }
+  operands.own_residual = tensor(DType::f32, o.count, check.seed() + 4);
+  operands.owner_residual = tensor(DType::f32, o.count, check.seed() + 5);
+  operands.result = tensor(c.dtype, o.count, check.seed() + 6);
+  operands.out.resize(second.codec().frame_bytes(o.count));
+  operands.divisor = o.divisor;
+  return operands;
+}
+
+kernels::ReduceJob job_of(const Case& c, const Case& second, const ReduceOptions& o) {
+  kernels::ReduceJob job;
+  job.second = second.frame_codec();
+  job.count = o.count;
+  job.first_tile = 5;
+  job.ranks = o.ranks;
+  job.own_dtype = c.dtype;
+  job.divisor = o.device_divisor ? 1 : o.divisor;
+  job.result_dtype = c.dtype;
+  return job;
+}
+
+void reduce_both(Check& check, void* stream, const Case& c, const Case& second, const ReduceOptions& o) {
+  const std::string what = name_of(c, o);
+  Operands host = make_operands(check, c, second, o);
+  const HostCall host_call(c.frame_codec());
+  const DeviceCall call(c.frame_codec());
+  std::vector<Memory> frames;
+  std::vector<kernels::ReduceInput> host_inputs;
+  std::vector<kernels::ReduceInput> inputs;
+  for (int rank = 0; rank < o.ranks; ++rank) {
+    const Bytes& frame = host.frames[static_cast<std::size_t>(rank)];
+    frames.emplace_back(frame);
+    host_inputs.push_back({rank == o.own ? nullptr : reinterpret_cast<const std::uint8_t*>(frame.data())});
+    inputs.push_back({rank == o.own ? nullptr : frames.back().frame()});
+  }
+  const Memory own(host.own);
+  const Memory own_residual(host.own_residual);
+  const Memory owner_residual(host.owner_residual);
+  const Memory result(host.result);
+  const Memory out(host.out.size());
+  const Memory divisor(std::as_bytes(std::span(&host.divisor, 1)));
+
+  kernels::ReduceJob job = job_of(c, second, o);
+  const auto fill = [&](const kernels::CallFields& fields, const void* own_part, void* residual, void* owners, void* to,
+                        void* frame, const void* by) {
+    job.call = fields;
+    job.own = o.own < 0 ? nullptr : own_part;
+    job.own_residual = o.residuals && o.own >= 0 ? static_cast<float*>(residual) : nullptr;
+    job.owner_residual = o.residuals && o.encode ? static_cast<float*>(owners) : nullptr;
+    job.result = o.encode ? nullptr : to;
+    job.out = o.encode ? static_cast<std::uint8_t*>(frame) : nullptr;
+    job.device_divisor = o.device_divisor ? static_cast<const double*>(by) : nullptr;
+  };
+  fill(host_call.fields, host.own.data(), host.own_residual.data(), host.owner_residual.data(), host.result.data(),
+       host.out.data(), &host.divisor);
+  test::run_reduce(job, host_inputs);
+  fill(call.fields(), own.data(), own_residual.data(), owner_residual.data(), result.data(), out.data(),
+       divisor.data());
+  job.inputs = inputs.data();
+  kernels::reduce(job, stream);
+  inputs.assign(inputs.size(), {});  // they were copied
+
+  if (o.encode) {
+    same_frame(check, second, read_intact(check, out, what), host.out,
+               {.count = o.count, .first_tile = job.first_tile, .hop = 1}, what + ": frame");
+  }
+  check.same_elements(c.dtype, read_intact(check, result, what), host.result, what + ": result");
+  check.same_elements(DType::f32, read_intact(check, own_residual, what), host.own_residual, what + ": own residual");
+  check.same_elements(DType::f32, read_intact(check, owner_residual, what), host.owner_residual,
+                      what + ": owner residual");
+  check.that((call.status().bad_frames != 0) == (host_call.status.bad_frames != 0),
+             what + ": bad frames in the status");
+  check.that((call.status().nonfinite != 0) == (host_call.status.nonfinite != 0), what + ": NaN and Inf in the status");
+}
+
+}  // namespace
+
+void check_reduce(Check& check, void* stream) {
+  for (const Case& c : all_cases(check.small())) {
+    check.part("reduce " + c.name(), [&] {
+      for (const std::uint32_t count : check.small() ? std::vector<std::uint32_t>{0, 257, 4096 + 300}
+                                                     : std::vector<std::uint32_t>{0, 1, 255, 4095, 4097, 100'007}) {
+        reduce_both(check, stream, c, c, {.count = count});
+        reduce_both(check, stream, c, c, {.count = count, .encode = false, .divisor = 4});
+      }
+      const std::uint32_t many = check.small() ? 4096 : 2 * 4096 + 1000;
+      reduce_both(check, stream, c, c, {.count = many, .own = 0, .divisor = 3, .kind = Kind::special});
+      reduce_both(check, stream, c, c,
+                  {.count = many, .ranks = 3, .own = -1, .residuals = false, .divisor = 2.5, .device_divisor = true});
+      reduce_both(check, stream, c, c, {.count = many, .ranks = 3, .encode = false, .damaged = 2});
+      if (!check.small()) {
+        reduce_both(check, stream, c, c, {.count = 4096 + 9, .ranks = 70, .own = 66});  // more than one launch takes
+      }
+    });
+  }
+  check.part("reduce topk(1%)+int8, then int4", [&] {
+    const Case first{CodecSpec::parse("topk(1%)+int8"), DType::f32};
+    const Case second{CodecSpec::parse("int4"), DType::f32};
+    reduce_both(check, stream, first, second, {.count = 2 * 4096 + 77});
+  });
+}
+
+}  // namespace gradwire::gpu

@@ -1,0 +1,118 @@
+// One rank of an NCCL world of processes, and what the host executor makes of the same collective.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/collectives.hpp"
+#include "collective/stream_cuda_device.hpp"
+#include "collective/stream_executor.hpp"
+#include "gradwire/reduction.hpp"
+#include "tests/gpu/check.hpp"
+#include "tests/gpu/device.hpp"
+#include "transport/nccl_messages.hpp"
+
+namespace gradwire::gpu {
+
+void nccl(ncclResult_t result, const char* what);
+
+/// RANK, WORLD_SIZE and GRADWIRE_ID_FILE of the environment (tests/gpu/ranks), on device 0.
+class World {
+ public:
+  World();
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int world_size() const { return world_size_; }
+  [[nodiscard]] ncclComm_t communicator() const { return communicator_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+
+  /// The largest of all ranks' numbers, on every rank; a barrier too.
+  [[nodiscard]] double largest(double mine) const;
+  /// Whether these bytes are the same on every rank.
+  [[nodiscard]] bool agree(std::span<const std::byte> bytes) const;
+
+ private:
+  int rank_ = 0;
+  int world_size_ = 1;
+  ncclComm_t communicator_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  double* words_ = nullptr;  // device: one a rank
+};
+
+/// An all-reduce, as all ranks agree on it.
+struct AllReduce {
+  CodecSpec codec;
+  DType dtype = DType::f32;
+  std::uint64_t count = 0;
+  Algorithm algorithm = Algorithm::two_shot;
+  Reduction reduction = Reduction::sum;
+  bool feedback = false;
+  bool weighted = false;
+  std::uint64_t chunk_bytes = 1 << 14;
+
+  [[nodiscard]] collective::HopCodecs codecs() const { return collective::hop_codecs(codec, codec, dtype); }
+  [[nodiscard]] bool keeps() const { return feedback && algorithm == Algorithm::two_shot && codecs().first.lossy(); }
+  [[nodiscard]] collective::Schedule schedule(int rank, int world_size) const;
+  [[nodiscard]] std::string name() const;
+  [[nodiscard]] Bytes input(int rank, std::uint32_t step) const;
+};
+[[nodiscard]] inline double weight_of(int rank) { return 1 + 0.5 * rank; }
+
+inline constexpr std::uint32_t kRanksBucket = 9;
+
+/// All ranks of an all-reduce on the host, as threads: what is in place there after each step.
+class HostReference {
+ public:
+  HostReference(AllReduce call, int world_size);
+  ~HostReference();
+  HostReference(const HostReference&) = delete;
+  HostReference& operator=(const HostReference&) = delete;
+  void run(std::uint32_t step);
+  [[nodiscard]] const Bytes& result(int rank) const { return results_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const std::vector<float>& local(int rank) const;
+  [[nodiscard]] const std::vector<float>& owner(int rank) const;
+
+ private:
+  struct Kept;
+  AllReduce call_;
+  std::vector<Bytes> results_;
+  std::vector<std::unique_ptr<Kept>> kept_;
+};
+
+/// One rank's side of an all-reduce: its memory on the device and how to enqueue it.
+class DeviceSide {
+ public:
+  DeviceSide(const World& world, AllReduce call, std::uint32_t first_step, bool in_place);
+  /// This rank's input of `step`.
+  void load(std::uint32_t step) const;
+  /// Enqueues it between what the caller's stream holds and what comes later; the step counts on.
+  void enqueue(collective::CudaDevice& device, collective::StreamExecutor& executor) const;
+  /// Compares with the host's; all have run.
+  void compare(Check& check, const HostReference& wanted, const std::string& what) const;
+  [[nodiscard]] Bytes result() const { return (in_place_ ? input_ : output_).read(); }
+
+ private:
+  [[nodiscard]] collective::StreamTask task() const;
+
+  const World& world_;
+  AllReduce call_;
+  bool in_place_;
+  Memory input_;
+  Memory output_;
+  Memory local_;
+  Memory owner_;
+  std::uint64_t owner_first_;
+  std::uint64_t owner_count_;
+  Memory step_;
+  Memory status_;
+};
+
+}  // namespace gradwire::gpu
