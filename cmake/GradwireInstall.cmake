@@ -26,6 +26,13 @@ foreach(component mpi torch)
   endif()
 endforeach()
 
+foreach(component cuda nccl)
+  if(TARGET gradwire_over_${component})
+    gradwire_install_component(${component} gradwire_over_${component})
+    install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+  endif()
+endforeach()
+
 if(TARGET gradwire_c)
   gradwire_install_component(c gradwire_c)
   install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/gradwire.h ${PROJECT_SOURCE_DIR}/include/gradwire/mpi.h
