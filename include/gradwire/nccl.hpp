@@ -13,14 +13,16 @@
 namespace gradwire::nccl {
 
 /// A session whose gradients are memory of the device that `comm` was made for. Every rank of `comm` calls it; blocks
-/// until all have: it makes a communicator of its own with the same ranks, so what the job does with `comm` stays apart
-/// and `comm` may be destroyed afterwards.
+/// until all have: it makes a communicator of its own with the same ranks, and `comm` may be destroyed afterwards. NCCL
+/// asks that calls on several communicators of a device come in one order on all ranks: give the job's own to `stream`,
+/// or in the same order relative to this session's everywhere.
 /// `stream` is the one that the caller's work is on, of the same device (null: the default stream); it stays the
 /// caller's and must outlive the session. ready() orders a bucket behind what `stream` holds then, and after finish()
 /// what `stream` is given comes behind the results: the host never waits for the device but in wait(), in the first
 /// step, where ranks agree on the plan, in save() and load(), and where steps with NaN are skipped.
 /// Errors of what was enqueued (a frame that arrived damaged, NCCL's own, a step that does not end within the timeout)
-/// come to light in a later call. docs/gpu.md says more, also on capture into graphs.
+/// come to light in a later call, and only there: a host that waits for `stream` itself is not watched. A graph that
+/// captured a step must be destroyed before the session is. docs/gpu.md says more.
 /// `options.threading` is ignored: any thread may call, one at a time communicates.
 /// Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null communicator or a
 /// stream of another device; Error(transport) with NCCL's text.
