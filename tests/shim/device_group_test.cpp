@@ -22,11 +22,11 @@ struct Pair {
       : process(1 + static_cast<std::uint64_t>(first->rank())),
         a(configuration, ledger, std::move(first), process),
         b(configuration, ledger, std::move(second), process) {
-    library.links = {a.link, b.link};
+    nccl.links = {a.link, b.link};
   }
   void agree() {
-    settle(std::vector{a.member, b.member}, library);
-    library.log.clear();
+    settle(std::vector{a.member, b.member}, nccl);
+    nccl.log.clear();
   }
   void synchronize() {
     a.link->host.synchronize();
@@ -35,7 +35,7 @@ struct Pair {
 
   std::uint64_t process;
   Ledger ledger;
-  HostLibrary library;
+  HostLibrary nccl;
   Place a;
   Place b;
 };
@@ -75,16 +75,16 @@ TEST(DeviceGroup, RanksMayNameCommunicatorsInAnyOrder) {
     std::vector<float> first = ramp(kGroupCount, rank.a.rank);
     std::vector<float> second = ramp(kGroupCount + 5000, rank.a.rank);
     std::vector<DeviceCall> calls = {
-        call_of(rank.a, {.count = first.size()}, first.data(), first.data(), rank.library),
-        call_of(rank.b, {.count = second.size()}, second.data(), second.data(), rank.library)};
+        call_of(rank.a, {.count = first.size()}, first.data(), first.data(), rank.nccl),
+        call_of(rank.b, {.count = second.size()}, second.data(), second.data(), rank.nccl)};
     if (rank.a.rank == 1) {
       std::swap(calls[0], calls[1]);
     }
-    EXPECT_EQ(issue(calls, rank.library), 0);
+    EXPECT_EQ(issue(calls, rank.nccl), 0);
     rank.synchronize();
     expect_sum(first, 3);
     expect_sum(second, 3);
-    EXPECT_THAT(rank.library.log, IsEmpty());
+    EXPECT_THAT(rank.nccl.log, IsEmpty());
   });
 }
 
@@ -95,11 +95,11 @@ TEST(DeviceGroup, NorForTheAgreement) {
     if (rank.a.rank == 1) {
       std::swap(members[0], members[1]);
     }
-    settle(members, rank.library);
+    settle(members, rank.nccl);
     EXPECT_TRUE(rank.a.member->agreed() && rank.b.member->agreed());
-    EXPECT_THAT(rank.library.log, ElementsAre("start", "end"));
-    settle(members, rank.library);
-    EXPECT_EQ(rank.library.log.size(), 2U) << "once";
+    EXPECT_THAT(rank.nccl.log, ElementsAre("start", "end"));
+    settle(members, rank.nccl);
+    EXPECT_EQ(rank.nccl.log.size(), 2U) << "once";
   });
 }
 
@@ -114,13 +114,13 @@ TEST(DeviceGroup, PassedCallsStayAGroup) {
     Place& later = swapped ? rank.a : rank.b;
     Place& earlier = swapped ? rank.b : rank.a;
     const std::vector<DeviceCall> calls = {
-        call_of(later, {.label = "passed 0"}, values[0].data(), values[0].data(), rank.library),
-        call_of(earlier, {.count = 2 * kGroupCount}, values[1].data(), values[1].data(), rank.library),
-        call_of(earlier, {.label = "passed 2"}, values[2].data(), values[2].data(), rank.library),
-        call_of(later, {.count = 2 * kGroupCount}, values[3].data(), values[3].data(), rank.library),
-        call_of(later, {.label = "passed 4"}, values[4].data(), values[4].data(), rank.library)};
-    EXPECT_EQ(issue(calls, rank.library), 0);
-    EXPECT_THAT(rank.library.log, ElementsAre("start", "passed 0", "passed 2", "passed 4", "end"));
+        call_of(later, {.label = "passed 0"}, values[0].data(), values[0].data(), rank.nccl),
+        call_of(earlier, {.count = 2 * kGroupCount}, values[1].data(), values[1].data(), rank.nccl),
+        call_of(earlier, {.label = "passed 2"}, values[2].data(), values[2].data(), rank.nccl),
+        call_of(later, {.count = 2 * kGroupCount}, values[3].data(), values[3].data(), rank.nccl),
+        call_of(later, {.label = "passed 4"}, values[4].data(), values[4].data(), rank.nccl)};
+    EXPECT_EQ(issue(calls, rank.nccl), 0);
+    EXPECT_THAT(rank.nccl.log, ElementsAre("start", "passed 0", "passed 2", "passed 4", "end"));
     rank.synchronize();
     expect_sum(values[1], 2);
     expect_sum(values[3], 2);
@@ -136,9 +136,9 @@ TEST(DeviceGroup, CallsOfOneCommunicatorOnSeveralStreams) {
     std::vector<std::vector<float>> values(3, ramp(kGroupCount, rank.a.rank));
     std::vector<DeviceCall> calls;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      calls.push_back(call_of(rank.a, {.stream = &streams[i % 2]}, values[i].data(), values[i].data(), rank.library));
+      calls.push_back(call_of(rank.a, {.stream = &streams[i % 2]}, values[i].data(), values[i].data(), rank.nccl));
     }
-    EXPECT_EQ(issue(calls, rank.library), 0);
+    EXPECT_EQ(issue(calls, rank.nccl), 0);
     EXPECT_EQ(rank.a.link->streams, (std::vector<void*>{&streams[0], &streams[1], &streams[0], &streams[1]}));
     EXPECT_EQ(rank.a.link->host.followed, 2U);
     EXPECT_EQ(rank.a.link->host.led, 2U);
@@ -155,11 +155,11 @@ TEST(DeviceGroup, TheLibrarysErrorComesFirst) {
     std::vector<float> small(kGroupCount);
     std::vector<float> large(2 * kGroupCount);
     const std::vector<DeviceCall> calls = {
-        call_of(rank.a, {.label = "x"}, small.data(), small.data(), rank.library),
-        call_of(rank.a, {.label = "y"}, small.data(), small.data(), rank.library),
-        call_of(rank.a, {.count = large.size()}, large.data(), large.data(), rank.library)};
-    rank.library.end_code = 5;
-    EXPECT_EQ(issue(calls, rank.library), 5);
+        call_of(rank.a, {.label = "x"}, small.data(), small.data(), rank.nccl),
+        call_of(rank.a, {.label = "y"}, small.data(), small.data(), rank.nccl),
+        call_of(rank.a, {.count = large.size()}, large.data(), large.data(), rank.nccl)};
+    rank.nccl.end_code = 5;
+    EXPECT_EQ(issue(calls, rank.nccl), 5);
     EXPECT_EQ(rank.a.link->host.waiting(), 0U) << "nothing runs of a group that failed";
   });
 }
@@ -175,9 +175,9 @@ TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
     const auto group = [&](std::vector<std::size_t> which) {
       std::vector<DeviceCall> calls;
       for (const std::size_t i : which) {
-        calls.push_back(call_of(rank.a, {.count = values[i].size()}, values[i].data(), values[i].data(), rank.library));
+        calls.push_back(call_of(rank.a, {.count = values[i].size()}, values[i].data(), values[i].data(), rank.nccl));
       }
-      EXPECT_EQ(issue(calls, rank.library), 0);
+      EXPECT_EQ(issue(calls, rank.nccl), 0);
       rank.synchronize();
     };
     for (int step = 0; step < 10; ++step) {
