@@ -27,17 +27,17 @@ struct Single {
          std::optional<std::uint64_t> process = {}, std::size_t limit = ~std::size_t{0})
       : place(configuration, ledger, transport, process.value_or(1 + static_cast<std::uint64_t>(transport->rank())),
               limit) {
-    library.links.push_back(place.link);
-    settle(std::vector{place.member}, library);
-    library.log.clear();
+    nccl.links.push_back(place.link);
+    settle(std::vector{place.member}, nccl);
+    nccl.log.clear();
   }
 
   // Whether it was compressed; the result is in the memory then.
   bool reduce(const CallOf& what, const void* send, void* receive) {
-    library.log.clear();
-    code = issue(std::vector{call_of(place, what, send, receive, library)}, library);
+    nccl.log.clear();
+    code = issue(std::vector{call_of(place, what, send, receive, nccl)}, nccl);
     place.link->host.synchronize();
-    return library.log.empty() && code == 0;
+    return nccl.log.empty() && code == 0;
   }
   bool reduce_in_place(std::uint64_t count, std::vector<float>& values) {
     values.resize(count, 0.5F);
@@ -53,7 +53,7 @@ struct Single {
   }
 
   Ledger ledger;
-  HostLibrary library;
+  HostLibrary nccl;
   Place place;
   int code = 0;
 };
@@ -182,7 +182,7 @@ TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
     Single rank(configuration, std::move(transport));
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(100, values));
-    EXPECT_EQ(rank.library.log, std::vector<std::string>{"forward"}) << "and no group for one call";
+    EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"}) << "and no group for one call";
     EXPECT_FALSE(rank.reduce_in_place(kElements, values));
     EXPECT_TRUE(rank.reduce_in_place(2 * kElements, values));
     EXPECT_EQ(rank.passed(Reason::below_floor), 1U);
@@ -205,11 +205,11 @@ TEST(DeviceMember, RanksThatDifferPassEverything) {
       EXPECT_TRUE(rank.place.member->never());
       std::vector<float> values;
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
-      EXPECT_EQ(rank.library.log, std::vector<std::string>{"forward"});
+      EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"});
       EXPECT_EQ(rank.passed(disabled ? Reason::disabled : Reason::ranks_differ), 1U);
-      EXPECT_EQ(rank.library.said.size(), self == 0 ? 1U : 0U) << "one rank warns, once";
+      EXPECT_EQ(rank.nccl.said.size(), self == 0 ? 1U : 0U) << "one rank warns, once";
       if (self == 0) {
-        EXPECT_THAT(rank.library.said.at(0), HasSubstr(disabled ? "disabled on rank 1" : "ranks differ"));
+        EXPECT_THAT(rank.nccl.said.at(0), HasSubstr(disabled ? "disabled on rank 1" : "ranks differ"));
       }
     });
   }
@@ -223,7 +223,7 @@ TEST(DeviceMember, SeveralRanksInOneProcessPass) {
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(kElements, values));
     EXPECT_EQ(rank.passed(Reason::one_process), 1U);
-    EXPECT_THAT(rank.library.said, IsEmpty());
+    EXPECT_THAT(rank.nccl.said, IsEmpty());
   });
 }
 
@@ -236,7 +236,7 @@ TEST(DeviceMember, ADryRunCountsAndPasses) {
     for (int call = 0; call < 20; ++call) {
       rank.place.member->note_other();
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
-      EXPECT_EQ(rank.library.log, std::vector<std::string>{"forward"});
+      EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"});
     }
     EXPECT_EQ(rank.passed(Reason::none), 4U);
     EXPECT_EQ(rank.place.member->residual_bytes(), 0U);
@@ -299,12 +299,12 @@ TEST(DeviceMember, AnErrorEndsIt) {
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(1 << 20, values));
     EXPECT_EQ(rank.code, HostLibrary::kFailed);
-    EXPECT_THAT(rank.library.log, IsEmpty()) << "the other ranks may be inside: it is too late to pass";
-    ASSERT_EQ(rank.library.said.size(), 1U);
-    EXPECT_THAT(rank.library.said[0], HasSubstr("the host device is full"));
+    EXPECT_THAT(rank.nccl.log, IsEmpty()) << "the other ranks may be inside: it is too late to pass";
+    ASSERT_EQ(rank.nccl.said.size(), 1U);
+    EXPECT_THAT(rank.nccl.said[0], HasSubstr("the host device is full"));
     EXPECT_FALSE(rank.reduce_in_place(kElements, values));
     EXPECT_EQ(rank.code, HostLibrary::kFailed);
-    EXPECT_EQ(rank.library.said.size(), 1U);
+    EXPECT_EQ(rank.nccl.said.size(), 1U);
   });
 }
 
@@ -312,10 +312,10 @@ TEST(DeviceMember, RanksThatDoNotComeAreAnError) {
   Configuration configuration = configuration_of("");
   auto world = make_inproc_world(2);
   Ledger ledger;
-  HostLibrary library;
+  HostLibrary nccl;
   Place alone(configuration, ledger, world[0], 1);
   world[1]->abort(ErrorCode::aborted, "this rank ended");
-  settle(std::vector{alone.member}, library);
+  settle(std::vector{alone.member}, nccl);
   EXPECT_FALSE(alone.member->agreed());
   EXPECT_THAT(alone.member->failure(), HasSubstr("this rank ended"));
 }
@@ -327,11 +327,11 @@ TEST(DeviceMember, DamagedFramesAreTold) {
     rank.place.link->host.damage_next_frame = true;
     std::vector<float> values;
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
-    EXPECT_THAT(rank.library.said, IsEmpty()) << "nobody waits for the device";
+    EXPECT_THAT(rank.nccl.said, IsEmpty()) << "nobody waits for the device";
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
-    ASSERT_EQ(rank.library.said.size(), 1U) << "once";
-    EXPECT_THAT(rank.library.said[0], HasSubstr("arrived damaged"));
+    ASSERT_EQ(rank.nccl.said.size(), 1U) << "once";
+    EXPECT_THAT(rank.nccl.said[0], HasSubstr("arrived damaged"));
   });
 }
 
