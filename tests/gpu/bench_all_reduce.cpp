@@ -156,17 +156,5 @@ int run(Check& check) {
 }  // namespace gradwire::gpu
 
 int main(int argc, char** argv) {
-  using namespace gradwire::gpu;
-  Check check("gpu_bench_all_reduce", argc, argv);
-  if (const std::string missing = why_no_device(); !missing.empty()) {
-    return check.skip(missing);
-  }
-  try {
-    return run(check);
-  } catch (const std::exception& error) {
-    check.fail(error.what());
-    static_cast<void>(check.finish());
-    std::fflush(nullptr);
-    std::_Exit(kFailed);  // ending a communicator would wait for ranks that are elsewhere
-  }
+  return gradwire::gpu::rank_main("gpu_bench_all_reduce", argc, argv, &gradwire::gpu::run);
 }

@@ -247,18 +247,4 @@ int run(Check& check) {
 }  // namespace
 }  // namespace gradwire::gpu
 
-int main(int argc, char** argv) {
-  using namespace gradwire::gpu;
-  Check check("gpu_ranks", argc, argv);
-  if (const std::string missing = why_no_device(); !missing.empty()) {
-    return check.skip(missing);
-  }
-  try {
-    return run(check);
-  } catch (const std::exception& error) {
-    check.fail(error.what());
-    static_cast<void>(check.finish());
-    std::fflush(nullptr);
-    std::_Exit(kFailed);
-  }
-}
+int main(int argc, char** argv) { return gradwire::gpu::rank_main("gpu_ranks", argc, argv, &gradwire::gpu::run); }

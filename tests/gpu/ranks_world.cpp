@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -266,6 +267,21 @@ void DeviceSide::compare(Check& check, const HostReference& wanted, const std::s
   kernels::DeviceStatus status;
   std::memcpy(&status, status_.read().data(), sizeof status);
   check.that(status.bad_frames == 0, what + ": bad frames");
+}
+
+int rank_main(const char* name, int argc, char** argv, int (*run)(Check&)) {
+  Check check(name, argc, argv);
+  if (const std::string missing = why_no_device(); !missing.empty()) {
+    return check.skip(missing);
+  }
+  try {
+    return run(check);
+  } catch (const std::exception& error) {
+    check.fail(error.what());
+    static_cast<void>(check.finish());
+    std::fflush(nullptr);
+    std::_Exit(kFailed);  // ending a communicator would wait for ranks that are elsewhere
+  }
 }
 
 }  // namespace gradwire::gpu

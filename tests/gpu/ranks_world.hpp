@@ -47,6 +47,9 @@ class World {
   double* words_ = nullptr;  // device: one a rank
 };
 
+/// The main() of a program that each rank runs: skips without a GPU; what `run` throws fails it at once.
+int rank_main(const char* name, int argc, char** argv, int (*run)(Check&));
+
 /// An all-reduce, as all ranks agree on it.
 struct AllReduce {
   CodecSpec codec;

@@ -205,18 +205,4 @@ int run(Check& check) {
 }  // namespace
 }  // namespace gradwire::gpu
 
-int main(int argc, char** argv) {
-  using namespace gradwire::gpu;
-  Check check("gpu_session", argc, argv);
-  if (const std::string missing = why_no_device(); !missing.empty()) {
-    return check.skip(missing);
-  }
-  try {
-    return run(check);
-  } catch (const std::exception& error) {
-    check.fail(error.what());
-    static_cast<void>(check.finish());
-    std::fflush(nullptr);
-    std::_Exit(kFailed);  // ending a communicator would wait for ranks that are elsewhere
-  }
-}
+int main(int argc, char** argv) { return gradwire::gpu::rank_main("gpu_session", argc, argv, &gradwire::gpu::run); }
