@@ -266,45 +266,6 @@ TensorId Session::State::add(const std::string& text, const View& gradient, std:
   return static_cast<TensorId>(tensors.size() - 1);
 }
 
-// A captured step must not need what only the host can do while it runs.
-void Session::State::check_capture() const {
-  const char* why = nullptr;
-  if (!agreed) {
-    why = "nothing is reserved; call reserve() on every rank before the capture begins";
-  } else if (weighted) {
-    why = "weights would be those of the capture for ever; leave out set_weight()";
-  } else if (checks_first()) {
-    why =
-        "ranks would have to agree in each step whether to skip it; use Nonfinite::propagate, and flush() in a step "
-        "that is not captured";
-  } else if (options.compare_ranks_every > 0) {
-    why = "ranks would have to compare results; leave out compare_ranks_every";
-  }
-  if (why != nullptr) {
-    throw Error(ErrorCode::invalid_argument, std::string("this step is being captured into a graph, but ") + why);
-  }
-}
-
-void Session::State::require_no_capture(const char* call) const {
-  if (runner->capturing()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) + ": not while the stream is being captured into a graph; nothing runs until then");
-  }
-}
-
-// Replays have advanced the device's step behind the host's back.
-void Session::State::catch_up_with_replays() {
-  if (!was_captured) {  // before any lock: the progress thread may hold `wire` for long
-    return;
-  }
-  const std::lock_guard wire_lock(wire);
-  const std::lock_guard lock(mutex);
-  if (!in_step() && !failure && !runner->capturing()) {
-    step = runner->replayed_to().value_or(static_cast<std::uint32_t>(step));
-    outcome.step = step;
-  }
-}
-
 Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
   if (no_sync) {
     return {};
@@ -397,53 +358,6 @@ void Session::State::set_loss_scale(double scale) {
   }
   loss_scale = scale;
   loss_scale_set = true;
-}
-
-void Session::State::reserve() {
-  require_communication("reserve");
-  session::StepInfo info;
-  bool with_weights = false;
-  {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
-    require_between_steps("reserve");
-    make_plan();
-    with_weights = weighted;
-    info = {static_cast<std::uint32_t>(step), weighted, weight, false};
-  }
-  require_no_capture("reserve");
-  on_wire([&] {
-    agree_once(with_weights);
-    runner->reserve(*plan, info);
-  });
-}
-
-bool Session::State::completed(const Ticket& ticket) {
-  bool complete = true;
-  if (runner->asynchronous() && ticket.bucket != Ticket::kNothing) {
-    require_no_capture("done");
-    on_wire([&] { complete = runner->complete(ticket.step, ticket.bucket); });
-  }
-  return complete;
-}
-
-void Session::State::wait_completed(const Ticket& ticket) {
-  if (runner->asynchronous() && ticket.bucket != Ticket::kNothing) {
-    on_wire([&] { runner->wait_complete(ticket.step, ticket.bucket); });
-  }
-}
-
-bool Session::State::end_device_step() {
-  bool nonfinite = false;
-  if (runner->asynchronous()) {
-    bool skipped = false;
-    {
-      const std::lock_guard lock(mutex);
-      skipped = outcome.skipped;
-    }
-    on_wire([&] { nonfinite = runner->end_step(skipped); });
-  }
-  return nonfinite;
 }
 
 void Session::State::abort(const std::string& why) noexcept {
