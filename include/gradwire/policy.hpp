@@ -11,6 +11,7 @@
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/reduction.hpp"
+#include "gradwire/transport.hpp"
 
 namespace gradwire {
 
@@ -33,6 +34,10 @@ struct TensorPolicy {
   /// or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   std::vector<Warmup> warmup = {};  // ascending steps
+  /// codec = "auto": what may be chosen at run time besides not compressing, in order of quality; `codec` is the first
+  /// of them. Empty: always `codec`.
+  std::vector<CodecSpec> allow = {};
+  [[nodiscard]] bool automatic() const noexcept { return !allow.empty(); }
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 
@@ -84,11 +89,22 @@ class Policy {
   Policy();
   /// Every tensor, small ones too, with this codec.
   [[nodiscard]] static Policy uniform(std::string_view codec, Algorithm algorithm = Algorithm::two_shot);
+  /// codec = "auto": every tensor, small ones too, travels uncompressed or with one of these, given in order of
+  /// quality, whichever is fastest by measurement. Error(invalid_argument) for an empty list, or one out of order.
+  [[nodiscard]] static Policy automatic(const std::vector<std::string_view>& allow = {"bf16", "int8"});
   /// Reads a TOML file. Error "FILE:LINE:COLUMN: what is wrong; what to write instead": invalid_argument, or
   /// unsupported for what the format has a place for but this build cannot do.
   [[nodiscard]] static Policy load(const std::filesystem::path& file);
   /// The same from text; `source` stands for the file name in messages.
   [[nodiscard]] static Policy parse(std::string_view text, const std::string& source = "policy");
+
+  /// How readily codec = "auto" changes its choice.
+  struct Switching {
+    double gain = 0.05;         // share of a step that a change must save
+    std::uint64_t dwell = 20;   // steps between two changes
+    std::uint32_t window = 15;  // steps whose median counts
+    friend bool operator==(const Switching&, const Switching&) = default;
+  };
 
   std::string source = "built-in";
   TensorPolicy defaults;
@@ -97,8 +113,11 @@ class Policy {
   std::uint64_t bucket_bytes = 32ULL << 20;        // uncompressed bytes, in fp32
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
   std::uint64_t floor = 64ULL << 10;  // the drop-in passes calls of fewer bytes through; sessions ignore it
-  bool deterministic = false;         // no native sums, no choice by measurement
-  bool strict = false;                // a rule that matched no tensor is an error
+  std::optional<Link> link =
+      std::nullopt;  // where a codec is chosen: the link as it is, not to be measured at the start
+  Switching switching = {};
+  bool deterministic = false;  // no native sums, no choice by measurement
+  bool strict = false;         // a rule that matched no tensor is an error
 };
 
 }  // namespace gradwire

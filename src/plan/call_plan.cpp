@@ -50,6 +50,12 @@ std::string_view to_string(Pass pass) noexcept {
 }
 
 CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(compile_rules(policy_)) {
+  if (policy_.defaults.automatic() || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                                  [](const Policy::Rule& r) { return r.policy.automatic(); })) {
+    throw Error(ErrorCode::unsupported, "policy " + policy_.source +
+                                            ": codec \"auto\" needs a session; calls of MPI and NCCL are not measured "
+                                            "yet, so name a codec for them, such as \"int8\"");
+  }
   std::vector<std::size_t> by_name;
   std::vector<std::size_t> by_ndim;
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {

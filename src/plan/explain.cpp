@@ -14,7 +14,7 @@ std::string tensor_table(const Plan& plan) {
     const TensorPlan& tensor = plan.tensors[i];
     rows.push_back({tensor.info.name.empty() ? std::string("#").append(std::to_string(i)) : tensor.info.name,
                     std::to_string(tensor.info.count), std::string(gradwire::to_string(tensor.info.dtype)),
-                    tensor.policy.codec.to_string(), std::string(to_string(tensor.policy.algorithm)),
+                    codec_text(tensor.policy), std::string(to_string(tensor.policy.algorithm)),
                     std::to_string(plan.buckets[tensor.bucket].id), tensor.why});
   }
   return table(rows, "lrlllrl");
@@ -27,7 +27,7 @@ std::string bucket_table(const Plan& plan) {
     const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
     const std::uint64_t encoded = codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
     rows.push_back({std::to_string(bucket.id), plan.groups[bucket.group].name,
-                    std::string(gradwire::to_string(bucket.dtype)), bucket.codec.to_string(),
+                    std::string(gradwire::to_string(bucket.dtype)), codec_text(plan.groups[bucket.group].policy),
                     std::string(to_string(bucket.algorithm)), std::to_string(bucket.parts.size()), format_bytes(bytes),
                     format_bytes(encoded),
                     encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});

@@ -22,12 +22,15 @@ void add_line(std::string& text, const std::string& item, const std::string& val
   text += item + ": " + value + '\n';
 }
 
-std::string resolved(const std::vector<Stage>& stages, Algorithm algorithm) {
+std::string resolved(const Bucket& bucket) {
   std::string text;
-  for (const Stage& stage : stages) {
+  for (const Stage& stage : bucket.stages) {
     text += (text.empty() ? "codec " : "; then ") + to_string(stage);
   }
-  return text + ", collective " + std::string(to_string(algorithm));
+  for (const Level& level : bucket.levels) {
+    text += (&level == bucket.levels.data() ? ", auto among " : "; ") + to_string(level.stage);
+  }
+  return text + ", collective " + std::string(to_string(bucket.algorithm));
 }
 
 struct Line {
@@ -93,7 +96,7 @@ std::string Plan::describe() const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& tensor = tensors[i];
     add_line(text, "policy of tensor " + std::to_string(i) + ' ' + quote(tensor.info.name),
-             resolved(buckets[tensor.bucket].stages, tensor.policy.algorithm) + ", error feedback " +
+             resolved(buckets[tensor.bucket]) + ", error feedback " +
                  std::string(to_string(tensor.policy.error_feedback)) + ", group " + std::to_string(tensor.group));
   }
   for (const Bucket& bucket : buckets) {
@@ -103,7 +106,7 @@ std::string Plan::describe() const {
     }
     add_line(text, "bucket " + std::to_string(bucket.id),
              std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
-                 resolved(bucket.stages, bucket.algorithm) + ", tensors" + parts);
+                 resolved(bucket) + ", tensors" + parts);
   }
   return text;
 }

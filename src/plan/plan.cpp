@@ -46,7 +46,11 @@ class Planner {
   }
 
   void check_feedback(const TensorPolicy& policy, const std::string& who) {
-    for (const Stage& stage : make_stages(policy, plan_.options.world_size)) {
+    std::vector<Stage> stages = make_stages(policy, plan_.options.world_size);
+    for (const Level& level : make_levels(policy, plan_.options.world_size)) {
+      stages.push_back(level.stage);
+    }
+    for (const Stage& stage : stages) {
       for (const CodecSpec& codec : {stage.codec, stage.second_hop}) {
         if (policy.error_feedback == ErrorFeedback::off && requires_feedback(codec)) {
           throw Error(ErrorCode::invalid_argument,
@@ -66,8 +70,25 @@ class Planner {
     }
   }
 
+  // A policy made in code has passed no reader.
+  void check_automatic(const TensorPolicy& policy, const std::string& who) const {
+    const auto fail = [&](const std::string& what) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + who + ": " + what);
+    };
+    check_allowed(policy.allow);
+    if (policy_.deterministic) {
+      fail("codec \"auto\" chooses by measurement, which deterministic = true forbids; name a codec");
+    }
+    if (policy.second_hop || !policy.warmup.empty()) {
+      fail("codec \"auto\" goes with no second_hop and no warmup, which belong to one codec; remove them");
+    }
+  }
+
   // Dense sends uncompressed, whatever the codec says.
   TensorPolicy effective(TensorPolicy policy, const std::string& who) {
+    if (policy.automatic()) {
+      check_automatic(policy, who);
+    }
     check_feedback(policy, who);
     const CodecSpec exact = CodecSpec::parse("exact");
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
@@ -77,6 +98,7 @@ class Planner {
     }
     if (policy.algorithm == Algorithm::dense) {
       policy.warmup.clear();
+      policy.allow.clear();
     }
     if (policy.second_hop && policy.algorithm != Algorithm::two_shot) {
       plan_.warnings.push_back(who + ": second_hop has no effect with the collective " +
@@ -127,6 +149,10 @@ class Planner {
         group.name = "small";
         group.policy = policy_.defaults;
         group.policy.codec = policy_.small->codec;
+        group.policy.allow.clear();
+        if (policy_.defaults.automatic() && codec::Codec(group.policy.codec, DType::f32).lossy()) {
+          group.policy.allow = {group.policy.codec};
+        }
         group.policy.second_hop.reset();
         group.policy.warmup.clear();
       } else if (slot == default_slot()) {
@@ -184,6 +210,10 @@ class Planner {
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
     bucket.algorithm = tensor.policy.algorithm;
     bucket.stages = make_stages(tensor.policy, plan_.options.world_size);
+    bucket.levels = make_levels(tensor.policy, plan_.options.world_size);
+    for (const Level& level : bucket.levels) {
+      (void)codec::Codec(level.stage.codec, tensor.info.dtype);
+    }
     for (const Stage& stage : bucket.stages) {
       (void)codec::Codec(stage.codec, tensor.info.dtype);
       (void)codec::Codec(stage.second_hop, tensor.info.dtype);
@@ -243,6 +273,10 @@ class Planner {
 };
 
 }  // namespace
+
+bool Plan::automatic() const noexcept {
+  return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !bucket.levels.empty(); });
+}
 
 Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options) {
   return Planner(policy, tensors, options).make();

@@ -51,6 +51,7 @@ struct Bucket {
   DType dtype = DType::f32;
   CodecSpec codec;            // after any warm-up
   std::vector<Stage> stages;  // codecs by step
+  std::vector<Level> levels;  // codec = "auto": what may be chosen instead; else empty
   Algorithm algorithm = Algorithm::two_shot;
   std::vector<Part> parts;  // in reverse order of add
   std::uint64_t count = 0;  // elements of all parts
@@ -67,6 +68,8 @@ struct Plan {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 
+  /// Whether the codec of any bucket is chosen at run time.
+  [[nodiscard]] bool automatic() const noexcept;
   /// Canonical text of all that ranks must agree on, one item a line; equal plans give equal texts.
   [[nodiscard]] std::string describe() const;
   /// 16 hex digits over describe().

@@ -6,6 +6,7 @@
 
 #include "gradwire/error.hpp"
 #include "plan/policy_reader.hpp"
+#include "plan/stage.hpp"
 
 namespace gradwire {
 
@@ -19,6 +20,18 @@ Policy Policy::uniform(std::string_view codec, Algorithm algorithm) {
   policy.source = "uniform " + std::string(codec);
   policy.defaults.codec = CodecSpec::parse(codec);
   policy.defaults.algorithm = algorithm;
+  policy.small.reset();
+  return policy;
+}
+
+Policy Policy::automatic(const std::vector<std::string_view>& allow) {
+  Policy policy;
+  policy.source = "automatic";
+  for (const std::string_view codec : allow) {
+    policy.defaults.allow.push_back(CodecSpec::parse(codec));
+  }
+  plan::check_allowed(policy.defaults.allow);
+  policy.defaults.codec = policy.defaults.allow.front();
   policy.small.reset();
   return policy;
 }

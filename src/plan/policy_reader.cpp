@@ -21,9 +21,9 @@ constexpr std::uint64_t kMaxChunkBytes = 1ULL << 30;
 constexpr std::uint32_t kMaxRanks = 1U << 24;
 constexpr int kMaxDotsPerLine = 120;  // bounds how deep dotted keys nest, and so the recursion of the TOML library
 
-class Reader : private PolicyValues {
+class PolicyReader : private PolicyValues {
  public:
-  Reader(std::string_view text, const std::string& source) : PolicyValues(source), text_(text), source_(source) {}
+  PolicyReader(std::string_view text, const std::string& source) : PolicyValues(source), text_(text), source_(source) {}
 
   Policy read() {
     policy_.source = source_;
@@ -40,6 +40,7 @@ class Reader : private PolicyValues {
   // What [defaults] or a rule says itself, before it is completed.
   struct Request {
     std::optional<CodecSpec> codec;
+    bool automatic = false;  // codec = "auto"
     std::string codec_text;
     Place codec_place;
     std::optional<Algorithm> algorithm;
@@ -47,6 +48,8 @@ class Reader : private PolicyValues {
     Place error_feedback_place;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
+    std::optional<std::vector<CodecSpec>> allow;
+    Place allow_place;
   };
 
   void check_text() const {
@@ -79,6 +82,8 @@ class Reader : private PolicyValues {
          {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},
          {"tier",
           [this](const toml::node& node) { fail_later(node, "[tier]", "remove it: all links get the same codec"); }},
+         {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
+         {"auto", [this](const toml::node& node) { read_switching(read_section(node, "auto")); }},
          {"batch", [this](const toml::node& node) { fail_later(node, "[batch]", "remove it"); }}});
     // Rules build on the defaults, wherever these stand.
     read_defaults(defaults);
@@ -87,6 +92,51 @@ class Reader : private PolicyValues {
         read_rule(*rule.as_table());
       }
     }
+    if (policy_.deterministic && automatic_) {
+      fail(*automatic_, "codec \"auto\" chooses by measurement, which deterministic = true forbids; name a codec");
+    }
+  }
+
+  void read_switching(const toml::table& table) {
+    constexpr std::int64_t kMostDwell = 1'000'000;
+    constexpr std::uint32_t kMostWindow = 1000;
+    read_table(table, "in [auto]",
+               {{"gain", [this](const toml::node& node) { policy_.switching.gain = read_share(node, "gain", "5%"); }},
+                {"dwell",
+                 [this](const toml::node& node) {
+                   policy_.switching.dwell = static_cast<std::uint64_t>(read_integer(
+                       node, "dwell", "an integer such as 20", 0, kMostDwell, "steps between two changes"));
+                 }},
+                {"window", [this](const toml::node& node) {
+                   policy_.switching.window = read_uint32(node, "window", "an integer such as 15", 1, kMostWindow,
+                                                          "the steps whose median counts, 1 to 1000");
+                 }}});
+  }
+
+  void read_link(const toml::table& table) {
+    Link link;
+    const auto read = [this](const toml::node& node, std::string_view key, std::string_view example) {
+      return read_string(node, key, "a string such as \"" + std::string(example) + "\"");
+    };
+    read_table(table, "in [link]",
+               {{"bandwidth",
+                 [&](const toml::node& node) {
+                   const std::string text = read(node, "bandwidth", "10Gbit/s");
+                   link.bytes_per_second = read_parsed(node, [&] { return parse_rate(text); });
+                   if (!(link.bytes_per_second > 0)) {
+                     fail(node, "bandwidth is 0; write what the link carries, such as \"10Gbit/s\"");
+                   }
+                 }},
+                {"latency", [&](const toml::node& node) {
+                   const std::string text = read(node, "latency", "30us");
+                   link.latency = read_parsed(node, [&] { return parse_duration(text); });
+                 }}});
+    if (link.bytes_per_second == 0) {
+      fail(place_of(table.source()),
+           "[link] without bandwidth; write bandwidth = \"10Gbit/s\", or remove [link] and "
+           "the link is measured");
+    }
+    policy_.link = link;
   }
 
   void read_version(const toml::node& node) const {
@@ -127,10 +177,7 @@ class Reader : private PolicyValues {
   }
 
   // The keys that [defaults] and rules have in common.
-  Handlers request_handlers(Request& request) const {
-    const auto later = [this](const char* what) {
-      return [this, what](const toml::node& node) { fail_later(node, what, "remove it"); };
-    };
+  Handlers request_handlers(Request& request) {
     return {{"codec", [&](const toml::node& node) { read_request_codec(request, node); }},
             {"collective", [&](const toml::node& node) { request.algorithm = read_algorithm(node); }},
             {"error_feedback",
@@ -141,7 +188,10 @@ class Reader : private PolicyValues {
             {"sync", [this](const toml::node& node) { read_sync(node); }},
             {"warmup", [&](const toml::node& node) { request.warmup = read_warmup(node); }},
             {"second_hop", [&](const toml::node& node) { request.second_hop = read_codec(node, "second_hop"); }},
-            {"allow", later("allow")}};
+            {"allow", [&](const toml::node& node) {
+               request.allow = read_allow(node);
+               request.allow_place = place_of(node.source());
+             }}};
   }
 
   void read_defaults(const toml::table* table) {
@@ -176,7 +226,9 @@ class Reader : private PolicyValues {
                {{"below", [&](const toml::node& n) { small.below = read_bytes(n, "below", 0, kMaxBucketBytes); }},
                 {"codec", [&](const toml::node& n) {
                    Request request;
-                   read_request_codec(request, n);
+                   request.codec = read_codec(n, "codec");
+                   request.codec_text = n.value_or(std::string());
+                   request.codec_place = place_of(n.source());
                    small.codec = complete(request, policy_.defaults).codec;
                  }}});
   }
@@ -232,11 +284,12 @@ class Reader : private PolicyValues {
     if (request.warmup || !request.codec) {
       policy.warmup = request.warmup.value_or(defaults.warmup);
     }
+    complete_allow(request, defaults, policy);
     if (policy.algorithm == Algorithm::dense) {
       const CodecSpec exact = CodecSpec::parse("exact");
-      if (request.codec && *request.codec != exact) {
+      if (policy.automatic() || (request.codec && *request.codec != exact)) {
         fail(request.codec_place,
-             "codec \"" + request.codec_text +
+             "codec \"" + (policy.automatic() ? "auto" : request.codec_text) +
                  "\" has no effect with collective = \"dense\", which sends uncompressed; write codec = "
                  "\"exact\" or another collective, such as \"two_shot\"");
       }
@@ -244,6 +297,25 @@ class Reader : private PolicyValues {
     }
     check_feedback(request, policy);
     return policy;
+  }
+
+  // What codec = "auto" may choose: its own list, that of the defaults, or what rounds little.
+  void complete_allow(const Request& request, const TensorPolicy& defaults, TensorPolicy& policy) const {
+    const bool automatic = request.automatic || (!request.codec && defaults.automatic());
+    if (!automatic) {
+      if (request.allow) {
+        fail(request.allow_place, "allow has no effect with codec \"" + policy.codec.to_string() +
+                                      "\"; write codec = \"auto\" or remove it");
+      }
+      return;
+    }
+    policy.allow = defaults.automatic() ? defaults.allow : Policy::automatic().defaults.allow;
+    policy.allow = request.allow.value_or(policy.allow);
+    policy.codec = policy.allow.front();
+    if (policy.second_hop || !policy.warmup.empty()) {
+      fail(request.codec_place, "codec \"auto\" with " + std::string(policy.second_hop ? "second_hop" : "warmup") +
+                                    ", which belongs to one codec; remove one of the two");
+    }
   }
 
   void check_feedback(const Request& request, const TensorPolicy& policy) const {
@@ -254,6 +326,7 @@ class Reader : private PolicyValues {
     for (const Warmup& stage : policy.warmup) {
       codecs.push_back(stage.codec);
     }
+    codecs.insert(codecs.end(), policy.allow.begin(), policy.allow.end());
     for (const CodecSpec& codec : codecs) {
       if (requires_feedback(codec)) {
         fail(request.error_feedback ? request.error_feedback_place : request.codec_place,
@@ -262,8 +335,13 @@ class Reader : private PolicyValues {
     }
   }
 
-  void read_request_codec(Request& request, const toml::node& node) const {
-    request.codec = read_codec(node, "codec");
+  void read_request_codec(Request& request, const toml::node& node) {
+    request.automatic = node.value_or(std::string_view()) == "auto";
+    if (request.automatic) {
+      automatic_ = automatic_.value_or(place_of(node.source()));
+    } else {
+      request.codec = read_codec(node, "codec");
+    }
     request.codec_text = node.value_or(std::string());
     request.codec_place = place_of(node.source());
   }
@@ -272,10 +350,11 @@ class Reader : private PolicyValues {
   const std::string& source_;
   Policy policy_;
   std::vector<RuleMatcher> matchers_;  // of policy_.rules
+  std::optional<Place> automatic_;     // the first codec = "auto"
 };
 
 }  // namespace
 
-Policy read_policy(std::string_view text, const std::string& source) { return Reader(text, source).read(); }
+Policy read_policy(std::string_view text, const std::string& source) { return PolicyReader(text, source).read(); }
 
 }  // namespace gradwire::plan

@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "plan/glob.hpp"
+#include "plan/stage.hpp"
 #include "plan/unknown_key.hpp"
 
 namespace gradwire::plan {
@@ -118,13 +119,41 @@ std::uint64_t PolicyValues::read_bytes(const toml::node& node, std::string_view 
   return bytes;
 }
 
+double PolicyValues::read_share(const toml::node& node, std::string_view key, std::string_view example) const {
+  double share = node.value_or(-1.0);
+  if (!node.is_number()) {
+    const std::string text = read_string(node, key, "a share such as \"" + std::string(example) + "\"");
+    share = text == "0%" ? 0 : read_parsed(node, [&] { return parse_fraction(text); });
+  }
+  if (!(share >= 0 && share < 1)) {
+    fail(node, std::string(key) + " is " + format_number(share, 3) + "; write a share from 0 to below 1, such as \"" +
+                   std::string(example) + "\"");
+  }
+  return share;
+}
+
 CodecSpec PolicyValues::read_codec(const toml::node& node, std::string_view key) const {
   const std::string text = read_string(node, key, "a string such as \"int8\"");
   if (text == "auto") {
-    fail_later(node, "codec \"auto\"", "name a codec, such as \"int8\"");
+    fail(node, std::string(key) + " cannot be \"auto\"; name a codec, such as \"int8\"");
   }
   // Made once for its errors: does this build have it?
   return read_parsed(node, [&] { return codec::Codec(CodecSpec::parse(text), DType::f32).spec(); });
+}
+
+std::vector<CodecSpec> PolicyValues::read_allow(const toml::node& node) const {
+  constexpr std::string_view kWanted = R"(an array of codecs such as ["bf16", "int8"])";
+  if (!node.is_array()) {
+    fail_type(node, "allow", kWanted);
+  }
+  std::vector<CodecSpec> allow;
+  for (const toml::node& codec : *node.as_array()) {
+    allow.push_back(read_codec(codec, "allow"));
+  }
+  return read_parsed(node, [&] {
+    check_allowed(allow);
+    return allow;
+  });
 }
 
 std::vector<Warmup> PolicyValues::read_warmup(const toml::node& node) const {

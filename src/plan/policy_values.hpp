@@ -51,7 +51,11 @@ class PolicyValues {
   }
   [[nodiscard]] std::uint64_t read_bytes(const toml::node& node, std::string_view key, std::uint64_t low = 0,
                                          std::uint64_t high = std::numeric_limits<std::int64_t>::max()) const;
+  /// "5%" or 0.05: below 1, 0 too.
+  [[nodiscard]] double read_share(const toml::node& node, std::string_view key, std::string_view example) const;
   [[nodiscard]] CodecSpec read_codec(const toml::node& node, std::string_view key) const;
+  /// The codecs that "auto" may choose.
+  [[nodiscard]] std::vector<CodecSpec> read_allow(const toml::node& node) const;
   [[nodiscard]] std::vector<Warmup> read_warmup(const toml::node& node) const;
   [[nodiscard]] Algorithm read_algorithm(const toml::node& node) const;
   [[nodiscard]] ErrorFeedback read_error_feedback(const toml::node& node) const;
@@ -61,7 +65,6 @@ class PolicyValues {
   /// 3, or the first and last of a range: [0, 7].
   [[nodiscard]] OrderRange read_order(const toml::node& node) const;
 
- private:
   // Runs a parser of the layers below; its error gets this place.
   template <typename Parse>
   auto read_parsed(const toml::node& node, const Parse& parse) const {
@@ -72,6 +75,7 @@ class PolicyValues {
     }
   }
 
+ private:
   const std::string& source_;
 };
 

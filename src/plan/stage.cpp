@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codec/codec.hpp"
+#include "gradwire/error.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -39,6 +40,53 @@ std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size) {
     stage.error_feedback = stage.error_feedback && on;
   }
   return stages;
+}
+
+std::vector<Level> make_levels(const TensorPolicy& policy, int world_size) {
+  std::vector<Level> levels;
+  if (!policy.automatic()) {
+    return levels;
+  }
+  const CodecSpec exact = CodecSpec::parse("exact");
+  levels.push_back({Algorithm::dense, Stage{.codec = exact, .second_hop = exact}});
+  // As warm-up stages of one policy, so that residuals are kept in all or in none.
+  TensorPolicy all = policy;
+  all.codec = policy.allow.back();
+  for (std::size_t i = 0; i + 1 < policy.allow.size(); ++i) {
+    all.warmup.push_back({i + 1, policy.allow[i]});
+  }
+  for (Stage& stage : make_stages(all, world_size)) {
+    stage.until_step = kForever;
+    levels.push_back({policy.algorithm, stage});
+  }
+  return levels;
+}
+
+std::string codec_text(const TensorPolicy& policy) {
+  if (!policy.automatic()) {
+    return policy.codec.to_string();
+  }
+  std::string text;
+  for (const CodecSpec& codec : policy.allow) {
+    text += (text.empty() ? "auto (" : ", ") + codec.to_string();
+  }
+  return text + ")";
+}
+
+void check_allowed(const std::vector<CodecSpec>& allow) {
+  const auto fail = [](const std::string& what) { throw Error(ErrorCode::invalid_argument, "allow: " + what); };
+  if (allow.empty()) {
+    fail("no codec is left to choose; name some, such as [\"bf16\", \"int8\"], or write codec = \"exact\"");
+  }
+  for (std::size_t i = 0; i < allow.size(); ++i) {
+    if (!codec::Codec(allow[i], DType::f32).lossy()) {
+      fail(allow[i].to_string() + " is a candidate always; name only what compresses");
+    }
+    if (i > 0 && bits_per_element(allow[i]) >= bits_per_element(allow[i - 1])) {
+      fail(allow[i].to_string() + " after " + allow[i - 1].to_string() +
+           " takes no fewer bits; order codecs from the best quality to the fewest bits, each once");
+    }
+  }
 }
 
 const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step) {

@@ -23,6 +23,19 @@ struct Stage {
 
 /// Warm-up stages in order, then the one that stays; empty only for no policy at all.
 [[nodiscard]] std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size);
+/// What one bucket may do at a step whose codec is chosen at run time.
+struct Level {
+  Algorithm algorithm = Algorithm::two_shot;
+  Stage stage;
+};
+/// Of a policy with codec = "auto", in order of quality: level 0 sends uncompressed (dense), level i uses allow[i - 1].
+/// Empty for other policies. Error feedback is on in all lossy levels or in none.
+[[nodiscard]] std::vector<Level> make_levels(const TensorPolicy& policy, int world_size);
+/// "int8", "auto (bf16, int8)".
+[[nodiscard]] std::string codec_text(const TensorPolicy& policy);
+/// Error(invalid_argument) unless a policy may allow these: some, none exact, each with fewer bits than the one before.
+void check_allowed(const std::vector<CodecSpec>& allow);
+
 [[nodiscard]] const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step);
 
 /// Payload bits an element takes in a full tile.

@@ -243,12 +243,9 @@ TEST(Policy, BadValues) {
 
 TEST(Policy, WhatTheFormatKeepsForLaterVersions) {
   for (const Bad& bad : std::vector<Bad>{
-           {"[defaults]\ncodec = \"auto\"", "2:9",
-            "codec \"auto\" is not in this version; name a codec, such as \"int8\""},
            {"[defaults]\ncollective = \"hierarchical\"", "2:14", "collective \"hierarchical\" is not in this version"},
            {"[tier.intra]\ncodec = \"bf16\"", "1:1", "[tier] is not in this version"},
            {"[batch]\nadvice = true", "1:1", "[batch] is not in this version"},
-           {"[[rule]]\nmatch = \"e\"\nallow = [\"int8\"]", "3:9", "allow is not in this version; remove it"},
            {"[[rule]]\nmatch = \"e\"\nsync = { every = 8 }", "3:8",
             "any sync other than \"step\" is not in this version"}}) {
     expect_bad(bad, ErrorCode::unsupported);
