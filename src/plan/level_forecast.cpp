@@ -1,0 +1,52 @@
+#include "plan/level_forecast.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradwire::plan {
+namespace {
+
+constexpr double kLeastFactor = 0.1;
+constexpr double kMostFactor = 20;
+
+Cost model(const Cluster& cluster, const Way& way, double elements) {
+  if (way.native) {
+    return dense_cost(cluster, elements, way.first.bytes);
+  }
+  switch (way.algorithm) {
+    case Algorithm::one_shot: return one_shot_cost(cluster, elements, way.first);
+    default: return two_shot_cost(cluster, elements, way.first, way.second);
+  }
+}
+
+}  // namespace
+
+double model_seconds(const Cluster& cluster, const Way& way, double elements) {
+  const Cost cost = model(cluster, way, elements);
+  return std::max(0.0, cost.total - cost.latency);
+}
+
+Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings) {
+  if (timings.empty()) {
+    return {.overhead_seconds = model(cluster, way, 0).latency};
+  }
+  const Timing& small = timings.front();
+  const Timing& large = timings.back();
+  const double modelled = model_seconds(cluster, way, large.elements) - model_seconds(cluster, way, small.elements);
+  const double more = large.seconds - small.seconds;
+  if (!(modelled > 0) || !(more > 0)) {
+    return {.overhead_seconds = model(cluster, way, 0).latency};
+  }
+  const double factor = std::clamp(more / modelled, kLeastFactor, kMostFactor);
+  return {std::max(0.0, small.seconds - factor * model_seconds(cluster, way, small.elements)), factor};
+}
+
+void LevelForecast::correct(double ratio) {
+  constexpr double kMostCorrection = 4;
+  if (ratio > 0 && std::isfinite(ratio)) {
+    const double step = std::sqrt(std::clamp(ratio, 1 / kMostCorrection, kMostCorrection));
+    fit_.factor = std::clamp(fit_.factor * step, kLeastFactor, kMostFactor);
+  }
+}
+
+}  // namespace gradwire::plan
