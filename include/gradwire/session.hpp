@@ -164,6 +164,9 @@ class Session {
   /// graph only after it; such a graph must be destroyed before the session is, or is aborted (docs/gpu.md).
   void reserve();
 
+  /// The links between ranks. Where the policy chooses codecs: as measured last, from the first step on. Else measured
+  /// now, in well under a second: on every rank then, between steps. Blocks.
+  [[nodiscard]] LinkEstimate link();
   /// What every tensor resolved to and why; a table for people.
   [[nodiscard]] std::string explain();
   /// 16 hex digits over policy, tensors, buckets, wire version; equal on all ranks or the first step fails.

@@ -39,11 +39,32 @@ struct DeviceMemory {
   std::uint64_t pinned_bytes = 0;  // host memory for staging
 };
 
+/// A choice of codec = "auto": buckets that changed alike.
+struct CodecSwitch {
+  std::uint64_t step = 0;  // the first with the new codec
+  std::string from;        // empty at the start; "dense": not compressed
+  std::string to;
+  std::uint64_t buckets = 0;
+  std::string reason;
+};
+
+/// The links of a job as measured: bandwidth in one direction, of a node between nodes, of a rank inside one.
+struct LinkEstimate {
+  struct Tier {
+    double latency_seconds = 0;
+    double bytes_per_second = 0;
+  };
+  int ranks_per_node = 1;
+  Tier inter;
+  Tier intra;                      // where ranks_per_node is above 1
+  double measured_in_seconds = 0;  // what the measurement at the start took
+};
+
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
     std::string name;   // "rule 2 (embed.*)", "default", "small"
-    std::string codec;  // canonical spec
+    std::string codec;  // canonical spec; of codec = "auto" also what is in use: "auto: int8 3, dense 1"
     std::string algorithm;
     bool compressed = false;  // the codec is not `exact`
     std::uint64_t tensors = 0;
@@ -55,6 +76,7 @@ struct SessionStatistics {
   std::uint64_t steps = 0;
   double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
   std::vector<Group> groups;
+  std::vector<CodecSwitch> switches;               // of codec = "auto", from the first choice on
   std::optional<DeviceMemory> device_memory = {};  // over device memory only
 
   [[nodiscard]] Statistics all() const;

@@ -1,5 +1,6 @@
 #include "collective/control.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/current_error.hpp"
@@ -36,6 +37,16 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
   }
 }
 
+// Tells the other ranks. Returns whether the transport may still touch the operations' buffers.
+bool give_up(Transport& transport, std::span<Operation> operations, const Error& error) {
+  transport.abort(error.code(), error.what());
+  bool leak = false;
+  for (Operation& operation : operations) {
+    leak = (operation.pending() && !transport.cancel(operation)) || leak;
+  }
+  return leak;
+}
+
 }  // namespace
 
 std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,
@@ -62,18 +73,37 @@ std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte>
     wait_all(transport_, operations, timeout_, what);
   } catch (...) {
     const Error error = current_error();
-    transport_.abort(error.code(), error.what());
-    bool leak = false;
-    for (Operation& operation : operations) {
-      leak = (operation.pending() && !transport_.cancel(operation)) || leak;
-    }
-    if (leak) {  // the transport may still read or write these
+    if (give_up(transport_, operations, error)) {  // the transport may still read or write these
       new std::vector<std::byte>(std::move(sent));
       new std::vector<std::vector<std::byte>>(std::move(all));
     }
     throw Error(error);
   }
   return all;
+}
+
+void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, std::uint64_t part,
+                   std::chrono::milliseconds timeout) {
+  const std::uint64_t parts = (bytes + part - 1) / part;
+  std::vector<std::byte> sent(bytes);
+  std::vector<std::byte> received(bytes);
+  std::vector<Operation> operations(2 * parts);
+  try {
+    for (std::uint64_t i = 0; i < parts; ++i) {
+      const std::uint64_t first = i * part;
+      const std::uint64_t count = std::min(part, bytes - first);
+      transport.post_receive(operations[2 * i], from, kHopControl, std::span(received).subspan(first, count));
+      transport.post_send(operations[2 * i + 1], to, kHopControl, std::span(sent).subspan(first, count));
+    }
+    wait_all(transport, operations, timeout, "the measurement of the link");
+  } catch (...) {
+    const Error error = current_error();
+    if (give_up(transport, operations, error)) {
+      new std::vector<std::byte>(std::move(sent));
+      new std::vector<std::byte>(std::move(received));
+    }
+    throw Error(error);
+  }
 }
 
 std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byte> mine, const std::string& what) {

@@ -12,6 +12,11 @@
 
 namespace gradwire::collective {
 
+/// Sends `bytes` to one rank and receives as many from another, in messages of `part` bytes, all posted at once. On
+/// failure aborts the transport and throws.
+void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, std::uint64_t part,
+                   std::chrono::milliseconds timeout);
+
 class Control {
  public:
   Control(Transport& transport, std::chrono::milliseconds timeout) : transport_(transport), timeout_(timeout) {}

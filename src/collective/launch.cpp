@@ -24,7 +24,7 @@ Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const 
   const bool has_dtype = (dtype == DType::f32 && capabilities.native_all_reduce_f32) ||
                          (dtype == DType::f64 && capabilities.native_all_reduce_f64);
   if (algorithm == Algorithm::dense && has_dtype && !options.deterministic && shape.world_size > 1 &&
-      count * element_bytes(dtype) < kNativeBelowBytes) {
+      count * element_bytes(dtype) < options.native_below) {
     return native_all_reduce(shape, count);
   }
   return all_reduce(algorithm, shape, count, codecs);

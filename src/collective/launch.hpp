@@ -17,7 +17,7 @@ namespace gradwire::collective {
 /// `widened`: a 16-bit tensor travels as f32, since residuals are to arrive with it.
 [[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false);
 
-/// Below this, in bytes, dense uses the transport's own all-reduce (until calibration decides).
+/// Below this, in bytes, dense uses the transport's own all-reduce where nothing was measured.
 inline constexpr std::uint64_t kNativeBelowBytes = 64ULL * 1024;
 
 struct AllReduceOptions {
@@ -25,6 +25,7 @@ struct AllReduceOptions {
   bool folds_owner = false;  // see Shape
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool deterministic = false;
+  std::uint64_t native_below = kNativeBelowBytes;
 };
 /// The all-reduce schedule; `dense` becomes the transport's own where it has the dtype, the message is small and
 /// `deterministic` does not forbid it.

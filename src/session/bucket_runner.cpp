@@ -1,6 +1,7 @@
 #include "session/bucket_runner.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "collective/launch.hpp"
@@ -21,6 +22,24 @@ void for_each_tile(std::uint64_t count, Body&& body) {
 double value_at(const void* values, codec::Working working, std::uint32_t index) {
   return working == codec::Working::f64 ? static_cast<const double*>(values)[index]
                                         : static_cast<double>(static_cast<const float*>(values)[index]);
+}
+
+plan::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
+  const CodecSpec exact = CodecSpec::parse("exact");
+  if (step.flush) {
+    return {bucket.algorithm, {.codec = exact, .second_hop = exact}};
+  }
+  if (!bucket.levels.empty() && !step.choices.empty()) {
+    return bucket.levels[step.choices[bucket.id].level];
+  }
+  return {bucket.algorithm, plan::stage_at(bucket.stages, step.step)};
+}
+
+std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
+  if (bucket.levels.empty() || step.choices.empty()) {
+    return collective::kNativeBelowBytes;
+  }
+  return step.choices[bucket.id].native ? std::numeric_limits<std::uint64_t>::max() : 0;
 }
 
 }  // namespace
@@ -51,10 +70,10 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                          const StepInfo& step) {
   const CodecSpec exact = CodecSpec::parse("exact");
-  const plan::Stage stage =
-      step.flush ? plan::Stage{.codec = exact, .second_hop = exact} : plan::stage_at(bucket.stages, step.step);
+  const plan::Level level = level_at(bucket, step);
+  const plan::Stage& stage = level.stage;
   plan::ResidualCall call;
-  auto residuals = open_residuals(bucket, stage, plan.chunk_bytes, call);
+  auto residuals = open_residuals(bucket, level, plan.chunk_bytes, call);
   const bool widened = residuals != nullptr && (stage.codec == exact || stage.second_hop == exact);
   const collective::HopCodecs codecs = collective::hop_codecs(stage.codec, stage.second_hop, bucket.dtype, widened);
   codec::TensorList tensors(bucket.dtype, codecs.first.working());
@@ -82,28 +101,32 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
   Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results), std::move(residuals), call};
+  if (step.sample && codecs.first.lossy()) {
+    flight.sample = sample_quality(task);
+  }
   if (options_.measure_error && codecs.first.lossy()) {
     start_exact(flight, plan, bucket, task);
   }
-  flight.execution = executor_.start(collective::all_reduce_over(*transport_, bucket.algorithm, codecs, bucket.count,
+  flight.execution = executor_.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
                                                                  {.weighted = step.weighted,
                                                                   .folds_owner = folds_owner,
                                                                   .chunk_bytes = plan.chunk_bytes,
-                                                                  .deterministic = plan.deterministic}),
+                                                                  .deterministic = plan.deterministic,
+                                                                  .native_below = native_below(bucket, step)}),
                                      std::move(task));
   flights_.push_back(std::move(flight));
 }
 
 std::unique_ptr<plan::BucketResiduals> BucketRunner::open_residuals(const plan::Bucket& bucket,
-                                                                    const plan::Stage& stage, std::uint64_t chunk_bytes,
+                                                                    const plan::Level& level, std::uint64_t chunk_bytes,
                                                                     plan::ResidualCall& call) {
+  const plan::Stage& stage = level.stage;
   const int world = transport_->world_size();
   auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
   const codec::Codec any(stage.codec, DType::f32);  // shards do not depend on it
   const bool feedback = stage.error_feedback && world > 1;
   call.local = feedback && any.lossy();
-  call.owner =
-      feedback && bucket.algorithm == Algorithm::two_shot && codec::Codec(stage.second_hop, DType::f32).lossy();
+  call.owner = feedback && level.algorithm == Algorithm::two_shot && codec::Codec(stage.second_hop, DType::f32).lossy();
   if (!call.keeps() && !residuals->held()) {
     return nullptr;
   }
@@ -154,7 +177,7 @@ std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds
       flight->residuals->end(flight->call);
     }
     collect(*flight);
-    ended.push_back({flight->bucket, flight->execution->nonfinite()});
+    ended.push_back({flight->bucket, flight->execution->nonfinite(), flight->sample});
     flight = flights_.erase(flight);
   }
   return ended;

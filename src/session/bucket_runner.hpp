@@ -49,6 +49,12 @@ class BucketRunner final : public Runner {
   void compare(std::span<const View> values, std::uint64_t step) override;
   void fail(ErrorCode code, const std::string& message) noexcept override { executor_.fail(code, message); }
 
+  [[nodiscard]] bool adapts() const noexcept override { return true; }
+  [[nodiscard]] Peers& peers() override { return peers_; }
+  [[nodiscard]] bool has_native(DType dtype) const override;
+  double time_exchange(int distance, std::uint64_t bytes) override;
+  double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) override;
+
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
   void load_residuals(plan::ResidualStore residuals, const plan::Plan& /*plan*/) override {
     residuals_ = std::move(residuals);
@@ -67,10 +73,13 @@ class BucketRunner final : public Runner {
     codec::TensorList results;  // the gradients, to be read
     std::unique_ptr<plan::BucketResiduals> residuals = nullptr;
     plan::ResidualCall call = {};
+    std::optional<plan::QualitySample> sample = {};
   };
   // What the bucket does with residuals in this step; null where it neither holds nor makes any.
-  std::unique_ptr<plan::BucketResiduals> open_residuals(const plan::Bucket& bucket, const plan::Stage& stage,
+  std::unique_ptr<plan::BucketResiduals> open_residuals(const plan::Bucket& bucket, const plan::Level& level,
                                                         std::uint64_t chunk_bytes, plan::ResidualCall& call);
+  // Encodes some tiles of what is about to be reduced, and looks at what that drops.
+  static plan::QualitySample sample_quality(const collective::Task& task);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
   void collect(Flight& flight);
 

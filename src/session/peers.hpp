@@ -33,6 +33,7 @@ class TransportPeers final : public Peers {
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override {
     return control_.all_gather(mine, what);
   }
+  void barrier() { control_.barrier(); }
 
  private:
   collective::Control control_;

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
+#include "plan/guard.hpp"
 #include "plan/plan.hpp"
+#include "session/peers.hpp"
 #include "session/state_file.hpp"
 
 namespace gradwire::session {
@@ -21,12 +23,20 @@ struct TensorMemory {
   bool zero = false;  // this rank contributes zeros
 };
 
+/// How a bucket whose codec is chosen at run time travels.
+struct BucketChoice {
+  std::size_t level = 0;  // of Bucket::levels
+  bool native = false;    // at level 0 by the transport's own all-reduce
+};
+
 /// What the coming buckets have in common.
 struct StepInfo {
   std::uint32_t step = 0;
   bool weighted = false;
   double weight = 1;
-  bool flush = false;  // exactly, so that no residual is left
+  bool flush = false;                          // exactly, so that no residual is left
+  std::span<const BucketChoice> choices = {};  // by bucket; empty where no codec is chosen at run time
+  bool sample = false;                         // look at what encoding drops
 };
 
 class Runner {
@@ -62,6 +72,7 @@ class Runner {
   struct Ended {
     std::uint32_t bucket;
     bool nonfinite;  // NaN or Inf in the result
+    std::optional<plan::QualitySample> sample = {};
   };
   /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, where
   /// asynchronous, that were started.
@@ -92,11 +103,26 @@ class Runner {
   /// Gives up what is under way.
   virtual void fail(ErrorCode code, const std::string& message) noexcept = 0;
 
+  // For codecs that are chosen at run time, where the runner can; nothing is under way then.
+  [[nodiscard]] virtual bool adapts() const noexcept { return false; }
+  [[nodiscard]] virtual Peers& peers() { throw cannot_adapt(); }
+  [[nodiscard]] virtual bool has_native(DType /*dtype*/) const { return false; }
+  /// Seconds in which this rank sends `bytes` to the rank `distance` after it and receives as many from the one before.
+  virtual double time_exchange(int /*distance*/, std::uint64_t /*bytes*/) { throw cannot_adapt(); }
+  /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they
+  /// are.
+  virtual double time_reduction(const plan::Plan& /*trial*/, const TensorMemory& /*memory*/, bool /*native*/) {
+    throw cannot_adapt();
+  }
+
   // What error feedback holds; not while a bucket is under way.
   [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
   virtual void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) = 0;
   virtual void scale_residuals(float factor) = 0;
   [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
+
+ private:
+  static Error cannot_adapt() { return {ErrorCode::internal, "this runner measures nothing"}; }
 };
 
 }  // namespace gradwire::session

@@ -130,23 +130,32 @@ StepOutcome Session::finish() {
   std::vector<View> results;
   std::uint64_t ended_step = 0;
   StepOutcome outcome;
+  bool as_usual = false;
+  if (state.adaptation) {
+    state.see_step_end();
+  }
   {
     const std::lock_guard lock(state.mutex);
     for (const session::TensorMemory& tensor : state.memory) {
       results.push_back(tensor.gradient);
     }
     outcome = state.outcome;
+    const bool flushed = state.flush_next;
     outcome.nonfinite = outcome.nonfinite || nonfinite;
     if (!outcome.skipped) {
       state.flush_next = false;
     }
     state.was_captured = state.was_captured || captured;
     ended_step = state.step;
+    as_usual = !outcome.skipped && !flushed;
     state.step += captured ? 0 : 1;  // it runs when the graph does
     ++state.counted_steps;
     state.exposed_seconds += seconds;
     state.misuse.reset();
     state.reset_step();
+  }
+  if (state.adaptation && as_usual) {
+    state.on_wire([&] { state.adaptation->end_step(ended_step, state.last_seen); });
   }
   const std::uint64_t every = state.options.compare_ranks_every;
   if (every > 0 && (ended_step + 1) % every == 0 && !outcome.skipped) {
@@ -181,6 +190,10 @@ void Session::set_weight(double samples) {
 
 void Session::reserve() {
   state_->checked([&] { state_->reserve(); });
+}
+
+LinkEstimate Session::link() {
+  return state_->checked([&] { return state_->link(); });
 }
 
 std::string Session::explain() {
@@ -218,11 +231,14 @@ SessionStatistics Session::statistics() const {
   statistics.steps = state_->counted_steps;
   statistics.exposed_seconds = state_->exposed_seconds;
   statistics.device_memory = state_->runner->memory();
+  const bool begun = state_->adaptation && state_->agreed;
+  statistics.switches = begun ? state_->adaptation->switches() : std::vector<CodecSwitch>();
   if (state_->plan) {
     for (std::size_t i = 0; i < state_->plan->groups.size(); ++i) {
       const plan::Group& group = state_->plan->groups[i];
       statistics.groups.push_back({.name = group.name,
-                                   .codec = group.policy.codec.to_string(),
+                                   .codec = begun && group.policy.automatic() ? state_->adaptation->codec_text(i)
+                                                                              : plan::codec_text(group.policy),
                                    .algorithm = std::string(to_string(group.policy.algorithm)),
                                    .compressed = group.policy.codec != CodecSpec::parse("exact"),
                                    .tensors = group.tensors,
@@ -235,6 +251,7 @@ SessionStatistics Session::statistics() const {
 void Session::reset_statistics() {
   state_->runner->reset_statistics();
   const std::lock_guard lock(state_->mutex);
+  state_->counted = {};
   state_->counted_steps = 0;
   state_->exposed_seconds = 0;
 }

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "base/current_error.hpp"
+#include "base/elapsed.hpp"
 #include "base/log.hpp"
 
 namespace gradwire {
-
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
     : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()) {
   if (runner->asynchronous()) {
@@ -63,6 +63,12 @@ void Session::State::make_plan() {
     log(speaks ? LogLevel::info : LogLevel::debug, note);
   }
   log(LogLevel::debug, plan->explain());
+  if (plan->automatic() && runner->adapts()) {
+    adaptation = std::make_unique<session::Adaptation>(*runner, *plan, policy);
+  } else if (plan->automatic()) {
+    log(speaks ? LogLevel::warning : LogLevel::debug,
+        "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
+  }
   reset_step();
 }
 
@@ -82,6 +88,9 @@ void Session::State::reset_step() {
   checked_finite = false;
   outcome = {};
   outcome.step = step;
+  seen = {};
+  seen.ready_seconds.assign(plan->buckets.size(), 0);
+  step_begun = std::chrono::steady_clock::now();
 }
 
 bool Session::State::to_check() const {
@@ -107,6 +116,9 @@ void Session::State::agree_once(bool with_weights) {
   if (!agreed) {
     runner->agree(*plan, with_weights, step);
     agreed = true;
+    if (adaptation) {
+      adaptation->begin(step);
+    }
   }
 }
 
@@ -135,8 +147,10 @@ void Session::State::check_finite() {
 }
 
 void Session::State::communicate(std::chrono::microseconds wait) {
+  const auto begin = std::chrono::steady_clock::now();
   try {
     check_finite();
+    bool busy = false;
     for (;;) {
       const plan::Bucket* bucket = nullptr;
       session::StepInfo info;
@@ -145,13 +159,19 @@ void Session::State::communicate(std::chrono::microseconds wait) {
         if (failure) {
           throw Error(*failure);
         }
+        busy = busy || under_way();
         if (!startable()) {
           break;
         }
         bucket = &plan->buckets[next_bucket++];
         info = {static_cast<std::uint32_t>(step), weighted, weight, flush_next};
+        busy = true;
       }
       agree_once(info.weighted);
+      if (adaptation) {
+        info.choices = adaptation->choices();
+        info.sample = adaptation->samples(info.step);
+      }
       runner->start(*plan, *bucket, memory, info);
     }
     const auto ended = runner->advance(wait);
@@ -160,9 +180,16 @@ void Session::State::communicate(std::chrono::microseconds wait) {
       for (const session::Runner::Ended& bucket : ended) {
         has_ended[bucket.bucket] = true;
         outcome.nonfinite = outcome.nonfinite || bucket.nonfinite;
+        if (bucket.sample) {
+          adaptation->sampled(bucket.bucket, *bucket.sample);
+        }
       }
       ended_buckets += ended.size();
+      seen.busy_seconds += busy ? seconds_since(begin) : 0;
       changed.notify_all();
+    } else if (busy) {
+      const std::lock_guard lock(mutex);
+      seen.busy_seconds += seconds_since(begin);
     }
   } catch (...) {
     rethrow_given_up(!background());
@@ -301,7 +328,9 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     memory[index].zero = zero;
     is_ready[index] = true;
     ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket)};
-    --missing[ticket.bucket];
+    if (--missing[ticket.bucket] == 0) {
+      seen.ready_seconds[ticket.bucket] = seconds_since(step_begun);
+    }
     if (background() && (startable() || to_check())) {
       changed.notify_all();
     }
@@ -358,6 +387,40 @@ void Session::State::set_loss_scale(double scale) {
   }
   loss_scale = scale;
   loss_scale_set = true;
+}
+
+void Session::State::see_step_end() {
+  Statistics now;
+  for (const Statistics& group : runner->statistics()) {
+    now.add(group);
+  }
+  const std::lock_guard lock(mutex);
+  last_seen = seen;
+  last_seen.step_seconds = seconds_since(step_begun);
+  last_seen.bytes_sent = static_cast<double>(now.bytes_sent - counted.bytes_sent);
+  last_seen.wait_seconds = now.wire_seconds - counted.wire_seconds;
+  counted = now;
+}
+
+LinkEstimate Session::State::link() {
+  require_communication("link");
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard lock(mutex);
+    throw_if_failed();
+    if (adaptation && agreed) {
+      return adaptation->link();
+    }
+    if (!runner->adapts()) {
+      throw Error(ErrorCode::unsupported,
+                  "link: links between devices are not measured yet; ask a session over host memory");
+    }
+    require_between_steps("link");
+  }
+  LinkEstimate estimate;
+  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner), 0); });
+  estimate.measured_in_seconds = seconds_since(begin);
+  return estimate;
 }
 
 void Session::State::abort(const std::string& why) noexcept {

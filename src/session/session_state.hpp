@@ -16,6 +16,7 @@
 
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
+#include "session/adaptation.hpp"
 #include "session/runner.hpp"
 #include "session/state_file.hpp"
 
@@ -60,6 +61,11 @@ struct Session::State {
   StepOutcome outcome;                    // of this step so far
   std::uint64_t counted_steps = 0;
   double exposed_seconds = 0;
+  std::unique_ptr<session::Adaptation> adaptation;  // where the plan has codecs to choose
+  session::StepSeen seen;                           // of this step so far
+  session::StepSeen last_seen;                      // of the step that ended
+  std::chrono::steady_clock::time_point step_begun;
+  Statistics counted;  // when this step began
   std::optional<Error> failure;
   bool reported = false;        // the caller knows of it
   std::optional<Error> misuse;  // the first one of this rank that no finish() has followed
@@ -129,6 +135,7 @@ struct Session::State {
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
   void reserve();
+  [[nodiscard]] LinkEstimate link();
   // The caller holds `wire`.
   [[nodiscard]] session::SavedState saved_state();
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
@@ -138,6 +145,8 @@ struct Session::State {
   void require_no_capture(const char* call) const;
   void catch_up_with_replays();
   Ticket set_ready(TensorId id, const View* gradient, bool zero);
+  /// Where codecs are chosen: takes note of how long the step took and what it sent.
+  void see_step_end();
   void check_all_ready();
   /// Progresses, or waits for the progress thread, until `reached` (called with `mutex` held).
   template <typename Reached>

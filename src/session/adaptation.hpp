@@ -1,0 +1,104 @@
+// Chooses the codec of each bucket while a training runs: measures at the start, watches steps, and at steps that all
+// ranks know lets them compare what they saw and decide alike.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "plan/controller.hpp"
+#include "plan/guard.hpp"
+#include "plan/plan.hpp"
+#include "plan/window.hpp"
+#include "session/calibration.hpp"
+#include "session/runner.hpp"
+
+namespace gradwire::session {
+
+/// What a rank saw of one step.
+struct StepSeen {
+  double step_seconds = 0;  // from the end of the step before to the end of this one
+  double busy_seconds = 0;  // something was under way
+  double wait_seconds = 0;  // of which waiting for the transport, with nothing to compute
+  double bytes_sent = 0;
+  std::vector<double> ready_seconds;  // by bucket, from the end of the step before
+};
+
+/// What a rank reports of its last steps: medians.
+struct LinkReport {
+  double step_seconds = 0;
+  double busy_seconds = 0;
+  double wait_share = 0;        // of busy
+  double bytes_per_second = 0;  // sent while busy
+  double probed = 0;            // bytes a second, by a measurement of the link alone; 0: none
+  std::vector<double> ready_seconds = {};
+};
+
+/// One rank's view of all: the slowest rank counts for what steps wait for, the one that waited least for the link.
+[[nodiscard]] LinkReport combined(const std::vector<LinkReport>& reports);
+/// The link's bandwidth after such a report: what was sent where ranks waited for the link, at least that elsewhere.
+[[nodiscard]] double bandwidth_after(double before, const LinkReport& report);
+/// Whether ranks wait for the link so much that what they send is what it carries.
+[[nodiscard]] bool link_bound(const LinkReport& report);
+
+class Adaptation {
+ public:
+  /// All must outlive this. Of the policy only [link] and [auto] count: the plan has the rest.
+  Adaptation(Runner& runner, const plan::Plan& plan, const Policy& policy);
+
+  /// Measures and chooses for `step`, the first one. Collective.
+  void begin(std::uint64_t step);
+  [[nodiscard]] bool begun() const noexcept { return begun_; }
+  [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choices_; }
+  /// Whether encoders look at what they drop in this step.
+  [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
+  void sampled(std::uint32_t bucket, const plan::QualitySample& sample);
+  /// After a step: takes note; at steps that all ranks know compares and decides for the next one. Collective then.
+  void end_step(std::uint64_t step, const StepSeen& seen);
+
+  // Any thread.
+  [[nodiscard]] LinkEstimate link() const;
+  [[nodiscard]] std::vector<CodecSwitch> switches() const;
+  /// "auto: int8", "auto: int8 3, dense 1": of the buckets of a group.
+  [[nodiscard]] std::string codec_text(std::size_t group) const;
+
+ private:
+  struct Agreed {
+    LinkReport report;
+    std::vector<plan::QualitySample> samples;  // by bucket: the worst of all ranks
+  };
+  [[nodiscard]] LinkReport report() const;
+  [[nodiscard]] Agreed compare(std::uint64_t step);
+  void learn(const LinkReport& report);
+  void guard(std::uint64_t step, const Agreed& agreed);
+  [[nodiscard]] plan::StepForecast forecast(std::uint64_t step, const LinkReport* report) const;
+  [[nodiscard]] double forecast_busy() const;
+  void take(const plan::Levels& levels);
+  void note(const plan::Change& change);
+
+  Runner& runner_;
+  const plan::Plan& plan_;
+  std::optional<Link> given_;
+  std::uint64_t least_steps_;  // between two comparisons
+  plan::Controller controller_;
+  plan::Guard guard_;
+  Calibration calibration_;
+  bool begun_ = false;
+  std::vector<BucketChoice> choices_;
+  std::vector<plan::QualitySample> samples_;  // of this rank since the last comparison
+  plan::Window step_, busy_, wait_, bytes_, probed_;
+  std::vector<plan::Window> ready_;
+  std::uint64_t next_ = 0;  // the step after which ranks compare
+  double compare_seconds_ = 0;
+  std::string reason_;  // of the guard
+
+  mutable std::mutex mutex_;  // guards what other threads ask for
+  LinkEstimate link_;
+  std::vector<CodecSwitch> switches_;
+  plan::Levels levels_;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,272 @@
+#include "session/calibration.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/elapsed.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "codec/codec.hpp"
+#include "plan/codec_speed.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLatencyRounds = 9;
+constexpr std::uint64_t kFirstBytes = 16ULL << 10;
+constexpr std::uint64_t kMostBytes = 8ULL << 20;
+constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
+constexpr double kTrialSeconds = 4e-3;   // for one reduction
+constexpr double kSmallElements = 1024;
+constexpr double kMostElements = 1 << 20;  // 4 MiB
+constexpr auto kCodecBudget = std::chrono::milliseconds(2);
+
+// The slowest rank's number at each place: what a collective takes is what its last rank takes.
+std::vector<double> slowest(const std::vector<std::vector<double>>& all) {
+  std::vector<double> most = all[0];
+  for (const std::vector<double>& numbers : all) {
+    for (std::size_t i = 0; i < most.size(); ++i) {
+      most[i] = std::max(most[i], numbers[i]);
+    }
+  }
+  return most;
+}
+
+// A plan of one bucket of `count` elements with one level.
+plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const plan::Level& level, std::uint64_t count) {
+  plan::Plan trial;
+  trial.options = plan.options;
+  trial.chunk_bytes = plan.chunk_bytes;
+  trial.groups = {{.name = "calibration", .policy = {}, .tensors = 1, .elements = count}};
+  plan::Bucket bucket;
+  bucket.dtype = dtype;
+  bucket.codec = level.stage.codec;
+  bucket.algorithm = level.algorithm;
+  bucket.levels = {level};
+  bucket.parts = {{0, 0, count}};
+  bucket.count = count;
+  trial.buckets = {bucket};
+  return trial;
+}
+
+struct Trial {
+  DType dtype;
+  plan::Level level;
+  bool native;
+  plan::Way way;
+  std::vector<plan::Timing> timings = {};
+};
+
+class Calibrator {
+ public:
+  Calibrator(Runner& runner, const plan::Plan& plan, const plan::Cluster& cluster)
+      : runner_(runner), plan_(plan), cluster_(cluster) {}
+
+  std::vector<BucketWays> run() {
+    for (const plan::Bucket& bucket : plan_.buckets) {
+      for (const plan::Level& level : bucket.levels) {
+        add_trials(bucket, level);
+      }
+    }
+    agree_on_codecs();
+    std::vector<double> seconds;
+    for (const Trial& trial : trials_) {
+      for (const double elements : sizes(trial)) {
+        seconds.push_back(time(trial, static_cast<std::uint64_t>(elements)));
+      }
+    }
+    seconds = slowest(gather_numbers(runner_, seconds, "calibration"));
+    auto next = seconds.begin();
+    for (Trial& trial : trials_) {
+      for (const double elements : sizes(trial)) {
+        trial.timings.push_back({elements, *next++});
+      }
+    }
+    std::vector<BucketWays> ways;
+    for (const plan::Bucket& bucket : plan_.buckets) {
+      ways.push_back(ways_of(bucket));
+    }
+    return ways;
+  }
+
+ private:
+  void add_trials(const plan::Bucket& bucket, const plan::Level& level) {
+    if (find(bucket.dtype, level, false) != nullptr) {
+      return;
+    }
+    const bool feedback = level.stage.error_feedback;
+    plan::Way way{.algorithm = level.algorithm == Algorithm::dense ? Algorithm::two_shot : level.algorithm,
+                  .first = plan::measure_codec(level.stage.codec, feedback, kCodecBudget),
+                  .second = plan::measure_codec(level.stage.second_hop, feedback, kCodecBudget)};
+    if (level.algorithm == Algorithm::dense) {
+      way.first.bytes = way.second.bytes = static_cast<double>(element_bytes(bucket.dtype));
+    }
+    trials_.push_back({bucket.dtype, level, false, way});
+    if (level.algorithm == Algorithm::dense && runner_.has_native(bucket.dtype)) {
+      plan::Way native = way;
+      native.native = true;
+      trials_.push_back({bucket.dtype, level, true, native});
+    }
+  }
+
+  // Each rank measured its own; sizes of trials depend on them.
+  void agree_on_codecs() {
+    std::vector<double> mine;
+    for (const Trial& trial : trials_) {
+      mine.insert(mine.end(), {trial.way.first.encode_seconds, trial.way.first.decode_seconds,
+                               trial.way.second.encode_seconds, trial.way.second.decode_seconds});
+    }
+    const std::vector<double> agreed = slowest(gather_numbers(runner_, mine, "calibration"));
+    auto next = agreed.begin();
+    for (Trial& trial : trials_) {
+      for (double* value : {&trial.way.first.encode_seconds, &trial.way.first.decode_seconds,
+                            &trial.way.second.encode_seconds, &trial.way.second.decode_seconds}) {
+        *value = *next++;
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<double> sizes(const Trial& trial) const {
+    const double seconds = plan::model_seconds(cluster_, trial.way, kMostElements);
+    const double large = std::clamp(std::floor(kMostElements * std::min(1.0, kTrialSeconds / std::max(seconds, 1e-9))),
+                                    4 * kSmallElements, kMostElements);
+    return {kSmallElements, large};
+  }
+
+  // The quicker of two, after one to warm up.
+  double time(const Trial& trial, std::uint64_t elements) {
+    const plan::Plan plan = trial_plan(plan_, trial.dtype, trial.level, elements);
+    const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
+    fill(memory.gradient);
+    double best = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < 3; ++round) {
+      const double seconds = runner_.time_reduction(plan, memory, trial.native);
+      best = round == 0 ? best : std::min(best, seconds);
+    }
+    return best;
+  }
+
+  [[nodiscard]] const Trial* find(DType dtype, const plan::Level& level, bool native) const {
+    for (const Trial& trial : trials_) {
+      if (trial.dtype == dtype && trial.native == native && trial.level.algorithm == level.algorithm &&
+          trial.level.stage == level.stage) {
+        return &trial;
+      }
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] BucketWays ways_of(const plan::Bucket& bucket) const {
+    BucketWays ways;
+    const auto elements = static_cast<double>(bucket.count);
+    const auto fitted = [&](const Trial& trial) {
+      return plan::LevelForecast(trial.way, plan::fit(cluster_, trial.way, trial.timings));
+    };
+    for (const plan::Level& level : bucket.levels) {
+      ways.levels.push_back(fitted(*find(bucket.dtype, level, false)));
+      if (const Trial* native = find(bucket.dtype, level, true); native != nullptr) {
+        const plan::LevelForecast forecast = fitted(*native);
+        if (forecast.seconds(cluster_, elements) < ways.levels.back().seconds(cluster_, elements)) {
+          ways.levels.back() = forecast;
+          ways.native = true;
+        }
+      }
+    }
+    return ways;
+  }
+
+  Runner& runner_;
+  const plan::Plan& plan_;
+  plan::Cluster cluster_;
+  std::vector<Trial> trials_;
+  // Of f32, pseudo-random in [-1, 1): selection and rotation see what they see in a training. Others: zeros.
+  static void fill(const View& view) {
+    std::memset(view.data, 0, view.count * element_bytes(view.dtype));
+    if (view.dtype == DType::f32) {
+      std::uint32_t state = 1;
+      auto* values = static_cast<float*>(view.data);
+      for (std::uint64_t i = 0; i < view.count; ++i) {
+        state = state * 1664525U + 1013904223U;  // Numerical Recipes
+        values[i] = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
+      }
+    }
+  }
+
+  std::vector<double> values_ = std::vector<double>(static_cast<std::size_t>(kMostElements));  // f64 is the largest
+};
+
+}  // namespace
+
+std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,
+                                                const std::string& what) {
+  std::string text(mine.size() * sizeof(double), '\0');
+  std::memcpy(text.data(), mine.data(), text.size());
+  std::vector<std::vector<double>> all;
+  for (const std::string& theirs : runner.peers().all_gather(text, what)) {
+    if (theirs.size() != text.size()) {
+      throw Error(ErrorCode::mismatch, what + ": rank " + std::to_string(all.size()) + " sent " +
+                                           std::to_string(theirs.size() / sizeof(double)) +
+                                           " numbers where this rank has " + std::to_string(mine.size()) +
+                                           "; run the same version on every rank");
+    }
+    std::vector<double>& numbers = all.emplace_back(mine.size());
+    std::memcpy(numbers.data(), theirs.data(), theirs.size());
+  }
+  return all;
+}
+
+plan::Cluster measure_cluster(Runner& runner) {
+  const int world = runner.world_size();
+  plan::Cluster cluster{.ranks = world, .ranks_per_node = 1};
+  if (world == 1) {
+    return cluster;
+  }
+  std::vector<double> rounds;
+  for (int round = 0; round < kLatencyRounds; ++round) {
+    rounds.push_back(runner.time_exchange(1, 1));
+  }
+  std::nth_element(rounds.begin(), rounds.begin() + kLatencyRounds / 2, rounds.end());
+  const double latency = slowest(gather_numbers(runner, {rounds[kLatencyRounds / 2]}, "calibration"))[0];
+  double rate = 0;
+  // Each doubling is agreed, so that every rank makes the same exchanges.
+  for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
+    const double seconds = slowest(gather_numbers(runner, {runner.time_exchange(1, bytes)}, "calibration"))[0];
+    rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
+    if (seconds > kEnoughSeconds) {
+      break;
+    }
+  }
+  cluster.inter = {latency, rate};
+  return cluster;
+}
+
+LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds) {
+  LinkEstimate estimate;
+  estimate.ranks_per_node = cluster.ranks_per_node;
+  estimate.inter = {cluster.inter.latency_seconds, cluster.inter.bytes_per_second};
+  estimate.intra = {cluster.intra.latency_seconds, cluster.intra.bytes_per_second};
+  estimate.measured_in_seconds = seconds;
+  return estimate;
+}
+
+Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link) {
+  const Clock::time_point start = Clock::now();
+  Calibration result;
+  if (link) {
+    result.cluster = {.ranks = runner.world_size(), .ranks_per_node = 1};
+    result.cluster.inter = {std::chrono::duration<double>(link->latency).count(), link->bytes_per_second};
+  } else {
+    result.cluster = measure_cluster(runner);
+  }
+  if (runner.world_size() > 1) {
+    result.buckets = Calibrator(runner, plan, result.cluster).run();
+  }
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,47 @@
+// Measures the link and the ways to reduce over it, on all ranks at once: what codec = "auto" starts from. Collective;
+// nothing else may be under way.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/session.hpp"
+#include "plan/cost_model.hpp"
+#include "plan/level_forecast.hpp"
+#include "plan/plan.hpp"
+#include "session/runner.hpp"
+
+namespace gradwire::session {
+
+/// Latency and bandwidth of what lies between this rank's node and others (or between ranks, on one node); the same
+/// numbers on every rank.
+[[nodiscard]] plan::Cluster measure_cluster(Runner& runner);
+/// For people and the public interface.
+[[nodiscard]] LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds);
+
+/// The ways in which a bucket can be reduced, timed.
+struct BucketWays {
+  std::vector<plan::LevelForecast> levels;  // as Bucket::levels; level 0: the faster of dense's two
+  bool native = false;                      // level 0 is the transport's own all-reduce
+};
+
+struct Calibration {
+  plan::Cluster cluster;
+  std::vector<BucketWays> buckets;  // as in the plan; no levels where the codec is not chosen
+  double seconds = 0;               // that it took
+};
+
+/// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds.
+/// `link`: given, not measured.
+[[nodiscard]] Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link);
+
+/// Element r of the result is rank r's `mine`.
+[[nodiscard]] std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,
+                                                              const std::string& what);
+
+}  // namespace gradwire::session

@@ -1,0 +1,257 @@
+// Codecs that are chosen at run time: ranks choose alike, at one step, and nothing is lost on the way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "model.hpp"
+#include "session/adaptation.hpp"
+#include "session/bucket_runner.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using session::LinkReport;
+using ::testing::HasSubstr;
+
+std::vector<std::shared_ptr<Transport>> throttled_world(int world, const char* link) {
+  std::vector<std::shared_ptr<Transport>> ranks;
+  for (const auto& transport : make_inproc_world(world)) {
+    ranks.push_back(make_throttled(transport, Link::parse(link)));
+  }
+  return ranks;
+}
+
+Policy automatic(const char* allow, const char* more = "") {
+  return Policy::parse(std::string("[defaults]\ncodec = \"auto\"\nallow = ") + allow + "\nsmall = \"off\"\n" + more);
+}
+
+void step(Session& session, std::vector<Gradient>& gradients) {
+  for (const Gradient& gradient : gradients) {
+    session.ready(gradient.id);
+  }
+  session.finish();
+}
+
+TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
+  constexpr int kWorld = 3;
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mutex mutex;
+  std::vector<SessionStatistics> statistics(kWorld);
+  run_ranks(throttled_world(kWorld, "200Mbit/s,20us"), [&](const std::shared_ptr<Transport>& transport) {
+    std::mt19937 random(seed + static_cast<std::uint32_t>(transport->rank()));
+    Session session(transport, automatic(R"(["bf16", "int8", "int4"])", "[auto]\ndwell = 2\nwindow = 1\ngain = 0"),
+                    {.compare_ranks_every = 1});  // throws where results differ
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    for (std::uint64_t s = 0; s < 30; ++s) {
+      fill(gradients, transport->rank(), s);
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+      step(session, gradients);
+      EXPECT_LT(error_against(gradients, s, 2), 0.2);
+    }
+    const std::lock_guard lock(mutex);
+    statistics[static_cast<std::size_t>(transport->rank())] = session.statistics();
+  });
+  ASSERT_FALSE(statistics[0].switches.empty());
+  EXPECT_EQ(statistics[0].switches[0].step, 0U);
+  EXPECT_THAT(statistics[0].switches[0].reason, HasSubstr("measured in"));
+  EXPECT_THAT(statistics[0].groups[0].codec, ::testing::StartsWith("auto: "));
+  for (int rank = 1; rank < kWorld; ++rank) {
+    const auto& switches = statistics[static_cast<std::size_t>(rank)].switches;
+    ASSERT_EQ(switches.size(), statistics[0].switches.size());
+    for (std::size_t i = 0; i < switches.size(); ++i) {
+      EXPECT_EQ(switches[i].step, statistics[0].switches[i].step);
+      EXPECT_EQ(switches[i].to, statistics[0].switches[i].to);
+    }
+  }
+}
+
+TEST(Adaptive, ASlowLinkIsSeenAndSaved) {
+  run_ranks(throttled_world(2, "20Mbit/s"), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, automatic(R"(["bf16", "int8"])"));
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    for (std::uint64_t s = 0; s < 3; ++s) {
+      fill(gradients, transport->rank(), s);
+      step(session, gradients);
+    }
+    EXPECT_EQ(session.statistics().groups[0].codec, "auto: int8") << "compute is nothing beside such a link";
+    EXPECT_GT(session.statistics().all().ratio(), 3.5);
+    EXPECT_LT(session.link().inter.bytes_per_second, 2 * 2.5e6);
+    EXPECT_GT(session.link().inter.bytes_per_second, 0);
+    EXPECT_GT(session.link().measured_in_seconds, 0);
+  });
+}
+
+TEST(Adaptive, AGivenLinkIsNotMeasured) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, automatic(R"(["bf16"])", "[link]\nbandwidth = \"1Mbit/s\"\nlatency = \"1ms\""));
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    step(session, gradients);
+    EXPECT_EQ(session.link().inter.bytes_per_second, 125e3);
+    EXPECT_EQ(session.link().inter.latency_seconds, 1e-3);
+  });
+}
+
+TEST(Adaptive, AnySessionMeasuresItsLinkWhenAsked) {
+  run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform("int8"));
+    const LinkEstimate link = session.link();
+    EXPECT_GE(link.inter.latency_seconds, 2e-3);
+    EXPECT_GT(link.inter.bytes_per_second, 0);
+    EXPECT_LT(link.inter.bytes_per_second, 2 * 6.25e6);
+  });
+}
+
+TEST(Adaptive, AWorldOfOneHasNothingToChoose) {
+  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::automatic());
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    fill(gradients, 0, 7);
+    step(session, gradients);
+    EXPECT_EQ(error_against(gradients, 7, 1), 0);
+    EXPECT_TRUE(session.statistics().switches.empty());
+  });
+}
+
+TEST(Adaptive, APeerThatStallsDuringCalibrationIsNamed) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::automatic(), {.timeout = std::chrono::milliseconds(300)});
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    if (transport->rank() == 1) {
+      (void)session.explain();
+      std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    }
+    step(session, gradients);
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("rank(s) 1"));
+    }
+  }
+}
+
+plan::Plan one_bucket_plan(int world, std::uint64_t count) {
+  Policy policy = automatic(R"(["bf16", "int8", "int4", "topk(5%)+int8"])");
+  return plan::make_plan(policy, {{"w", count, DType::f32}}, {.world_size = world});
+}
+
+// Any sequence of choices, then one exact step: what was put in has come out. Mutation tried: the dense level without
+// the residuals that other levels left.
+TEST(Adaptive, SwitchingConservesTheSum) {
+  constexpr std::uint64_t kCount = 3 * 4096 + 57;
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (const int world : {2, 3}) {
+    run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+      const plan::Plan plan = one_bucket_plan(world, kCount);
+      session::BucketRunner runner(transport, {.reduction = Reduction::sum});
+      runner.agree(plan, false, 0);
+      std::mt19937 random(seed);  // alike on every rank
+      std::vector<double> wanted(kCount);
+      std::vector<double> got(kCount);
+      std::vector<float> values(kCount);
+      constexpr std::uint32_t kSteps = 40;
+      for (std::uint32_t s = 0; s <= kSteps; ++s) {
+        for (std::uint64_t i = 0; i < kCount; ++i) {
+          for (int rank = 0; rank < world; ++rank) {
+            wanted[i] += static_cast<double>(gradient_value(0, i, rank, s));
+          }
+          values[i] = gradient_value(0, i, transport->rank(), s);
+        }
+        const session::BucketChoice choice{random() % 5, random() % 2 == 0};
+        const session::TensorMemory memory{view(values.data(), kCount), false};
+        runner.start(plan, plan.buckets[0], std::span(&memory, 1),
+                     {.step = s, .flush = s == kSteps, .choices = std::span(&choice, 1)});
+        while (runner.advance(std::chrono::milliseconds(1)).empty()) {
+        }
+        for (std::uint64_t i = 0; i < kCount; ++i) {
+          got[i] += static_cast<double>(values[i]);
+        }
+      }
+      double error = 0;
+      double norm = 0;
+      for (std::uint64_t i = 0; i < kCount; ++i) {
+        error += (got[i] - wanted[i]) * (got[i] - wanted[i]);
+        norm += wanted[i] * wanted[i];
+      }
+      EXPECT_LT(std::sqrt(error / norm), 1e-6);
+    });
+  }
+}
+
+TEST(Adaptive, EncodersAreSampled) {
+  constexpr std::uint64_t kCount = 40 * 4096;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const plan::Plan plan = one_bucket_plan(2, kCount);
+    session::BucketRunner runner(transport, {});
+    runner.agree(plan, false, 0);
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(kCount);
+    std::vector<plan::QualitySample> samples;
+    for (const std::size_t level : {0, 2, 3, 3, 3}) {
+      std::generate(values.begin(), values.end(), [&] { return normal(random); });
+      const session::BucketChoice choice{level, false};
+      const session::TensorMemory memory{view(values.data(), kCount), false};
+      runner.start(plan, plan.buckets[0], std::span(&memory, 1), {.choices = std::span(&choice, 1), .sample = true});
+      std::vector<session::Runner::Ended> ended;
+      while (ended.empty()) {
+        ended = runner.advance(std::chrono::milliseconds(1));
+      }
+      EXPECT_EQ(ended[0].sample.has_value(), level != 0);
+      samples.push_back(ended[0].sample.value_or(plan::QualitySample{}));
+    }
+    EXPECT_NEAR(samples[1].nmse, 4.8e-5, 1e-5) << "int8 of a Gaussian";
+    EXPECT_NEAR(samples[2].nmse, 9.3e-3, 1e-3) << "int4";
+    EXPECT_LT(samples[2].residual_ratio, 0.02) << "what int8 left";
+    EXPECT_NEAR(samples[4].residual_ratio, std::sqrt(9.3e-3 / 2), 0.01) << "what int4 left of the other rank's half";
+  });
+}
+
+TEST(LinkReports, TheSlowestRankAndTheOneThatWaitedLeast) {
+  const LinkReport all = session::combined({{.step_seconds = 1,
+                                             .busy_seconds = 0.5,
+                                             .wait_share = 0.9,
+                                             .bytes_per_second = 10,
+                                             .probed = 0,
+                                             .ready_seconds = {0.1, 0.4}},
+                                            {.step_seconds = 2,
+                                             .busy_seconds = 0.3,
+                                             .wait_share = 0.4,
+                                             .bytes_per_second = 16,
+                                             .probed = 5,
+                                             .ready_seconds = {0.2, 0.3}}});
+  EXPECT_EQ(all.step_seconds, 2);
+  EXPECT_EQ(all.busy_seconds, 0.3);
+  EXPECT_EQ(all.wait_share, 0.4);
+  EXPECT_EQ(all.bytes_per_second, 16);
+  EXPECT_EQ(all.probed, 5);
+  EXPECT_THAT(all.ready_seconds, ::testing::ElementsAre(0.2, 0.4));
+}
+
+TEST(LinkReports, WhatIsSentIsTheLinkOnlyWhereRanksWaitForIt) {
+  const LinkReport waiting{.wait_share = 0.8, .bytes_per_second = 10};
+  EXPECT_EQ(session::bandwidth_after(100, waiting), 10);
+  const LinkReport computing{.wait_share = 0.1, .bytes_per_second = 10};
+  EXPECT_EQ(session::bandwidth_after(100, computing), 100) << "codecs were the limit";
+  EXPECT_EQ(session::bandwidth_after(5, computing), 10) << "it carries that at least";
+  const LinkReport probed{.wait_share = 0.1, .bytes_per_second = 10, .probed = 50};
+  EXPECT_EQ(session::bandwidth_after(100, probed), 50) << "measured beside";
+  EXPECT_EQ(session::bandwidth_after(100, {.wait_share = 1, .bytes_per_second = 0}), 100) << "no number, no change";
+}
+
+}  // namespace
+}  // namespace gradwire::test
