@@ -46,6 +46,7 @@ void LevelForecast::correct(double ratio) {
   if (ratio > 0 && std::isfinite(ratio)) {
     const double step = std::sqrt(std::clamp(ratio, 1 / kMostCorrection, kMostCorrection));
     fit_.factor = std::clamp(fit_.factor * step, kLeastFactor, kMostFactor);
+    fit_.overhead_seconds *= step;
   }
 }
 

@@ -49,15 +49,12 @@ std::vector<Level> make_levels(const TensorPolicy& policy, int world_size) {
   }
   const CodecSpec exact = CodecSpec::parse("exact");
   levels.push_back({Algorithm::dense, Stage{.codec = exact, .second_hop = exact}});
-  // As warm-up stages of one policy, so that residuals are kept in all or in none.
-  TensorPolicy all = policy;
-  all.codec = policy.allow.back();
-  for (std::size_t i = 0; i + 1 < policy.allow.size(); ++i) {
-    all.warmup.push_back({i + 1, policy.allow[i]});
-  }
-  for (Stage& stage : make_stages(all, world_size)) {
-    stage.until_step = kForever;
-    levels.push_back({policy.algorithm, stage});
+  // Each as if it were the only one: a level that wants no error feedback is not to pay for one that does. What another
+  // level left is folded in.
+  for (const CodecSpec& codec : policy.allow) {
+    TensorPolicy one = policy;
+    one.codec = codec;
+    levels.push_back({policy.algorithm, make_stages(one, world_size).back()});
   }
   return levels;
 }

@@ -29,7 +29,7 @@ struct Level {
   Stage stage;
 };
 /// Of a policy with codec = "auto", in order of quality: level 0 sends uncompressed (dense), level i uses allow[i - 1].
-/// Empty for other policies. Error feedback is on in all lossy levels or in none.
+/// Empty for other policies. Error feedback is on where a policy with that codec alone has it on.
 [[nodiscard]] std::vector<Level> make_levels(const TensorPolicy& policy, int world_size);
 /// "int8", "auto (bf16, int8)".
 [[nodiscard]] std::string codec_text(const TensorPolicy& policy);

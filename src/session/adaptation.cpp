@@ -90,6 +90,7 @@ void Adaptation::begin(std::uint64_t step) {
   calibration_ = calibrate(runner_, plan_, given_);
   begun_ = true;
   guard_.begin(step);
+  first_ = step;
   next_ = step + least_steps_;
   {
     const std::lock_guard lock(mutex_);
@@ -194,7 +195,9 @@ Adaptation::Agreed Adaptation::compare(std::uint64_t step) {
     }
   }
   agreed.report = combined(reports);
-  const double steps = compare_seconds / (kShareOfTime * std::max(agreed.report.step_seconds, 1e-6));
+  // At first often, since little is known; in the long run no more than that share of the time.
+  const double steps = std::min(compare_seconds / (kShareOfTime * std::max(agreed.report.step_seconds, 1e-6)),
+                                static_cast<double>(step - first_) / 2);
   next_ = step + static_cast<std::uint64_t>(
                      std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));
   return agreed;

@@ -91,7 +91,8 @@ class Adaptation {
   std::vector<plan::QualitySample> samples_;  // of this rank since the last comparison
   plan::Window step_, busy_, wait_, bytes_, probed_;
   std::vector<plan::Window> ready_;
-  std::uint64_t next_ = 0;  // the step after which ranks compare
+  std::uint64_t first_ = 0;  // the step for which the first choice was
+  std::uint64_t next_ = 0;   // the step after which ranks compare
   double compare_seconds_ = 0;
   std::string reason_;  // of the guard
 

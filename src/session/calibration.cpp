@@ -22,6 +22,8 @@ constexpr std::uint64_t kMostBytes = 8ULL << 20;
 constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
 constexpr double kTrialSeconds = 4e-3;   // for one reduction
 constexpr double kSmallElements = 1024;
+constexpr int kRounds = 3;  // of a reduction
+constexpr int kSmallRounds = 7;
 constexpr double kMostElements = 1 << 20;  // 4 MiB
 constexpr auto kCodecBudget = std::chrono::milliseconds(2);
 
@@ -58,8 +60,13 @@ struct Trial {
   plan::Level level;
   bool native;
   plan::Way way;
+  double largest;  // elements of a bucket
   std::vector<plan::Timing> timings = {};
 };
+
+bool same(const Trial& trial, DType dtype, const plan::Level& level) {
+  return trial.dtype == dtype && trial.level.algorithm == level.algorithm && trial.level.stage == level.stage;
+}
 
 class Calibrator {
  public:
@@ -95,7 +102,14 @@ class Calibrator {
 
  private:
   void add_trials(const plan::Bucket& bucket, const plan::Level& level) {
-    if (find(bucket.dtype, level, false) != nullptr) {
+    bool known = false;
+    for (Trial& trial : trials_) {
+      if (same(trial, bucket.dtype, level)) {
+        trial.largest = std::max(trial.largest, static_cast<double>(bucket.count));
+        known = true;
+      }
+    }
+    if (known) {
       return;
     }
     const bool feedback = level.stage.error_feedback;
@@ -105,11 +119,12 @@ class Calibrator {
     if (level.algorithm == Algorithm::dense) {
       way.first.bytes = way.second.bytes = static_cast<double>(element_bytes(bucket.dtype));
     }
-    trials_.push_back({bucket.dtype, level, false, way});
+    const auto count = static_cast<double>(bucket.count);
+    trials_.push_back({bucket.dtype, level, false, way, count});
     if (level.algorithm == Algorithm::dense && runner_.has_native(bucket.dtype)) {
       plan::Way native = way;
       native.native = true;
-      trials_.push_back({bucket.dtype, level, true, native});
+      trials_.push_back({bucket.dtype, level, true, native, count});
     }
   }
 
@@ -130,20 +145,23 @@ class Calibrator {
     }
   }
 
+  // As large as the largest bucket, or as can be afforded; and a quarter of that or less, to tell overhead from rate.
   [[nodiscard]] std::vector<double> sizes(const Trial& trial) const {
     const double seconds = plan::model_seconds(cluster_, trial.way, kMostElements);
-    const double large = std::clamp(std::floor(kMostElements * std::min(1.0, kTrialSeconds / std::max(seconds, 1e-9))),
-                                    4 * kSmallElements, kMostElements);
-    return {kSmallElements, large};
+    const double affordable =
+        std::max(4 * kSmallElements, std::floor(kMostElements * kTrialSeconds / std::max(seconds, 1e-9)));
+    const double large = std::min({trial.largest, affordable, kMostElements});
+    return {std::min(kSmallElements, std::ceil(large / 4)), large};
   }
 
-  // The quicker of two, after one to warm up.
+  // The quickest of some, after one to warm up.
   double time(const Trial& trial, std::uint64_t elements) {
     const plan::Plan plan = trial_plan(plan_, trial.dtype, trial.level, elements);
     const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
     fill(memory.gradient);
     double best = std::numeric_limits<double>::infinity();
-    for (int round = 0; round < 3; ++round) {
+    const int rounds = static_cast<double>(elements) <= 4 * kSmallElements ? kSmallRounds : kRounds;
+    for (int round = 0; round < rounds; ++round) {
       const double seconds = runner_.time_reduction(plan, memory, trial.native);
       best = round == 0 ? best : std::min(best, seconds);
     }
@@ -152,8 +170,7 @@ class Calibrator {
 
   [[nodiscard]] const Trial* find(DType dtype, const plan::Level& level, bool native) const {
     for (const Trial& trial : trials_) {
-      if (trial.dtype == dtype && trial.native == native && trial.level.algorithm == level.algorithm &&
-          trial.level.stage == level.stage) {
+      if (same(trial, dtype, level) && trial.native == native) {
         return &trial;
       }
     }

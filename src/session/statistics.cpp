@@ -66,14 +66,19 @@ std::string SessionStatistics::to_text() const {
   }
   rows.push_back(row_of("compressed calls", "", "", compressed_tensors, compressed()));
   rows.push_back(row_of("all calls", "", "", all_tensors, all()));
-  std::string memory;
+  std::string more;
+  if (!switches.empty()) {
+    more = "codecs chosen, last: from step " + std::to_string(switches.back().step) + " on " + switches.back().to +
+           " in " + std::to_string(switches.back().buckets) + " bucket(s), " + switches.back().reason + "; " +
+           std::to_string(switches.size()) + " in all\n";
+  }
   if (device_memory) {
-    memory = "device memory: " + format_bytes(device_memory->bytes_in_use) + " in use, peak " +
-             format_bytes(device_memory->peak_bytes) + ", held " + format_bytes(device_memory->held_bytes) +
-             "; pinned host memory: " + format_bytes(device_memory->pinned_bytes) + "\n";
+    more += "device memory: " + format_bytes(device_memory->bytes_in_use) + " in use, peak " +
+            format_bytes(device_memory->peak_bytes) + ", held " + format_bytes(device_memory->held_bytes) +
+            "; pinned host memory: " + format_bytes(device_memory->pinned_bytes) + "\n";
   }
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " over " + transport + ", " +
-         std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" + memory +
+         std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" + more +
          plan::table(rows, "lllrrrrrrrrrr");
 }
 
@@ -93,6 +98,13 @@ std::string SessionStatistics::to_json() const {
                              {"peak_bytes", device_memory->peak_bytes},
                              {"held_bytes", device_memory->held_bytes},
                              {"pinned_bytes", device_memory->pinned_bytes}};
+  }
+  for (const CodecSwitch& change : switches) {
+    json["switches"].push_back({{"step", change.step},
+                                {"from", change.from},
+                                {"to", change.to},
+                                {"buckets", change.buckets},
+                                {"reason", change.reason}});
   }
   for (const Group& group : groups) {
     json["groups"].push_back({{"name", group.name},

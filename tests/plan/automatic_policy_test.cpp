@@ -92,7 +92,8 @@ TEST(AutomaticPolicy, LevelsOfABucket) {
   EXPECT_EQ(large.levels[0].algorithm, Algorithm::dense);
   EXPECT_FALSE(large.levels[0].stage.error_feedback);
   EXPECT_EQ(large.levels[1].stage.codec, codec("bf16"));
-  EXPECT_TRUE(large.levels[1].stage.error_feedback) << "on in all lossy levels, since topk wants it";
+  EXPECT_FALSE(large.levels[1].stage.error_feedback) << "bf16 does not pay for what topk wants";
+  EXPECT_TRUE(large.levels[3].stage.error_feedback);
   EXPECT_EQ(large.levels[3].stage.second_hop, default_second_hop(codec("topk(1%)+int8"), 4));
   const Bucket& small = plan.buckets[0];
   ASSERT_EQ(small.levels.size(), 2U) << "small tensors are chosen for too";

@@ -1,0 +1,156 @@
+// bench_auto: is codec = "auto" ever slower than not compressing, or than the best codec it may choose?
+#include <mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "base/units.hpp"
+#include "bench/auto/contest.hpp"
+#include "bench/support/report.hpp"
+#include "bench/support/samples.hpp"
+#include "bench/support/table.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+struct Options {
+  ContestOptions contest;
+  std::string min_bytes = "4KiB", max_bytes = "64MiB", json, markdown;
+  double factor = 4;
+};
+
+// How far the ratio of two equal contenders strays: half of them stay inside.
+double spread(const Contest& contest, const std::string& name) {
+  std::vector<double> off;
+  for (std::size_t i = 0; i < contest.of(name).seconds.size(); ++i) {
+    off.push_back(std::abs(contest.of(name + " again").seconds[i] / contest.of(name).seconds[i] - 1));
+  }
+  return median(off);
+}
+
+Json row_of(const Contest& contest, bool native, const std::string& allowed) {
+  Json row{{"bytes", contest.bytes}, {"allow", allowed}, {"chosen", contest.chosen}, {"switches", contest.switches}};
+  for (const Contender& contender : contest.contenders) {
+    row["ms"][contender.name] = median(contender.seconds) * 1e3;
+  }
+  row["best_fixed"] = contest.best_fixed().name;
+  row["auto_to_best"] = contest.ratio("auto", contest.best_fixed().name);
+  row["auto_to_dense"] = contest.ratio("auto", "dense");
+  row["dense_spread"] = spread(contest, "dense");
+  row["auto_to_mpi"] = number_or_null(native ? contest.ratio("auto", "MPI_Allreduce") : NAN);
+  row["mpi_spread"] = number_or_null(native ? spread(contest, "MPI_Allreduce") : NAN);
+  return row;
+}
+
+std::vector<std::string> cells(const Json& row) {
+  const auto number = [&](const char* key, int digits) {
+    return row[key].is_null() ? "-" : fixed(row[key].get<double>(), digits);
+  };
+  const auto ms = [&](const std::string& name) {
+    return row["ms"].contains(name) ? fixed(row["ms"][name].get<double>(), 3) : "-";
+  };
+  return {format_bytes(row["bytes"].get<std::uint64_t>()),
+          row["chosen"].get<std::string>(),
+          ms("auto"),
+          ms("dense"),
+          row["best_fixed"].get<std::string>(),
+          ms(row["best_fixed"]),
+          ms("MPI_Allreduce"),
+          number("auto_to_best", 3),
+          number("auto_to_dense", 3),
+          number("dense_spread", 3),
+          number("auto_to_mpi", 3),
+          number("mpi_spread", 3),
+          std::to_string(row["switches"].get<std::uint64_t>())};
+}
+
+int run(const Options& options) {
+  int rank = 0;
+  int ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  std::string allowed;
+  for (const std::string& codec : options.contest.allow) {
+    allowed += (allowed.empty() ? "" : ", ") + codec;
+  }
+  const bool native = options.contest.link.empty();
+  const std::string head =
+      "bench_auto: " + std::to_string(ranks) + " ranks, " +
+      (native ? std::string("the link as it is") : "emulated " + Link::parse(options.contest.link).to_string()) +
+      ", auto may choose dense, " + allowed + "; medians of " + std::to_string(options.contest.pairs) +
+      " alternating blocks; spread: median distance of two equal contenders\n";
+  Json report = make_report("gradwire.bench_auto.1");
+  report["ranks"] = ranks;
+  report["link"] = options.contest.link;
+  Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
+               "spread", "auto/MPI", "spread", "switches"});
+  const auto most = static_cast<double>(parse_bytes(options.max_bytes));
+  for (auto bytes = static_cast<double>(parse_bytes(options.min_bytes)); bytes <= most; bytes *= options.factor) {
+    const Contest contest = hold(options.contest, static_cast<std::uint64_t>(bytes) / 4 * 4);
+    report["rows"].push_back(row_of(contest, native, allowed));
+    table.add(cells(report["rows"].back()));
+    if (rank == 0) {
+      std::fprintf(stderr, "%s done\n", format_bytes(contest.bytes).c_str());
+    }
+  }
+  if (rank == 0) {
+    std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
+    if (!options.json.empty()) {
+      write_report(options.json, report);
+    }
+    if (!options.markdown.empty()) {
+      write_text(options.markdown, head + "\n" + table.to_markdown());
+    }
+  }
+  return 0;
+}
+
+int parse_and_run(int argc, char** argv, int rank) {
+  Options options;
+  CLI::App app{
+      "Times sessions with codec = \"auto\" against fixed codecs, no compression and MPI_Allreduce, over the ranks "
+      "of an MPI job, one tensor a step and no computation beside."};
+  app.add_option("--allow", options.contest.allow, "What auto may choose, and the fixed codecs beside it")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--link", options.contest.link, "Emulate a link, such as 1Gbit/s,50us");
+  app.add_option("--pairs", options.contest.pairs, "Alternating blocks")
+      ->check(CLI::Range(3, 1000))
+      ->capture_default_str();
+  app.add_option("--min-bytes", options.min_bytes, "Smallest message")->capture_default_str();
+  app.add_option("--max-bytes", options.max_bytes, "Largest message")->capture_default_str();
+  app.add_option("--factor", options.factor, "From one size to the next")
+      ->check(CLI::Range(1.1, 1e6))
+      ->capture_default_str();
+  app.add_option("--json", options.json, "Write the rows to this file");
+  app.add_option("--markdown", options.markdown, "Write the table to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return rank == 0 ? app.exit(error) : (error.get_exit_code() == 0 ? 0 : 2);
+  }
+  return run(options);
+}
+
+}  // namespace
+}  // namespace gradwire::bench
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  int rank = 0;
+  int status = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  try {
+    status = gradwire::bench::parse_and_run(argc, argv, rank);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_auto: rank %d: %s\n", rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return status;
+}

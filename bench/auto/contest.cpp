@@ -1,0 +1,125 @@
+#include "bench/auto/contest.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "bench/support/inputs.hpp"
+#include "bench/support/samples.hpp"
+#include "gradwire/mpi.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kBlockSeconds = 0.02;
+constexpr int kMostCalls = 200;         // of a block
+constexpr double kSettleSeconds = 1.5;  // of a session that chooses
+constexpr int kLeastSettled = 45;       // calls: past its second dwell
+constexpr int kMostSettled = 3000;
+
+struct Runner {
+  std::string name;
+  std::function<void()> call;
+};
+
+// The slowest rank's; a barrier before, so that ranks begin together.
+double time_calls(const std::function<void()>& call, int calls) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < calls; ++i) {
+    call();
+  }
+  double seconds = std::chrono::duration<double>(Clock::now() - start).count() / calls;
+  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return seconds;
+}
+
+Policy policy_of(const std::string& name, const ContestOptions& options) {
+  if (name == "auto") {
+    return Policy::automatic({options.allow.begin(), options.allow.end()});
+  }
+  return name.starts_with("dense") ? Policy::uniform("exact", Algorithm::dense) : Policy::uniform(name);
+}
+
+}  // namespace
+
+const Contender& Contest::of(const std::string& name) const {
+  return *std::find_if(contenders.begin(), contenders.end(), [&](const Contender& c) { return c.name == name; });
+}
+
+double Contest::ratio(const std::string& name, const std::string& against) const {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < of(name).seconds.size(); ++i) {
+    ratios.push_back(of(name).seconds[i] / of(against).seconds[i]);
+  }
+  return median(ratios);
+}
+
+const Contender& Contest::best_fixed() const {
+  const Contender* best = &of("dense");
+  for (const Contender& contender : contenders) {
+    const bool fixed =
+        contender.name != "auto" && !contender.name.starts_with("MPI") && contender.name != "dense again";
+    if (fixed && median(contender.seconds) < median(best->seconds)) {
+      best = &contender;
+    }
+  }
+  return *best;
+}
+
+Contest hold(const ContestOptions& options, std::uint64_t bytes) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::vector<float> values(bytes / sizeof(float));
+  fill_gradient(rank, 0, values);
+  std::vector<float> sums(options.link.empty() ? values.size() : 0);
+  std::vector<std::string> names{"auto", "dense", "dense again"};
+  names.insert(names.end(), options.allow.begin(), options.allow.end());
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Runner> runners;
+  for (const std::string& name : names) {
+    sessions.push_back(std::make_unique<Session>(
+        mpi::make_session(MPI_COMM_WORLD, policy_of(name, options), {.reduction = Reduction::mean}, options.link)));
+    Session& session = *sessions.back();
+    const TensorId id = session.add("gradient", view(values.data(), values.size()));
+    runners.push_back({name, [&session, id] {
+                         session.ready(id);
+                         session.finish();
+                       }});
+  }
+  if (options.link.empty()) {
+    for (const char* name : {"MPI_Allreduce", "MPI_Allreduce again"}) {
+      runners.push_back({name, [&] {
+                           MPI_Allreduce(values.data(), sums.data(), static_cast<int>(values.size()), MPI_FLOAT,
+                                         MPI_SUM, MPI_COMM_WORLD);
+                         }});
+    }
+  }
+  Contest contest;
+  contest.bytes = bytes;
+  for (const Runner& runner : runners) {
+    contest.contenders.push_back({runner.name, {}});
+    runner.call();
+  }
+  const double once = time_calls(runners[1].call, 3);
+  const int settled = std::clamp(static_cast<int>(kSettleSeconds / once), kLeastSettled, kMostSettled);
+  (void)time_calls(runners[0].call, settled);
+  const int calls = std::clamp(static_cast<int>(kBlockSeconds / once), 1, kMostCalls);
+  for (int block = 0; block < options.pairs; ++block) {
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+      const std::size_t at = block % 2 == 0 ? i : runners.size() - 1 - i;
+      contest.contenders[at].seconds.push_back(time_calls(runners[at].call, calls));
+    }
+  }
+  const SessionStatistics statistics = sessions[0]->statistics();
+  contest.chosen = statistics.groups[0].codec;
+  contest.switches = statistics.switches.size() - 1;
+  return contest;
+}
+
+}  // namespace gradwire::bench
