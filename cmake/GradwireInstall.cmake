@@ -13,6 +13,9 @@ endfunction()
 
 if(TARGET gradwire_tool)
   install(TARGETS gradwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET gradwire_link)
+    install(TARGETS gradwire_link RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endif()
 
 set(headers_left_out REGEX "/(mpi|torch|cuda|nccl)\\.hpp$" EXCLUDE)

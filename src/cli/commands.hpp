@@ -17,6 +17,9 @@ int check(const std::string& file, int ranks, std::ostream& out);
 
 /// Version, build, libraries, this CPU, and every environment variable with its value.
 int info(std::ostream& out);
+/// Becomes the program that measures the links of the MPI job that this one was started in. Returns only if that is
+/// not there: by throwing Error(unsupported).
+int info_link();
 
 struct PlanCommandOptions {
   std::string layers;             // model file, see docs/plan.md

@@ -1,7 +1,12 @@
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <fstream>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include "base/environment.hpp"
 #include "cli/build_info.hpp"
@@ -9,6 +14,7 @@
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
 #include "codec/registry.hpp"
+#include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
 #include "plan/text.hpp"
 
@@ -89,6 +95,16 @@ int info(std::ostream& out) {
   print_jobs(out);
   print_environment(out);
   return 0;
+}
+
+int info_link() {
+  const std::string program = this_program().parent_path() / "gradwire-link";
+  std::string name = program;
+  std::array<char*, 2> arguments{name.data(), nullptr};
+  execv(program.c_str(), arguments.data());
+  throw Error(ErrorCode::unsupported, "info --link: " + program + " cannot be started (" +
+                                          std::system_category().message(errno) +
+                                          "); it comes with builds that found MPI, in the folder of this tool");
 }
 
 }  // namespace gradwire::cli

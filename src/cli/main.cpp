@@ -24,6 +24,8 @@ int dispatch(int argc, char** argv) {
       ->capture_default_str();
 
   auto* info_command = app.add_subcommand("info", "Show version, libraries, CPU features and environment variables");
+  bool link = false;
+  info_command->add_flag("--link", link, "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
 
   PlanCommandOptions forecast;
   auto* plan_command = app.add_subcommand(
@@ -70,7 +72,7 @@ int dispatch(int argc, char** argv) {
     return check(policy, ranks, std::cout);
   }
   if (*info_command) {
-    return info(std::cout);
+    return link ? info_link() : info(std::cout);
   }
   if (*plan_command) {
     return plan(forecast, std::cout);

@@ -88,6 +88,19 @@ TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {
               HasSubstr("codecs used: GRADWIRE_SIMD is \"fast\": write auto"));
 }
 
+TEST_F(Tool, LinksOfAJobAreMeasured) {
+  const std::string one = std::string(GRADWIRE_BIN) + "/gradwire info --link";
+  const Outcome job =
+      run_program(std::string(GRADWIRE_SOURCE_DIR) + "/tests/support/mpi_run " + GRADWIRE_MPIEXEC + " 2 " + one);
+  EXPECT_EQ(job.status, 0);
+  EXPECT_THAT(job.output, HasSubstr("Links of 2 ranks"));
+  EXPECT_THAT(job.output, ContainsRegex("[0-9] us +[0-9.]+[GM]bit/s"));
+  EXPECT_THAT(run_program(one).output, HasSubstr("start it as a job: mpirun -np 4 gradwire info --link"));
+  const Outcome alone = gradwire("info --link");  // a copy of the tool, without its neighbour
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_THAT(alone.output, HasSubstr("gradwire-link cannot be started"));
+}
+
 TEST_F(Tool, WrongCommandLinesAreRefused) {
   for (const char* arguments :
        {"", "chekc", "check", "check a.toml --ranks 0", "run", "run --polcy x -- mpirun ./job"}) {
