@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/current_error.hpp"
 #include "base/units.hpp"
@@ -10,28 +11,40 @@
 namespace gradwire::collective {
 namespace {
 
+constexpr std::uint64_t kExchangeWindow = 8;      // messages in flight each way, as the executor's lanes have
 constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
+
+// The peers of those that are pending, each once.
+std::string names_of(std::span<const Operation> operations) {
+  std::set<int> peers;
+  for (const Operation& operation : operations) {
+    if (operation.pending()) {
+      peers.insert(operation.peer);
+    }
+  }
+  std::string names;
+  for (const int peer : peers) {
+    names += (names.empty() ? "" : ", ") + std::to_string(peer);
+  }
+  return names;
+}
 
 // Waits for all operations; names the ranks of those that are left when time is up.
 void wait_all(Transport& transport, std::span<Operation> operations, std::chrono::milliseconds timeout,
               const std::string& what) {
+  const auto pending = [](const Operation& operation) { return operation.pending(); };
   auto last = std::chrono::steady_clock::now();
+  auto first = operations.begin();  // all before are done
   for (;;) {
-    std::string missing;
-    for (const Operation& operation : operations) {
-      const std::string name = std::to_string(operation.peer);
-      if (operation.pending() && (", " + missing + ",").find(", " + name + ",") == std::string::npos) {
-        missing += (missing.empty() ? "" : ", ") + name;
-      }
-    }
-    if (missing.empty()) {
+    first = std::find_if(first, operations.end(), pending);
+    if (first == operations.end()) {
       return;
     }
     if (transport.progress(std::chrono::milliseconds(1))) {
       last = std::chrono::steady_clock::now();
     } else if (std::chrono::steady_clock::now() - last > timeout) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(transport.rank()) + ": " + what + " got nothing for " +
-                                          format_duration(timeout) + ", waiting for rank(s) " + missing +
+                                          format_duration(timeout) + ", waiting for rank(s) " + names_of(operations) +
                                           ": is it alive, and does it make the same calls?");
     }
   }
@@ -84,18 +97,22 @@ std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte>
 
 void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, std::uint64_t part,
                    std::chrono::milliseconds timeout) {
+  const std::string what = "the measurement of the link";
   const std::uint64_t parts = (bytes + part - 1) / part;
   std::vector<std::byte> sent(bytes);
   std::vector<std::byte> received(bytes);
   std::vector<Operation> operations(2 * parts);
   try {
     for (std::uint64_t i = 0; i < parts; ++i) {
+      if (i >= kExchangeWindow) {
+        wait_all(transport, std::span(operations).subspan(2 * (i - kExchangeWindow), 2), timeout, what);
+      }
       const std::uint64_t first = i * part;
       const std::uint64_t count = std::min(part, bytes - first);
       transport.post_receive(operations[2 * i], from, kHopControl, std::span(received).subspan(first, count));
       transport.post_send(operations[2 * i + 1], to, kHopControl, std::span(sent).subspan(first, count));
     }
-    wait_all(transport, operations, timeout, "the measurement of the link");
+    wait_all(transport, operations, timeout, what);
   } catch (...) {
     const Error error = current_error();
     if (give_up(transport, operations, error)) {

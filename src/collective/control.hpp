@@ -12,7 +12,7 @@
 
 namespace gradwire::collective {
 
-/// Sends `bytes` to one rank and receives as many from another, in messages of `part` bytes, all posted at once. On
+/// Sends `bytes` to one rank and receives as many from another, in messages of `part` bytes, a few in flight. On
 /// failure aborts the transport and throws.
 void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, std::uint64_t part,
                    std::chrono::milliseconds timeout);
