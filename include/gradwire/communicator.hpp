@@ -19,11 +19,13 @@ namespace gradwire {
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; names the missing ranks
   std::optional<bool> checksum = {};                           // default: as the transport says
+  /// For hierarchical: so many ranks in a row share a node, the same on every rank. Default: as the transport says.
+  std::optional<std::uint32_t> ranks_per_node = {};
 };
 
-/// What lossy calls dropped, to be added to the next ones (error feedback): 4 bytes an element, twice where calls
-/// encode twice. One for each buffer that is reduced again and again, for as long as it is; it may outlive
-/// communicators, but not their world size (an exact call empties it).
+/// What lossy calls dropped, to be added to the next ones (error feedback): 4 bytes an element, and as many
+/// again for those that this rank encodes as their owner or for its node. One for each buffer that is reduced again and
+/// again, for as long as it is; it may outlive communicators, but not their world size (an exact call empties it).
 class FeedbackBuffer {
  public:
   /// `count` elements: those of the calls' larger buffer (input of a reduce-scatter, output of an all-gather).
@@ -53,9 +55,11 @@ struct CallOptions {
   bool weighted = false;
   double weight = 1.0;
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
-  /// Codec of the owner's encoding in a two_shot all-reduce. Default: `codec`; after topk the same with k times the
-  /// world size, or int4 where that takes fewer bytes.
+  /// Codec of the owner's encoding in a two_shot or hierarchical all-reduce. Default: `codec`; after topk the same with
+  /// k times the world size, or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
+  /// Codec inside a node in a hierarchical all-reduce; `codec` is that between nodes. Default: bf16; exact with exact.
+  std::optional<CodecSpec> intra_codec = std::nullopt;
   /// Error feedback: calls keep here what they drop, and add what is there; null on every rank or on none. Not owned.
   FeedbackBuffer* feedback = nullptr;
 };
@@ -64,6 +68,7 @@ struct CallOptions {
 /// Results are bit-identical on every rank. On any error the transport is aborted and the communicator is dead.
 class Communicator {
  public:
+  /// Error(invalid_argument) where ranks_per_node does not divide the world.
   explicit Communicator(std::shared_ptr<Transport> transport, CommunicatorOptions options = {});
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -72,6 +77,8 @@ class Communicator {
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
   [[nodiscard]] Transport& transport() const noexcept;
+  /// "2 nodes of 2 ranks"; where a hierarchical all-reduce is a two_shot one, also why.
+  [[nodiscard]] std::string tiers() const;
 
   /// Reduces `input` over all ranks into `output` (same count and dtype; may be the same memory, must not overlap
   /// otherwise). Any count, any world size.

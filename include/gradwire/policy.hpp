@@ -30,8 +30,8 @@ struct TensorPolicy {
   Algorithm algorithm = Algorithm::two_shot;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
-  /// Codec of the owner's encoding in two_shot. Default: `codec`; after topk the same with k times the world size,
-  /// or int4 where that takes fewer bytes.
+  /// Codec of the owner's encoding in two_shot and hierarchical. Default: `codec`; after topk the same with k times the
+  /// world size (hierarchical: the number of nodes), or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   std::vector<Warmup> warmup = {};  // ascending steps
   /// codec = "auto": what may be chosen at run time besides not compressing, in order of quality; `codec` is the first
@@ -85,6 +85,15 @@ class Policy {
     friend bool operator==(const Small&, const Small&) = default;
   };
 
+  /// For the collective hierarchical, which knows two tiers of links: inside nodes and between them.
+  struct Tiers {
+    /// Ranks in a row share a node. Default: what the transport finds.
+    std::optional<std::uint32_t> ranks_per_node = std::nullopt;
+    /// Codec inside a node; `codec` is that between nodes. Default: bf16. Where `codec` is exact, so is this.
+    std::optional<CodecSpec> intra_codec = std::nullopt;
+    friend bool operator==(const Tiers&, const Tiers&) = default;
+  };
+
   /// int8 two_shot, small tensors bf16, buckets of 32 MiB.
   Policy();
   /// Every tensor, small ones too, with this codec.
@@ -110,6 +119,7 @@ class Policy {
   TensorPolicy defaults;
   std::optional<Small> small;  // none: small tensors are treated like others
   std::vector<Rule> rules;
+  Tiers tiers;
   std::uint64_t bucket_bytes = 32ULL << 20;        // uncompressed bytes, in fp32
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
   std::uint64_t floor = 64ULL << 10;  // the drop-in passes calls of fewer bytes through; sessions ignore it

@@ -71,6 +71,9 @@ class Transport {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int world_size() const noexcept = 0;
   [[nodiscard]] virtual TransportCapabilities capabilities() const = 0;
+  /// The node of each rank, by any numbers: ranks with equal ones reach each other without the network. Empty: all
+  /// share one, as far as is known. Must be the same on every rank.
+  [[nodiscard]] virtual std::vector<std::uint32_t> nodes() const { return {}; }
 
   /// Starts to send `data` to `peer` (never this rank). Any byte count, above 2^31 too.
   virtual void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) = 0;
@@ -96,8 +99,9 @@ class Transport {
 };
 
 /// `world_size` endpoints in this process, one for each thread that plays a rank; element i is rank i.
-/// Error(invalid_argument) for a world below 1.
-[[nodiscard]] std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size);
+/// `nodes`: what Transport::nodes says. Error(invalid_argument) for a world below 1, or nodes that are not one a rank.
+[[nodiscard]] std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size,
+                                                                        const std::vector<std::uint32_t>& nodes = {});
 
 /// A link to feel, over another transport.
 struct Link {

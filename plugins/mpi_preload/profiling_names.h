@@ -2,6 +2,8 @@
    the shim, the job or a tracing tool defines under the public names. */
 #ifndef GRADWIRE_PROFILING_NAMES_H
 #define GRADWIRE_PROFILING_NAMES_H
+#define MPI_Allgather PMPI_Allgather
+#define MPI_Bcast PMPI_Bcast
 #define MPI_Cancel PMPI_Cancel
 #define MPI_Comm_dup PMPI_Comm_dup
 #define MPI_Comm_free PMPI_Comm_free
@@ -10,6 +12,7 @@
 #define MPI_Comm_set_errhandler PMPI_Comm_set_errhandler
 #define MPI_Comm_size PMPI_Comm_size
 #define MPI_Comm_test_inter PMPI_Comm_test_inter
+#define MPI_Comm_split_type PMPI_Comm_split_type
 #define MPI_Error_class PMPI_Error_class
 #define MPI_Error_string PMPI_Error_string
 #define MPI_Finalized PMPI_Finalized

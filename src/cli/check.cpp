@@ -14,8 +14,8 @@ using plan::Stage;
 constexpr double kF32Bits = 32;
 
 std::vector<std::string> row(const std::string& rule, const std::string& line, const std::string& matches,
-                             const TensorPolicy& policy, int ranks) {
-  const std::vector<Stage> stages = plan::make_stages(policy, ranks);
+                             const TensorPolicy& policy, const Policy& all, int ranks) {
+  const std::vector<Stage> stages = plan::make_stages(policy, ranks, all.tiers.intra_codec);
   std::string travels;
   for (const Stage& stage : stages) {
     travels += (travels.empty() ? "" : "; then ") + plan::to_string(stage);
@@ -39,7 +39,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
       {"rule", "line", "matches", "travels as", "collective", "smaller than f32"}};
   for (std::size_t rule = 0; rule < matchers.size(); ++rule) {
     rows.push_back(row(std::to_string(rule + 1), std::to_string(policy.rules[rule].line), matchers[rule].describe(),
-                       policy.rules[rule].policy, ranks));
+                       policy.rules[rule].policy, policy, ranks));
   }
   if (policy.small) {
     TensorPolicy small = policy.defaults;
@@ -47,14 +47,22 @@ int check(const std::string& file, int ranks, std::ostream& out) {
     small.second_hop.reset();
     small.warmup.clear();
     rows.push_back(
-        row("small", "", "others below " + format_bytes(policy.small->below) + ", in a session", small, ranks));
+        row("small", "", "others below " + format_bytes(policy.small->below) + ", in a session", small, policy, ranks));
   }
-  rows.push_back(row("default", "", "all others", policy.defaults, ranks));
+  rows.push_back(row("default", "", "all others", policy.defaults, policy, ranks));
 
   out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
       << plan::table(rows, "rrlllr") << "\nbuckets of a session: " << format_bytes(policy.bucket_bytes)
       << "; chunks: " << format_bytes(policy.chunk_bytes) << " on the wire\ncalls of a job without a session: below "
       << format_bytes(policy.floor) << " they pass through uncompressed\n";
+  if (policy.tiers.ranks_per_node) {
+    const std::uint32_t each = *policy.tiers.ranks_per_node;
+    out << "tiers: " << each << " ranks in a row share a node"
+        << (ranks > 1 && static_cast<std::uint32_t>(ranks) % each != 0
+                ? "; a session of " + std::to_string(ranks) + " ranks refuses that"
+                : std::string())
+        << '\n';
+  }
   if (policy.deterministic) {
     out << "deterministic: no native sums\n";
   }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "codec/codec.hpp"
 #include "collective/hop_codecs.hpp"
 #include "collective/schedule.hpp"
+#include "collective/tiers.hpp"
 #include "gradwire/reduction.hpp"
 
 namespace gradwire::collective {
@@ -19,6 +21,7 @@ struct Shape {
   bool weighted = false;  // weights travel beside the first frames
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool folds_owner = false;  // owner residuals are folded in, which takes the sum of weights before the first encoding
+  std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical; without, or with an obstacle, that is two_shot
 };
 
 /// An all-reduce algorithm: one row of the registry. `make` is called with a world of two and more.
@@ -28,6 +31,11 @@ struct AlgorithmEntry {
   Schedule (*make)(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 };
 [[nodiscard]] std::span<const AlgorithmEntry> algorithms() noexcept;
+
+/// Whether the owner of a shard encodes its sum.
+[[nodiscard]] inline bool encodes_at_owner(Algorithm algorithm) noexcept {
+  return algorithm == Algorithm::two_shot || algorithm == Algorithm::hierarchical;
+}
 
 /// Any registered algorithm over frames; a world of one copies.
 [[nodiscard]] Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count,
@@ -45,6 +53,7 @@ struct AlgorithmEntry {
 // Rows of the registry, one file each.
 [[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 [[nodiscard]] Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
+[[nodiscard]] Schedule all_reduce_hierarchical(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 
 // Pieces shared by the collectives.
 /// A world of one: the first shard of `partition`, from input to output.
@@ -54,7 +63,7 @@ struct AlgorithmEntry {
 /// alone may be beyond the dtype.
 void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape);
 [[nodiscard]] inline bool weights_first(const Shape& shape, const HopCodecs& codecs) {
-  return !codecs.first.lossy() || shape.folds_owner;
+  return codecs.scales_first() || shape.folds_owner;
 }
 /// The rank `distance` after this one, so that ranks do not all begin with the same peer.
 [[nodiscard]] inline int peer_after(const Shape& shape, int distance) {

@@ -66,7 +66,7 @@ std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte>
                                                       std::span<const std::uint64_t> sizes, const std::string& what) {
   const int world = transport_.world_size();
   const int rank = transport_.rank();
-  const Tag tag = (sequence_++ & 0xFFFFFFU) << 2 | kHopControl;
+  const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | kHopControl;
   std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(world));
   std::vector<Operation> operations(2 * static_cast<std::size_t>(world));
   std::vector<std::byte> sent(mine.begin(), mine.end());

@@ -14,6 +14,7 @@ namespace gradwire::collective {
 HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
     : transport_(transport),
       options_(std::move(options)),
+      tiers_(std::make_shared<const Tiers>(transport.nodes(), transport.world_size())),
       last_progress_(std::chrono::steady_clock::now()),
       left_(last_progress_) {}
 
@@ -43,7 +44,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
     throw Error(ErrorCode::invalid_argument,
                 e.task_->name + ": the weights of all ranks sum to 0; at least one must be above 0");
   }
-  e.scale_first_ = e.task_->weighted && !e.task_->codecs.first.lossy();
+  e.scale_first_ = e.task_->weighted && e.task_->codecs.scales_first();
   e.encode_needs_weights_ = e.task_->weighted && (e.scale_first_ || e.task_->folds_owner);
   e.statistics_.calls = 1;
   e.statistics_.elements = e.task_->tensors.count();

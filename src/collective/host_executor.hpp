@@ -10,12 +10,14 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "codec/codec.hpp"
 #include "codec/tensor_list.hpp"
 #include "collective/hop_codecs.hpp"
 #include "collective/residuals.hpp"
 #include "collective/schedule.hpp"
+#include "collective/tiers.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
@@ -35,6 +37,7 @@ struct Task {
   Residuals* residuals = nullptr;
   // Encoders of these sites leave in `residuals` what they drop; what else is there is folded in.
   bool keeps_local = false;
+  bool keeps_intra = false;
   bool keeps_owner = false;
   bool folds_owner = false;  // as in the Shape of the schedule
   std::string name;          // for messages: "bucket 3 (rule 2)"
@@ -87,10 +90,15 @@ class LaneRun;
 
 class HostExecutor {
  public:
+  /// Error(invalid_argument) where the transport names too many nodes, or too few.
   HostExecutor(Transport& transport, HostExecutorOptions options);
   ~HostExecutor();
   HostExecutor(const HostExecutor&) = delete;
   HostExecutor& operator=(const HostExecutor&) = delete;
+
+  /// Other nodes than the transport's, for statistics: what leaves a node is counted by itself.
+  void set_tiers(std::shared_ptr<const Tiers> tiers) { tiers_ = std::move(tiers); }
+  [[nodiscard]] const std::shared_ptr<const Tiers>& tiers() const noexcept { return tiers_; }
 
   /// Queues a collective. Every rank starts the same ones in the same order.
   std::shared_ptr<Execution> start(Schedule schedule, Task task);
@@ -116,6 +124,7 @@ class HostExecutor {
 
   Transport& transport_;
   HostExecutorOptions options_;
+  std::shared_ptr<const Tiers> tiers_;
   memory::BufferPool pool_;
   std::deque<std::shared_ptr<Execution>> queue_;  // not all lanes opened yet
   std::list<std::unique_ptr<LaneRun>> lanes_;     // oldest first

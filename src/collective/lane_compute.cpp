@@ -55,6 +55,7 @@ const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* t
 
 bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
   return task_.residuals != nullptr && (task_.residuals->holds(codec::EncodeSite::local, first, count) ||
+                                        task_.residuals->holds(codec::EncodeSite::intra, first, count) ||
                                         task_.residuals->holds(codec::EncodeSite::owner, first, count));
 }
 
@@ -65,8 +66,9 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept
     return values;
   }
   const bool folds_local = !kept.local && residuals->holds(codec::EncodeSite::local, first, count);
+  const bool folds_intra = !kept.intra && residuals->holds(codec::EncodeSite::intra, first, count);
   const bool folds_owner = !kept.owner && residuals->holds(codec::EncodeSite::owner, first, count);
-  if (!folds_local && !folds_owner) {
+  if (!folds_local && !folds_intra && !folds_owner) {
     return values;
   }
   const codec::Codec& codec = task_.codecs.first;
@@ -75,9 +77,12 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept
   }
   const bool mean = task_.reduction == Reduction::mean;
   const double total = execution_->total_weight_;
+  const double share = mean && execution_->scale_first_ ? 1 / total : 1.0;
   if (folds_local) {
-    residuals->fold(codec::EncodeSite::local, first, count, mean && execution_->scale_first_ ? 1 / total : 1.0,
-                    codec.working(), to);
+    residuals->fold(codec::EncodeSite::local, first, count, share, codec.working(), to);
+  }
+  if (folds_intra) {
+    residuals->fold(codec::EncodeSite::intra, first, count, share, codec.working(), to);
   }
   if (folds_owner) {
     residuals->fold(codec::EncodeSite::owner, first, count, mean && !execution_->scale_first_ ? total : 1.0,
@@ -88,7 +93,9 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept
 
 void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                          const void* values) const {
-  const bool keeps = site == codec::EncodeSite::owner ? task_.keeps_owner : task_.keeps_local;
+  const bool keeps = site == codec::EncodeSite::owner   ? task_.keeps_owner
+                     : site == codec::EncodeSite::intra ? task_.keeps_intra
+                                                        : task_.keeps_local;
   float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
   writer.write(values, residual, count);
   if (residual != nullptr) {
@@ -115,17 +122,19 @@ void LaneRun::encode(const Step& step) {
     write_tile(writer, step.site, first, count, values);
   });
   execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
+  slots_[step.slot].from = executor_.transport_.rank();
+  slots_[step.slot].hop = step.hop;
 }
 
 void LaneRun::reduce(const Step& step) {
   const codec::Codec& codec = task_.codecs.first;
-  const int world = static_cast<int>(step.inputs.size());
+  const bool part = step.site == codec::EncodeSite::intra;  // of the sum
   std::vector<std::optional<FrameReader>> readers(step.inputs.size());
-  for (int rank = 0; rank < world; ++rank) {
-    const Slot slot = step.inputs[static_cast<std::size_t>(rank)];
-    if (slot != kOwnInput) {
-      readers[static_cast<std::size_t>(rank)].emplace(codec, frame_info(step, 0), executor_.options_.checksum,
-                                                      slots_[slot].buffer.bytes(), rank);
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    if (step.inputs[i] != kOwnInput) {
+      const SlotState& slot = slots_[step.inputs[i]];
+      readers[i].emplace(task_.codecs.of_hop(slot.hop), frame_info(step, slot.hop), executor_.options_.checksum,
+                         slot.buffer.bytes(), slot.from);
     }
   }
   std::optional<FrameWriter> writer;
@@ -135,19 +144,21 @@ void LaneRun::reduce(const Step& step) {
   }
   std::byte* sum = scratch().sum;
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
-    for (std::size_t rank = 0; rank < readers.size(); ++rank) {
-      if (readers[rank]) {
-        rank == 0 ? readers[rank]->read(sum, count) : readers[rank]->add(sum, count);
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      if (readers[i]) {
+        i == 0 ? readers[i]->read(sum, count) : readers[i]->add(sum, count);
         continue;
       }
-      const void* own = contribution(first, count, {.owner = task_.keeps_owner && writer}, scratch().input);
-      if (rank == 0) {
+      const void* own = contribution(
+          first, count, {.intra = task_.keeps_intra && part, .owner = task_.keeps_owner && writer && !part},
+          scratch().input);
+      if (i == 0) {
         std::memcpy(sum, own, count * codec.working_bytes());
       } else {
         codec::add(codec.working(), sum, own, count);
       }
     }
-    if (divides()) {
+    if (divides() && !part) {
       codec::divide(codec.working(), sum, execution_->total_weight_, count);
     }
     if (!writer) {

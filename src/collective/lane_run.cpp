@@ -7,9 +7,11 @@ namespace gradwire::collective {
 namespace {
 
 constexpr std::uint32_t kSequenceBits = 12;
-constexpr std::uint32_t kLaneBits = 14;
-constexpr std::uint32_t kHopBits = 2;
+constexpr std::uint32_t kLaneBits = 13;
 static_assert(kSequenceBits + kLaneBits + kHopBits == 28, "tags of collectives end at kTagLimit");
+
+// Sums over nodes come between a rank's own values and results.
+std::uint32_t order_of_hop(std::uint32_t hop) { return hop == 0 ? 0 : hop == kHopNode ? 1 : hop + 1; }
 
 bool computes(StepKind kind) { return kind != StepKind::receive && kind != StepKind::send; }
 
@@ -104,8 +106,11 @@ void LaneRun::post_receive(const Step& step) {
   const auto bytes = open_slot(step);
   Pending& pending = pending_.emplace_back();
   pending.slot = step.slot;
-  slots_[step.slot].receive = &pending.operation;
-  ++slots_[step.slot].uses;  // until the operation is done
+  SlotState& slot = slots_[step.slot];
+  slot.receive = &pending.operation;
+  slot.from = step.peer;
+  slot.hop = step.hop;
+  ++slot.uses;  // until the operation is done
   executor_.transport_.post_receive(pending.operation, step.peer, tag(step.hop), bytes);
   ++open_operations_;
 }
@@ -150,10 +155,19 @@ void LaneRun::harvest() {
     if (!pending.counted && pending.operation.done()) {
       pending.counted = true;
       --open_operations_;
-      execution_->statistics_.bytes_sent += pending.operation.bytes_counted;
+      count_sent(pending.operation);
       release_slot(pending.slot);
     }
   }
+}
+
+void LaneRun::count_sent(const Operation& operation) const {
+  Statistics& statistics = execution_->statistics_;
+  statistics.bytes_sent += operation.bytes_counted;
+  const Tiers& tiers = *executor_.tiers_;
+  const bool leaves = operation.peer < 0 ? tiers.nodes() > 1  // native: a ring crosses every node's link
+                                         : tiers.node_of(operation.peer) != tiers.node_of(executor_.transport_.rank());
+  (leaves ? statistics.bytes_inter : statistics.bytes_intra) += operation.bytes_counted;
 }
 
 std::vector<int> LaneRun::missing() const {
@@ -165,7 +179,7 @@ std::vector<int> LaneRun::missing() const {
       continue;
     }
     const bool is_send = operation.kind == Operation::Kind::send;
-    const std::uint32_t order = is_send ? ~0U - 1 : operation.tag & ((1U << kHopBits) - 1);
+    const std::uint32_t order = is_send ? ~0U - 1 : order_of_hop(operation.tag & ((1U << kHopBits) - 1));
     if (order < earliest) {
       earliest = order;
       ranks.clear();

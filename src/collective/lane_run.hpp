@@ -29,6 +29,8 @@ class LaneRun {
   struct SlotState {
     memory::BufferPool::Buffer buffer;
     Operation* receive = nullptr;
+    int from = -1;           // whose frame it is
+    std::uint8_t hop = 0;    // and which encoding of it
     std::uint32_t uses = 0;  // steps and operations that still need the bytes
   };
 
@@ -47,6 +49,7 @@ class LaneRun {
   void release_uses(const Step& step);
   void release_slot(Slot slot);
   void harvest();
+  void count_sent(const Operation& operation) const;
   void trace(const Step& step, bool completed) const;
 
   [[nodiscard]] Tag tag(std::uint8_t hop) const;
@@ -60,6 +63,7 @@ class LaneRun {
   // Sites of whose residuals an encoder of this call takes care; all else that is held is folded in.
   struct Kept {
     bool local = false;
+    bool intra = false;
     bool owner = false;
   };
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;

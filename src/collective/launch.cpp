@@ -6,19 +6,23 @@ codec::Codec codec_for(Algorithm algorithm, CodecSpec spec, DType dtype) {
   return {algorithm == Algorithm::dense ? CodecSpec::parse("exact") : spec, dtype};
 }
 
-HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened) {
-  const DType wire = widened && element_bytes(dtype) < element_bytes(DType::f32) ? DType::f32 : dtype;
-  const HopCodecs codecs{{first, wire}, {second, wire}};
-  if (codecs.first.working() == codecs.second.working()) {
+HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened, std::optional<CodecSpec> node) {
+  const DType wide = element_bytes(dtype) < element_bytes(DType::f32) ? DType::f32 : dtype;
+  // Exact parts of a lossy sum are weighted before they travel, which takes more than 16 bits.
+  const bool mixed = node && !codec::Codec(first, wide).lossy() && codec::Codec(*node, wide).lossy();
+  const DType wire = widened || mixed ? wide : dtype;
+  const CodecSpec sums = node.value_or(first);
+  const HopCodecs codecs{{first, wire}, {second, wire}, {sums, node ? wide : wire}};
+  if (codecs.first.working() == codecs.second.working() && codecs.first.working() == codecs.node.working()) {
     return codecs;
   }
-  return {{first, DType::f32}, {second, DType::f32}};
+  return {{first, DType::f32}, {second, DType::f32}, {sums, DType::f32}};
 }
 
 Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const HopCodecs& codecs, std::uint64_t count,
                          const AllReduceOptions& options) {
-  const Shape shape{transport.rank(), transport.world_size(), options.weighted, options.chunk_bytes,
-                    options.folds_owner};
+  const Shape shape{transport.rank(),    transport.world_size(), options.weighted,
+                    options.chunk_bytes, options.folds_owner,    options.tiers};
   const DType dtype = codecs.first.dtype();
   const TransportCapabilities capabilities = transport.capabilities();
   const bool has_dtype = (dtype == DType::f32 && capabilities.native_all_reduce_f32) ||

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "codec/codec.hpp"
 #include "collective/collectives.hpp"
@@ -14,8 +16,10 @@ namespace gradwire::collective {
 [[nodiscard]] codec::Codec codec_for(Algorithm algorithm, CodecSpec spec, DType dtype);
 
 /// Codecs that share one working type; where the tensor's dtype would give them two, they take f32.
-/// `widened`: a 16-bit tensor travels as f32, since residuals are to arrive with it.
-[[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false);
+/// `widened`: a 16-bit tensor travels as f32, since residuals are to arrive with it. `node`: of sums over a node, which
+/// travel as f32 where the tensor has 16 bits: a part of a mean may be larger than the mean.
+[[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false,
+                                   std::optional<CodecSpec> node = std::nullopt);
 
 /// Below this, in bytes, dense uses the transport's own all-reduce where nothing was measured.
 inline constexpr std::uint64_t kNativeBelowBytes = 64ULL * 1024;
@@ -26,6 +30,7 @@ struct AllReduceOptions {
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool deterministic = false;
   std::uint64_t native_below = kNativeBelowBytes;
+  std::shared_ptr<const Tiers> tiers = nullptr;  // see Shape
 };
 /// The all-reduce schedule; `dense` becomes the transport's own where it has the dtype, the message is small and
 /// `deterministic` does not forbid it.

@@ -12,9 +12,19 @@
 namespace gradwire::collective {
 namespace {
 
-// (from, to, lane, hop): messages sent and not yet received.
+// (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
 using Key = std::tuple<int, int, std::uint64_t, std::uint8_t>;
-using Mail = std::map<Key, std::deque<Chunk>>;
+struct Channel {
+  std::vector<Chunk> sent;
+  std::size_t awaited = 0;
+};
+using Mail = std::map<Key, Channel>;
+
+// A receive that must be over before its slot is read.
+struct Awaited {
+  const Step* step = nullptr;
+  std::size_t message = 0;  // of its channel
+};
 
 std::string describe(int rank, std::uint64_t lane, const Step& step) {
   return "rank " + std::to_string(rank) + " lane " + std::to_string(lane) + " " + std::string(to_string(step.kind)) +
@@ -25,7 +35,7 @@ struct RecordedLane {
   std::uint64_t index;
   Lane lane;
   std::size_t next = 0;
-  std::vector<const Step*> awaited;  // by slot: the receive that must complete before the slot is read
+  std::vector<Awaited> awaited;  // by slot
 };
 
 class World {
@@ -47,8 +57,8 @@ class World {
                     "stuck: " + describe(static_cast<int>(rank), lane.index, lane.lane.steps[lane.next]));
       }
     }
-    for (const auto& [key, chunks] : mail_) {
-      if (!chunks.empty()) {
+    for (const auto& [key, channel] : mail_) {
+      if (channel.sent.size() > channel.awaited) {
         throw Error(ErrorCode::internal, "nobody receives what rank " + std::to_string(std::get<0>(key)) +
                                              " sends to rank " + std::to_string(std::get<1>(key)) + " in lane " +
                                              std::to_string(std::get<2>(key)));
@@ -68,7 +78,7 @@ class World {
     const Schedule& schedule = schedules_[static_cast<std::size_t>(rank)];
     while (state.opened < schedule.lanes && state.lanes.size() < static_cast<std::size_t>(window_)) {
       RecordedLane lane{state.opened, schedule.make_lane(state.opened), 0, {}};
-      lane.awaited.resize(lane.lane.slots, nullptr);
+      lane.awaited.resize(lane.lane.slots);
       state.lanes.push_back(std::move(lane));
       ++state.opened;
     }
@@ -82,22 +92,22 @@ class World {
     return worked;
   }
 
-  // Takes the message for a slot out of the mail; false when it has not been sent yet.
+  // Whether what a slot waits for has been sent.
   bool arrived(int rank, RecordedLane& lane, Slot slot) {
-    if (slot == kOwnInput || lane.awaited[slot] == nullptr) {
+    if (slot == kOwnInput || lane.awaited[slot].step == nullptr) {
       return true;
     }
-    const Step& receive = *lane.awaited[slot];
-    auto& chunks = mail_[{receive.peer, rank, lane.index, receive.hop}];
-    if (chunks.empty()) {
+    const Step& receive = *lane.awaited[slot].step;
+    const std::vector<Chunk>& sent = mail_[{receive.peer, rank, lane.index, receive.hop}].sent;
+    if (sent.size() <= lane.awaited[slot].message) {
       return false;
     }
-    if (chunks.front().first != receive.chunk.first || chunks.front().count != receive.chunk.count) {
+    const Chunk& chunk = sent[lane.awaited[slot].message];
+    if (chunk.first != receive.chunk.first || chunk.count != receive.chunk.count) {
       throw Error(ErrorCode::internal,
                   describe(rank, lane.index, receive) + ": sender and receiver disagree about the chunk");
     }
-    chunks.pop_front();
-    lane.awaited[slot] = nullptr;
+    lane.awaited[slot].step = nullptr;
     return true;
   }
 
@@ -109,12 +119,14 @@ class World {
       }
     }
     switch (step.kind) {
-      case StepKind::receive: lane.awaited[step.slot] = &step; break;
+      case StepKind::receive:
+        lane.awaited[step.slot] = {&step, mail_[{step.peer, rank, lane.index, step.hop}].awaited++};
+        break;
       case StepKind::send:
         if (!arrived(rank, lane, step.slot)) {
           return false;
         }
-        mail_[{rank, step.peer, lane.index, step.hop}].push_back(step.chunk);
+        mail_[{rank, step.peer, lane.index, step.hop}].sent.push_back(step.chunk);
         break;
       case StepKind::decode:
       case StepKind::native_store:

@@ -13,6 +13,7 @@ namespace {
 constexpr std::array kAlgorithms{
     AlgorithmEntry{Algorithm::two_shot, "two_shot", &all_reduce_two_shot},
     AlgorithmEntry{Algorithm::one_shot, "one_shot", &all_reduce_one_shot},
+    AlgorithmEntry{Algorithm::hierarchical, "hierarchical", &all_reduce_hierarchical},
     AlgorithmEntry{Algorithm::dense, "dense",
                    &all_reduce_two_shot},  // over exact; native_all_reduce where that is better
 };

@@ -17,7 +17,7 @@ enum class StepKind : std::uint8_t {
   send,           // slot -> peer
   encode,         // slot <- frame of this rank's input, weighted
   reduce,         // output <- sum of inputs, in rank order, divided for a mean
-  reduce_encode,  // slot <- frame of that sum
+  reduce_encode,  // slot <- frame of that sum; at the site `intra` of a part of it, not divided
   decode,         // output <- slot
   copy,           // output <- input (world of one)
   weight,         // slot <- this rank's weight
@@ -36,14 +36,11 @@ struct Step {
   StepKind kind;
   Slot slot = 0;  // lane-local
   int peer = -1;
-  std::uint8_t hop = 0;  // 0, 1: which encoding the frame comes from; 2: control; 3: weights
+  std::uint8_t hop = 0;  // 0, 1, kHopNode: which encoding the frame comes from; kHopControl, kHopWeight
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
-  std::vector<Slot> inputs = {};  // reduce: element r is rank r's frame
+  std::vector<Slot> inputs = {};  // reduce: what is added, in this order; sum_weights: element r is rank r's
 };
-
-inline constexpr std::uint8_t kHopControl = 2;
-inline constexpr std::uint8_t kHopWeight = 3;
 
 struct Lane {
   std::vector<Step> steps;

@@ -20,6 +20,8 @@ void Statistics::add(const Statistics& other) {
   elements += other.elements;
   bytes_in += other.bytes_in;
   bytes_sent += other.bytes_sent;
+  bytes_intra += other.bytes_intra;
+  bytes_inter += other.bytes_inter;
   bytes_uncompressed += other.bytes_uncompressed;
   frames_sent += other.frames_sent;
   nonfinite_frames += other.nonfinite_frames;

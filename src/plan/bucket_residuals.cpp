@@ -13,6 +13,18 @@ ResidualKey key_of(const BucketPart& part, EncodeSite site) { return {static_cas
 
 }  // namespace
 
+void ResidualCall::set_shards(const collective::Partition& shards, int rank, const collective::Tiers* tiers) {
+  owned_first = shards.shard_first(rank);
+  owned_count = shards.shard_count(rank);
+  summed.clear();
+  for (int node = 0; tiers != nullptr && node < tiers->nodes(); ++node) {
+    const int there = tiers->members(node)[static_cast<std::size_t>(tiers->place_of(rank))];
+    if (there != rank) {
+      summed.push_back({shards.shard_first(there), shards.shard_count(there)});
+    }
+  }
+}
+
 BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts)
     : store_(store), parts_(std::move(parts)) {
   std::erase_if(parts_, [](const BucketPart& part) { return part.count == 0; });
@@ -47,6 +59,11 @@ void BucketResiduals::begin(const ResidualCall& call) {
   if (call.local) {
     keep(EncodeSite::local, call.local_first, call.local_count);
   }
+  if (call.intra) {
+    for (const ResidualCall::Range& range : call.summed) {
+      keep(EncodeSite::intra, range.first, range.count);
+    }
+  }
   if (call.owner) {
     keep(EncodeSite::owner, call.owned_first, call.owned_count);
   }
@@ -56,6 +73,9 @@ void BucketResiduals::end(const ResidualCall& call) {
   for (const BucketPart& part : parts_) {
     if (!call.keeps()) {
       store_.drop(key_of(part, EncodeSite::local));
+    }
+    if (!call.intra) {
+      store_.drop(key_of(part, EncodeSite::intra));
     }
     if (!call.owner) {
       store_.drop(key_of(part, EncodeSite::owner));

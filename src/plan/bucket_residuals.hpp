@@ -6,6 +6,7 @@
 
 #include "collective/partition.hpp"
 #include "collective/residuals.hpp"
+#include "collective/tiers.hpp"
 #include "plan/residual_store.hpp"
 
 namespace gradwire::plan {
@@ -19,11 +20,20 @@ struct BucketPart {
 
 /// What a call keeps in place.
 struct ResidualCall {
-  [[nodiscard]] bool keeps() const noexcept { return local || owner; }
+  struct Range {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
+  [[nodiscard]] bool keeps() const noexcept { return local || intra || owner; }
+  /// What rank `rank` encodes second, and, where there are tiers, of which shards it encodes the sum over its node.
+  void set_shards(const collective::Partition& shards, int rank, const collective::Tiers* tiers);
+
   bool local = false;                              // the first encoding keeps what it drops
-  bool owner = false;                              // so does the second
+  bool intra = false;                              // so does that of a node's sum
+  bool owner = false;                              // and the second
   std::uint64_t local_first = 0, local_count = 0;  // what this rank encodes first
   std::uint64_t owned_first = 0, owned_count = 0;  // and second
+  std::vector<Range> summed = {};                  // and for its node
 };
 
 class BucketResiduals final : public collective::Residuals {

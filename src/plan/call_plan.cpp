@@ -32,7 +32,8 @@ std::string asked(const TensorPolicy& policy) {
 
 bool lossless(const std::vector<Stage>& stages, DType dtype) {
   return std::none_of(stages.begin(), stages.end(), [dtype](const Stage& stage) {
-    return codec::Codec(stage.codec, dtype).lossy() || codec::Codec(stage.second_hop, dtype).lossy();
+    return codec::Codec(stage.codec, dtype).lossy() || codec::Codec(stage.second_hop, dtype).lossy() ||
+           codec::Codec(stage.intra.value_or(stage.codec), dtype).lossy();
   });
 }
 
@@ -69,6 +70,16 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
     notes_.push_back(rules_text(by_name) + " of " + policy_.source +
                      " with `match`: ignored where calls have no names");
   }
+  if (policy_.tiers.ranks_per_node) {
+    notes_.push_back("ranks_per_node of " + policy_.source +
+                     ": ignored where calls come on any communicator; the nodes are those that MPI finds");
+  }
+  const auto tiered = [](const TensorPolicy& policy) { return policy.algorithm == Algorithm::hierarchical; };
+  if (tiered(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                              [&](const Policy::Rule& rule) { return tiered(rule.policy); })) {
+    notes_.push_back("the collective hierarchical of " + policy_.source +
+                     ": two_shot over device memory, and where nodes have one rank each or differ in size");
+  }
   if (!by_ndim.empty()) {
     notes_.push_back(rules_text(by_ndim) + " of " + policy_.source + " with `ndim`: ignored, calls have no dimensions");
   }
@@ -91,7 +102,7 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
     plan.policy.codec = CodecSpec::parse("exact");
     plan.policy.warmup.clear();
   }
-  plan.stages = make_stages(plan.policy, static_cast<int>(call.communicator_size));
+  plan.stages = make_stages(plan.policy, static_cast<int>(call.communicator_size), policy_.tiers.intra_codec);
   if (tensor_bytes(info) < policy_.floor) {
     plan.pass = Pass::below_floor;
   } else if (call.dtype == DType::f64 && !(plan.rule && policy_.rules[*plan.rule].match.dtype == DType::f64)) {
@@ -112,6 +123,9 @@ std::string CallPlanner::describe() const {
   add("wire version", std::to_string(kWireVersion));
   add("floor", std::to_string(policy_.floor));
   add("chunk bytes", std::to_string(policy_.chunk_bytes));
+  if (policy_.tiers.intra_codec) {
+    add("intra codec", policy_.tiers.intra_codec->to_string());
+  }
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
     const RuleMatch& match = policy_.rules[rule].match;  // sizes once more, since describe() of a rule rounds them

@@ -20,17 +20,22 @@ std::string tensor_table(const Plan& plan) {
   return table(rows, "lrlllrl");
 }
 
+std::string intra(const Bucket& bucket) {
+  const std::optional<CodecSpec>& codec = bucket.stages.back().intra;
+  return codec ? ", intra " + codec->to_string() : "";
+}
+
 std::string bucket_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{
       {"bucket", "group", "dtype", "codec", "collective", "tensors", "bytes", "encoded", "ratio"}};
   for (const Bucket& bucket : plan.buckets) {
     const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
     const std::uint64_t encoded = codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
-    rows.push_back({std::to_string(bucket.id), plan.groups[bucket.group].name,
-                    std::string(gradwire::to_string(bucket.dtype)), codec_text(plan.groups[bucket.group].policy),
-                    std::string(to_string(bucket.algorithm)), std::to_string(bucket.parts.size()), format_bytes(bytes),
-                    format_bytes(encoded),
-                    encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});
+    rows.push_back(
+        {std::to_string(bucket.id), plan.groups[bucket.group].name, std::string(gradwire::to_string(bucket.dtype)),
+         codec_text(plan.groups[bucket.group].policy) + intra(bucket), std::string(to_string(bucket.algorithm)),
+         std::to_string(bucket.parts.size()), format_bytes(bytes), format_bytes(encoded),
+         encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});
   }
   return table(rows, "rllllrrrr");
 }
@@ -40,6 +45,9 @@ std::string bucket_table(const Plan& plan) {
 std::string Plan::explain() const {
   std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +
                      "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n";
+  if (options.world_size > 1) {
+    text += "tiers: " + tiers->describe() + '\n';
+  }
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + '\n';
   }

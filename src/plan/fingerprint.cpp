@@ -17,6 +17,7 @@ namespace {
 // as what it is: another tensor, or another policy.
 constexpr std::string_view kTensorCount = "tensors";
 constexpr std::string_view kTensor = "tensor ";
+constexpr std::string_view kNodes = "nodes";  // of session/peers.cpp
 
 void add_line(std::string& text, const std::string& item, const std::string& value) {
   text += item + ": " + value + '\n';
@@ -54,6 +55,8 @@ std::string has(int rank, std::string_view value) {
 
 constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
+constexpr std::string_view kSameNodes =
+    " (the node of each rank); write the same ranks_per_node in [tier] on every rank";
 
 struct Side {
   int rank;
@@ -152,7 +155,9 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
                              : my_line->value < their_line->value;
       return counts + (fewer ? missing_tensor(me, them) : missing_tensor(them, me)) + std::string(kSameTensors);
     }
-    const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors : kSamePolicy;
+    const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors
+                                 : my_line->item == kNodes          ? kSameNodes
+                                                                    : kSamePolicy;
     return std::string(my_line->item) + ": " + has(my_rank, my_line->value) + ", " +
            has(their_rank, their_line->value) + std::string(fix);
   }

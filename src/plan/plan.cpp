@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
 #include "plan/rule.hpp"
 
@@ -39,19 +40,42 @@ class Planner {
   [[nodiscard]] std::size_t default_slot() const { return matchers_.size(); }
   [[nodiscard]] std::size_t small_slot() const { return matchers_.size() + 1; }
 
+  void find_tiers() {
+    const std::optional<std::uint32_t>& ranks = policy_.tiers.ranks_per_node;
+    const int world = plan_.options.world_size;
+    try {
+      plan_.tiers = std::make_shared<const collective::Tiers>(ranks ? collective::Tiers::in_rows(*ranks, world)
+                                                                    : collective::Tiers(plan_.options.nodes, world));
+    } catch (const Error& error) {
+      throw Error(error.code(), "policy " + policy_.source + ", [tier]: " + error.what());
+    }
+  }
+
+  // What an owner adds up.
+  [[nodiscard]] int parts_of(const TensorPolicy& policy) const {
+    return policy.algorithm == Algorithm::hierarchical ? plan_.tiers->nodes() : plan_.options.world_size;
+  }
+  [[nodiscard]] std::vector<Stage> stages_of(const TensorPolicy& policy) const {
+    return make_stages(policy, parts_of(policy), policy_.tiers.intra_codec);
+  }
+  [[nodiscard]] std::vector<Level> levels_of(const TensorPolicy& policy) const {
+    return make_levels(policy, parts_of(policy), policy_.tiers.intra_codec);
+  }
+
   void compile() {
+    find_tiers();
     matchers_ = compile_rules(policy_);
     fitting_.resize(matchers_.size());
     slots_.resize(matchers_.size() + 2);
   }
 
   void check_feedback(const TensorPolicy& policy, const std::string& who) {
-    std::vector<Stage> stages = make_stages(policy, plan_.options.world_size);
-    for (const Level& level : make_levels(policy, plan_.options.world_size)) {
+    std::vector<Stage> stages = stages_of(policy);
+    for (const Level& level : levels_of(policy)) {
       stages.push_back(level.stage);
     }
     for (const Stage& stage : stages) {
-      for (const CodecSpec& codec : {stage.codec, stage.second_hop}) {
+      for (const CodecSpec& codec : {stage.codec, stage.second_hop, stage.intra.value_or(stage.codec)}) {
         if (policy.error_feedback == ErrorFeedback::off && requires_feedback(codec)) {
           throw Error(ErrorCode::invalid_argument,
                       "policy " + policy_.source + ", " + who + ": " + codec.to_string() +
@@ -89,6 +113,14 @@ class Planner {
     if (policy.automatic()) {
       check_automatic(policy, who);
     }
+    if (policy.algorithm == Algorithm::hierarchical) {
+      const std::string obstacle =
+          plan_.options.knows_tiers ? plan_.tiers->obstacle() : "over device memory there is no such collective";
+      if (!obstacle.empty()) {
+        plan_.notes.push_back(who + ": the collective hierarchical is two_shot here: " + obstacle);
+        policy.algorithm = Algorithm::two_shot;
+      }
+    }
     check_feedback(policy, who);
     const CodecSpec exact = CodecSpec::parse("exact");
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
@@ -100,7 +132,7 @@ class Planner {
       policy.warmup.clear();
       policy.allow.clear();
     }
-    if (policy.second_hop && policy.algorithm != Algorithm::two_shot) {
+    if (policy.second_hop && !collective::encodes_at_owner(policy.algorithm)) {
       plan_.warnings.push_back(who + ": second_hop has no effect with the collective " +
                                std::string(to_string(policy.algorithm)) + ", which encodes once");
       policy.second_hop.reset();
@@ -209,14 +241,15 @@ class Planner {
     // Refuses a codec that cannot take the dtype.
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
     bucket.algorithm = tensor.policy.algorithm;
-    bucket.stages = make_stages(tensor.policy, plan_.options.world_size);
-    bucket.levels = make_levels(tensor.policy, plan_.options.world_size);
+    bucket.stages = stages_of(tensor.policy);
+    bucket.levels = levels_of(tensor.policy);
     for (const Level& level : bucket.levels) {
       (void)codec::Codec(level.stage.codec, tensor.info.dtype);
     }
     for (const Stage& stage : bucket.stages) {
       (void)codec::Codec(stage.codec, tensor.info.dtype);
       (void)codec::Codec(stage.second_hop, tensor.info.dtype);
+      (void)codec::Codec(stage.intra.value_or(stage.codec), tensor.info.dtype);
     }
     return bucket;
   }

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "collective/tiers.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
@@ -19,7 +21,9 @@ namespace gradwire::plan {
 struct PlanOptions {
   int world_size = 1;
   Reduction reduction = Reduction::mean;
-  bool checksum = true;  // whether frames carry a CRC
+  bool checksum = true;                   // whether frames carry a CRC
+  std::vector<std::uint32_t> nodes = {};  // see Transport::nodes; the policy may say otherwise
+  bool knows_tiers = true;                // whether what runs the plan can run hierarchical
 };
 
 /// The first bucket of each group and dtype is cut at this many bytes (where bucket_bytes is more), so that the first
@@ -59,6 +63,7 @@ struct Bucket {
 
 struct Plan {
   PlanOptions options;
+  std::shared_ptr<const collective::Tiers> tiers;
   std::uint64_t bucket_bytes = 0;
   std::uint64_t chunk_bytes = 0;
   bool deterministic = false;

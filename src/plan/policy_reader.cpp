@@ -80,8 +80,7 @@ class PolicyReader : private PolicyValues {
          {"defaults", [&](const toml::node& node) { defaults = &read_section(node, "defaults"); }},
          {"bucket", [this](const toml::node& node) { read_bucket(read_section(node, "bucket")); }},
          {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},
-         {"tier",
-          [this](const toml::node& node) { fail_later(node, "[tier]", "remove it: all links get the same codec"); }},
+         {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
          {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
          {"auto", [this](const toml::node& node) { read_switching(read_section(node, "auto")); }},
          {"batch", [this](const toml::node& node) { fail_later(node, "[batch]", "remove it"); }}});
@@ -174,6 +173,24 @@ class PolicyReader : private PolicyValues {
                 {"chunk", [this](const toml::node& node) {
                    policy_.chunk_bytes = read_bytes(node, "chunk", kMinChunkBytes, kMaxChunkBytes);
                  }}});
+  }
+
+  void read_tier(const toml::table& table) {
+    read_table(
+        table, "in [tier]",
+        {{"ranks_per_node",
+          [this](const toml::node& node) {
+            policy_.tiers.ranks_per_node = read_uint32(node, "ranks_per_node", "an integer such as 8", 1, kMaxRanks,
+                                                       "how many ranks in a row share a node, from 1 on");
+          }},
+         {"intra", [this](const toml::node& node) {
+            if (!node.is_table()) {
+              fail_type(node, "intra", "a table; write [tier.intra] on a line of its own");
+            }
+            read_table(
+                *node.as_table(), "in [tier.intra]",
+                {{"codec", [this](const toml::node& n) { policy_.tiers.intra_codec = read_codec(n, "codec"); }}});
+          }}});
   }
 
   // The keys that [defaults] and rules have in common.

@@ -188,9 +188,6 @@ std::vector<Warmup> PolicyValues::read_warmup(const toml::node& node) const {
 
 Algorithm PolicyValues::read_algorithm(const toml::node& node) const {
   const std::string text = read_string(node, "collective", "a string such as \"two_shot\"");
-  if (text == "hierarchical") {
-    fail_later(node, "collective \"hierarchical\"", "write two_shot");
-  }
   return read_parsed(node, [&] { return parse_algorithm(text); });
 }
 

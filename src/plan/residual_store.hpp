@@ -28,7 +28,8 @@ class ResidualStore {
   };
 
   /// Makes sure that one range covers elements [offset, offset + count) of the tensor at this site: all of it at
-  /// `local`, the owned part at `owner`. Zero where nothing was kept; what other ranges held of it moves there.
+  /// `local`, the owned part at `owner`, what is summed for another node at `intra`. Zero where nothing was kept; what
+  /// other ranges held of it moves there.
   void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   /// Adds what another store held, as after a change of world size.
   void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codec/codec.hpp"
+#include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::plan {
@@ -11,28 +12,34 @@ namespace {
 constexpr double kFeedbackBits = 5;       // 4-bit codecs take 4.06
 constexpr double kRequiredBelowBits = 2;  // sign takes 1.06
 
-Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int world_size, std::uint64_t until) {
+bool lossy(const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); }
+
+Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
+                 std::uint64_t until) {
   Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
-  if (policy.algorithm == Algorithm::two_shot) {
+  if (collective::encodes_at_owner(policy.algorithm)) {
     const bool last = until == kForever;  // second_hop belongs to the codec beside it, not to warm-up stages
-    stage.second_hop = last && policy.second_hop ? *policy.second_hop : default_second_hop(codec, world_size);
+    stage.second_hop = last && policy.second_hop ? *policy.second_hop : default_second_hop(codec, parts);
   }
-  const bool lossy = codec::Codec(codec, DType::f32).lossy() || codec::Codec(stage.second_hop, DType::f32).lossy();
-  stage.error_feedback = lossy;
+  if (policy.algorithm == Algorithm::hierarchical) {
+    stage.intra = intra_codec(codec, intra);
+  }
+  stage.error_feedback = lossy(codec) || lossy(stage.second_hop);
   return stage;
 }
 
 }  // namespace
 
-std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size) {
+std::vector<Stage> make_stages(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
   std::vector<Stage> stages;
   for (const Warmup& warmup : policy.warmup) {
-    stages.push_back(make_stage(warmup.codec, policy, world_size, warmup.until_step));
+    stages.push_back(make_stage(warmup.codec, policy, parts, intra, warmup.until_step));
   }
-  stages.push_back(make_stage(policy.codec, policy, world_size, kForever));
+  stages.push_back(make_stage(policy.codec, policy, parts, intra, kForever));
   // In all stages or in none: one without would lose what another left behind.
   const bool wanted = std::any_of(stages.begin(), stages.end(), [](const Stage& stage) {
-    return wants_feedback(stage.codec) || wants_feedback(stage.second_hop);
+    return wants_feedback(stage.codec) || wants_feedback(stage.second_hop) ||
+           (stage.intra && wants_feedback(*stage.intra));
   });
   const bool on =
       policy.error_feedback == ErrorFeedback::on || (policy.error_feedback == ErrorFeedback::automatic && wanted);
@@ -42,7 +49,7 @@ std::vector<Stage> make_stages(const TensorPolicy& policy, int world_size) {
   return stages;
 }
 
-std::vector<Level> make_levels(const TensorPolicy& policy, int world_size) {
+std::vector<Level> make_levels(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
   std::vector<Level> levels;
   if (!policy.automatic()) {
     return levels;
@@ -54,7 +61,7 @@ std::vector<Level> make_levels(const TensorPolicy& policy, int world_size) {
   for (const CodecSpec& codec : policy.allow) {
     TensorPolicy one = policy;
     one.codec = codec;
-    levels.push_back({policy.algorithm, make_stages(one, world_size).back()});
+    levels.push_back({policy.algorithm, make_stages(one, parts, intra).back()});
   }
   return levels;
 }
@@ -90,6 +97,19 @@ const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step) {
   return *std::find_if(stages.begin(), stages.end() - 1, [=](const Stage& stage) { return step < stage.until_step; });
 }
 
+Stage exact_stage(const Stage& like) {
+  const CodecSpec exact = CodecSpec::parse("exact");
+  Stage stage{.codec = exact, .second_hop = exact};
+  if (like.intra) {
+    stage.intra = exact;
+  }
+  return stage;
+}
+
+CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked) {
+  return lossy(codec) ? asked.value_or(CodecSpec::parse("bf16")) : codec;
+}
+
 double bits_per_element(const CodecSpec& codec) {
   constexpr double kBits = 8;
   return kBits * static_cast<double>(codec::Codec(codec, DType::f32).payload_bytes(codec::kTileElements)) /
@@ -100,19 +120,22 @@ bool wants_feedback(const CodecSpec& codec) { return codec.k != 0 || bits_per_el
 
 bool requires_feedback(const CodecSpec& codec) { return codec.k == 0 && bits_per_element(codec) < kRequiredBelowBits; }
 
-CodecSpec default_second_hop(const CodecSpec& codec, int world_size) {
+CodecSpec default_second_hop(const CodecSpec& codec, int parts) {
   if (codec.k == 0) {
     return codec;
   }
   CodecSpec second = codec;
   second.k = static_cast<std::uint16_t>(
-      std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(world_size)));
+      std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(parts)));
   const CodecSpec dense = CodecSpec::parse("int4");
   return bits_per_element(second) > bits_per_element(dense) ? dense : second;
 }
 
 std::string to_string(const Stage& stage) {
   std::string text = stage.codec.to_string();
+  if (stage.intra) {
+    text += ", intra " + stage.intra->to_string();
+  }
   if (stage.second_hop != stage.codec) {
     text += ", second hop " + stage.second_hop.to_string();
   }

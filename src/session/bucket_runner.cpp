@@ -25,9 +25,8 @@ double value_at(const void* values, codec::Working working, std::uint32_t index)
 }
 
 plan::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
-  const CodecSpec exact = CodecSpec::parse("exact");
   if (step.flush) {
-    return {bucket.algorithm, {.codec = exact, .second_hop = exact}};
+    return {bucket.algorithm, plan::exact_stage(plan::stage_at(bucket.stages, step.step))};
   }
   if (!bucket.levels.empty() && !step.choices.empty()) {
     return bucket.levels[step.choices[bucket.id].level];
@@ -64,6 +63,7 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
     const std::lock_guard lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
   }
+  executor_.set_tiers(plan.tiers);
   agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
 }
 
@@ -73,9 +73,11 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   const plan::Level level = level_at(bucket, step);
   const plan::Stage& stage = level.stage;
   plan::ResidualCall call;
-  auto residuals = open_residuals(bucket, level, plan.chunk_bytes, call);
-  const bool widened = residuals != nullptr && (stage.codec == exact || stage.second_hop == exact);
-  const collective::HopCodecs codecs = collective::hop_codecs(stage.codec, stage.second_hop, bucket.dtype, widened);
+  auto residuals = open_residuals(bucket, level, plan, call);
+  const CodecSpec first = stage.intra.value_or(stage.codec);
+  const bool widened = residuals != nullptr && (first == exact || stage.codec == exact || stage.second_hop == exact);
+  const collective::HopCodecs codecs = collective::hop_codecs(first, stage.second_hop, bucket.dtype, widened,
+                                                              stage.intra ? std::optional(stage.codec) : std::nullopt);
   codec::TensorList tensors(bucket.dtype, codecs.first.working());
   codec::TensorList results(bucket.dtype, codecs.first.working());
   for (const plan::Bucket::Part& part : bucket.parts) {
@@ -96,15 +98,16 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                         .step = step.step,
                         .residuals = residuals.get(),
                         .keeps_local = call.local,
+                        .keeps_intra = call.intra,
                         .keeps_owner = call.owner,
                         .folds_owner = folds_owner,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
   Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results), std::move(residuals), call};
-  if (step.sample && codecs.first.lossy()) {
+  if (step.sample && codecs.node.lossy()) {
     flight.sample = sample_quality(task);
   }
-  if (options_.measure_error && codecs.first.lossy()) {
+  if (options_.measure_error && (codecs.first.lossy() || codecs.node.lossy())) {
     start_exact(flight, plan, bucket, task);
   }
   flight.execution = executor_.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
@@ -112,28 +115,30 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                                                                   .folds_owner = folds_owner,
                                                                   .chunk_bytes = plan.chunk_bytes,
                                                                   .deterministic = plan.deterministic,
-                                                                  .native_below = native_below(bucket, step)}),
+                                                                  .native_below = native_below(bucket, step),
+                                                                  .tiers = plan.tiers}),
                                      std::move(task));
   flights_.push_back(std::move(flight));
 }
 
 std::unique_ptr<plan::BucketResiduals> BucketRunner::open_residuals(const plan::Bucket& bucket,
-                                                                    const plan::Level& level, std::uint64_t chunk_bytes,
+                                                                    const plan::Level& level, const plan::Plan& plan,
                                                                     plan::ResidualCall& call) {
   const plan::Stage& stage = level.stage;
   const int world = transport_->world_size();
   auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
-  const codec::Codec any(stage.codec, DType::f32);  // shards do not depend on it
+  const auto lossy = [](const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); };
   const bool feedback = stage.error_feedback && world > 1;
-  call.local = feedback && any.lossy();
-  call.owner = feedback && level.algorithm == Algorithm::two_shot && codec::Codec(stage.second_hop, DType::f32).lossy();
+  call.local = feedback && lossy(stage.intra.value_or(stage.codec));
+  call.intra = feedback && stage.intra && lossy(stage.codec);
+  call.owner = feedback && collective::encodes_at_owner(level.algorithm) && lossy(stage.second_hop);
   if (!call.keeps() && !residuals->held()) {
     return nullptr;
   }
   call.local_count = bucket.count;
-  const auto shards = collective::Partition::even(bucket.count, world, any, chunk_bytes);
-  call.owned_first = shards.shard_first(transport_->rank());
-  call.owned_count = shards.shard_count(transport_->rank());
+  const codec::Codec any(stage.codec, DType::f32);  // shards do not depend on it
+  call.set_shards(collective::Partition::even(bucket.count, world, any, plan.chunk_bytes), transport_->rank(),
+                  stage.intra ? plan.tiers.get() : nullptr);
   return residuals;
 }
 

@@ -27,6 +27,7 @@ class BucketRunner final : public Runner {
   [[nodiscard]] int world_size() const noexcept override { return transport_->world_size(); }
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool checksum() const override;
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return transport_->nodes(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
   [[nodiscard]] std::vector<Statistics> statistics() const override;
   void reset_statistics() override;
@@ -77,7 +78,7 @@ class BucketRunner final : public Runner {
   };
   // What the bucket does with residuals in this step; null where it neither holds nor makes any.
   std::unique_ptr<plan::BucketResiduals> open_residuals(const plan::Bucket& bucket, const plan::Level& level,
-                                                        std::uint64_t chunk_bytes, plan::ResidualCall& call);
+                                                        const plan::Plan& plan, plan::ResidualCall& call);
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
   static plan::QualitySample sample_quality(const collective::Task& task);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);

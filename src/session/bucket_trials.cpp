@@ -66,7 +66,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
 }
 
 plan::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
-  const codec::Codec& codec = task.codecs.first;
+  const codec::Codec& codec = task.codecs.node;  // between nodes; elsewhere the only one
   const std::uint64_t count = task.tensors.count();
   const std::uint64_t tiles = (count + kTileElements - 1) / kTileElements;
   const std::uint64_t looks = std::clamp<std::uint64_t>(tiles / kTilesALook, 1, kSampledTiles);

@@ -42,6 +42,7 @@ std::vector<double> slowest(const std::vector<std::vector<double>>& all) {
 plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const plan::Level& level, std::uint64_t count) {
   plan::Plan trial;
   trial.options = plan.options;
+  trial.tiers = plan.tiers;
   trial.chunk_bytes = plan.chunk_bytes;
   trial.groups = {{.name = "calibration", .policy = {}, .tensors = 1, .elements = count}};
   plan::Bucket bucket;

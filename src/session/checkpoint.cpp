@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "collective/partition.hpp"
+#include "collective/collectives.hpp"
 #include "session/session_state.hpp"
 #include "session/state_file.hpp"
 
@@ -33,7 +33,7 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
 std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
   const plan::TensorPlan& entry = plan.tensors[tensor];
   const plan::Bucket& bucket = plan.buckets[entry.bucket];
-  if (bucket.algorithm != Algorithm::two_shot || world == 1) {
+  if (!collective::encodes_at_owner(bucket.algorithm) || world == 1) {
     return {};
   }
   const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
@@ -60,8 +60,9 @@ class Resharding {
     for (const SavedState& state : saved_) {
       for (const SavedState::Residual& residual : state.residuals) {
         if (residual.key.site != EncodeSite::owner) {
-          // Held by all ranks or by none, so that ranks agree about it.
-          store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
+          if (residual.key.site == EncodeSite::local) {  // held by all ranks or by none, so that ranks agree about it
+            store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
+          }
           if (state.rank % world_ == rank_) {
             store_.add(residual.key, residual.range.offset, residual.range.values, factor);
           }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/log.hpp"
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
 #include "collective/host_executor.hpp"
@@ -107,12 +108,18 @@ struct Communicator::State {
   collective::HostExecutor executor;
   collective::Control control;
   std::uint32_t calls = 0;
+  bool tiers_agreed = false;
 
   State(std::shared_ptr<Transport> t, const CommunicatorOptions& options)
       : transport(std::move(t)),
         executor(*transport, {.timeout = options.timeout,
                               .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default)}),
-        control(*transport, options.timeout) {}
+        control(*transport, options.timeout) {
+    if (options.ranks_per_node) {
+      executor.set_tiers(
+          std::make_shared<const collective::Tiers>(collective::Tiers::in_rows(*options.ranks_per_node, world())));
+    }
+  }
 
   [[nodiscard]] int world() const { return transport->world_size(); }
   [[nodiscard]] int rank() const { return transport->rank(); }
@@ -121,16 +128,46 @@ struct Communicator::State {
     check_count("counts", counts.size(), static_cast<std::uint64_t>(world()));
   }
 
+  [[nodiscard]] const collective::Tiers& tiers() const { return *executor.tiers(); }
+
+  // A hierarchical call where the tiers allow it, on every rank alike; else a two_shot one.
+  void settle_algorithm(CallOptions& options) {
+    if (options.algorithm != Algorithm::hierarchical) {
+      return;
+    }
+    if (!tiers_agreed) {
+      const auto all = control.all_gather(tiers().text(), "the agreement on nodes");
+      for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank] != all[0]) {
+          throw Error(ErrorCode::mismatch, "ranks disagree about which of them share a node: rank 0 has " + all[0] +
+                                               " (the node of each rank), rank " + std::to_string(rank) + " has " +
+                                               all[rank] + "; give the same ranks_per_node on every rank");
+        }
+      }
+      tiers_agreed = true;
+      if (const std::string obstacle = tiers().obstacle(); !obstacle.empty()) {
+        log(rank() == 0 ? LogLevel::info : LogLevel::debug,
+            "the collective hierarchical is two_shot here: " + obstacle);
+      }
+    }
+    if (!tiers().obstacle().empty()) {
+      options.algorithm = Algorithm::two_shot;
+    }
+  }
+
   // Codecs of a call over elements of `dtype`; `encodings` is how often it encodes.
   [[nodiscard]] collective::HopCodecs codecs(const CallOptions& options, DType dtype, int encodings) const {
-    const CodecSpec first = collective::codec_for(options.algorithm, options.codec, dtype).spec();
-    const CodecSpec second = encodings == 1 || first != options.codec
-                                 ? first
-                                 : options.second_hop.value_or(plan::default_second_hop(first, world()));
+    const CodecSpec codec = collective::codec_for(options.algorithm, options.codec, dtype).spec();
+    const bool tiered = encodings > 1 && options.algorithm == Algorithm::hierarchical;
+    const CodecSpec first = tiered ? plan::intra_codec(codec, options.intra_codec) : codec;
+    const int parts = tiered ? tiers().nodes() : world();
+    const CodecSpec second = encodings == 1 || codec != options.codec
+                                 ? codec
+                                 : options.second_hop.value_or(plan::default_second_hop(codec, parts));
     const CodecSpec exact = CodecSpec::parse("exact");
-    const bool carries = options.feedback != nullptr && (first == exact || second == exact) &&
-                         (options.feedback->state_->held() || first != second);
-    return collective::hop_codecs(first, second, dtype, carries);
+    const bool carries = options.feedback != nullptr && (first == exact || codec == exact || second == exact) &&
+                         (options.feedback->state_->held() || first != second || first != codec);
+    return collective::hop_codecs(first, second, dtype, carries, tiered ? std::optional(codec) : std::nullopt);
   }
 
   // Runs what `make` returns; any error there ends the communicator on every rank.
@@ -155,6 +192,7 @@ struct Communicator::State {
                                                     .step = call,
                                                     .residuals = residuals.get(),
                                                     .keeps_local = prepared.call.local,
+                                                    .keeps_intra = prepared.call.intra,
                                                     .keeps_owner = prepared.call.owner,
                                                     .folds_owner = folds_owner,
                                                     .name = "call " + std::to_string(call) + " (" + name + ")"});
@@ -189,6 +227,7 @@ struct Communicator::State {
                                                              std::vector<plan::BucketPart>{{.count = count}});
     const bool alone = world() == 1;
     prepared.call.local = !alone && prepared.codecs.first.lossy();
+    prepared.call.intra = prepared.call.intra && !alone && prepared.codecs.node.lossy();
     prepared.call.owner = prepared.call.owner && !alone && prepared.codecs.second.lossy();
     if (!prepared.call.keeps() && !residuals->held()) {
       residuals.reset();
@@ -211,30 +250,40 @@ int Communicator::rank() const noexcept { return state_->rank(); }
 int Communicator::world_size() const noexcept { return state_->world(); }
 Transport& Communicator::transport() const noexcept { return *state_->transport; }
 
-Statistics Communicator::all_reduce(ConstView input, View output, const CallOptions& options) {
-  return state_->run("all_reduce", options, [&]() -> Prepared {
+std::string Communicator::tiers() const {
+  const collective::Tiers& tiers = state_->tiers();
+  const std::string obstacle = tiers.obstacle();
+  return tiers.describe() + (obstacle.empty() ? "" : "; hierarchical is two_shot here: " + obstacle);
+}
+
+Statistics Communicator::all_reduce(ConstView input, View output, const CallOptions& given) {
+  CallOptions options = given;
+  return state_->run("all_reduce", given, [&]() -> Prepared {
     check_view(input, "all_reduce input");
     check_view(output, "all_reduce output");
     check_same_type(input, output);
     check_count("all_reduce output", output.count, input.count);
     check_overlap(input, output, input.data);
-    const bool twice = options.algorithm == Algorithm::two_shot;
+    state_->settle_algorithm(options);
+    const bool tiered = options.algorithm == Algorithm::hierarchical;
+    const bool twice = collective::encodes_at_owner(options.algorithm);
     const collective::HopCodecs codecs = state_->codecs(options, input.dtype, twice ? 2 : 1);
     codec::TensorList tensors(input.dtype, codecs.first.working());
     tensors.append(input.data, output.data, input.count);
-    const auto shards = collective::Partition::even(input.count, world_size(), codecs, options.chunk_bytes);
+    plan::ResidualCall residuals{.intra = tiered, .owner = twice, .local_count = input.count};
+    residuals.set_shards(collective::Partition::even(input.count, world_size(), codecs, options.chunk_bytes), rank(),
+                         tiered ? &state_->tiers() : nullptr);
     return {.tensors = std::move(tensors),
             .codecs = codecs,
             .schedule =
                 [&, codecs](const collective::Shape& shape) {
-                  return collective::all_reduce_over(
-                      *state_->transport, options.algorithm, codecs, input.count,
-                      {.weighted = shape.weighted, .folds_owner = shape.folds_owner, .chunk_bytes = shape.chunk_bytes});
+                  return collective::all_reduce_over(*state_->transport, options.algorithm, codecs, input.count,
+                                                     {.weighted = shape.weighted,
+                                                      .folds_owner = shape.folds_owner,
+                                                      .chunk_bytes = shape.chunk_bytes,
+                                                      .tiers = state_->executor.tiers()});
                 },
-            .call = {.owner = twice,
-                     .local_count = input.count,
-                     .owned_first = shards.shard_first(rank()),
-                     .owned_count = shards.shard_count(rank())}};
+            .call = std::move(residuals)};
   });
 }
 

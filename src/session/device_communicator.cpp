@@ -33,6 +33,10 @@ void check_call(const ConstView& input, const View& output, const CallOptions& o
   if (from != to && from < to + bytes && to < from + bytes) {
     reject("input and output overlap; give separate memory, or the same place exactly");
   }
+  if (options.algorithm == Algorithm::hierarchical) {
+    throw Error(ErrorCode::unsupported,
+                "all_reduce: the collective hierarchical is not for device memory in this version; write two_shot");
+  }
   if (options.feedback != nullptr) {
     throw Error(ErrorCode::unsupported, "all_reduce: error feedback over device memory takes a session");
   }
@@ -80,7 +84,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                                                                                const View& output,
                                                                                const CallOptions& options) const {
   const CodecSpec first = collective::codec_for(options.algorithm, options.codec, input.dtype).spec();
-  const bool twice = options.algorithm == Algorithm::two_shot;
+  const bool twice = collective::encodes_at_owner(options.algorithm);
   const CodecSpec second =
       twice ? options.second_hop.value_or(plan::default_second_hop(first, backend.world_size())) : first;
   const collective::HopCodecs codecs = collective::hop_codecs(first, second, input.dtype);

@@ -1,6 +1,7 @@
 #include "session/device_residuals.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -189,20 +190,22 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   for (const plan::BucketPart& part : bucket.parts) {
     now.held = now.held || residuals.has(key_of(part, EncodeSite::local));
     now.moved = now.moved || residuals.moved(static_cast<std::uint32_t>(part.tensor));
-    for (const EncodeSite site : {EncodeSite::local, EncodeSite::owner}) {
+    // What hosts kept of sums over nodes is in the same units as local residuals, and nothing here keeps it apart.
+    for (const EncodeSite site : {EncodeSite::local, EncodeSite::intra, EncodeSite::owner}) {
       const auto found = residuals.entries().find(key_of(part, site));
       if (found == residuals.entries().end()) {
         continue;
       }
       for (const ResidualStore::Range& range : found->second) {
         const std::uint64_t first = part.offset + range.offset;
-        std::vector<float>& to = site == EncodeSite::local ? local : owner;
-        std::copy(range.values.begin(), range.values.end(), to.begin() + static_cast<std::ptrdiff_t>(first));
+        const bool owned = site == EncodeSite::owner;
+        std::vector<float>& to = owned ? owner : local;
+        const auto begin = to.begin() + static_cast<std::ptrdiff_t>(first);
+        std::transform(range.values.begin(), range.values.end(), begin, begin, std::plus<>());
         const bool any = !range.values.empty();
-        any_local = any_local || (any && site == EncodeSite::local);
-        any_owner = any_owner || (any && site == EncodeSite::owner);
-        all_owned = all_owned && (site == EncodeSite::local || !any ||
-                                  (first >= owned_first && first + range.values.size() <= owned_end));
+        any_local = any_local || (any && !owned);
+        any_owner = any_owner || (any && owned);
+        all_owned = all_owned && (!owned || !any || (first >= owned_first && first + range.values.size() <= owned_end));
       }
     }
   }

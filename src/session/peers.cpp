@@ -118,8 +118,8 @@ void agree_on_plan(Peers& peers, const std::string& mine) {
 }
 
 std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step, bool holds_residuals) {
-  return plan.describe() + "weighted: " + (weighted ? "yes" : "no") + "\nstep: " + std::to_string(step) +
-         "\nholds residuals: " + (holds_residuals ? "yes" : "no") + "\n";
+  return "nodes: " + plan.tiers->text() + "\n" + plan.describe() + "weighted: " + (weighted ? "yes" : "no") +
+         "\nstep: " + std::to_string(step) + "\nholds residuals: " + (holds_residuals ? "yes" : "no") + "\n";
 }
 
 std::vector<int> agree_on_nonfinite(Peers& peers, bool nonfinite, double scale, std::uint64_t step) {

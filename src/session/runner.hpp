@@ -53,6 +53,8 @@ class Runner {
   [[nodiscard]] virtual std::string transport() const = 0;
   /// Whether frames carry a CRC.
   [[nodiscard]] virtual bool checksum() const = 0;
+  /// See Transport::nodes.
+  [[nodiscard]] virtual std::vector<std::uint32_t> nodes() const { return {}; }
   /// Tells every rank that this one gives up; ends all waits.
   virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
   /// One row a group of the plan.

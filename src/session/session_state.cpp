@@ -52,9 +52,12 @@ void Session::State::make_plan() {
   if (plan) {
     return;
   }
-  plan = plan::make_plan(
-      policy, tensors,
-      {.world_size = runner->world_size(), .reduction = options.reduction, .checksum = runner->checksum()});
+  plan = plan::make_plan(policy, tensors,
+                         {.world_size = runner->world_size(),
+                          .reduction = options.reduction,
+                          .checksum = runner->checksum(),
+                          .nodes = runner->nodes(),
+                          .knows_tiers = !runner->asynchronous()});
   const bool speaks = runner->rank() == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);

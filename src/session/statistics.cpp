@@ -36,6 +36,8 @@ nlohmann::ordered_json json_of(const Statistics& totals) {
                               {"elements", totals.elements},
                               {"bytes_in", totals.bytes_in},
                               {"bytes_sent", totals.bytes_sent},
+                              {"bytes_intra", totals.bytes_intra},
+                              {"bytes_inter", totals.bytes_inter},
                               {"bytes_uncompressed", totals.bytes_uncompressed},
                               {"ratio", totals.ratio()},
                               {"frames_sent", totals.frames_sent},
@@ -76,6 +78,10 @@ std::string SessionStatistics::to_text() const {
     more += "device memory: " + format_bytes(device_memory->bytes_in_use) + " in use, peak " +
             format_bytes(device_memory->peak_bytes) + ", held " + format_bytes(device_memory->held_bytes) +
             "; pinned host memory: " + format_bytes(device_memory->pinned_bytes) + "\n";
+  }
+  if (const Statistics sum = all(); sum.bytes_inter != 0) {
+    more += "sent inside nodes: " + format_bytes(sum.bytes_intra) +
+            ", between nodes: " + format_bytes(sum.bytes_inter) + "\n";
   }
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " over " + transport + ", " +
          std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" + more +

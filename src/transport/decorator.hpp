@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gradwire/transport.hpp"
 #include "transport/operations.hpp"
@@ -37,6 +38,7 @@ class Decorator : public Transport {
 
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
 

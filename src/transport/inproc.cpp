@@ -83,7 +83,9 @@ void sum_in_rank_order(const std::vector<Request*>& members, std::uint64_t count
 
 class World {
  public:
-  explicit World(int world_size) : mailboxes_(static_cast<std::size_t>(world_size)) {}
+  World(int world_size, std::vector<std::uint32_t> nodes)
+      : mailboxes_(static_cast<std::size_t>(world_size)), nodes_(std::move(nodes)) {}
+  [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 
   using Lock = std::unique_lock<std::mutex>;
   [[nodiscard]] Lock lock() { return Lock(mutex_); }
@@ -110,6 +112,7 @@ class World {
 
   std::mutex mutex_;
   std::vector<Mailbox> mailboxes_;
+  const std::vector<std::uint32_t> nodes_;
   std::map<std::uint64_t, Gathering> gatherings_;  // by sequence number
   std::optional<AbortReason> abort_;
 };
@@ -277,6 +280,8 @@ class InprocTransport final : public Transport {
         .native_all_reduce_f32 = true, .native_all_reduce_f64 = true, .checksum_by_default = false, .emulation = {}};
   }
 
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return world_->nodes(); }
+
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     auto lock = world_->lock();
     world_->throw_if_aborted(rank_);
@@ -367,12 +372,16 @@ class InprocTransport final : public Transport {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size) {
+std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size, const std::vector<std::uint32_t>& nodes) {
   if (world_size < 1) {
     throw Error(ErrorCode::invalid_argument,
                 "make_inproc_world: a world has at least 1 rank, not " + std::to_string(world_size));
   }
-  const auto world = std::make_shared<World>(world_size);
+  if (!nodes.empty() && nodes.size() != static_cast<std::size_t>(world_size)) {
+    throw Error(ErrorCode::invalid_argument, "make_inproc_world: " + std::to_string(nodes.size()) + " nodes for " +
+                                                 std::to_string(world_size) + " ranks; give one for each, or none");
+  }
+  const auto world = std::make_shared<World>(world_size, nodes);
   std::vector<std::shared_ptr<Transport>> transports;
   transports.reserve(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {

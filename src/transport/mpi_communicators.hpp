@@ -39,4 +39,7 @@ class MpiCommunicators {
   std::vector<MPI_Comm> comms_;
 };
 
+/// The node of each rank of `comm`, named by its lowest rank: where MPI says that memory can be shared. Collective.
+[[nodiscard]] std::vector<std::uint32_t> find_nodes(MPI_Comm comm, int rank, int world_size);
+
 }  // namespace gradwire::transport

@@ -45,6 +45,7 @@ class MpiTransport final : public Transport {
             .any_thread = level_ >= MPI_THREAD_SERIALIZED,
             .emulation = {}};
   }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
   void post_all_reduce(Operation& operation, View data) override;
@@ -77,6 +78,7 @@ class MpiTransport final : public Transport {
   MpiOptions options_;
   int rank_ = 0;
   int world_size_ = 1;
+  std::vector<std::uint32_t> nodes_;
   int level_;
   std::thread::id maker_ = std::this_thread::get_id();
   std::atomic<std::thread::id> last_user_ = std::this_thread::get_id();
@@ -94,6 +96,7 @@ MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
     : options_(options), level_(mpi_thread_level()), communicators_(comm, options.tag_upper_bound) {
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
+  nodes_ = find_nodes(communicators_.first(), rank_, world_size_);
   abort_channel_ = std::make_unique<MpiAbortChannel>(comm, rank_, world_size_);
   requests_.add(abort_channel_->request(), {});
 }

@@ -22,7 +22,7 @@ struct FrameHeader {
   std::uint8_t flags = 0;
   std::uint8_t codec = 0;  // CodecSpec::values
   std::uint16_t k = 0;     // CodecSpec::k
-  std::uint8_t hop = 0;
+  std::uint8_t hop = 0;    // 0: own values, 1: a result, 4: a node's sum
   std::uint32_t count = 0;
   std::uint32_t first_tile = 0;
   std::uint32_t bucket = 0;

@@ -36,6 +36,21 @@ warmup = [ { until_step = 100, codec = "int8" } ]
   EXPECT_THAT(outcome.output, HasSubstr("note: rule 1 of policy.toml with `match`: ignored where calls have no names"));
 }
 
+TEST_F(Tool, CheckTellsTheCodecOfEachTier) {
+  write("policy.toml",
+        "[defaults]\ncollective = \"hierarchical\"\nsmall = \"off\"\n[tier]\nranks_per_node = 8\n[tier.intra]\ncodec = "
+        "\"fp16\"\n");
+  const Outcome outcome = gradwire("check policy.toml --ranks 16");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, ContainsRegex("all others +int8, intra fp16 +hierarchical"));
+  EXPECT_THAT(outcome.output, HasSubstr("tiers: 8 ranks in a row share a node\n"));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("note: ranks_per_node of policy.toml: ignored where calls come on any communicator"));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("note: the collective hierarchical of policy.toml: two_shot over device memory"));
+  EXPECT_THAT(gradwire("check policy.toml --ranks 12").output, HasSubstr("a session of 12 ranks refuses that"));
+}
+
 TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
   write("policy.toml", "version = 1\n[[rule]]\nmatch = \"*.bias\"\ncodec = \"int9\"\n");
   const Outcome outcome = gradwire("check policy.toml");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <random>
 
 #include "codec/registry.hpp"
@@ -155,6 +156,50 @@ TEST(Feedback, ConservesTheSumOverRandomSwitches) {
         settle(communicator, feedback, account, reduction, weighted);
       });
       EXPECT_LE(account.error(), 1e-6);
+    }
+  }
+}
+
+// Hierarchical among them: sums over nodes leave residuals of their own, which the next call finds wherever it goes.
+// Mutations tried: these are not kept; not folded by two_shot; folded by dense times the sum of weights.
+TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
+  constexpr std::uint64_t kCount = 5 * 4096 + 100;
+  const std::vector<CodecSpec> codecs = lossy_codecs();
+  const std::vector<std::vector<std::uint32_t>> placements{{0, 0, 1, 1}, {0, 1, 1, 0}, {0, 0, 0, 1, 1, 1}};
+  constexpr std::array kAlgorithms{Algorithm::hierarchical, Algorithm::two_shot, Algorithm::hierarchical,
+                                   Algorithm::one_shot, Algorithm::dense};
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+    for (const bool weighted : {false, true}) {
+      const unsigned seed = 171 + (weighted ? 1 : 0);
+      for (const auto& nodes : placements) {
+        SCOPED_TRACE("seed " + std::to_string(seed) + " nodes of " + std::to_string(nodes[1]));
+        Account account(kCount);
+        std::atomic<int> tiered{0};
+        run_ranks(make_inproc_world(static_cast<int>(nodes.size()), nodes),
+                  [&](const std::shared_ptr<Transport>& transport) {
+                    std::mt19937 random(seed);  // the same choices on every rank
+                    Communicator communicator(transport);
+                    FeedbackBuffer feedback(kCount);
+                    const auto any = [&] {
+                      return random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
+                    };
+                    for (int step = 0; step < 80 / kStepShare; ++step) {
+                      CallOptions options{
+                          .reduction = reduction, .weighted = weighted, .chunk_bytes = 1U << (12 + random() % 4)};
+                      options.codec = any();
+                      options.intra_codec = any();
+                      options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
+                      tiered += options.algorithm == Algorithm::hierarchical ? 1 : 0;
+                      if (random() % 3 == 0) {
+                        options.second_hop = any();
+                      }
+                      reduce(communicator, feedback, account, step, options);
+                    }
+                    settle(communicator, feedback, account, reduction, weighted);
+                  });
+        EXPECT_GT(tiered, 0);
+        EXPECT_LE(account.error(), 1e-6);
+      }
     }
   }
 }

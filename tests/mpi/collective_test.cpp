@@ -82,6 +82,36 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
   }
 }
 
+TEST(MpiCollective, TiersAreWhatMpiFindsOrWhatIsAsked) {
+  EXPECT_EQ(
+      mpi::make_communicator(MPI_COMM_WORLD).tiers(),
+      "1 node of " + std::to_string(world()) + " ranks; hierarchical is two_shot here: all ranks are on one node");
+  if (world() % 2 != 0) {
+    EXPECT_THROW((void)mpi::make_communicator(MPI_COMM_WORLD, {.ranks_per_node = 2}), Error);
+    return;
+  }
+  const auto half = static_cast<std::uint32_t>(world() / 2);
+  Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD, {.ranks_per_node = half});
+  for (const char* codec : {"exact", "int8"}) {
+    for (const std::uint64_t count : {0ULL, 1ULL, 4097ULL, 1000003ULL}) {
+      std::vector<float> values = input(count);
+      const std::vector<float> wanted = mpi_sum(values);
+      const Statistics statistics = communicator.all_reduce(
+          view(values.data(), count), {.codec = CodecSpec::parse(codec), .algorithm = Algorithm::hierarchical});
+      EXPECT_TRUE(same_on_all_ranks(values));
+      EXPECT_LE(relative_error(values, wanted), codec == std::string("exact") ? 0 : 0.03);
+      EXPECT_EQ(statistics.bytes_sent, statistics.bytes_intra + statistics.bytes_inter);
+      if (count > 100000) {
+        // One sum a node there and one result back, shared by the ranks of a node.
+        const double encoded =
+            static_cast<double>(codec::Codec(CodecSpec::parse(codec), DType::f32).payload_bytes(count));
+        EXPECT_NEAR(static_cast<double>(statistics.bytes_inter) / encoded, 1.0 / half, 0.02);
+        EXPECT_EQ(statistics.bytes_intra == 0, half == 1);
+      }
+    }
+  }
+}
+
 TEST(MpiCollective, ReduceScatterGatherBroadcast) {
   Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD);
   const CallOptions exact{.codec = CodecSpec::parse("exact")};

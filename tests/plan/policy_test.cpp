@@ -235,16 +235,29 @@ TEST(Policy, BadValues) {
            {"[[rule]]\norder = [7, 0]", "2:9", "order runs from 7 down to 0; write the first call and then the last"},
            {"[[rule]]\ncommunicator_size = 0", "2:21",
             "communicator_size is 0; write the number of ranks of the communicator, from 1 on"},
+           {"[tier]\nranks_per_node = 0", "2:18",
+            "ranks_per_node is 0; write how many ranks in a row share a node, from 1 on"},
+           {"[tier]\nranks_per_node = \"8\"", "2:18", "ranks_per_node must be an integer such as 8, not a string"},
+           {"[tier]\nintra = \"bf16\"", "2:9", "intra must be a table; write [tier.intra] on a line of its own"},
+           {"[tier.intra]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, bf16"},
+           {"[tier.inter]\ncodec = \"int8\"", "1:7", "unknown key \"inter\" in [tier]; known here: ranks_per_node, intra"},
+           {"[tier.intra]\nranks_per_node = 2", "2:1", "unknown key \"ranks_per_node\" in [tier.intra]"},
            {"floor = \"2048GiB\"", "1:9", "floor is 2048GiB; write a size from 0B to 1024GiB"},
            {"[[rule]]\ndtype = \"float\"", "2:9", "unknown dtype \"float\": write f32, f16, bf16 or f64"}}) {
     expect_bad(bad, ErrorCode::invalid_argument);
   }
 }
 
+TEST(Policy, Tiers) {
+  EXPECT_EQ(Policy().tiers, Policy::Tiers{});
+  const Policy policy = Policy::parse(
+      "[defaults]\ncollective = \"hierarchical\"\n[tier]\nranks_per_node = 8\n[tier.intra]\ncodec = \"fp16\"\n");
+  EXPECT_EQ(policy.defaults.algorithm, Algorithm::hierarchical);
+  EXPECT_EQ(policy.tiers, (Policy::Tiers{.ranks_per_node = 8, .intra_codec = codec("fp16")}));
+}
+
 TEST(Policy, WhatTheFormatKeepsForLaterVersions) {
   for (const Bad& bad : std::vector<Bad>{
-           {"[defaults]\ncollective = \"hierarchical\"", "2:14", "collective \"hierarchical\" is not in this version"},
-           {"[tier.intra]\ncodec = \"bf16\"", "1:1", "[tier] is not in this version"},
            {"[batch]\nadvice = true", "1:1", "[batch] is not in this version"},
            {"[[rule]]\nmatch = \"e\"\nsync = { every = 8 }", "3:8",
             "any sync other than \"step\" is not in this version"}}) {

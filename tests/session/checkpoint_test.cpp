@@ -1,6 +1,7 @@
 // Saved state: training goes on bit by bit, in another world too, and bad files change nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -119,9 +120,10 @@ void reshard(const Folder& from, const Folder& to, int world) {
   });
 }
 
-std::vector<float> worth_in_world(const Folder& folder, int world, const char* policy = kPolicy) {
+std::vector<float> worth_in_world(const Folder& folder, int world, const char* policy = kPolicy,
+                                  const std::vector<std::uint32_t>& nodes = {}) {
   std::vector<float> result;
-  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+  run_ranks(make_inproc_world(world, nodes), [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> mine = worth(transport, folder.path(), policy);
     if (transport->rank() == 0) {
       result = std::move(mine);
@@ -163,6 +165,40 @@ TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
   // Another policy: other buckets, other owners, or none at all.
   expect_close(before, worth_in_world(eight, 8, "[defaults]\ncodec = \"int4\"\n"));
   expect_close(before, worth_in_world(eight, 4, "[defaults]\ncodec = \"exact\"\ncollective = \"dense\"\n"));
+}
+
+// What sums over nodes left behind, too. Mutation tried: it is not taken over by another world.
+TEST(Checkpoint, ResidualsOfTiersKeepTheirWorthInAnyWorld) {
+  const char* const tiers =
+      "[defaults]\ncodec = \"int2\"\ncollective = \"hierarchical\"\nsmall = \"off\"\n[bucket]\nbytes = \"128KiB\"\n";
+  const Folder folder;
+  const std::vector<std::uint32_t> nodes{0, 0, 1, 1};
+  run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, tiers);
+    run_steps(trainer.session, trainer.gradients, 0, 4);
+    trainer.session.save(folder.path());
+    std::stringstream stream;
+    trainer.session.save(stream);
+    const auto residuals = session::read_state(stream, "test").residuals;
+    EXPECT_TRUE(std::any_of(residuals.begin(), residuals.end(), [](const session::SavedState::Residual& residual) {
+      return residual.key.site == codec::EncodeSite::intra && !residual.range.values.empty();
+    }));
+  });
+  const std::vector<float> before = worth_in_world(folder, 4, tiers, nodes);
+  expect_close(before, worth_in_world(folder, 4, tiers, {0, 1, 1, 0}));
+  expect_close(before, worth_in_world(folder, 4));  // flat
+  expect_close(before, worth_in_world(folder, 6, tiers, {0, 0, 1, 1, 2, 2}));
+  expect_close(before, worth_in_world(folder, 3, tiers));
+  expect_close(before, worth_in_world(folder, 1, tiers));
+  // Training goes on in another placement without a loss: no residual stays where nothing uses it.
+  run_ranks(make_inproc_world(4, {0, 1, 0, 1}), [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, tiers);
+    trainer.session.load(folder.path());
+    run_steps(trainer.session, trainer.gradients, 4, 6);
+    trainer.session.flush();
+    run_steps(trainer.session, trainer.gradients, 6, 7);
+    EXPECT_EQ(trainer.session.residual_bytes(), 0U);
+  });
 }
 
 std::string saved_bytes() {

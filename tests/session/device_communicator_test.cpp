@@ -98,6 +98,22 @@ TEST(DeviceCommunicator, ACapturedCallCountsAtEachReplay) {
   EXPECT_TRUE(reduce(true) == reduce(false));
 }
 
+TEST(DeviceCommunicator, HierarchicalIsRefused) {
+  on_ranks(1, [](const auto& transport) -> std::string {
+    session::DeviceCommunicator communicator(std::make_shared<HostDevice>(transport), {});
+    std::vector<float> values(10);
+    try {
+      communicator.all_reduce(view(static_cast<const float*>(values.data()), 10), view(values.data(), 10),
+                              {.algorithm = Algorithm::hierarchical});
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_THAT(error.what(), HasSubstr("not for device memory in this version; write two_shot"));
+    }
+    return {};
+  });
+}
+
 TEST(DeviceCommunicator, CaptureWithoutReservationIsAnError) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     auto device = std::make_shared<HostDevice>(transport, ~std::size_t{0}, 512);

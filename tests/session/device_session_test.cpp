@@ -173,6 +173,52 @@ TEST(DeviceSession, TakesOverTheStateOfAnotherWorld) {
   std::filesystem::remove_all(folder);
 }
 
+// Devices know no tiers: they say so, and take over what hosts kept of sums over nodes. Mutation tried: they do not.
+TEST(DeviceSession, TiersAreFlatAndLoseNothing) {
+  const Policy policy = uniform("int2", "hierarchical");
+  const std::vector<std::uint32_t> nodes{0, 0, 1, 1};
+  std::vector<std::string> states(4);
+  run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, false, policy);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      trainer.step(step);
+    }
+    states[static_cast<std::size_t>(transport->rank())] = trainer.saved();
+  });
+  const auto worth = [&](bool on_device) {
+    return on_ranks(4, [&](const auto& transport) {
+      Trainer trainer(transport, on_device, policy);
+      std::istringstream stream(states[static_cast<std::size_t>(transport->rank())]);
+      trainer.session.load(stream);
+      if (on_device) {
+        EXPECT_NE(trainer.session.explain().find("hierarchical is two_shot here: over device memory"),
+                  std::string::npos);
+      }
+      trainer.session.flush();
+      for (const TypedGradient& gradient : trainer.gradients) {
+        trainer.session.ready_zero(gradient.id);
+      }
+      trainer.session.finish();
+      trainer.wait_for_device();
+      return content({trainer.gradients[0]});
+    });
+  };
+  const std::string on_host = worth(false)[0];
+  const std::string on_device = worth(true)[0];
+  double error = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < on_host.size(); i += sizeof(float)) {
+    float wanted = 0;
+    float got = 0;
+    std::memcpy(&wanted, on_host.data() + i, sizeof wanted);
+    std::memcpy(&got, on_device.data() + i, sizeof got);
+    error += (got - wanted) * (got - wanted);
+    norm += wanted * wanted;
+  }
+  EXPECT_GT(norm, 0);
+  EXPECT_LE(std::sqrt(error / norm), 1e-6);
+}
+
 TEST(DeviceSession, NothingBlocksTheHost) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));

@@ -207,7 +207,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
   const DeviceReduce& reduce = job.reduce;
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
-  const bool twice = !scatters && route.algorithm == Algorithm::two_shot;
+  const bool twice = !scatters && collective::encodes_at_owner(route.algorithm);  // hierarchical is two_shot here
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
 

@@ -51,6 +51,7 @@ CallOptions Member::options(const Route& route) const {
           .reduction = Reduction::sum,
           .chunk_bytes = configuration_.planner.policy().chunk_bytes,
           .second_hop = route.stage.second_hop,
+          .intra_codec = route.stage.intra,
           .feedback = route.feedback};
 }
 
