@@ -45,7 +45,8 @@ typedef enum gradwire_algorithm {
   GRADWIRE_ALGORITHM_DEFAULT = 0, /* two_shot */
   GRADWIRE_TWO_SHOT = 1,
   GRADWIRE_ONE_SHOT = 2,
-  GRADWIRE_DENSE = 3
+  GRADWIRE_DENSE = 3,
+  GRADWIRE_HIERARCHICAL = 4
 } gradwire_algorithm;
 
 typedef enum gradwire_switch { GRADWIRE_SWITCH_DEFAULT = 0, GRADWIRE_ON = 1, GRADWIRE_OFF = 2 } gradwire_switch;
@@ -77,16 +78,18 @@ typedef struct gradwire_communicator_options {
   size_t struct_size;
   int64_t timeout_ms;
   gradwire_switch checksum;
+  uint32_t ranks_per_node; /* for hierarchical: so many ranks in a row share a node; 0: as MPI finds */
 } gradwire_communicator_options;
 
 /* Must be equal on every rank, but for the feedback buffer, which every rank gives or none. */
 typedef struct gradwire_call_options {
   size_t struct_size;
   const char* codec;      /* "int8", "topk(1%)+int8", ...; NULL: int8 */
-  const char* second_hop; /* codec of the owner's encoding in two_shot; NULL: follows from codec */
+  const char* second_hop; /* codec of the owner's encoding in two_shot and hierarchical; NULL: follows from codec */
   gradwire_algorithm algorithm;
   gradwire_reduction reduction;
   gradwire_feedback* feedback; /* error feedback: what this call drops is kept here; NULL: none */
+  const char* intra_codec;     /* inside nodes in hierarchical, where codec is that between them; NULL: bf16 */
 } gradwire_call_options;
 
 /* Of this rank. */
@@ -97,6 +100,7 @@ typedef struct gradwire_statistics {
   uint64_t bytes_sent;         /* counted at the transport, headers and both hops included */
   uint64_t bytes_uncompressed; /* what the same collectives would send uncompressed */
   double seconds;              /* from start to end of each call, summed */
+  uint64_t bytes_inter;        /* of bytes_sent, to ranks of other nodes */
 } gradwire_statistics;
 
 /* What gradwire_session_finish() found; the same on every rank. */

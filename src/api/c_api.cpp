@@ -81,7 +81,8 @@ gradwire_statistics statistics_of(const Statistics& statistics) noexcept {
           .bytes_in = statistics.bytes_in,
           .bytes_sent = statistics.bytes_sent,
           .bytes_uncompressed = statistics.bytes_uncompressed,
-          .seconds = statistics.total_seconds};
+          .seconds = statistics.total_seconds,
+          .bytes_inter = statistics.bytes_inter};
 }
 
 }  // namespace gradwire::api

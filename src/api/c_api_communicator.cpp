@@ -19,6 +19,7 @@ Algorithm algorithm_of(gradwire_algorithm algorithm) {
     case GRADWIRE_TWO_SHOT: return Algorithm::two_shot;
     case GRADWIRE_ONE_SHOT: return Algorithm::one_shot;
     case GRADWIRE_DENSE: return Algorithm::dense;
+    case GRADWIRE_HIERARCHICAL: return Algorithm::hierarchical;
   }
   throw gradwire::Error(gradwire::ErrorCode::invalid_argument,
                         "algorithm is " + std::to_string(algorithm) + "; write one of gradwire_algorithm");
@@ -30,6 +31,9 @@ CallOptions call_options(const gradwire_call_options* given, const char* codec) 
   options.codec = CodecSpec::parse(known.codec == nullptr ? codec : known.codec);
   if (known.second_hop != nullptr) {
     options.second_hop = CodecSpec::parse(known.second_hop);
+  }
+  if (known.intra_codec != nullptr) {
+    options.intra_codec = CodecSpec::parse(known.intra_codec);
   }
   options.algorithm = algorithm_of(known.algorithm);
   options.reduction = gradwire::api::reduction_of(known.reduction, gradwire::Reduction::sum);

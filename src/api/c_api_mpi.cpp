@@ -52,9 +52,12 @@ gradwire_status gradwire_communicator_create_mpi(MPI_Comm comm, const gradwire_c
     gradwire_communicator*& result = required(communicator, function, "communicator");
     result = nullptr;
     const gradwire_communicator_options known = gradwire::api::read_struct(options, "gradwire_communicator_options");
-    result = new gradwire_communicator{
-        gradwire::mpi::make_communicator(comm, {.timeout = gradwire::api::timeout_of(known.timeout_ms),
-                                                .checksum = gradwire::api::switch_of(known.checksum)})};
+    gradwire::CommunicatorOptions wanted{.timeout = gradwire::api::timeout_of(known.timeout_ms),
+                                         .checksum = gradwire::api::switch_of(known.checksum)};
+    if (known.ranks_per_node != 0) {
+      wanted.ranks_per_node = known.ranks_per_node;
+    }
+    result = new gradwire_communicator{gradwire::mpi::make_communicator(comm, wanted)};
   });
 }
 

@@ -121,6 +121,36 @@ TEST(CApi, AllReducesAsAsked) {
   gradwire_communicator_destroy(communicator);
 }
 
+TEST(CApi, HierarchicalTakesRanksPerNodeAndACodecForEachTier) {
+  const auto ranks = static_cast<std::uint32_t>(world_size());
+  gradwire_communicator_options wanted{};
+  wanted.struct_size = sizeof wanted;
+  wanted.ranks_per_node = ranks + 1;
+  gradwire_communicator* communicator = nullptr;
+  if (ranks > 1) {
+    EXPECT_EQ(gradwire_communicator_create_mpi(MPI_COMM_WORLD, &wanted, &communicator), GRADWIRE_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(gradwire_last_error()).find("does not divide"), std::string::npos) << gradwire_last_error();
+  }
+  wanted.ranks_per_node = 1;
+  ASSERT_OK(gradwire_communicator_create_mpi(MPI_COMM_WORLD, &wanted, &communicator));
+  gradwire_call_options options{};
+  options.struct_size = sizeof options;
+  options.algorithm = GRADWIRE_HIERARCHICAL;
+  options.intra_codec = "int9";
+  std::vector<float> values(20000, 1.0F);
+  gradwire_statistics statistics{};
+  statistics.struct_size = sizeof statistics;
+  EXPECT_EQ(gradwire_all_reduce(communicator, values.data(), values.data(), values.size(), GRADWIRE_F32, &options,
+                                &statistics),
+            GRADWIRE_INVALID_ARGUMENT);
+  options.intra_codec = "bf16";
+  ASSERT_OK(gradwire_all_reduce(communicator, values.data(), values.data(), values.size(), GRADWIRE_F32, &options,
+                                &statistics));
+  EXPECT_NEAR(values[19999], ranks, 0.02 * ranks);
+  EXPECT_EQ(statistics.bytes_inter, statistics.bytes_sent) << "each rank was said to have a node of its own";
+  gradwire_communicator_destroy(communicator);
+}
+
 TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
   struct Case {
     gradwire_status status;

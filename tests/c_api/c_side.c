@@ -21,14 +21,17 @@ PINNED(out_of_memory, GRADWIRE_OUT_OF_MEMORY == 8);
 PINNED(internal, GRADWIRE_INTERNAL == 9);
 PINNED(dtypes, GRADWIRE_F32 == 1 && GRADWIRE_F16 == 2 && GRADWIRE_BF16 == 3 && GRADWIRE_F64 == 4);
 PINNED(reductions, GRADWIRE_SUM == 1 && GRADWIRE_MEAN == 2);
-PINNED(algorithms, GRADWIRE_TWO_SHOT == 1 && GRADWIRE_ONE_SHOT == 2 && GRADWIRE_DENSE == 3);
+PINNED(algorithms,
+       GRADWIRE_TWO_SHOT == 1 && GRADWIRE_ONE_SHOT == 2 && GRADWIRE_DENSE == 3 && GRADWIRE_HIERARCHICAL == 4);
 PINNED(switches, GRADWIRE_ON == 1 && GRADWIRE_OFF == 2);
 PINNED(nonfinite, GRADWIRE_PROPAGATE == 1 && GRADWIRE_SKIP == 2);
 /* Fields may only be added at the end. */
 PINNED(session_options, offsetof(gradwire_session_options, timeout_ms) == 8 &&
                             offsetof(gradwire_session_options, compare_ranks_every) == 28);
-PINNED(call_options, offsetof(gradwire_call_options, feedback) == 32);
-PINNED(statistics, offsetof(gradwire_statistics, seconds) == 40);
+PINNED(call_options,
+       offsetof(gradwire_call_options, feedback) == 32 && offsetof(gradwire_call_options, intra_codec) == 40);
+PINNED(communicator_options, offsetof(gradwire_communicator_options, ranks_per_node) == 20);
+PINNED(statistics, offsetof(gradwire_statistics, seconds) == 40 && offsetof(gradwire_statistics, bytes_inter) == 48);
 PINNED(outcome, offsetof(gradwire_step_outcome, nonfinite) == 20);
 
 enum { kLarge = 100000, kSmall = 10 };
