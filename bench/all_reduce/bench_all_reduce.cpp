@@ -80,6 +80,7 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   row["collective"] = recipe.collective;
   row["error_feedback"] = recipe.error_feedback;
   row["second_hop"] = recipe.second_hop.empty() ? "default" : recipe.second_hop;
+  row["intra"] = recipe.intra.empty() ? Json() : Json(recipe.intra);
   row["ranks"] = ranks;
   row["bytes"] = bytes;
   row["iterations"] = result.seconds.size();
@@ -104,9 +105,10 @@ std::string megabytes(double bytes) { return fixed(bytes / 1e6, 2) + " MB"; }
 
 std::vector<std::string> table_row(const Json& row, std::uint64_t bytes) {
   const auto number = [&](const char* key) { return row[key].is_null() ? NAN : row[key].get<double>(); };
+  const std::string intra = row["intra"].is_null() ? "" : ", intra " + row["intra"].get<std::string>();
   return {format_bytes(bytes),
           row["library"],
-          row["codec"],
+          row["codec"].get<std::string>() + intra,
           row["collective"],
           fixed(number("time_us_min") / 1e3, 2),
           fixed(number("time_us_p50") / 1e3, 2),

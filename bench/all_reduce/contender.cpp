@@ -12,8 +12,15 @@ namespace {
 
 class GradwireContender : public Contender {
  public:
-  GradwireContender(const std::string& link, CallOptions call, bool feedback)
-      : communicator_(mpi::make_communicator(MPI_COMM_WORLD, {}, link)), call_(call), with_feedback_(feedback) {}
+  GradwireContender(const Options& options, CallOptions call, bool feedback)
+      : communicator_(mpi::make_communicator(MPI_COMM_WORLD, communicator_options(options), options.link)),
+        call_(call),
+        with_feedback_(feedback) {
+    // A fall-back must not pass for a measurement of what was asked for.
+    if (call.algorithm == Algorithm::hierarchical && communicator_.tiers().find(';') != std::string::npos) {
+      throw Error(ErrorCode::invalid_argument, "bench_all_reduce: " + communicator_.tiers() + "; see --ranks-per-node");
+    }
+  }
 
   std::uint64_t all_reduce(std::span<const float> input, std::span<float> output) override {
     if (with_feedback_ && !feedback_) {
@@ -25,6 +32,14 @@ class GradwireContender : public Contender {
   }
 
  private:
+  static CommunicatorOptions communicator_options(const Options& options) {
+    CommunicatorOptions communicator;
+    if (options.ranks_per_node != 0) {
+      communicator.ranks_per_node = options.ranks_per_node;
+    }
+    return communicator;
+  }
+
   Communicator communicator_;
   CallOptions call_;
   bool with_feedback_;
@@ -53,14 +68,20 @@ ContenderRecipe gradwire_contender(const Options& options, const std::string& co
   if (!options.second_hop.empty()) {
     call.second_hop = CodecSpec::parse(options.second_hop);
   }
+  const bool tiered = call.algorithm == Algorithm::hierarchical;
+  if (tiered) {
+    call.intra_codec = plan::intra_codec(
+        call.codec, options.intra.empty() ? std::nullopt : std::optional(CodecSpec::parse(options.intra)));
+  }
   const bool feedback =
       options.error_feedback == "on" || (options.error_feedback == "auto" && plan::wants_feedback(call.codec));
   return {"gradwire",
           call.codec.to_string(),
           std::string(to_string(call.algorithm)),
-          [link = options.link, call, feedback] { return std::make_unique<GradwireContender>(link, call, feedback); },
+          [options, call, feedback] { return std::make_unique<GradwireContender>(options, call, feedback); },
           feedback,
-          options.second_hop};
+          options.second_hop,
+          tiered ? call.intra_codec->to_string() : ""};
 }
 
 ContenderRecipe mpi_contender() {

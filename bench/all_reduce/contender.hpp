@@ -31,10 +31,11 @@ class Contender {
 struct ContenderRecipe {
   std::string implementation;  // gradwire, mpi, gloo
   std::string codec;           // canonical spec; fp32 for the others
-  std::string collective;      // two_shot, one_shot, dense; native, ring
+  std::string collective;      // two_shot, one_shot, hierarchical, dense; native, ring
   std::function<std::unique_ptr<Contender>()> make;
   bool error_feedback = false;
   std::string second_hop = {};  // codec of the owners' encoding; empty where there is none
+  std::string intra = {};       // codec inside nodes; likewise
 };
 
 /// Bytes a rank sends in a perfect ring all-reduce: 2 (P-1)/P of the message.

@@ -35,6 +35,9 @@ void check(const Options& options) {
     if (!options.second_hop.empty()) {
       (void)CodecSpec::parse(options.second_hop);
     }
+    if (!options.intra.empty()) {
+      (void)CodecSpec::parse(options.intra);
+    }
     for (const auto& collective : options.collectives) {
       (void)parse_algorithm(collective);
     }
@@ -69,7 +72,7 @@ Options parse_options(int argc, char** argv) {
       "on each rank. Sizes are those of the uncompressed message. A codec given twice shows the noise."};
   std::string min_bytes, max_bytes, chunk_bytes;
   app.add_option("--codec", options.codecs, "Codecs, such as int8,bf16,exact")->delimiter(',')->capture_default_str();
-  app.add_option("--collective", options.collectives, "two_shot, one_shot, dense")
+  app.add_option("--collective", options.collectives, "two_shot, one_shot, hierarchical, dense")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--error-feedback", options.error_feedback,
@@ -77,6 +80,8 @@ Options parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
   app.add_option("--second-hop", options.second_hop, "Codec of the owners' encoding (each codec's default)");
+  app.add_option("--intra", options.intra, "Codec inside nodes, for hierarchical (bf16)");
+  app.add_option("--ranks-per-node", options.ranks_per_node, "So many ranks in a row share a node (as MPI finds)");
   app.add_option("--min-bytes", min_bytes, "Smallest message (1MiB)");
   app.add_option("--max-bytes", max_bytes, "Largest message (64MiB)");
   app.add_option("--factor", options.factor, "From one size to the next")->capture_default_str();

@@ -15,6 +15,8 @@ struct Options {
   std::uint64_t min_bytes = 1ULL << 20;
   std::uint64_t max_bytes = 64ULL << 20;
   std::string error_feedback = "auto", second_hop;
+  std::string intra;                 // codec inside nodes; empty: the library's default
+  std::uint32_t ranks_per_node = 0;  // 0: as MPI finds
   double factor = 4;
   int iterations = 20;
   int warmup = 2;

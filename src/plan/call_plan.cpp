@@ -74,7 +74,7 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
     notes_.push_back("ranks_per_node of " + policy_.source +
                      ": ignored where calls come on any communicator; the nodes are those that MPI finds");
   }
-  const auto tiered = [](const TensorPolicy& policy) { return policy.algorithm == Algorithm::hierarchical; };
+  const auto tiered = [](const TensorPolicy& one) { return one.algorithm == Algorithm::hierarchical; };
   if (tiered(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                               [&](const Policy::Rule& rule) { return tiered(rule.policy); })) {
     notes_.push_back("the collective hierarchical of " + policy_.source +

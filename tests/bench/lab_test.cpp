@@ -46,6 +46,18 @@ TEST_F(Lab, RunsAnMpiProgramAcrossHostsAndCleansUp) {
   EXPECT_THAT(namespaces(), Not(HasSubstr("gwlab" + pid + "-")));
 }
 
+// Ranks of one host share a node, others do not: the benchmark refuses a hierarchy that is none.
+TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
+  const std::string bench =
+      " -- bench_all_reduce --codec int8 --collective hierarchical --max-bytes 1MiB --iterations 1 --warmup 1";
+  const Outcome tiered = run_program(command("--ranks-per-host 2" + bench));
+  EXPECT_EQ(tiered.status, 0) << tiered.output;
+  EXPECT_THAT(tiered.output, HasSubstr("int8, intra bf16  hierarchical"));
+  const Outcome flat = run_program(command(bench));
+  EXPECT_NE(flat.status, 0);
+  EXPECT_THAT(flat.output, HasSubstr("hierarchical is two_shot here: each node has one rank; see --ranks-per-node"));
+}
+
 TEST_F(Lab, CleansUpAfterAFailingProgram) {
   const Outcome outcome = run_program("echo pid $$; exec " + command("-- /bin/false"));
   EXPECT_NE(outcome.status, 0);

@@ -240,7 +240,8 @@ TEST(Policy, BadValues) {
            {"[tier]\nranks_per_node = \"8\"", "2:18", "ranks_per_node must be an integer such as 8, not a string"},
            {"[tier]\nintra = \"bf16\"", "2:9", "intra must be a table; write [tier.intra] on a line of its own"},
            {"[tier.intra]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, bf16"},
-           {"[tier.inter]\ncodec = \"int8\"", "1:7", "unknown key \"inter\" in [tier]; known here: ranks_per_node, intra"},
+           {"[tier.inter]\ncodec = \"int8\"", "1:7",
+            "unknown key \"inter\" in [tier]; known here: ranks_per_node, intra"},
            {"[tier.intra]\nranks_per_node = 2", "2:1", "unknown key \"ranks_per_node\" in [tier.intra]"},
            {"floor = \"2048GiB\"", "1:9", "floor is 2048GiB; write a size from 0B to 1024GiB"},
            {"[[rule]]\ndtype = \"float\"", "2:9", "unknown dtype \"float\": write f32, f16, bf16 or f64"}}) {
@@ -257,10 +258,9 @@ TEST(Policy, Tiers) {
 }
 
 TEST(Policy, WhatTheFormatKeepsForLaterVersions) {
-  for (const Bad& bad : std::vector<Bad>{
-           {"[batch]\nadvice = true", "1:1", "[batch] is not in this version"},
-           {"[[rule]]\nmatch = \"e\"\nsync = { every = 8 }", "3:8",
-            "any sync other than \"step\" is not in this version"}}) {
+  for (const Bad& bad : std::vector<Bad>{{"[batch]\nadvice = true", "1:1", "[batch] is not in this version"},
+                                         {"[[rule]]\nmatch = \"e\"\nsync = { every = 8 }", "3:8",
+                                          "any sync other than \"step\" is not in this version"}}) {
     expect_bad(bad, ErrorCode::unsupported);
   }
 }
