@@ -14,6 +14,7 @@ Cost model(const Cluster& cluster, const Way& way, double elements) {
     return dense_cost(cluster, elements, way.first.bytes);
   }
   switch (way.algorithm) {
+    case Algorithm::hierarchical: return hierarchical_cost(cluster, elements, way.intra, way.first);
     case Algorithm::one_shot: return one_shot_cost(cluster, elements, way.first);
     default: return two_shot_cost(cluster, elements, way.first, way.second);
   }

@@ -145,10 +145,20 @@ void Adaptation::end_step(std::uint64_t step, const StepSeen& seen) {
   if (!given_ && !link_bound(agreed.report)) {
     const double rate = calibration_.cluster.inter.bytes_per_second;
     const auto bytes = static_cast<std::uint64_t>(std::clamp(rate * kProbeSeconds, kLeastProbe, kMostProbe));
-    const double seconds = runner_.time_exchange(1, bytes) - calibration_.cluster.inter.latency_seconds;
-    probed_.add(static_cast<double>(bytes) / std::max(seconds, 1e-9));
+    const Neighbours neighbours = probe_neighbours();
+    const double seconds =
+        runner_.time_exchange(neighbours.to, neighbours.from, bytes) - calibration_.cluster.inter.latency_seconds;
+    probed_.add(calibration_.cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
   }
   compare_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Neighbours Adaptation::probe_neighbours() const {
+  if (calibration_.cluster.ranks_per_node > 1) {
+    return neighbours_between(*plan_.tiers, runner_.rank());
+  }
+  const int world = runner_.world_size();
+  return {(runner_.rank() + 1) % world, (runner_.rank() + world - 1) % world};
 }
 
 LinkReport Adaptation::report() const {

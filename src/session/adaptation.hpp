@@ -20,10 +20,10 @@ namespace gradwire::session {
 
 /// What a rank saw of one step.
 struct StepSeen {
-  double step_seconds = 0;  // from the end of the step before to the end of this one
-  double busy_seconds = 0;  // something was under way
-  double wait_seconds = 0;  // of which waiting for the transport, with nothing to compute
-  double bytes_sent = 0;
+  double step_seconds = 0;            // from the end of the step before to the end of this one
+  double busy_seconds = 0;            // something was under way
+  double wait_seconds = 0;            // of which waiting for the transport, with nothing to compute
+  double bytes_sent = 0;              // over the network; by all ranks of the node, as if each sent what this one did
   std::vector<double> ready_seconds;  // by bucket, from the end of the step before
 };
 
@@ -70,6 +70,7 @@ class Adaptation {
     LinkReport report;
     std::vector<plan::QualitySample> samples;  // by bucket: the worst of all ranks
   };
+  [[nodiscard]] Neighbours probe_neighbours() const;
   [[nodiscard]] LinkReport report() const;
   [[nodiscard]] Agreed compare(std::uint64_t step);
   void learn(const LinkReport& report);

@@ -53,7 +53,7 @@ class BucketRunner final : public Runner {
   [[nodiscard]] bool adapts() const noexcept override { return true; }
   [[nodiscard]] Peers& peers() override { return peers_; }
   [[nodiscard]] bool has_native(DType dtype) const override;
-  double time_exchange(int distance, std::uint64_t bytes) override;
+  double time_exchange(int to, int from, std::uint64_t bytes) override;
   double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) override;
 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;

@@ -117,6 +117,9 @@ class Calibrator {
     plan::Way way{.algorithm = level.algorithm == Algorithm::dense ? Algorithm::two_shot : level.algorithm,
                   .first = plan::measure_codec(level.stage.codec, feedback, kCodecBudget),
                   .second = plan::measure_codec(level.stage.second_hop, feedback, kCodecBudget)};
+    if (level.stage.intra) {
+      way.intra = plan::measure_codec(*level.stage.intra, feedback, kCodecBudget);
+    }
     if (level.algorithm == Algorithm::dense) {
       way.first.bytes = way.second.bytes = static_cast<double>(element_bytes(bucket.dtype));
     }
@@ -133,15 +136,16 @@ class Calibrator {
   void agree_on_codecs() {
     std::vector<double> mine;
     for (const Trial& trial : trials_) {
-      mine.insert(mine.end(), {trial.way.first.encode_seconds, trial.way.first.decode_seconds,
-                               trial.way.second.encode_seconds, trial.way.second.decode_seconds});
+      for (const plan::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
+        mine.insert(mine.end(), {codec->encode_seconds, codec->decode_seconds});
+      }
     }
     const std::vector<double> agreed = slowest(gather_numbers(runner_, mine, "calibration"));
     auto next = agreed.begin();
     for (Trial& trial : trials_) {
-      for (double* value : {&trial.way.first.encode_seconds, &trial.way.first.decode_seconds,
-                            &trial.way.second.encode_seconds, &trial.way.second.decode_seconds}) {
-        *value = *next++;
+      for (plan::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
+        codec->encode_seconds = *next++;
+        codec->decode_seconds = *next++;
       }
     }
   }
@@ -217,6 +221,32 @@ class Calibrator {
   std::vector<double> values_ = std::vector<double>(static_cast<std::size_t>(kMostElements));  // f64 is the largest
 };
 
+plan::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
+  const auto exchange = [&](std::uint64_t bytes) {
+    return runner.time_exchange(neighbours.to, neighbours.from, bytes);
+  };
+  std::vector<double> rounds;
+  for (int round = 0; round < kLatencyRounds; ++round) {
+    rounds.push_back(exchange(1));
+  }
+  std::nth_element(rounds.begin(), rounds.begin() + kLatencyRounds / 2, rounds.end());
+  const double latency = slowest(gather_numbers(runner, {rounds[kLatencyRounds / 2]}, "calibration"))[0];
+  double rate = 0;
+  // Each doubling is agreed, so that every rank makes the same exchanges.
+  for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
+    double quickest = exchange(bytes);
+    for (int round = 1; round < kRounds; ++round) {
+      quickest = std::min(quickest, exchange(bytes));
+    }
+    const double seconds = slowest(gather_numbers(runner, {quickest}, "calibration"))[0];
+    rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
+    if (seconds > kEnoughSeconds) {
+      break;
+    }
+  }
+  return {latency, rate};
+}
+
 }  // namespace
 
 std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,
@@ -237,32 +267,43 @@ std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vecto
   return all;
 }
 
-plan::Cluster measure_cluster(Runner& runner) {
+Neighbours neighbours_inside(const collective::Tiers& tiers, int rank) {
+  const std::vector<int>& members = tiers.members(tiers.node_of(rank));
+  const auto place = static_cast<std::size_t>(tiers.place_of(rank));
+  return {members[(place + 1) % members.size()], members[(place + members.size() - 1) % members.size()]};
+}
+
+Neighbours neighbours_between(const collective::Tiers& tiers, int rank) {
+  const int node = tiers.node_of(rank);
+  const auto place = static_cast<std::size_t>(tiers.place_of(rank));
+  return {tiers.members((node + 1) % tiers.nodes())[place],
+          tiers.members((node + tiers.nodes() - 1) % tiers.nodes())[place]};
+}
+
+plan::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers) {
   const int world = runner.world_size();
+  const int rank = runner.rank();
   plan::Cluster cluster{.ranks = world, .ranks_per_node = 1};
   if (world == 1) {
     return cluster;
   }
-  std::vector<double> rounds;
-  for (int round = 0; round < kLatencyRounds; ++round) {
-    rounds.push_back(runner.time_exchange(1, 1));
+  if (!tiers.obstacle().empty()) {
+    cluster.inter = measure_tier(runner, {(rank + 1) % world, (rank + world - 1) % world});
+    return cluster;
   }
-  std::nth_element(rounds.begin(), rounds.begin() + kLatencyRounds / 2, rounds.end());
-  const double latency = slowest(gather_numbers(runner, {rounds[kLatencyRounds / 2]}, "calibration"))[0];
-  double rate = 0;
-  // Each doubling is agreed, so that every rank makes the same exchanges.
-  for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
-    double quickest = runner.time_exchange(1, bytes);
-    for (int round = 1; round < kRounds; ++round) {
-      quickest = std::min(quickest, runner.time_exchange(1, bytes));
-    }
-    const double seconds = slowest(gather_numbers(runner, {quickest}, "calibration"))[0];
-    rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
-    if (seconds > kEnoughSeconds) {
-      break;
-    }
+  cluster.ranks_per_node = static_cast<int>(tiers.members(0).size());
+  cluster.intra = measure_tier(runner, neighbours_inside(tiers, rank));
+  cluster.inter = measure_tier(runner, neighbours_between(tiers, rank));
+  cluster.inter.bytes_per_second *= cluster.ranks_per_node;  // all ranks of a node sent at once
+  return cluster;
+}
+
+plan::Cluster given_cluster(const Link& link, const collective::Tiers& tiers) {
+  plan::Cluster cluster{.ranks = tiers.world_size(), .ranks_per_node = 1};
+  cluster.inter = {std::chrono::duration<double>(link.latency).count(), link.bytes_per_second};
+  if (tiers.obstacle().empty()) {
+    cluster.ranks_per_node = static_cast<int>(tiers.members(0).size());
   }
-  cluster.inter = {latency, rate};
   return cluster;
 }
 
@@ -278,12 +319,7 @@ LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds) {
 Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link) {
   const Clock::time_point start = Clock::now();
   Calibration result;
-  if (link) {
-    result.cluster = {.ranks = runner.world_size(), .ranks_per_node = 1};
-    result.cluster.inter = {std::chrono::duration<double>(link->latency).count(), link->bytes_per_second};
-  } else {
-    result.cluster = measure_cluster(runner);
-  }
+  result.cluster = link ? given_cluster(*link, *plan.tiers) : measure_cluster(runner, *plan.tiers);
   if (runner.world_size() > 1) {
     result.buckets = Calibrator(runner, plan, result.cluster).run();
   }

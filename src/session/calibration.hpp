@@ -18,9 +18,20 @@
 
 namespace gradwire::session {
 
-/// Latency and bandwidth of what lies between this rank's node and others (or between ranks, on one node); the same
-/// numbers on every rank.
-[[nodiscard]] plan::Cluster measure_cluster(Runner& runner);
+/// The ranks that one rank exchanges with in a measurement.
+struct Neighbours {
+  int to;
+  int from;
+};
+/// Around the node, or around the nodes among ranks of equal place in theirs; `rank` itself where it is alone there.
+[[nodiscard]] Neighbours neighbours_inside(const collective::Tiers& tiers, int rank);
+[[nodiscard]] Neighbours neighbours_between(const collective::Tiers& tiers, int rank);
+
+/// Latency and bandwidth of each tier, the same numbers on every rank. On one node, or where nodes differ in size,
+/// there is one tier: `inter`, between neighbours in rank order.
+[[nodiscard]] plan::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers);
+/// Of a link that is given: `link` between nodes; nothing is known of what is inside them.
+[[nodiscard]] plan::Cluster given_cluster(const Link& link, const collective::Tiers& tiers);
 /// For people and the public interface.
 [[nodiscard]] LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds);
 

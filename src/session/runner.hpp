@@ -109,8 +109,8 @@ class Runner {
   [[nodiscard]] virtual bool adapts() const noexcept { return false; }
   [[nodiscard]] virtual Peers& peers() { throw cannot_adapt(); }
   [[nodiscard]] virtual bool has_native(DType /*dtype*/) const { return false; }
-  /// Seconds in which this rank sends `bytes` to the rank `distance` after it and receives as many from the one before.
-  virtual double time_exchange(int /*distance*/, std::uint64_t /*bytes*/) { throw cannot_adapt(); }
+  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike.
+  virtual double time_exchange(int /*to*/, int /*from*/, std::uint64_t /*bytes*/) { throw cannot_adapt(); }
   /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they
   /// are.
   virtual double time_reduction(const plan::Plan& /*trial*/, const TensorMemory& /*memory*/, bool /*native*/) {

@@ -401,6 +401,10 @@ void Session::State::see_step_end() {
   last_seen = seen;
   last_seen.step_seconds = seconds_since(step_begun);
   last_seen.bytes_sent = static_cast<double>(now.bytes_sent - counted.bytes_sent);
+  if (plan->tiers->obstacle().empty()) {
+    last_seen.bytes_sent = static_cast<double>(now.bytes_inter - counted.bytes_inter) *
+                           static_cast<double>(plan->tiers->members(0).size());
+  }
   last_seen.wait_seconds = now.wire_seconds - counted.wire_seconds;
   counted = now;
 }
@@ -420,8 +424,11 @@ LinkEstimate Session::State::link() {
     }
     require_between_steps("link");
   }
+  const collective::Tiers tiers = policy.tiers.ranks_per_node
+                                      ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->world_size())
+                                      : collective::Tiers(runner->nodes(), runner->world_size());
   LinkEstimate estimate;
-  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner), 0); });
+  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, tiers), 0); });
   estimate.measured_in_seconds = seconds_since(begin);
   return estimate;
 }

@@ -18,9 +18,10 @@ namespace {
 using session::LinkReport;
 using ::testing::HasSubstr;
 
-std::vector<std::shared_ptr<Transport>> throttled_world(int world, const char* link) {
+std::vector<std::shared_ptr<Transport>> throttled_world(int world, const char* link,
+                                                        const std::vector<std::uint32_t>& nodes = {}) {
   std::vector<std::shared_ptr<Transport>> ranks;
-  for (const auto& transport : make_inproc_world(world)) {
+  for (const auto& transport : make_inproc_world(world, nodes)) {
     ranks.push_back(make_throttled(transport, Link::parse(link)));
   }
   return ranks;
@@ -116,6 +117,37 @@ TEST(Adaptive, AnySessionMeasuresItsLinkWhenAsked) {
     EXPECT_GT(link.inter.bytes_per_second, 0);
     EXPECT_LT(link.inter.bytes_per_second, 2 * 6.25e6);
   });
+}
+
+TEST(Adaptive, TiersAreMeasuredApartAndChosenFor) {
+  run_ranks(make_inproc_world(4, {0, 0, 1, 1}), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, automatic(R"(["bf16", "int8"])", "[tier.intra]\ncodec = \"bf16\"\n"));
+    EXPECT_EQ(session.link().ranks_per_node, 2);
+    EXPECT_GT(session.link().intra.bytes_per_second, 0);
+    EXPECT_GT(session.link().inter.bytes_per_second, 0);
+  });
+  Policy policy = automatic(R"(["int8"])");
+  policy.defaults.algorithm = Algorithm::hierarchical;
+  run_ranks(throttled_world(4, "40Mbit/s", {0, 1, 0, 1}), [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy);
+    auto gradients = make_gradients();
+    add_all(session, gradients);
+    fill(gradients, transport->rank(), 5);
+    step(session, gradients);
+    EXPECT_LT(error_against(gradients, 5, 2.5), 0.02);
+    EXPECT_EQ(session.statistics().groups[0].codec, "auto: int8");
+    EXPECT_GT(session.statistics().all().bytes_intra, session.statistics().all().bytes_inter)
+        << "bf16 inside, int8 between";
+  });
+}
+
+TEST(Neighbours, AroundTheNodeAndAroundTheNodes) {
+  const std::vector<std::uint32_t> nodes{0, 1, 2, 0, 1, 2};
+  const collective::Tiers tiers(nodes, 6);
+  EXPECT_EQ(session::neighbours_inside(tiers, 1).to, 4);
+  EXPECT_EQ(session::neighbours_inside(tiers, 4).from, 1);
+  EXPECT_EQ(session::neighbours_between(tiers, 3).to, 4);
+  EXPECT_EQ(session::neighbours_between(tiers, 3).from, 5);
 }
 
 TEST(Adaptive, AWorldOfOneHasNothingToChoose) {
