@@ -1,6 +1,7 @@
 #include "collective/stream_cuda_device.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -8,6 +9,7 @@
 
 #include "base/units.hpp"
 #include "kernels/device/operations.hpp"
+#include "kernels/device/status.hpp"
 #include "memory/cuda_check.hpp"
 
 namespace gradwire::collective {
@@ -69,7 +71,7 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
   pinned_ = std::make_unique<memory::PinnedPool>(device_);
   backend_ = std::make_unique<CudaBackend>(*pool_, *messages_);
   joint_ = std::make_unique<CudaEvent>();
-  status_ = new (pinned_->acquire(sizeof(kernels::DeviceStatus))) kernels::DeviceStatus;
+  words_ = new (pinned_->acquire(sizeof(Words))) Words;
 }
 
 // What is still under way uses the pool.
@@ -209,7 +211,14 @@ void CudaDevice::zero(void* data, std::size_t bytes) {
   cuda_check(cudaMemsetAsync(data, 0, bytes, compute()), "clearing " + std::to_string(bytes) + " bytes");
 }
 
-void CudaDevice::advance(std::uint32_t* step) { kernels::advance_step(step, compute()); }
+void CudaDevice::advance(std::uint32_t* step) {
+  kernels::advance_step(step, compute());
+  kernels::count_nonfinite(&words_->status, &words_->nonfinite_steps, compute());
+}
+
+std::uint32_t CudaDevice::nonfinite_steps() noexcept {
+  return std::atomic_ref(words_->nonfinite_steps).load(std::memory_order_relaxed);
+}
 
 void CudaDevice::check(const void* data, const std::string& what) {
   cudaPointerAttributes attributes{};

@@ -48,7 +48,8 @@ class CudaDevice final : public StreamDevice {
   void zero(void* data, std::size_t bytes) override;
   void advance(std::uint32_t* step) override;
 
-  [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return *status_; }
+  [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return words_->status; }
+  [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override;
   void check(const void* data, const std::string& what) override;
   void poll() override;
   void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
@@ -57,6 +58,10 @@ class CudaDevice final : public StreamDevice {
   struct Mark {
     Point point;
     std::unique_ptr<CudaEvent> event;
+  };
+  struct Words {
+    kernels::DeviceStatus status;
+    std::uint32_t nonfinite_steps = 0;
   };
   struct Staged {
     Point point;  // when the copy from it is over
@@ -71,9 +76,9 @@ class CudaDevice final : public StreamDevice {
   std::unique_ptr<memory::CudaPool> pool_;
   std::unique_ptr<memory::PinnedPool> pinned_;
   std::unique_ptr<CudaBackend> backend_;
-  std::unique_ptr<CudaEvent> joint_;         // between the caller's stream and ours
-  kernels::DeviceStatus* status_ = nullptr;  // pinned host memory, which kernels write
-  std::deque<Mark> marks_;                   // not known to be reached, oldest first
+  std::unique_ptr<CudaEvent> joint_;  // between the caller's stream and ours
+  Words* words_ = nullptr;            // pinned host memory, which only kernels write
+  std::deque<Mark> marks_;            // not known to be reached, oldest first
   std::vector<std::unique_ptr<CudaEvent>> spare_;
   std::deque<Staged> staged_;
   Point next_point_ = 1;

@@ -57,11 +57,13 @@ class StreamDevice {
   /// `from` may change when it returns. Not during capture.
   virtual void upload(void* to, std::span<const std::byte> from) = 0;
   virtual void zero(void* data, std::size_t bytes) = 0;
-  /// Adds 1.
+  /// Ends a step: adds 1, and counts it in nonfinite_steps() if kernels have noted NaN or Inf since the last one.
   virtual void advance(std::uint32_t* step) = 0;
 
-  /// Sticky words that kernels set and the host reads and clears at any time.
+  /// Words that kernels set. The host only reads them, at any time: bad_frames counts, first_bad is one of them.
   [[nodiscard]] virtual kernels::DeviceStatus& status() noexcept = 0;
+  /// Steps with NaN or Inf that have ended on the device so far; wraps around.
+  [[nodiscard]] virtual std::uint32_t nonfinite_steps() noexcept = 0;
   /// Error(invalid_argument) unless `data` is memory of this device; `what` names it.
   virtual void check(const void* data, const std::string& what) = 0;
   /// Throws what went wrong in the communicator or on the device. Never blocks.

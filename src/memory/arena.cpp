@@ -38,12 +38,16 @@ Arena::~Arena() {
   }
 }
 
-std::byte* Arena::acquire(std::size_t bytes) {
+std::byte* Arena::acquire(std::size_t bytes) { return acquire_from(0, bytes); }
+
+std::byte* Arena::acquire_lasting(std::size_t bytes) { return acquire_from(fence_, bytes); }
+
+std::byte* Arena::acquire_from(std::size_t first_slab, std::size_t bytes) {
   const std::size_t size = rounded(bytes);
-  std::byte* block = take(size);
+  std::byte* block = take(first_slab, size);
   if (block == nullptr) {
     grow(size);
-    block = take(size);
+    block = take(first_slab, size);
   }
   in_use_ += size;
   peak_ = std::max(peak_, in_use_);
@@ -51,8 +55,8 @@ std::byte* Arena::acquire(std::size_t bytes) {
 }
 
 // First fit; null where nothing fits.
-std::byte* Arena::take(std::size_t bytes) {
-  for (std::size_t index = 0; index < slabs_.size(); ++index) {
+std::byte* Arena::take(std::size_t first_slab, std::size_t bytes) {
+  for (std::size_t index = first_slab; index < slabs_.size(); ++index) {
     Slab& slab = slabs_[index];
     const auto found =
         std::find_if(slab.free.begin(), slab.free.end(), [=](const auto& free) { return free.second >= bytes; });

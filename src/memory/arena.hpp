@@ -53,6 +53,10 @@ class Arena {
 
   /// Error(out_of_memory) names the size; while fixed, also what to call.
   [[nodiscard]] std::byte* acquire(std::size_t bytes);
+  /// The same for a block that lasts beyond one use: not in slabs of before the last fence().
+  [[nodiscard]] std::byte* acquire_lasting(std::size_t bytes);
+  /// A graph was captured: whenever it is replayed, it may write to any block that was handed out and released so far.
+  void fence() noexcept { fence_ = slabs_.size(); }
   /// Null is allowed.
   void release(std::byte* block) noexcept;
 
@@ -80,7 +84,8 @@ class Arena {
     std::size_t bytes;
   };
 
-  std::byte* take(std::size_t bytes);
+  std::byte* acquire_from(std::size_t first_slab, std::size_t bytes);
+  std::byte* take(std::size_t first_slab, std::size_t bytes);
   void grow(std::size_t bytes);
   void add_slab(std::byte* data, std::size_t bytes);
 
@@ -89,6 +94,7 @@ class Arena {
   std::vector<Slab> slabs_;
   std::unordered_map<std::byte*, Used> used_;
   bool fixed_ = false;
+  std::size_t fence_ = 0;  // slabs below it may be in use by graphs
   std::uint64_t in_use_ = 0;
   std::uint64_t peak_ = 0;
   std::uint64_t held_ = 0;

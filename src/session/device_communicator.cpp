@@ -55,12 +55,13 @@ DeviceCommunicator::DeviceCommunicator(std::shared_ptr<collective::StreamDevice>
   const CurrentDevice current(*device_);
   step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
   device_->zero(step_, sizeof(std::uint32_t));
+  device_->lead_caller();  // replays read it there
 }
 
 DeviceCommunicator::~DeviceCommunicator() {
   try {
     const CurrentDevice current(*device_);
-    device_->wait(device_->mark(), options_.timeout);
+    wait_for_device();
   } catch (...) {
     const Error error = current_error();
     device_->abort(error.code(), error.what());
@@ -75,6 +76,13 @@ void DeviceCommunicator::guarded(Call&& call) {
     const Error error = current_error();
     device_->abort(error.code(), error.what());
     throw Error(error);
+  }
+}
+
+void DeviceCommunicator::require_no_capture(const char* call) {
+  if (device_->capturing()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) + ": not while the stream is being captured into a graph; nothing runs until then");
   }
 }
 
@@ -119,7 +127,9 @@ Statistics DeviceCommunicator::all_reduce(ConstView input, View output, const Ca
     }
     device_->poll();
     check_device_status(*device_);
-    device_->arena().set_fixed(device_->capturing());
+    const bool capturing = device_->capturing();
+    captured_ = captured_ || capturing;
+    device_->arena().set_fixed(capturing);
     device_->follow_caller();
     statistics = enqueue(device_->backend(), *executor_, input, output, options)->statistics();
     device_->advance(step_);
@@ -132,9 +142,7 @@ void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOpt
   const CurrentDevice current(*device_);
   const View nobody_looks{step_, count, dtype};
   check_call(nobody_looks, nobody_looks, options);
-  if (device_->capturing()) {
-    throw Error(ErrorCode::invalid_argument, "reserve: call it before the capture begins");
-  }
+  require_no_capture("reserve");
   guarded([&] {
     reserve_what_it_takes(device_->arena(), rank(), world_size(), [&](DryBackend& backend) {
       collective::StreamExecutor executor(backend);
@@ -143,10 +151,19 @@ void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOpt
   });
 }
 
+// Replays are on the caller's stream only.
+void DeviceCommunicator::wait_for_device() {
+  if (captured_) {
+    device_->follow_caller();
+  }
+  device_->wait(device_->mark(), options_.timeout);
+}
+
 void DeviceCommunicator::wait() {
+  const CurrentDevice current(*device_);
+  require_no_capture("wait");
   guarded([&] {
-    const CurrentDevice current(*device_);
-    device_->wait(device_->mark(), options_.timeout);
+    wait_for_device();
     device_->poll();
     check_device_status(*device_);
   });

@@ -29,6 +29,8 @@ class DeviceCommunicator {
                                                                            collective::StreamExecutor& executor,
                                                                            const ConstView& input, const View& output,
                                                                            const CallOptions& options) const;
+  void require_no_capture(const char* call);
+  void wait_for_device();
   // Whatever `call` throws ends the communicator on every rank.
   template <class Call>
   void guarded(Call&& call);
@@ -37,6 +39,7 @@ class DeviceCommunicator {
   CommunicatorOptions options_;
   std::unique_ptr<collective::StreamExecutor> executor_;
   std::uint32_t* step_ = nullptr;  // device memory: the number of the call
+  bool captured_ = false;          // a call was, and may be replayed
 };
 
 }  // namespace gradwire::session

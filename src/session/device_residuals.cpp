@@ -51,7 +51,7 @@ DeviceResiduals::Use DeviceResiduals::plan_use(const plan::Plan& plan, const pla
   return use;
 }
 
-void DeviceResiduals::begin(collective::StreamBackend& backend, const plan::Bucket& bucket, Use& use) {
+void DeviceResiduals::begin(const plan::Bucket& bucket, Use& use) {
   if (!use.any) {
     return;
   }
@@ -70,7 +70,7 @@ void DeviceResiduals::begin(collective::StreamBackend& backend, const plan::Buck
                                                    "capture begins");
     }
     if (range.data == nullptr) {
-      range = {reinterpret_cast<float*>(backend.acquire(count * sizeof(float))), first, count};
+      range = {reinterpret_cast<float*>(device_.arena().acquire_lasting(count * sizeof(float))), first, count};
     }
     device_.zero(range.data, range.count * sizeof(float));
   };

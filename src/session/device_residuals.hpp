@@ -31,7 +31,7 @@ class DeviceResiduals {
   /// What a call with this stage does, without making room for it: the same on every rank that made the same calls.
   [[nodiscard]] Use plan_use(const plan::Plan& plan, const plan::Bucket& bucket, const plan::Stage& stage) const;
   /// Before the call: makes room for what its encoders keep, zero where nothing was, and fills in `use`.
-  void begin(collective::StreamBackend& backend, const plan::Bucket& bucket, Use& use);
+  void begin(const plan::Bucket& bucket, Use& use);
   /// Once all of the call is enqueued: gives back what it has folded in.
   void end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use);
 

@@ -107,6 +107,8 @@ class DeviceRunner final : public Runner {
   DeviceResiduals residuals_;
   std::uint32_t* step_ = nullptr;                  // device memory
   kernels::DeviceStatus* probe_status_ = nullptr;  // of looks for NaN; device memory
+  std::uint32_t nonfinite_steps_ = 0;              // of the device, as last seen
+  bool captured_ = false;                          // a step was, and may be replayed
   bool followed_ = false;                          // the caller's stream, since the step began
   std::uint64_t current_step_ = 0;
   std::deque<Flight> flights_;

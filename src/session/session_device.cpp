@@ -40,9 +40,16 @@ void Session::State::catch_up_with_replays() {
     return;
   }
   const std::lock_guard wire_lock(wire);
+  {
+    const std::lock_guard lock(mutex);
+    if (in_step() || failure || runner->capturing()) {
+      return;
+    }
+  }
+  const auto reached = runner->replayed_to();  // waits for the device, and done() must not: `mutex` is free
   const std::lock_guard lock(mutex);
-  if (!in_step() && !failure && !runner->capturing()) {
-    step = runner->replayed_to().value_or(static_cast<std::uint32_t>(step));
+  if (reached && !in_step()) {
+    step = *reached;
     outcome.step = step;
   }
 }
@@ -67,11 +74,16 @@ void Session::State::reserve() {
 }
 
 bool Session::State::completed(const Ticket& ticket) {
-  bool complete = true;
-  if (runner->asynchronous() && ticket.bucket != Ticket::kNothing) {
-    require_no_capture("done");
-    on_wire([&] { complete = runner->complete(ticket.step, ticket.bucket); });
+  if (!runner->asynchronous() || ticket.bucket == Ticket::kNothing) {
+    return true;
   }
+  require_no_capture("done");
+  const std::unique_lock lock(wire, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return false;  // whoever has it may be waiting for the device
+  }
+  bool complete = false;
+  or_give_up([&] { complete = runner->complete(ticket.step, ticket.bucket); });
   return complete;
 }
 

@@ -115,6 +115,11 @@ struct Session::State {
   template <typename Call>
   void on_wire(Call&& call) {
     const std::lock_guard lock(wire);
+    or_give_up(std::forward<Call>(call));
+  }
+  /// The same where the caller holds `wire`.
+  template <typename Call>
+  void or_give_up(Call&& call) {
     try {
       std::forward<Call>(call)();
     } catch (...) {

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "kernels/device/operations.hpp"
+#include "kernels/device/status.hpp"
 #include "tests/gpu/kernel_jobs.hpp"
 #include "tests/support/simulated_codecs.hpp"
 
@@ -127,6 +128,17 @@ void check_elementwise(Check& check, void* stream) {
     std::uint32_t step = 0;
     download(&step, call.step(), sizeof step);
     check.that(step == kStep + 2, "advance_step twice: " + std::to_string(step));
+  });
+  check.part("count steps with NaN", [&] {
+    const std::vector<std::uint32_t> noted{3, 2, 1};  // as DeviceStatus has them
+    const Memory status(bytes_of(noted));
+    const Memory steps(bytes_of(std::vector<std::uint32_t>{6}));
+    for (int step = 0; step < 3; ++step) {
+      kernels::count_nonfinite(status.as<kernels::DeviceStatus>(), steps.as<std::uint32_t>(), stream);
+    }
+    const std::vector<std::uint32_t> left{3, 2, 0};
+    check.same_bytes(read_intact(check, status, "status"), bytes_of(left), "the note of NaN");
+    check.same_bytes(read_intact(check, steps, "steps"), bytes_of(std::vector<std::uint32_t>{7}), "steps with NaN");
   });
 }
 

@@ -150,6 +150,21 @@ void play(Arena& arena, std::uint32_t seed) {
 }
 
 // What a copy takes in a dry run is enough for the same requests. Mutation tried: slabs searched from the last one on.
+TEST(Arena, WhatLastsIsNotWhereAGraphMayWrite) {
+  FakeSource source;
+  Arena arena(source, 4096);
+  std::byte* used = arena.acquire(1024);
+  arena.release(used);
+  std::byte* before = arena.acquire_lasting(256);
+  EXPECT_EQ(before, used) << "nothing was captured";
+  arena.fence();
+  std::byte* lasting = arena.acquire_lasting(256);
+  EXPECT_EQ(arena.slabs().size(), 2U);
+  EXPECT_EQ(arena.acquire_lasting(256), lasting + 256);
+  EXPECT_EQ(arena.acquire(256), used + 256) << "passing use of the first slab goes on";
+  EXPECT_EQ(arena.slabs().size(), 2U);
+}
+
 TEST(Arena, ADryRunSaysWhatToReserve) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
     FakeSource source;

@@ -120,6 +120,7 @@ class FakeDevice final : public collective::StreamDevice {
     ++*step;
   }
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return status_; }
+  [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return 0; }
   void check(const void* /*data*/, const std::string& /*what*/) override {}
   void poll() override { messages_->poll(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }

@@ -47,12 +47,20 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
       for (const CallOptions& options : calls()) {
         std::vector<float> input(kCount);
         std::vector<float> output(kCount);
-        fill(input, transport->rank(), 0);
+        std::vector<float> seen;
+        if (!on_device) {
+          fill(input, transport->rank(), 0);
+        }
         const ConstView from = view(static_cast<const float*>(input.data()), kCount);
         if (on_device) {
+          device->call("a backward pass", {{input.data(), kCount * sizeof(float), true}},
+                       [&] { fill(input, transport->rank(), 0); });
           there->all_reduce(from, view(output.data(), kCount), options);
+          device->call("an optimiser", {{output.data(), kCount * sizeof(float), false}}, [&] { seen = output; });
           EXPECT_TRUE(std::all_of(output.begin(), output.end(), [](float x) { return x == 0; })) << "it waited";
           there->wait();
+          device->synchronize();
+          EXPECT_EQ(seen, output);
         } else {
           here->all_reduce(from, view(output.data(), kCount), options);
         }
@@ -111,6 +119,31 @@ TEST(DeviceCommunicator, HierarchicalIsRefused) {
       EXPECT_THAT(error.what(), HasSubstr("not for device memory in this version; write two_shot"));
     }
     return {};
+  });
+}
+
+// The device has been asked nothing else, and nothing that was captured may be waited for.
+TEST(DeviceCommunicator, RefusesToWaitInsideACapture) {
+  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
+    auto device = std::make_shared<HostDevice>(transport);
+    session::DeviceCommunicator communicator(device, {});
+    std::vector<float> values(kCount);
+    const View all = view(values.data(), kCount);
+    communicator.reserve(kCount, DType::f32, {});
+    device->begin_capture();
+    for (const char* call : {"wait", "reserve"}) {
+      try {
+        std::string(call) == "wait" ? communicator.wait() : communicator.reserve(kCount, DType::f32, {});
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_THAT(error.what(), HasSubstr(std::string(call) + ": not while the stream is being captured"));
+      }
+    }
+    communicator.all_reduce(all, all, {});
+    device->replay(device->end_capture());
+    communicator.wait();
+    EXPECT_EQ(device->waiting(), 0U);
   });
 }
 

@@ -25,15 +25,9 @@ Error error_of(const std::function<void()>& call) {
   return {ErrorCode::internal, "nothing was thrown"};
 }
 
-void ready_all(Trainer& trainer) {
-  for (const TypedGradient& gradient : trainer.gradients) {
-    trainer.session.ready(gradient.id);
-  }
-}
-
 HostDevice::Work capture(Trainer& trainer) {
   trainer.device->begin_capture();
-  ready_all(trainer);
+  trainer.ready_all();
   trainer.session.finish();
   return trainer.device->end_capture();
 }
@@ -59,13 +53,14 @@ TEST(DeviceCapture, ReplaysAdvanceTheStep) {
             trainer.session.flush();
           }
           if (captures && step != 3 && step != 4) {
-            fill(trainer.gradients, transport->rank(), step);
+            trainer.backward(step);
             trainer.device->replay(graph);
+            trainer.optimise();
             trainer.device->synchronize();
           } else {
             trainer.step(step);
           }
-          all += content(trainer.gradients);
+          all += trainer.seen;
         }
         trainer.session.flush();
         trainer.step(7);
@@ -91,7 +86,7 @@ TEST(DeviceCapture, WithoutReservationIsAnErrorThatSaysWhatToCall) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, deterministic_policy("int8"));
     trainer.device->begin_capture();
-    const Error error = error_of([&] { ready_all(trainer); });
+    const Error error = error_of([&] { trainer.ready_all(); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_THAT(error.what(), HasSubstr("call reserve() on every rank before the capture"));
     static_cast<void>(trainer.device->end_capture());
@@ -108,9 +103,29 @@ TEST(DeviceCapture, ResidualsAreNotMadeInside) {
     trainer.session.reserve();
     trainer.step(0);
     trainer.device->begin_capture();
-    ready_all(trainer);
+    trainer.ready_all();
   });
   for (const auto& thrown : errors) {  // of its own, or another rank's
+    EXPECT_THAT(error_of([&] { std::rethrow_exception(thrown); }).what(),
+                HasSubstr("call reserve() on every rank before the capture"));
+  }
+}
+
+// Nor frames, where those of a later stage are larger.
+TEST(DeviceCapture, TakesNoMemoryBeyondWhatWasReserved) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    const Policy policy = Policy::parse(
+        "deterministic = true\n[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n"
+        "warmup = [ { until_step = 1, codec = \"int8\" } ]\n");
+    Trainer trainer(transport, true, policy);
+    trainer.session.reserve();
+    trainer.step(0);
+    trainer.device->begin_capture();
+    trainer.ready_all();
+    trainer.session.finish();
+  });
+  for (const auto& thrown : errors) {  // of its own, or another rank's
+    ASSERT_TRUE(thrown);
     EXPECT_THAT(error_of([&] { std::rethrow_exception(thrown); }).what(),
                 HasSubstr("call reserve() on every rank before the capture"));
   }
@@ -125,21 +140,103 @@ TEST(DeviceCapture, TheStateIsThatOfTheLastReplay) {
       const HostDevice::Work graph = captures ? capture(trainer) : HostDevice::Work{};
       for (std::uint64_t step = 0; step < 3; ++step) {
         if (captures) {
-          fill(trainer.gradients, transport->rank(), step);
-          trainer.device->replay(graph);
-          trainer.device->synchronize();
+          trainer.backward(step);
+          trainer.device->replay(graph);  // nobody waits
         } else {
           trainer.step(step);
         }
       }
-      const std::uint64_t followed = trainer.device->followed;
       std::string state = trainer.saved();
-      EXPECT_GT(trainer.device->followed, followed) << "residuals must be read after the replays";
       EXPECT_EQ(trainer.session.step(), 3U);
       return state;
     });
   };
   EXPECT_TRUE(train(true) == train(false));
+}
+
+// The step after the capture is of another stage of the warm-up, which keeps residuals: not where the graph has its
+// frames. A flush afterwards shows them.
+TEST(DeviceCapture, ReplaysLeaveResidualsOfALaterStageAlone) {
+  const auto train = [](bool replays) {
+    return on_ranks(2, [&](const auto& transport) {
+      const Policy policy = Policy::parse(
+          "deterministic = true\n[defaults]\ncodec = \"topk(5%)+int8\"\nsmall = \"off\"\n"
+          "warmup = [ { until_step = 1, codec = \"exact\" } ]\n");
+      Trainer trainer(transport, true, policy);
+      trainer.session.reserve();
+      const HostDevice::Work graph = capture(trainer);
+      trainer.step(0);
+      trainer.step(1);
+      if (replays) {
+        trainer.backward(2);
+        trainer.device->replay(graph);
+        trainer.device->synchronize();
+      }
+      trainer.session.flush();
+      trainer.step(3);
+      return trainer.seen;
+    });
+  };
+  EXPECT_TRUE(train(true) == train(false));
+}
+
+// Residuals are scaled between two replays, which are on the caller's stream.
+TEST(DeviceCapture, ALossScaleChangesBetweenReplays) {
+  const auto train = [](bool captures) {
+    return on_ranks(2, [&](const auto& transport) {
+      Trainer trainer(transport, true, deterministic_policy("topk(5%)+int8"), {.nonfinite = Nonfinite::propagate});
+      trainer.session.reserve();
+      const HostDevice::Work graph = captures ? capture(trainer) : HostDevice::Work{};
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const double scale = step < 2 ? 64 : 16;
+        trainer.session.set_loss_scale(scale);
+        trainer.backward(step, scale);
+        if (captures) {
+          trainer.device->replay(graph);
+        } else {
+          trainer.ready_all();
+          trainer.session.finish();
+        }
+      }
+      trainer.optimise();
+      trainer.device->synchronize();
+      return trainer.seen;
+    });
+  };
+  EXPECT_TRUE(train(true) == train(false));
+}
+
+// It fails where the session frees the device's memory while a replay runs.
+TEST(DeviceCapture, ASessionThatEndsWaitsForReplays) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    std::shared_ptr<HostDevice> device;
+    std::vector<TypedGradient> gradients;
+    {
+      Trainer trainer(transport, true, deterministic_policy("int8"));
+      device = trainer.device;
+      trainer.session.reserve();
+      const HostDevice::Work graph = capture(trainer);
+      trainer.backward(0);
+      device->replay(graph);
+      EXPECT_GT(device->waiting(), 0U);
+    }
+    EXPECT_EQ(device->waiting(), 0U);
+  });
+}
+
+TEST(DeviceCapture, AStepWithoutElementsJoinsTheCapture) {
+  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
+    auto device = std::make_shared<HostDevice>(transport);
+    Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}),
+                    deterministic_policy("int8"), {});
+    session.reserve();
+    device->begin_capture();
+    session.finish();
+    const HostDevice::Work graph = device->end_capture();
+    device->replay(graph);
+    device->replay(graph);
+    EXPECT_EQ(session.step(), 2U);
+  });
 }
 
 TEST(DeviceCapture, OtherCallsMayTakeMemoryAfterwards) {
@@ -164,7 +261,7 @@ TEST(DeviceCapture, RefusesWhatOnlyTheHostCanDo) {
       prepare(trainer.session);
       trainer.session.reserve();
       trainer.device->begin_capture();
-      const std::string text = error_of([&] { ready_all(trainer); }).what();
+      const std::string text = error_of([&] { trainer.ready_all(); }).what();
       static_cast<void>(trainer.device->end_capture());
       trainer.step(0);
       return text;
@@ -191,6 +288,8 @@ TEST(DeviceCapture, RefusesToLookAtWhatHasNotRun) {
     EXPECT_THAT(error_of([&] { trainer.session.reserve(); }).what(), HasSubstr("reserve: not while"));
     EXPECT_THAT(error_of([&] { trainer.session.broadcast(trainer.gradients[0].view()); }).what(),
                 HasSubstr("broadcast: not while"));
+    EXPECT_THAT(error_of([&] { static_cast<void>(trainer.saved()); }).what(), HasSubstr("save: not while"));
+    EXPECT_THAT(error_of([&] { trainer.session.set_loss_scale(2); }).what(), HasSubstr("set_loss_scale: not while"));
     Ticket ticket;
     for (const TypedGradient& gradient : trainer.gradients) {
       ticket = trainer.session.ready(gradient.id);
@@ -236,10 +335,10 @@ TEST(DeviceErrors, AnErrorOfTheCommunicatorEndsTheSession) {
 TEST(DeviceErrors, AStepThatDoesNotEndTimesOut) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, deterministic_policy("int8"), {.timeout = std::chrono::milliseconds(20)});
-    ready_all(trainer);
+    trainer.ready_all();
     trainer.session.finish();  // nobody lets the device run
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    const Error error = error_of([&] { ready_all(trainer); });
+    const Error error = error_of([&] { trainer.ready_all(); });
     EXPECT_EQ(error.code(), ErrorCode::timeout);
     EXPECT_THAT(error.what(), HasSubstr("step 0"));
   });
@@ -307,7 +406,7 @@ TEST(DeviceErrors, AStepWithNanIsSkippedOnEveryRank) {
                     1, 1);
       }
       const std::string before = content(trainer.gradients);
-      ready_all(trainer);
+      trainer.ready_all();
       const StepOutcome outcome = trainer.session.finish();
       trainer.device->synchronize();
       EXPECT_TRUE(outcome.skipped);
@@ -326,12 +425,42 @@ TEST(DeviceErrors, NanInAResultIsReportedWhenItIsKnown) {
     fill(trainer.gradients, transport->rank(), 0);
     const float infinity = std::numeric_limits<float>::infinity();
     std::memcpy(trainer.gradients[0].bytes.data(), &infinity, sizeof infinity);
-    ready_all(trainer);
+    trainer.ready_all();
     EXPECT_FALSE(trainer.session.finish().nonfinite) << "the device has not begun";
     trainer.device->synchronize();
     EXPECT_TRUE(trainer.step(1).nonfinite);
     EXPECT_FALSE(trainer.step(2).nonfinite);
   });
+}
+
+// However far the device is when the host asks: no step is missed, and none told twice. It fails where the host clears
+// what kernels note, since the rest of the step notes it again.
+TEST(DeviceErrors, NanIsReportedOnceHoweverFarTheDeviceIs) {
+  for (std::size_t operations = 0; operations < 60; operations += 4) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      Trainer trainer(transport, true, deterministic_policy("int8"));
+      int reported = 0;
+      const auto step = [&](std::uint64_t number) {
+        trainer.backward(number);
+        if (number == 0) {
+          float& first = *reinterpret_cast<float*>(trainer.gradients[0].bytes.data());
+          trainer.device->call("an overflow", trainer.accesses(true),
+                               [&first] { first = std::numeric_limits<float>::infinity(); });
+        }
+        trainer.ready_all();
+        reported += trainer.session.finish().nonfinite ? 1 : 0;
+      };
+      step(0);
+      EXPECT_EQ(reported, 0) << "the device has not begun";
+      trainer.device->run_some(operations);
+      step(1);
+      trainer.device->synchronize();
+      step(2);
+      trainer.device->synchronize();
+      step(3);
+      EXPECT_EQ(reported, 1) << operations;
+    });
+  }
 }
 
 TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {

@@ -1,6 +1,8 @@
 // Gradients of every dtype, and sessions over host or device memory that train on them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -40,15 +42,18 @@ inline std::vector<TypedGradient> make_typed_gradients() {
   return all;
 }
 
-/// Another value in each element, on each rank, in each step.
+/// Another value in each element, on each rank, in each step, in each tensor.
+inline void fill(TypedGradient& gradient, std::size_t tensor, int rank, std::uint64_t step, double scale = 1) {
+  std::vector<double> values(gradient.count);
+  for (std::uint64_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * (1 + rank) *
+                std::sin(0.1 * static_cast<double>(i) + static_cast<double>(tensor) + 0.3 * static_cast<double>(step));
+  }
+  run_convert(values.data(), DType::f64, gradient.bytes.data(), gradient.dtype, values.size(), 1, 1);
+}
 inline void fill(std::vector<TypedGradient>& gradients, int rank, std::uint64_t step, double scale = 1) {
   for (std::size_t t = 0; t < gradients.size(); ++t) {
-    std::vector<double> values(gradients[t].count);
-    for (std::uint64_t i = 0; i < values.size(); ++i) {
-      values[i] = scale * (1 + rank) *
-                  std::sin(0.1 * static_cast<double>(i) + static_cast<double>(t) + 0.3 * static_cast<double>(step));
-    }
-    run_convert(values.data(), DType::f64, gradients[t].bytes.data(), gradients[t].dtype, values.size(), 1, 1);
+    fill(gradients[t], t, rank, step, scale);
   }
 }
 
@@ -70,9 +75,10 @@ inline std::string content(const std::vector<TypedGradient>& gradients) {
 /// One rank's session, over host memory or a device.
 class Trainer {
  public:
-  Trainer(const std::shared_ptr<Transport>& transport, bool on_device, const Policy& policy,
+  Trainer(const std::shared_ptr<Transport>& ranks, bool on_device, const Policy& policy,
           const SessionOptions& options = {}, std::size_t device_bytes = ~std::size_t{0})
-      : device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
+      : transport(ranks),
+        device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
         session(on_device ? Session(std::make_unique<session::DeviceRunner>(device, nullptr, options), policy, options)
                           : Session(transport, policy, options)) {
     add_all(session, gradients);
@@ -83,15 +89,50 @@ class Trainer {
       device->synchronize();
     }
   }
+  /// A backward pass on the caller's stream, which nobody waits for.
+  void backward(std::uint64_t number, double scale = 1) {
+    const auto pass = [this, number, scale] { fill(gradients, session.rank(), number, scale); };
+    device ? device->call("a backward pass", accesses(true), pass) : pass();
+  }
+  /// An optimiser on the caller's stream, which has `seen` the gradients when the device has run.
+  void optimise() {
+    const auto pass = [this] { seen = content(gradients); };
+    device ? device->call("an optimiser", accesses(false), pass) : pass();
+  }
+  void ready_all() {
+    for (const TypedGradient& gradient : gradients) {
+      session.ready(gradient.id);
+    }
+  }
+  /// One step on a device that nobody waits for, each gradient ready as soon as its kernel is enqueued.
+  void enqueue_step(std::uint64_t number) {
+    for (std::size_t t = gradients.size(); t-- > 0;) {
+      TypedGradient& gradient = gradients[t];
+      device->call("a layer's backward pass", {{gradient.bytes.data(), gradient.bytes.size(), true}},
+                   [&gradient, t, number, rank = session.rank()] { fill(gradient, t, rank, number); });
+      session.ready(gradient.id);
+    }
+    session.finish();
+    optimise();
+  }
+  [[nodiscard]] std::vector<Access> accesses(bool writes) const {
+    std::vector<Access> all;
+    for (const TypedGradient& gradient : gradients) {
+      all.push_back({gradient.bytes.data(), gradient.bytes.size(), writes});
+    }
+    return all;
+  }
   /// One step, in the order of add or against it; the tensor `zero` has no gradient.
   StepOutcome step(std::uint64_t number, std::size_t zero = ~std::size_t{0}, double scale = 1) {
-    fill(gradients, session.rank(), number, scale);
+    backward(number, scale);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const std::size_t t = number % 2 == 0 ? i : gradients.size() - 1 - i;
       t == zero ? session.ready_zero(gradients[t].id) : session.ready(gradients[t].id);
     }
     const StepOutcome outcome = session.finish();
+    optimise();
     wait_for_device();
+    EXPECT_TRUE(seen == content(gradients));
     return outcome;
   }
   [[nodiscard]] std::string saved() {
@@ -101,6 +142,8 @@ class Trainer {
   }
 
   std::vector<TypedGradient> gradients = make_typed_gradients();
+  std::string seen;
+  std::shared_ptr<Transport> transport;
   std::shared_ptr<HostDevice> device;
   Session session;
 };

@@ -35,7 +35,11 @@ struct Single {
   // Whether it was compressed; the result is in the memory then.
   bool reduce(const CallOf& what, const void* send, void* receive) {
     nccl.log.clear();
-    code = issue(std::vector{call_of(place, what, send, receive, nccl)}, nccl);
+    const DeviceCall call = call_of(place, what, send, receive, nccl);
+    const std::uint64_t received = what.count * element_bytes(what.dtype);
+    place.link->host.call("what computes the input", {{send, call.bytes, true}}, [] {});
+    code = issue(std::vector{call}, nccl);
+    place.link->host.call("what reads the output", {{receive, received, false}}, [] {});
     place.link->host.synchronize();
     return nccl.log.empty() && code == 0;
   }

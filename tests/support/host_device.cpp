@@ -1,10 +1,9 @@
 #include "tests/support/host_device.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -18,7 +17,10 @@ namespace {
 }  // namespace
 
 HostDevice::HostDevice(std::shared_ptr<Transport> transport, std::size_t limit, std::size_t slab_bytes)
-    : transport_(std::move(transport)), source_(*this, limit), arena_(source_, slab_bytes) {}
+    : transport_(std::move(transport)),
+      source_(*this, limit),
+      arena_(source_, slab_bytes),
+      random_(17U + static_cast<unsigned>(transport_->rank())) {}
 
 HostDevice::~HostDevice() = default;
 
@@ -41,79 +43,174 @@ void HostDevice::Source::free(std::byte* slab) noexcept {
 int HostDevice::enter() { return entered_++; }
 void HostDevice::leave(int previous) noexcept { entered_ = previous; }
 
-void HostDevice::push(std::function<void()> work) {
-  if (entered_ == 0) {
+void HostDevice::enqueue(std::size_t queue, Item item) {
+  if (capturing_) {
+    if (!joined_[queue]) {
+      fault("work beside the capture of the caller's stream");
+    }
+    if (item.work) {  // their order is one that events allow
+      graph_.push_back(std::move(item.work));
+    }
+    return;
+  }
+  waiting_ += item.work ? 1 : 0;
+  enqueued_ += queue == kCompute ? 1 : 0;
+  queues_[queue].push_back(std::move(item));
+}
+
+void HostDevice::push(std::size_t queue, const std::string& what, const std::vector<Access>& accesses,
+                      std::function<void()> work) {
+  if (entered_ == 0 && queue != kCaller) {
     fault("used while another device is current");
   }
-  if (capturing_ && !joined_) {
-    fault("work beside the capture of the caller's stream");
-  }
-  (capturing_ ? graph_ : queue_).push_back(std::move(work));
+  log().add(queue, what, accesses);
+  enqueue(queue, {.work = std::move(work)});
 }
 
-void HostDevice::run_until(std::size_t end) {
+HostDevice::Event HostDevice::record_on(std::size_t queue) {
+  auto reached = std::make_shared<bool>(false);
+  events_.push_back({reached, log().now(queue), capturing_});
+  enqueue(queue, {.reaches = std::move(reached)});
+  return static_cast<Event>(events_.size() - 1);
+}
+
+void HostDevice::wait_on(std::size_t queue, Event event) {
+  const Recorded& recorded = events_.at(event);
+  if (recorded.captured != capturing_) {
+    fault("an event of a capture is waited for outside of it, or the other way round");
+  }
+  log().wait(queue, recorded.clock);
+  if (capturing_) {
+    joined_[queue] = true;
+  } else {
+    enqueue(queue, {.waits_for = recorded.reached});
+  }
+}
+
+void HostDevice::run_one() {
+  const std::size_t first = random_() % kQueues;
+  for (std::size_t i = 0; i < kQueues; ++i) {
+    const std::size_t queue = (first + i) % kQueues;
+    if (queues_[queue].empty() || (queues_[queue].front().waits_for && !*queues_[queue].front().waits_for)) {
+      continue;
+    }
+    const Item item = std::move(queues_[queue].front());
+    queues_[queue].pop_front();
+    done_ += queue == kCompute ? 1 : 0;
+    if (item.reaches) {
+      *item.reaches = true;
+    }
+    if (item.work) {
+      --waiting_;
+      item.work();
+    }
+    return;
+  }
+  fault("its queues wait for each other for ever");
+}
+
+void HostDevice::run_until(Point end) {
   while (done_ < end) {
-    const std::function<void()> work = std::exchange(queue_[done_], {});
-    ++done_;
-    work();
+    run_one();
   }
 }
 
-void HostDevice::synchronize() { run_until(queue_.size()); }
+void HostDevice::run_some(std::size_t operations) {
+  const auto holds = [](const auto& queue) { return !queue.empty(); };
+  while (operations-- > 0 && std::any_of(queues_.begin(), queues_.end(), holds)) {
+    run_one();
+  }
+}
+
+void HostDevice::synchronize() {
+  run_some(~std::size_t{0});
+  for (const std::size_t queue : {kCaller, kCompute, kCommunication}) {
+    log_.wait_on_host(log_.now(queue));
+  }
+}
+
+void HostDevice::call(const char* what, const std::vector<Access>& accesses, std::function<void()> work) {
+  push(kCaller, what, accesses, std::move(work));
+}
 
 void HostDevice::begin_capture() {
   capturing_ = true;
-  joined_ = false;
+  joined_ = {};
+  joined_[kCaller] = true;
   graph_.clear();
+  graph_log_ = new_log();
 }
 
 HostDevice::Work HostDevice::end_capture() {
-  if (joined_) {
-    fault("the capture ends before the compute queue has joined the caller's stream");
+  if (!graph_log_.knows_all(kCaller)) {
+    fault("the capture ends before its queues have joined the caller's stream");
   }
   capturing_ = false;
-  return std::exchange(graph_, {});
+  return {std::exchange(graph_, {}), graph_log_.all()};
 }
 
-void HostDevice::replay(const Work& graph) { queue_.insert(queue_.end(), graph.begin(), graph.end()); }
+void HostDevice::replay(const Work& graph) {
+  push(kCaller, "a replay", graph.accesses, [operations = graph.operations] {
+    for (const auto& operation : operations) {
+      operation();
+    }
+  });
+}
 
 void HostDevice::follow_caller() {
-  ++followed;
-  joined_ = capturing_;
+  if (followed++ + led == drop_join) {
+    return;
+  }
+  wait_on(kCompute, record_on(kCaller));
 }
 
 void HostDevice::lead_caller() {
-  ++led;
-  joined_ = false;
+  if (led++ + followed == drop_join) {
+    return;
+  }
+  wait_on(kCaller, record_on(kCompute));
+}
+
+void HostDevice::require_no_capture(const char* call) const {
+  if (capturing_) {
+    fault(std::string(call) + "() during capture");
+  }
 }
 
 HostDevice::Point HostDevice::mark() {
-  if (capturing_) {
-    fault("mark() during capture");
+  require_no_capture("mark");
+  marks_[enqueued_] = log_.now(kCompute);
+  return enqueued_;
+}
+
+bool HostDevice::reached(Point point) {
+  if (point > done_) {
+    return false;
   }
-  return queue_.size();
+  if (const auto mark = marks_.find(point); mark != marks_.end()) {
+    log_.wait_on_host(mark->second);
+  }
+  return true;
 }
 
 void HostDevice::wait(Point point, std::chrono::milliseconds /*timeout*/) {
-  if (capturing_) {
-    fault("wait() during capture");
-  }
+  require_no_capture("wait");
   run_until(point);
+  static_cast<void>(reached(point));
 }
 
-void HostDevice::download(std::span<std::byte> to, const void* from, std::chrono::milliseconds /*timeout*/) {
-  if (capturing_) {
-    fault("download() during capture");
-  }
-  synchronize();
-  std::memcpy(to.data(), from, to.size());
+void HostDevice::download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) {
+  require_no_capture("download");
+  const auto staging =
+      std::make_shared<std::vector<std::byte>>(to.size());  // lives as long as the copy, should this throw
+  compute("download", {{from, to.size(), false}}, [=] { std::memcpy(staging->data(), from, staging->size()); });
+  wait(mark(), timeout);
+  std::memcpy(to.data(), staging->data(), to.size());
 }
 
 void HostDevice::upload(void* to, std::span<const std::byte> from) {
-  if (capturing_) {
-    fault("upload() during capture");
-  }
-  push([to, bytes = std::vector<std::byte>(from.begin(), from.end())] {
+  require_no_capture("upload");
+  compute("upload", {{to, from.size(), true}}, [to, bytes = std::vector<std::byte>(from.begin(), from.end())] {
     if (!bytes.empty()) {
       std::memcpy(to, bytes.data(), bytes.size());
     }
@@ -121,11 +218,14 @@ void HostDevice::upload(void* to, std::span<const std::byte> from) {
 }
 
 void HostDevice::zero(void* data, std::size_t bytes) {
-  push([=] { std::memset(data, 0, bytes); });
+  compute("zero", {{data, bytes, true}}, [=] { std::memset(data, 0, bytes); });
 }
 
 void HostDevice::advance(std::uint32_t* step) {
-  push([=] { ++*step; });
+  compute("advance", {{step, sizeof *step, true}}, [=, this] {
+    ++*step;
+    nonfinite_steps_ += std::exchange(status_.nonfinite, 0) != 0 ? 1 : 0;
+  });
 }
 
 void HostDevice::check(const void* data, const std::string& what) {
@@ -140,93 +240,34 @@ void HostDevice::poll() {
   }
 }
 
-void HostDevice::encode(const kernels::EncodeJob& job) {
-  push([job] { run_encode(job); });
-}
-
-void HostDevice::decode(const kernels::DecodeJob& job) {
-  push([job] { run_decode(job); });
-}
-
-void HostDevice::reduce(const kernels::ReduceJob& job) {
-  push([job, inputs = std::vector<kernels::ReduceInput>(job.inputs, job.inputs + job.ranks)] {
-    run_reduce(job, inputs);
-  });
-}
-
-void HostDevice::fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
-                      std::uint64_t count) {
-  push([=] { run_fold(residual, device_factor != nullptr ? *device_factor : factor, values, dtype, count); });
-}
-
-void HostDevice::convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count,
-                         double factor, const double* device_factor, double divisor, const double* device_divisor) {
-  push([=] {
-    run_convert(from, from_dtype, to, to_dtype, count, device_factor != nullptr ? *device_factor : factor,
-                device_divisor != nullptr ? *device_divisor : divisor);
-  });
+void HostDevice::compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) {
+  push(kCompute, what, accesses, std::move(work));
 }
 
 void HostDevice::gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) {
   ++gathers;
-  push([=, all = std::vector<kernels::CopyPiece>(pieces.begin(), pieces.end())] {
-    for (const kernels::CopyPiece& piece : all) {
-      std::byte* to = static_cast<std::byte*>(run) + piece.offset * element_bytes(run_dtype);
-      if (piece.tensor == nullptr) {
-        std::memset(to, 0, piece.count * element_bytes(run_dtype));
-      } else {
-        run_convert(piece.tensor, tensors, to, run_dtype, piece.count, 1, 1);
-      }
-    }
-  });
+  HostKernels::gather(pieces, tensors, run, run_dtype);
 }
 
-void HostDevice::scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) {
-  push([=, all = std::vector<kernels::CopyPiece>(pieces.begin(), pieces.end())] {
-    for (const kernels::CopyPiece& piece : all) {
-      if (piece.tensor != nullptr) {
-        run_convert(static_cast<const std::byte*>(run) + piece.offset * element_bytes(run_dtype), run_dtype,
-                    piece.tensor, tensors, piece.count, 1, 1);
-      }
-    }
-  });
-}
-
-void HostDevice::copy(void* to, const void* from, std::size_t bytes) {
-  push([=] { std::memmove(to, from, bytes); });
-}
-
-void HostDevice::sum_weights(std::span<const double* const> weights, double own, double* totals) {
-  push([=, all = std::vector<const double*>(weights.begin(), weights.end())] {
-    double sum = 0;
-    bool good = true;
-    for (const double* weight : all) {
-      good = good && *weight >= 0 && std::isfinite(*weight);
-      sum += *weight;
-    }
-    good = good && sum > 0;
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    totals[0] = good ? sum : nan;
-    totals[1] = good ? 1 / sum : nan;
-    totals[2] = good ? own / sum : nan;
-  });
-}
-
-void HostDevice::store_weight(double weight, double* to) {
-  push([=] { *to = weight; });
+void HostDevice::begin_group() {
+  group_.clear();
+  group_accesses_.clear();
 }
 
 void HostDevice::send(std::span<const std::byte> bytes, int peer) {
+  group_accesses_.push_back({bytes.data(), bytes.size(), false});
   group_.push_back({true, const_cast<std::byte*>(bytes.data()), bytes.size(), peer});
 }
 
 void HostDevice::receive(std::span<std::byte> bytes, int peer) {
+  group_accesses_.push_back({bytes.data(), bytes.size(), true});
   group_.push_back({false, bytes.data(), bytes.size(), peer});
 }
 
 void HostDevice::end_group() {
   if (!group_.empty()) {
-    push([this, messages = std::exchange(group_, {})] { exchange(messages); });
+    push(kCommunication, "a group", group_accesses_,
+         [this, messages = std::exchange(group_, {})] { exchange(messages); });
   }
 }
 
@@ -266,7 +307,7 @@ void HostDevice::exchange(const std::vector<Message>& messages) {
 
 // In rank order, so that ranks agree to the bit, as a ring does.
 void HostDevice::all_reduce(void* values, DType dtype, std::uint64_t count) {
-  push([=, this] {
+  push(kCommunication, "a native sum", {{values, count * element_bytes(dtype), true}}, [=, this] {
     const std::size_t bytes = count * element_bytes(dtype);
     const auto world = static_cast<std::size_t>(world_size());
     std::vector<std::vector<std::byte>> all(world, std::vector<std::byte>(bytes));

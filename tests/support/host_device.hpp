@@ -1,13 +1,18 @@
-// A device on host memory for sessions: what is enqueued runs only when somebody waits for it, in order, with the
-// host's codecs; messages go over a transport. Ranks are threads. A captured step is a list that can be enqueued again.
+// A device on host memory for sessions: three queues (the caller's stream, compute, communication) with events between
+// them, which run only when somebody waits, in an order that events allow and nobody else chose. Two queues that use
+// the same memory with no event between them are an error when the second is enqueued. Codecs are the host's, messages
+// go over a transport; ranks are threads. A captured step is a list that can be enqueued again.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -15,36 +20,47 @@
 
 #include "collective/stream_device.hpp"
 #include "gradwire/transport.hpp"
+#include "tests/support/access_log.hpp"
+#include "tests/support/host_kernels.hpp"
 
 namespace gradwire::test {
 
-class HostDevice final : public collective::StreamDevice, private collective::StreamBackend {
+class HostDevice final : public collective::StreamDevice, private HostKernels {
  public:
-  using Work = std::vector<std::function<void()>>;
+  /// A captured step.
+  struct Work {
+    std::vector<std::function<void()>> operations;
+    std::vector<Access> accesses;
+  };
 
   /// `limit`: bytes of memory that it has.
   explicit HostDevice(std::shared_ptr<Transport> transport, std::size_t limit = ~std::size_t{0},
                       std::size_t slab_bytes = std::size_t{1} << 16);
   ~HostDevice() override;
 
-  /// Runs all that is enqueued, as cudaStreamSynchronize would wait for it.
+  /// Enqueues work on the caller's stream, which touches this.
+  void call(const char* what, const std::vector<Access>& accesses, std::function<void()> work);
+  /// Runs all that is enqueued, as cudaDeviceSynchronize would wait for it.
   void synchronize();
+  /// Runs so many operations, or what there is.
+  void run_some(std::size_t operations);
   /// The caller's stream is captured from here on.
   void begin_capture();
   [[nodiscard]] Work end_capture();
-  /// Enqueues a captured step.
+  /// Enqueues a captured step on the caller's stream.
   void replay(const Work& graph);
 
   // What a test looks at, or breaks.
-  std::uint64_t followed = 0;               // calls of follow_caller()
-  std::uint64_t led = 0;                    // and of lead_caller()
-  std::uint64_t allocations = 0;            // slabs taken
-  std::uint64_t gathers = 0;                // enqueued
-  std::set<const void*> foreign;            // not this device's memory
-  std::optional<Error> asynchronous_error;  // of the communicator
-  bool damage_next_frame = false;           // that is received
+  std::uint64_t followed = 0;                   // calls of follow_caller()
+  std::uint64_t led = 0;                        // and of lead_caller()
+  std::uint64_t allocations = 0;                // slabs taken
+  std::uint64_t gathers = 0;                    // enqueued
+  std::set<const void*> foreign;                // not this device's memory
+  std::optional<Error> asynchronous_error;      // of the communicator
+  bool damage_next_frame = false;               // that is received
+  std::uint64_t drop_join = ~std::uint64_t{0};  // the so manieth follow_caller() or lead_caller() does nothing
   /// Operations enqueued and not run yet.
-  [[nodiscard]] std::size_t waiting() const noexcept { return queue_.size() - done_; }
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
   [[nodiscard]] collective::StreamBackend& backend() noexcept override { return *this; }
   [[nodiscard]] memory::Arena& arena() noexcept override { return arena_; }
@@ -56,13 +72,14 @@ class HostDevice final : public collective::StreamDevice, private collective::St
   void lead_caller() override;
   [[nodiscard]] bool capturing() override { return capturing_; }
   [[nodiscard]] Point mark() override;
-  [[nodiscard]] bool reached(Point point) override { return point <= done_; }
+  [[nodiscard]] bool reached(Point point) override;
   void wait(Point point, std::chrono::milliseconds timeout) override;
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) override;
   void upload(void* to, std::span<const std::byte> from) override;
   void zero(void* data, std::size_t bytes) override;
   void advance(std::uint32_t* step) override;
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return status_; }
+  [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return nonfinite_steps_; }
   void check(const void* data, const std::string& what) override;
   void poll() override;
   void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
@@ -90,41 +107,62 @@ class HostDevice final : public collective::StreamDevice, private collective::St
   [[nodiscard]] int world_size() const noexcept override { return transport_->world_size(); }
   [[nodiscard]] std::byte* acquire(std::size_t bytes) override { return arena_.acquire(bytes); }
   void release(std::byte* memory) noexcept override { arena_.release(memory); }
-  [[nodiscard]] Event record(Queue /*queue*/) override { return 0; }  // one queue runs both
-  void wait(Queue /*queue*/, Event /*event*/) override {}
-  void encode(const kernels::EncodeJob& job) override;
-  void decode(const kernels::DecodeJob& job) override;
-  void reduce(const kernels::ReduceJob& job) override;
-  void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
-            std::uint64_t count) override;
-  void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
-               const double* device_factor, double divisor, const double* device_divisor) override;
+  [[nodiscard]] Event record(Queue queue) override { return record_on(index(queue)); }
+  void wait(Queue queue, Event event) override { wait_on(index(queue), event); }
+  void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) override;
   void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
-  void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) override;
-  void copy(void* to, const void* from, std::size_t bytes) override;
-  void sum_weights(std::span<const double* const> weights, double own, double* totals) override;
-  void store_weight(double weight, double* to) override;
-  void begin_group() override { group_.clear(); }
+  void begin_group() override;
   void send(std::span<const std::byte> bytes, int peer) override;
   void receive(std::span<std::byte> bytes, int peer) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count) override;
   void end_group() override;
 
-  void push(std::function<void()> work);
-  void run_until(std::size_t end);
+  [[nodiscard]] static AccessLog new_log() { return AccessLog({"caller's", "compute", "communication"}); }
+  [[nodiscard]] AccessLog& log() { return capturing_ ? graph_log_ : log_; }
+  enum QueueIndex : std::size_t { kCaller, kCompute, kCommunication, kQueues };
+  [[nodiscard]] static std::size_t index(Queue queue) { return queue == Queue::compute ? kCompute : kCommunication; }
+  struct Item {
+    std::function<void()> work = {};
+    std::shared_ptr<bool> reaches = {};  // an event
+    std::shared_ptr<const bool> waits_for = {};
+  };
+  struct Recorded {
+    std::shared_ptr<bool> reached;
+    AccessLog::Clock clock;
+    bool captured;
+  };
+
+  // Of any of the three queues.
+  [[nodiscard]] Event record_on(std::size_t queue);
+  void wait_on(std::size_t queue, Event event);
+  void push(std::size_t queue, const std::string& what, const std::vector<Access>& accesses,
+            std::function<void()> work);
+  void enqueue(std::size_t queue, Item item);
+  void require_no_capture(const char* call) const;
+  void run_until(Point end);
+  void run_one();
   void exchange(const std::vector<Message>& messages);
 
   std::shared_ptr<Transport> transport_;
   Source source_;
   memory::Arena arena_;
   kernels::DeviceStatus status_;
-  Work queue_;
-  std::size_t done_ = 0;
-  Work graph_;
+  std::uint32_t nonfinite_steps_ = 0;
+  std::array<std::deque<Item>, kQueues> queues_;
+  std::size_t waiting_ = 0;
+  Point enqueued_ = 0;  // on the compute queue
+  Point done_ = 0;
+  std::map<Point, AccessLog::Clock> marks_;
+  std::vector<Recorded> events_;
+  AccessLog log_ = new_log();
+  std::minstd_rand random_;  // which queue goes on
   bool capturing_ = false;
-  bool joined_ = false;  // the compute queue is part of the capture
+  std::vector<std::function<void()>> graph_;
+  AccessLog graph_log_ = new_log();
+  std::array<bool, kQueues> joined_{};  // the queue is part of the capture
   int entered_ = 0;
   std::vector<Message> group_;
+  std::vector<Access> group_accesses_;
   std::map<std::pair<int, bool>, Tag> next_tag_;  // by peer and direction
 };
 

@@ -1,4 +1,4 @@
-// What device kernels do, on host memory and with the host's codecs, one tile after another.
+// What device kernels do, on host memory and with the host's codecs, one tile after another; and which memory they use.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/device/jobs.hpp"
+#include "tests/support/access_log.hpp"
 
 namespace gradwire::test {
 
@@ -16,6 +17,14 @@ void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceIn
 void run_fold(float* residual, double factor, void* values, DType dtype, std::uint64_t count);
 void run_convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
                  double divisor);
+
+// Words that kernels only set (DeviceStatus) are left out.
+[[nodiscard]] std::vector<Access> accesses_of(const kernels::EncodeJob& job);
+[[nodiscard]] std::vector<Access> accesses_of(const kernels::DecodeJob& job);
+[[nodiscard]] std::vector<Access> accesses_of(const kernels::ReduceJob& job);
+/// Of copies from tensors to a run (`gathers`), or back.
+[[nodiscard]] std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors,
+                                              const void* run, DType run_dtype, bool gathers);
 
 /// Bytes of the frame of `count` elements.
 [[nodiscard]] std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count);

@@ -1,7 +1,7 @@
 // Devices on host memory for the stream executor: each rank has two queues of deferred operations, which one thread
 // runs in a random order that queues and events allow. Codecs are the host's. What would go unnoticed on hardware is an
-// error: queues that use memory without an event between them, groups that do not fit together, queues that wait for
-// ever.
+// error: queues that use memory, the caller's and residuals too, without an event between them, groups that do not fit
+// together, queues that wait for ever.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "collective/stream_backend.hpp"
+#include "tests/support/access_log.hpp"
+#include "tests/support/host_kernels.hpp"
 
 namespace gradwire::test {
 
@@ -36,7 +38,7 @@ struct SimulatedMessage {
 [[nodiscard]] std::string name_of(collective::StreamBackend::Queue queue);
 [[nodiscard]] std::string describe(const std::vector<SimulatedMessage>& messages);
 
-class SimulatedDevice final : public collective::StreamBackend {
+class SimulatedDevice final : public HostKernels {
  public:
   SimulatedDevice(SimulatedWorld& world, int rank, int world_size);
 
@@ -47,18 +49,6 @@ class SimulatedDevice final : public collective::StreamBackend {
   void release(std::byte* memory) noexcept override;
   [[nodiscard]] Event record(Queue queue) override;
   void wait(Queue queue, Event event) override;
-  void encode(const kernels::EncodeJob& job) override;
-  void decode(const kernels::DecodeJob& job) override;
-  void reduce(const kernels::ReduceJob& job) override;
-  void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
-            std::uint64_t count) override;
-  void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
-               const double* device_factor, double divisor, const double* device_divisor) override;
-  void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
-  void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) override;
-  void copy(void* to, const void* from, std::size_t bytes) override;
-  void sum_weights(std::span<const double* const> weights, double own, double* totals) override;
-  void store_weight(double weight, double* to) override;
   void begin_group() override;
   void send(std::span<const std::byte> bytes, int peer) override;
   void receive(std::span<std::byte> bytes, int peer) override;
@@ -92,46 +82,37 @@ class SimulatedDevice final : public collective::StreamBackend {
     Event event = 0;
     std::vector<SimulatedMessage> messages = {};
   };
-  // A point in both queues that is known to be before what comes next.
-  struct Clock {
-    std::uint64_t compute = 0;
-    std::uint64_t communication = 0;
-    [[nodiscard]] std::uint64_t of(Queue queue) const { return queue == Queue::compute ? compute : communication; }
-    void reach(const Clock& other);
-  };
   struct Block {
     std::vector<std::byte> bytes;
     std::byte* begin = nullptr;
     std::size_t size = 0;
     bool live = false;
-    bool wrote_on_communication = false;
-    std::uint64_t last_write = 0;
-    std::uint64_t last_use[2] = {0, 0};  // by queue
   };
   struct Recorded {
     Queue queue;
-    Clock clock;
+    AccessLog::Clock clock;
     std::uint64_t ordinal;  // of its queue
   };
 
-  void enqueue(Queue queue, Operation operation);
-  void touch(Queue queue, const void* memory, bool writes, const char* what);
-  [[nodiscard]] Clock& clock(Queue queue) { return clocks_[queue == Queue::compute ? 0 : 1]; }
-  [[nodiscard]] std::deque<Operation>& queue(Queue queue) { return queues_[queue == Queue::compute ? 0 : 1]; }
+  void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) override;
+  void enqueue(Queue queue, Operation operation, const std::vector<Access>& accesses = {});
+  [[nodiscard]] std::deque<Operation>& queue(Queue queue) { return queues_[index(queue)]; }
   [[nodiscard]] Block* block_of(const void* memory);
   void poison(const Block& block, std::byte value, const char* what);
+  [[nodiscard]] static std::size_t index(Queue queue) { return queue == Queue::compute ? 0 : 1; }
 
   SimulatedWorld& world_;
   int rank_;
   int world_size_;
   std::deque<Operation> queues_[2];
-  Clock clocks_[2];
+  AccessLog log_{{"compute", "communication"}};
   std::vector<Recorded> events_;
   std::vector<bool> reached_;
   std::uint64_t recorded_[2] = {0, 0};
   std::map<const std::byte*, std::unique_ptr<Block>> blocks_;
   std::map<std::size_t, std::vector<Block*>> free_;
   std::vector<SimulatedMessage> group_;
+  std::vector<Access> group_accesses_;
   bool in_group_ = false;
   std::optional<Operation> held_back_;
   std::uint64_t waits_ = 0;

@@ -283,7 +283,8 @@ std::uint64_t DeviceMember::residual_bytes() const noexcept {
 }
 
 std::uint32_t DeviceMember::take_bad_frames() noexcept {
-  return std::atomic_ref(device_.status().bad_frames).exchange(0, std::memory_order_relaxed);
+  const std::uint32_t now = std::atomic_ref(device_.status().bad_frames).load(std::memory_order_relaxed);
+  return now - std::exchange(bad_frames_, now);
 }
 
 }  // namespace gradwire::shim

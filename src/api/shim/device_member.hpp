@@ -132,6 +132,7 @@ class DeviceMember {
   std::uint64_t others_ = 0;
   std::uint64_t resets_ = 0;       // of the router, when the latest residual was made
   std::vector<Kept> kept_;         // by order
+  std::uint32_t bad_frames_ = 0;   // of the device, as last told
   std::uint32_t* step_ = nullptr;  // device memory: runs so far
   std::string failure_;
 };

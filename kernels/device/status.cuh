@@ -1,0 +1,18 @@
+// Included by one unit of the CUDA library and by one of the tests' emulated library.
+#include "kernels/device/simt.hpp"
+#include "kernels/device/status.hpp"
+
+namespace gradwire::kernels {
+
+GRADWIRE_KERNEL count_note(GRADWIRE_PARAMETER(DeviceStatus*) status, GRADWIRE_PARAMETER(std::uint32_t*) steps) {
+  if (simt::thread() == 0 && status->nonfinite != 0) {
+    status->nonfinite = 0;
+    *steps += 1;
+  }
+}
+
+void count_nonfinite(DeviceStatus* status, std::uint32_t* steps, void* stream) {
+  simt::launch("count_nonfinite", count_note, 1, stream, status, steps);
+}
+
+}  // namespace gradwire::kernels

@@ -1,0 +1,61 @@
+// Whether events order what the queues of a device do to the same memory: vector clocks over ranges of addresses. An
+// operation that conflicts with another queue's, with no event between them, is an error when it is enqueued, whatever
+// order both would run in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gradwire::test {
+
+/// What an operation does to memory.
+struct Access {
+  const void* memory = nullptr;  // null: nothing
+  std::uint64_t bytes = 0;
+  bool writes = false;
+};
+
+class AccessLog {
+ public:
+  /// By queue: how many of its operations come before.
+  using Clock = std::vector<std::uint64_t>;
+
+  /// Queues are numbered as they are named here.
+  explicit AccessLog(std::vector<std::string> queues);
+
+  /// The next operation of `queue`. Error(internal) names both operations where no event orders it.
+  void add(std::size_t queue, const std::string& what, std::span<const Access> accesses);
+  /// What comes before an event that is recorded now.
+  [[nodiscard]] const Clock& now(std::size_t queue) const { return clocks_.at(queue); }
+  /// The next operations of `queue` come after an event.
+  void wait(std::size_t queue, const Clock& event);
+  /// The host has waited: whatever is enqueued from now on comes after.
+  void wait_on_host(const Clock& event);
+  /// Whether all that was added comes before the next operation of `queue`.
+  [[nodiscard]] bool knows_all(std::size_t queue) const;
+  /// All that was touched, as one operation would.
+  [[nodiscard]] std::vector<Access> all() const;
+
+ private:
+  struct Range {
+    std::uintptr_t end;
+    Clock read;   // by queue, the last operation that did; 0: none
+    Clock write;  // likewise
+  };
+  using Ranges = std::map<std::uintptr_t, Range>;
+
+  Ranges::iterator cut(std::uintptr_t address);
+  void touch(std::size_t queue, const Access& access);
+  void check(std::size_t queue, const Range& range, bool writes) const;
+
+  std::vector<std::string> queues_;
+  std::vector<Clock> clocks_;                    // by queue
+  std::vector<std::vector<std::string>> names_;  // by queue and operation
+  Ranges ranges_;                                // by their first address; no two overlap
+};
+
+}  // namespace gradwire::test

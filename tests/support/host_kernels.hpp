@@ -1,0 +1,34 @@
+// The computing half of a simulated device: each operation as a function on host memory and what it touches, for
+// whoever keeps the queues.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collective/stream_backend.hpp"
+#include "tests/support/access_log.hpp"
+
+namespace gradwire::test {
+
+class HostKernels : public collective::StreamBackend {
+ public:
+  void encode(const kernels::EncodeJob& job) final;
+  void decode(const kernels::DecodeJob& job) final;
+  void reduce(const kernels::ReduceJob& job) final;
+  void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
+            std::uint64_t count) final;
+  void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
+               const double* device_factor, double divisor, const double* device_divisor) final;
+  void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
+  void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) final;
+  void copy(void* to, const void* from, std::size_t bytes) final;
+  void sum_weights(std::span<const double* const> weights, double own, double* totals) final;
+  void store_weight(double weight, double* to) final;
+
+ protected:
+  /// Enqueues it on the compute queue.
+  virtual void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) = 0;
+};
+
+}  // namespace gradwire::test
