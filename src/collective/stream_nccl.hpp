@@ -1,6 +1,7 @@
 // A device whose messages are NCCL's, from the caller's communicator and stream.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -19,9 +20,10 @@ namespace gradwire::collective {
   const CurrentDevice current(*device);
   using Queue = StreamBackend::Queue;
   StreamBackend& backend = device->backend();
-  std::byte* scratch = backend.acquire(static_cast<std::size_t>(nccl.world_size()) + 1);
+  const std::size_t bytes = std::max(std::size_t{4} << 20, static_cast<std::size_t>(nccl.world_size()) + 1);
+  std::byte* scratch = backend.acquire(bytes);
   backend.wait(Queue::communication, backend.record(Queue::compute));
-  nccl.connect(scratch, device->stream(Queue::communication));
+  nccl.connect({scratch, bytes}, device->stream(Queue::communication));
   backend.wait(Queue::compute, backend.record(Queue::communication));
   backend.release(scratch);
   return device;

@@ -128,7 +128,7 @@ std::unique_ptr<NcclMessages> NcclMessages::shrink(std::span<const int> excluded
   return adopt(child);
 }
 
-void NcclMessages::connect(std::byte* scratch, void* stream) {
+void NcclMessages::connect(std::span<std::byte> scratch, void* stream) {
   if (world_size_ == 1) {
     return;
   }
@@ -137,8 +137,8 @@ void NcclMessages::connect(std::byte* scratch, void* stream) {
     for (int distance = 1; distance < world_size_; ++distance) {
       const int to = (rank_ + distance) % world_size_;
       const int from = (rank_ + world_size_ - distance) % world_size_;
-      send({scratch + world_size_, 1}, to, stream);
-      receive({scratch + from, 1}, from, stream);
+      send(scratch.subspan(static_cast<std::size_t>(world_size_), 1), to, stream);
+      receive(scratch.subspan(static_cast<std::size_t>(from), 1), from, stream);
     }
   } catch (const Error&) {
     ncclGroupEnd();  // the first error is the one to tell
@@ -146,6 +146,11 @@ void NcclMessages::connect(std::byte* scratch, void* stream) {
     throw;
   }
   end_group();
+  for (const std::uint64_t count : {std::uint64_t{1}, scratch.size() / sizeof(float)}) {
+    if (count > 0) {
+      all_reduce(scratch.data(), DType::f32, count, stream);
+    }
+  }
 }
 
 void NcclMessages::check(ncclResult_t result, const std::string& doing) const {

@@ -38,9 +38,11 @@ class NcclMessages final : public DeviceMessages {
 
   /// The device that the communicator was made for.
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Meets every peer once, so that the first collective waits for nobody on the host. `scratch` is device memory,
-  /// world_size + 1 bytes.
-  void connect(std::byte* scratch, void* stream);
+  /// Meets every peer once, by messages, by a sum of one number and by one of all of `scratch`, so that the first
+  /// collective most likely waits for nobody on the host and takes no memory in a capture: NCCL connects ranks, and
+  /// loads kernels, at the first use of each of its algorithms. `scratch` is device memory aligned to 4, more than
+  /// world_size bytes; it holds anything afterwards.
+  void connect(std::span<std::byte> scratch, void* stream);
 
   [[nodiscard]] std::string name() const override { return "nccl"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }

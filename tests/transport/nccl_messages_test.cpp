@@ -152,14 +152,17 @@ TEST_F(NcclMessagesTest, WorksOnAChildThatBlocksAndSharesNothing) {
 TEST_F(NcclMessagesTest, PassesOnWhatIsEnqueued) {
   const auto messages = adopt();
   std::array<std::byte, 16> memory{};
-  messages->connect(memory.data(), nullptr);
+  messages->connect(memory, nullptr);
+  const std::string sum_of = "all_reduce ";
+  const std::string floats = " " + std::to_string(ncclFloat32);
   messages->begin_group();
   messages->send(memory, 2, nullptr);
   messages->receive(std::span(memory).first(7), 0, nullptr);
   messages->end_group();
   messages->all_reduce(memory.data(), DType::bf16, 8, nullptr);
-  EXPECT_EQ(nccl_.calls, (Calls{"start", "send 1 2", "receive 1 0", "send 1 0", "receive 1 2", "end", "start",
-                                "send 16 2", "receive 7 0", "end", "all_reduce 8 " + std::to_string(ncclBfloat16)}));
+  EXPECT_EQ(nccl_.calls, (Calls{"start", "send 1 2", "receive 1 0", "send 1 0", "receive 1 2", "end",
+                                sum_of + "1" + floats, sum_of + "4" + floats, "start", "send 16 2", "receive 7 0",
+                                "end", "all_reduce 8 " + std::to_string(ncclBfloat16)}));
 }
 
 TEST_F(NcclMessagesTest, ErrorsNameTheCallThePeerAndNcclsText) {
