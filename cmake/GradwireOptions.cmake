@@ -88,6 +88,17 @@ if(NOT GRADWIRE_MPI STREQUAL "OFF")
   set(found ${MPI_FOUND})
 endif()
 gradwire_optional(MPI "${found}" "no MPI transport; ranks as threads only" "libopenmpi-dev openmpi-bin")
+if(GRADWIRE_HAVE_MPI)
+  # Whether MPI can be asked at run time if it takes device memory: Open MPI in a header of its own, MPICH in mpi.h.
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES MPI::MPI_CXX)
+  check_cxx_source_compiles("#include <mpi.h>
+    #if __has_include(<mpi-ext.h>)
+    #include <mpi-ext.h>
+    #endif
+    int main() { return MPIX_Query_cuda_support(); }" GRADWIRE_HAVE_MPI_QUERY_CUDA)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+endif()
 
 # A second MPI, for its own shim; the first may be the same.
 set(found OFF)

@@ -53,6 +53,7 @@ struct TransportCapabilities {
   bool native_all_reduce_f64 = false;
   bool checksum_by_default = true;  // whether frames carry a CRC here unless the user says otherwise
   bool any_thread = true;           // false: post and progress only on the thread that made the transport
+  bool device_memory = false;       // messages may lie in a GPU's memory (CUDA-aware MPI)
   std::string emulation;            // empty, or what is emulated: "emulated 1Gbit/s, latency 50us"
 };
 

@@ -34,6 +34,28 @@ int mpi_thread_level() {
   return level;
 }
 
+void check_communicator(MPI_Comm comm) {
+  const std::string who = "gradwire::mpi::make_transport";
+  require_mpi(who);
+  if (comm == MPI_COMM_NULL) {
+    throw Error(ErrorCode::invalid_argument, who + ": MPI_COMM_NULL; pass a communicator this rank is part of");
+  }
+  int inter = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (inter != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                who + ": an intercommunicator; merge it with MPI_Intercomm_merge, or pass an intracommunicator");
+  }
+  int is_main = 1;
+  check_mpi(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+  if (is_main == 0 && mpi_thread_level() < MPI_THREAD_SERIALIZED) {
+    throw Error(ErrorCode::invalid_argument,
+                who +
+                    ": not on the thread that initialised MPI; call it there, or initialise with "
+                    "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
+  }
+}
+
 void ignore_broken_pipes() noexcept {
   struct sigaction action {};
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 &&

@@ -1,6 +1,8 @@
 // MPI's state in this process.
 #pragma once
 
+#include <mpi.h>
+
 #include <string>
 
 namespace gradwire::transport {
@@ -11,6 +13,8 @@ namespace gradwire::transport {
 void require_mpi(const std::string& who);
 /// The granted level, MPI_THREAD_SINGLE and up.
 [[nodiscard]] int mpi_thread_level();
+/// Error(invalid_argument) where no transport can be made for `comm` here.
+void check_communicator(MPI_Comm comm);
 /// Open MPI's TCP writes to the sockets of dead peers: without this a survivor would die silently of SIGPIPE, before it
 /// can say which rank it misses. A handler that the user has set stays.
 void ignore_broken_pipes() noexcept;

@@ -3,7 +3,8 @@
 // A message below kHeadBytes is one MPI message. A longer one is a head of exactly kHeadBytes, which begins with the
 // message's size, and the rest in parts of bounded size on a tag of its own, received once the head has told that sizes
 // agree. So a message of another size is always noticed, and never truncated by MPI: Open MPI 4.1 writes the whole of
-// a truncated large message, past the end of the buffer.
+// a truncated large message, past the end of the buffer. Where messages may lie in device memory, which only MPI can
+// read, the head holds nothing but the size.
 #include "transport/mpi_transport.hpp"
 
 #include <atomic>
@@ -13,7 +14,6 @@
 #include <memory>
 #include <thread>
 
-#include "gradwire/mpi.hpp"
 #include "transport/backoff.hpp"
 #include "transport/mpi_abort.hpp"
 #include "transport/mpi_check.hpp"
@@ -28,7 +28,6 @@ namespace {
 using Clock = Backoff::Clock;
 
 constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
-constexpr std::uint64_t kHeadPayload = kHeadBytes - sizeof(std::uint64_t);
 
 class MpiTransport final : public Transport {
  public:
@@ -43,6 +42,7 @@ class MpiTransport final : public Transport {
             .native_all_reduce_f64 = true,
             .checksum_by_default = true,
             .any_thread = level_ >= MPI_THREAD_SERIALIZED,
+            .device_memory = options_.device_memory,
             .emulation = {}};
   }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
@@ -66,6 +66,10 @@ class MpiTransport final : public Transport {
   bool give_up(MpiOperation& request) noexcept;
   template <class Post>
   void start(Operation& operation, Post post);
+  /// Bytes of a longer message that its head carries.
+  [[nodiscard]] std::uint64_t head_payload() const noexcept {
+    return options_.device_memory ? 0 : kHeadBytes - sizeof(std::uint64_t);
+  }
   void send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
   void receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
   void receive_bulk(int peer, Tag tag);
@@ -208,11 +212,11 @@ void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<
       send_part(request, data.data(), size, communicators_.plain(tag));
       return;
     }
-    request.head = std::make_unique_for_overwrite<std::byte[]>(kHeadBytes);
+    request.head = std::make_unique<std::byte[]>(kHeadBytes);
     std::memcpy(request.head.get(), &size, sizeof(size));
-    std::memcpy(request.head.get() + sizeof(size), data.data(), kHeadPayload);
+    std::memcpy(request.head.get() + sizeof(size), data.data(), head_payload());
     send_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
-    for (std::uint64_t at = kHeadPayload; at < size; at += options_.split_bytes) {
+    for (std::uint64_t at = head_payload(); at < size; at += options_.split_bytes) {
       send_part(request, data.data() + at, std::min(size - at, options_.split_bytes), communicators_.bulk(tag));
     }
   });
@@ -244,7 +248,7 @@ void MpiTransport::receive_bulk(int peer, Tag tag) {
     }
     if (request.awaits_bulk) {
       request.awaits_bulk = false;
-      for (std::uint64_t at = kHeadPayload; at < operation.bytes; at += options_.split_bytes) {
+      for (std::uint64_t at = head_payload(); at < operation.bytes; at += options_.split_bytes) {
         receive_part(request, operation.data + at, std::min(operation.bytes - at, options_.split_bytes),
                      communicators_.bulk(tag));
       }
@@ -352,7 +356,7 @@ void MpiTransport::take_head(MpiOperation& request) const {
   if (size != operation.bytes) {
     throw Error(ErrorCode::mismatch, describe_mismatch(operation, std::to_string(size)));
   }
-  std::memcpy(operation.data, request.head.get() + sizeof(size), kHeadPayload);
+  std::memcpy(operation.data, request.head.get() + sizeof(size), head_payload());
   request.awaits_head = false;
   request.awaits_bulk = true;
 }
@@ -387,25 +391,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
 }  // namespace
 
 std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
-  const std::string who = "gradwire::mpi::make_transport";
-  require_mpi(who);
-  if (comm == MPI_COMM_NULL) {
-    throw Error(ErrorCode::invalid_argument, who + ": MPI_COMM_NULL; pass a communicator this rank is part of");
-  }
-  int inter = 0;
-  check_mpi(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
-  if (inter != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                who + ": an intercommunicator; merge it with MPI_Intercomm_merge, or pass an intracommunicator");
-  }
-  int is_main = 1;
-  check_mpi(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
-  if (is_main == 0 && mpi_thread_level() < MPI_THREAD_SERIALIZED) {
-    throw Error(ErrorCode::invalid_argument,
-                who +
-                    ": not on the thread that initialised MPI; call it there, or initialise with "
-                    "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
-  }
+  check_communicator(comm);
   if (options.ignore_broken_pipes) {
     ignore_broken_pipes();
   }
@@ -413,9 +399,3 @@ std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
 }
 
 }  // namespace gradwire::transport
-
-namespace gradwire::mpi {
-
-std::shared_ptr<Transport> make_transport(MPI_Comm comm) { return transport::make_mpi(comm, {}); }
-
-}  // namespace gradwire::mpi

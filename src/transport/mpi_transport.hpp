@@ -14,6 +14,9 @@ struct MpiOptions {
   // MPI messages are no longer; 2048..2^31-1, the same on every rank. Below 64 KiB Open MPI's TCP sends at once; above,
   // its rendezvous by PUT leaves a 1 Gbit/s link idle for a quarter of the time.
   std::uint64_t split_bytes = 60000;
+  // Messages may lie in a GPU's memory; the same on every rank. Then parts are as long as MPI allows, since each costs
+  // a copy or a registration.
+  bool device_memory = false;
   int tag_upper_bound = 0;          // take MPI_TAG_UB to be this; 0: ask MPI
   bool ignore_broken_pipes = true;  // see mpi_environment.hpp
 };

@@ -70,6 +70,7 @@ TransportCapabilities ThrottledTransport::capabilities() const {
   TransportCapabilities capabilities = inner_->capabilities();
   capabilities.native_all_reduce_f32 = false;
   capabilities.native_all_reduce_f64 = false;
+  capabilities.device_memory = false;
   capabilities.emulation = "emulated ";
   capabilities.emulation.append(link_.to_string());
   const auto comma = capabilities.emulation.find(',');

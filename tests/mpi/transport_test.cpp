@@ -11,6 +11,8 @@
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
 #include "tests/transport/exchange.hpp"
+#include "tests/transport/relay.hpp"
+#include "transport/mpi_device.hpp"
 #include "transport/mpi_transport.hpp"
 
 namespace gradwire::test {
@@ -28,6 +30,7 @@ constexpr Maker kMakers[] = {
     // 2048 splits most of what the scenarios send. 2^24 - 1 is the least bound that needs no folding.
     {"split",
      [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = (1 << 24) - 1}); }},
+    {"device_memory", [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 5000, .device_memory = true}); }},
     {"throttled", [] { return mpi::make_transport(MPI_COMM_WORLD, "10Gbit/s,20us"); }},
 };
 
@@ -56,6 +59,33 @@ INSTANTIATE_TEST_SUITE_P(Transports, MpiConformance,
                            return std::string(std::get<0>(parameter.param).name) + "_" +
                                   std::get<1>(parameter.param).name;
                          });
+
+// As over a CUDA-aware MPI, with memory that the host sees too. A rank may still go through host memory.
+TEST(MpiTransport, RelaysWhatStreamsSend) {
+  const Watchdog watchdog("RelaysWhatStreamsSend");
+  using Path = transport::RelayedMessages::Path;
+  for (const int directs : {0, 1, 4}) {
+    const auto mpi = transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 1 << 20, .device_memory = directs > 0});
+    auto port = std::make_unique<ThreadPort>();
+    transport::RelayedMessages messages(mpi, std::move(port), mpi->rank() < directs ? Path::direct : Path::staged,
+                                        std::chrono::seconds(60));
+    ThreadStream stream;
+    EXPECT_EQ(exchange_over_relay(messages, stream, 14), "");
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+// Messages look different where MPI takes device memory, so all ranks must say so.
+TEST(MpiTransport, RanksAgreeOnWhoTakesDeviceMemory) {
+  int rank = 0;
+  int world_size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+  EXPECT_TRUE(transport::all_take_device_memory(MPI_COMM_WORLD, true));
+  EXPECT_EQ(transport::all_take_device_memory(MPI_COMM_WORLD, rank > 0), false);
+  const bool here = transport::all_take_device_memory(MPI_COMM_WORLD, transport::mpi_takes_device_memory());
+  EXPECT_EQ(mpi::make_transport(MPI_COMM_WORLD)->capabilities().device_memory, here);
+}
 
 TEST(MpiTransport, TakesAnyIntracommunicator) {
   const Watchdog watchdog("TakesAnyIntracommunicator");

@@ -1,0 +1,48 @@
+// Whether MPI takes device memory, and the transports that users make.
+#include <mpi.h>
+#if defined(GRADWIRE_HAVE_MPI_QUERY_CUDA)
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+#endif
+
+#include <string>
+
+#include "gradwire/mpi.hpp"
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_device.hpp"
+#include "transport/mpi_environment.hpp"
+#include "transport/mpi_transport.hpp"
+
+namespace gradwire::transport {
+
+bool mpi_takes_device_memory() noexcept {
+#if defined(GRADWIRE_HAVE_MPI_QUERY_CUDA)
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
+}
+
+bool all_take_device_memory(MPI_Comm comm, bool mine) {
+  int all = mine ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm),
+            "asking all ranks whether their MPI takes device memory (MPI_Allreduce)");
+  return all == 1;
+}
+
+}  // namespace gradwire::transport
+
+namespace gradwire::mpi {
+
+std::shared_ptr<Transport> make_transport(MPI_Comm comm) {
+  transport::check_communicator(comm);
+  transport::MpiOptions options;
+  if (transport::all_take_device_memory(comm, transport::mpi_takes_device_memory())) {
+    options.device_memory = true;
+    options.split_bytes = std::uint64_t{1} << 30;
+  }
+  return transport::make_mpi(comm, options);
+}
+
+}  // namespace gradwire::mpi

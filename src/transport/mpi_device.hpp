@@ -1,0 +1,13 @@
+// CUDA-aware MPI.
+#pragma once
+
+#include <mpi.h>
+
+namespace gradwire::transport {
+
+/// What MPI says at run time; false where it cannot be asked (MPIX_Query_cuda_support).
+[[nodiscard]] bool mpi_takes_device_memory() noexcept;
+/// Whether all ranks say so: messages look different then. Collective.
+[[nodiscard]] bool all_take_device_memory(MPI_Comm comm, bool mine);
+
+}  // namespace gradwire::transport

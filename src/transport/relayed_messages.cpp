@@ -1,0 +1,251 @@
+#include "transport/relayed_messages.hpp"
+
+#include <new>
+
+#include "base/current_error.hpp"
+#include "base/units.hpp"
+
+namespace gradwire::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A stream that comes to a group soon is met without sleeping.
+constexpr std::chrono::microseconds kSpin{100};
+constexpr std::chrono::microseconds kNap{30};
+
+// Whether `number` is not after `now`, as numbers wrap around.
+bool reached(StreamPort::Number now, StreamPort::Number number) noexcept {
+  return static_cast<std::int32_t>(now - number) >= 0;
+}
+
+}  // namespace
+
+RelayedMessages::RelayedMessages(std::shared_ptr<Transport> transport, std::unique_ptr<StreamPort> port, Path path,
+                                 std::chrono::milliseconds timeout)
+    : transport_(std::move(transport)),
+      port_(std::move(port)),
+      path_(path),
+      timeout_(timeout),
+      enqueued_(port_->told()) {
+  const TransportCapabilities capabilities = transport_->capabilities();
+  if (!capabilities.any_thread) {
+    throw Error(ErrorCode::unsupported,
+                "device tensors over " + transport_->name() +
+                    " need a transport that any thread may use; with MPI, MPI_Init_thread with MPI_THREAD_MULTIPLE");
+  }
+  if (path_ == Path::direct && !capabilities.device_memory) {
+    throw Error(ErrorCode::unsupported, transport_->name() + " takes no device memory; stage through host memory");
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+RelayedMessages::~RelayedMessages() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+  for (std::byte* staging : leaked_) {
+    port_->leak(staging);
+  }
+}
+
+std::string RelayedMessages::name() const {
+  return transport_->name() + (path_ == Path::direct ? ", from device memory" : ", staged through pinned memory");
+}
+
+void RelayedMessages::begin_group() {
+  throw_failure();
+  release_staging();
+  for (const Message& message : group_) {  // of a group that failed half-way
+    port_->release(message.staging);
+  }
+  group_.clear();
+}
+
+// The stream has come to a later group, so it has done the copies of those before.
+void RelayedMessages::release_staging() {
+  while (!staged_.empty() && reached(port_->told(), staged_.front().number + 1)) {
+    for (const Message& message : staged_.front().parts) {
+      port_->release(message.staging);
+    }
+    staged_.pop_front();
+  }
+}
+
+void RelayedMessages::add(bool sends, std::byte* device, std::uint64_t bytes, int peer, void* stream) {
+  stream_ = stream;
+  port_->require_no_capture(stream);
+  group_.push_back({sends, device, path_ == Path::staged ? port_->acquire(bytes) : nullptr, bytes, peer});
+}
+
+void RelayedMessages::send(std::span<const std::byte> bytes, int peer, void* stream) {
+  add(true, const_cast<std::byte*>(bytes.data()), bytes.size(), peer, stream);  // only read
+}
+
+void RelayedMessages::receive(std::span<std::byte> bytes, int peer, void* stream) {
+  add(false, bytes.data(), bytes.size(), peer, stream);
+}
+
+void RelayedMessages::all_reduce(void* /*values*/, DType /*dtype*/, std::uint64_t /*count*/, void* /*stream*/) {
+  throw Error(ErrorCode::unsupported, "native sums of device memory over " + name() + "; set deterministic = true");
+}
+
+void RelayedMessages::end_group() {
+  if (group_.empty()) {
+    return;
+  }
+  Number number = 0;
+  for (const Message& message : group_) {
+    if (message.sends && message.staging != nullptr) {
+      port_->copy_to_host(stream_, message.staging, {message.device, message.bytes});
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) {
+      throw Error(*failure_);
+    }
+    number = ++enqueued_;  // from now on a failure lets the stream pass
+    waiting_.push_back({number, group_});
+    changed_.notify_all();
+  }
+  port_->tell_host(stream_, number);  // may take until there is room in the stream, so not under the lock
+  port_->wait_for_host(stream_, number);
+  for (const Message& message : group_) {
+    if (!message.sends && message.staging != nullptr) {
+      port_->copy_to_device(stream_, {message.device, message.bytes}, message.staging);
+    }
+  }
+  if (path_ == Path::staged) {
+    staged_.push_back({number, std::move(group_)});
+  }
+  group_.clear();
+}
+
+void RelayedMessages::run() noexcept {
+  try {
+    port_->enter();
+    Group group;
+    while (take(group)) {
+      if (wait_for_stream(group.number)) {
+        exchange(group);
+        let_go(group.number);
+      }
+    }
+  } catch (...) {
+    fail(current_error());
+  }
+}
+
+// Waits for a group; false at the end.
+bool RelayedMessages::take(Group& group) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stopping_ || failure_ || !waiting_.empty(); });
+  if (failure_ || waiting_.empty()) {
+    return false;
+  }
+  group = std::move(waiting_.front());
+  waiting_.pop_front();
+  return true;
+}
+
+void RelayedMessages::let_go(Number number) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) {  // else it was let further already
+    port_->tell_stream(number);
+  }
+}
+
+// The device computes as long as it likes; false where nobody will wait for the group any more.
+bool RelayedMessages::wait_for_stream(Number number) {
+  const auto begin = Clock::now();
+  while (!reached(port_->told(), number)) {
+    if (Clock::now() - begin > kSpin) {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, kNap, [this] { return stopping_ || failure_; })) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void RelayedMessages::exchange(const Group& group) {
+  std::deque<Operation> operations;
+  try {
+    for (const Message& message : group.parts) {
+      const Tag tag = next_tag_[{message.peer, message.sends}]++ % kTagLimit;  // messages match in their order
+      Operation& operation = operations.emplace_back();
+      if (message.sends) {
+        transport_->post_send(operation, message.peer, tag, {message.memory(), message.bytes});
+      } else {
+        transport_->post_receive(operation, message.peer, tag, {message.memory(), message.bytes});
+      }
+    }
+    auto last = Clock::now();
+    for (const Operation& operation : operations) {
+      wait_for(operation, last);
+    }
+  } catch (...) {
+    const Error error = current_error();
+    transport_->abort(error.code(), error.what());
+    bool leak = false;
+    for (Operation& operation : operations) {
+      leak = (operation.pending() && !transport_->cancel(operation)) || leak;
+    }
+    if (leak) {  // the transport may still write to them, and to the staging memory, which nobody gets again
+      new std::deque<Operation>(std::move(operations));
+      const std::lock_guard lock(mutex_);
+      for (const Message& message : group.parts) {
+        leaked_.push_back(message.staging);
+      }
+    }
+    throw Error(error);
+  }
+}
+
+void RelayedMessages::wait_for(const Operation& operation, Clock::time_point& last) {
+  while (!operation.done()) {
+    if (transport_->progress(std::chrono::milliseconds(1))) {
+      last = Clock::now();
+    } else if (Clock::now() - last > timeout_) {
+      throw Error(ErrorCode::timeout, "rank " + std::to_string(rank()) + ": got nothing for " +
+                                          format_duration(timeout_) + ", waiting for rank " +
+                                          std::to_string(operation.peer) +
+                                          ": is it alive, and does it make the same calls?");
+    }
+  }
+}
+
+// The first one wins. The stream goes on, with what is there: the next call says why.
+void RelayedMessages::fail(const Error& error) noexcept {
+  transport_->abort(error.code(), error.what());
+  const std::lock_guard lock(mutex_);
+  if (!failure_) {
+    failure_ = error;
+  }
+  port_->tell_stream(enqueued_);
+  changed_.notify_all();
+}
+
+void RelayedMessages::throw_failure() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) {
+    throw Error(*failure_);
+  }
+}
+
+void RelayedMessages::poll() { throw_failure(); }
+
+void RelayedMessages::abort(ErrorCode code, const std::string& message) noexcept {
+  try {
+    fail(Error(code, message));
+  } catch (const std::bad_alloc&) {
+    transport_->abort(code, "out of memory");
+  }
+}
+
+}  // namespace gradwire::transport
