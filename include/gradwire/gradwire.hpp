@@ -5,6 +5,7 @@
 #include "gradwire/communicator.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/error.hpp"
+#include "gradwire/link.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/session.hpp"

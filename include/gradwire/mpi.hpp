@@ -22,10 +22,10 @@ namespace gradwire::mpi {
 /// What the granted thread level allows.
 [[nodiscard]] Threading threading();
 
-/// A transport for `comm`; `link` not empty: emulating that link ("1Gbit/s,50us").
+/// A transport for `comm`; `link` not empty: emulating that link ("1Gbit/s,50us"), or a schedule of links.
 [[nodiscard]] inline std::shared_ptr<Transport> make_transport(MPI_Comm comm, const std::string& link) {
   auto transport = make_transport(comm);
-  return link.empty() ? transport : make_throttled(std::move(transport), Link::parse(link));
+  return link.empty() ? transport : make_throttled(std::move(transport), LinkSchedule::parse(link));
 }
 
 /// `options.threading` is lowered to what MPI's thread level allows. `link`: see make_transport.

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gradwire/dtype.hpp"
 #include "gradwire/error.hpp"
+#include "gradwire/link.hpp"
 
 namespace gradwire {
 
@@ -104,17 +106,11 @@ class Transport {
 [[nodiscard]] std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size,
                                                                         const std::vector<std::uint32_t>& nodes = {});
 
-/// A link to feel, over another transport.
-struct Link {
-  double bytes_per_second = 0;          // 0: unlimited; each rank has a token bucket for egress and one for ingress
-  std::chrono::nanoseconds latency{0};  // added to each message
-
-  /// "1Gbit/s" or "1Gbit/s,50us" (also Mbit/s, MB/s, GB/s). Error(invalid_argument) names what is wrong.
-  [[nodiscard]] static Link parse(const std::string& text);
-  [[nodiscard]] std::string to_string() const;
-};
-
-/// Slows `inner` down to `link` without root. Reports no native collectives, so nothing goes round it.
-[[nodiscard]] std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, Link link);
+/// Slows `inner` down to `link` without root. Reports no native collectives, so nothing goes round it. `start` is when
+/// a schedule's time is 0; by default the first use by any rank on this machine: each message tells its receiver when
+/// its sender began, and the earliest counts, so give every rank one `start` where the difference matters.
+[[nodiscard]] std::shared_ptr<Transport> make_throttled(
+    std::shared_ptr<Transport> inner, LinkSchedule link,
+    std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);
 
 }  // namespace gradwire

@@ -53,7 +53,9 @@ void add_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_flag("--adam-guard,!--no-adam-guard", options.adam_guard,
                "Freeze Adam's second moment after that warm-up (default: yes)");
-  app.add_option("--link", training.link, "Emulate a slow link: a rate, or rate,latency, such as 1Gbit/s,50us");
+  app.add_option("--link", training.link,
+                 "Emulate a slow link: a rate, or rate,latency, such as 1Gbit/s,50us; or links that change, such as "
+                 "'100Mbit/s until 20s, 1Gbit/s'");
   app.add_option("--steps", training.steps, "Training steps")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--batch", training.batch, "Windows per rank and step")
       ->check(CLI::PositiveNumber)

@@ -43,17 +43,17 @@ class Decorator : public Transport {
   void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
 
   bool progress(std::chrono::microseconds wait) override {
-    const Time deadline = Clock::now() + bounded(wait);
+    const Time deadline = now() + bounded(wait);
     inner_->progress(std::chrono::microseconds(0));
     for (;;) {
-      const Time now = Clock::now();
-      if (step(now)) {
+      const Time time = now();
+      if (step(time)) {
         return true;
       }
-      if (entries_.empty() || now >= deadline) {
+      if (entries_.empty() || time >= deadline) {
         return false;
       }
-      const auto left = std::chrono::ceil<std::chrono::microseconds>(next_event(deadline) - now);
+      const auto left = std::chrono::ceil<std::chrono::microseconds>(next_event(deadline) - time);
       if (std::any_of(entries_.begin(), entries_.end(), [](const auto& entry) { return entry->under_way(); })) {
         inner_->progress(left);
       } else {
@@ -79,6 +79,8 @@ class Decorator : public Transport {
 
   explicit Decorator(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
+  /// The clock that step() and next_event() go by.
+  [[nodiscard]] virtual Time now() const { return Clock::now(); }
   /// Starts what is due and completes what is over; whether anything was completed.
   virtual bool step(Time now) = 0;
   /// The earliest moment before `limit` at which step() has something to do that no inner operation announces.

@@ -1,5 +1,6 @@
+#include "gradwire/link.hpp"
 #include "base/units.hpp"
-#include "gradwire/transport.hpp"
+#include "gradwire/error.hpp"
 
 namespace gradwire {
 namespace {

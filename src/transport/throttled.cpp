@@ -1,23 +1,27 @@
 // A slow link without root. Each rank has one virtual wire out and one in, both of the link's rate. A message is handed
 // to the inner transport at once, behind a stamp that says when its first byte leaves the sender's wire; receiver and
 // sender then let the time pass that the bytes would take. So the wires also run while nobody calls progress, and
-// a message spends its serialisation time once: both wires carry it at the same time.
+// a message spends its serialisation time once: both wires carry it at the same time. The rate may change meanwhile.
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "transport/decorator.hpp"
+#include "transport/throttled.hpp"
 
 namespace gradwire {
 namespace {
 
-using Time = std::chrono::steady_clock::time_point;
+using Clock = std::chrono::steady_clock;
+using Time = Clock::time_point;
 
 /// Travels before each message, under its tag. Times of another machine's clock mean nothing here.
 struct Stamp {
   std::int64_t start_ns = 0;
+  std::int64_t origin_ns = 0;  // of the schedule, as the sender knows it
   std::uint64_t machine = 0;
 };
 
@@ -42,7 +46,9 @@ struct Entry : transport::DecoratedOperation {
 
 class ThrottledTransport final : public transport::Decorator<Entry> {
  public:
-  ThrottledTransport(std::shared_ptr<Transport> inner, Link link) : Decorator(std::move(inner)), link_(link) {}
+  ThrottledTransport(std::shared_ptr<Transport> inner, LinkSchedule link, std::optional<Time> start,
+                     std::function<Time()> clock)
+      : Decorator(std::move(inner)), link_(std::move(link)), clock_(std::move(clock)), origin_(start) {}
 
   [[nodiscard]] std::string name() const override { return "throttled(" + inner_->name() + ")"; }
   [[nodiscard]] TransportCapabilities capabilities() const override;
@@ -53,17 +59,22 @@ class ThrottledTransport final : public transport::Decorator<Entry> {
   }
 
  private:
+  [[nodiscard]] Time now() const override { return clock_(); }
   bool step(Time now) override;
   [[nodiscard]] Time next_event(Time limit) const override;
 
-  [[nodiscard]] Clock::duration wire_time(std::uint64_t bytes) const;
+  [[nodiscard]] Time origin();
+  [[nodiscard]] Time end_of(Time start, std::uint64_t bytes);
   [[nodiscard]] std::vector<Entry*> find_coming(Time now);
   void admit(std::vector<Entry*> coming);
 
-  Link link_;
+  LinkSchedule link_;
+  std::function<Time()> clock_;
+  std::optional<Time> origin_;  // when the schedule's time is 0; none: nobody has used it yet
   std::uint64_t machine_ = machine_id();
   Time egress_free_;
   Time ingress_free_;
+  Time last_due_;  // nothing overtakes when the latency falls
 };
 
 TransportCapabilities ThrottledTransport::capabilities() const {
@@ -74,27 +85,32 @@ TransportCapabilities ThrottledTransport::capabilities() const {
   capabilities.emulation = "emulated ";
   capabilities.emulation.append(link_.to_string());
   const auto comma = capabilities.emulation.find(',');
-  if (comma != std::string::npos) {
+  if (link_.constant() && comma != std::string::npos) {
     capabilities.emulation.replace(comma, 1, ", latency ");
   }
   return capabilities;
 }
 
-ThrottledTransport::Clock::duration ThrottledTransport::wire_time(std::uint64_t bytes) const {
-  if (link_.bytes_per_second <= 0) {
-    return {};
+Time ThrottledTransport::origin() {
+  if (!origin_) {
+    origin_ = now();
   }
-  const std::chrono::duration<double> seconds(static_cast<double>(bytes) / link_.bytes_per_second);
-  return std::chrono::duration_cast<Clock::duration>(seconds);
+  return *origin_;
+}
+
+/// When the last of `bytes`, whose first is on the wire at `start`, has left it.
+Time ThrottledTransport::end_of(Time start, std::uint64_t bytes) {
+  return origin() + link_.end_of(start - origin(), static_cast<double>(bytes));
 }
 
 void ThrottledTransport::post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) {
   transport::begin_send(operation, *this, peer, tag, data);
   Entry& entry = add(operation);
-  entry.start = std::max(Clock::now(), egress_free_);
-  entry.due = entry.start + wire_time(data.size());
+  entry.start = std::max(now(), egress_free_);
+  entry.due = end_of(entry.start, data.size());
   entry.admitted = true;
-  entry.stamp = {std::chrono::nanoseconds(entry.start.time_since_epoch()).count(), machine_};
+  entry.stamp = {std::chrono::nanoseconds(entry.start.time_since_epoch()).count(),
+                 std::chrono::nanoseconds(origin().time_since_epoch()).count(), machine_};
   hand_over(operation, [&] {
     inner_->post_send(entry.side, peer, tag, std::as_bytes(std::span(&entry.stamp, 1)));
     inner_->post_send(entry.inner, peer, tag, data);
@@ -133,7 +149,11 @@ std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
     }
     if (!entry->timed) {
       entry->timed = true;
-      entry->start = entry->stamp.machine == machine_ ? Time(std::chrono::nanoseconds(entry->stamp.start_ns)) : now;
+      entry->start = now;
+      if (entry->stamp.machine == machine_) {
+        entry->start = Time(std::chrono::nanoseconds(entry->stamp.start_ns));
+        origin_ = std::min(origin(), Time(std::chrono::nanoseconds(entry->stamp.origin_ns)));
+      }
     }
     if (entry->start <= now) {
       coming.push_back(entry.get());
@@ -146,8 +166,9 @@ std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
 void ThrottledTransport::admit(std::vector<Entry*> coming) {
   std::stable_sort(coming.begin(), coming.end(), [](const Entry* a, const Entry* b) { return a->start < b->start; });
   for (Entry* entry : coming) {
-    ingress_free_ = std::max(entry->start, ingress_free_) + wire_time(entry->operation->bytes);
-    entry->due = ingress_free_ + link_.latency;
+    ingress_free_ = end_of(std::max(entry->start, ingress_free_), entry->operation->bytes);
+    last_due_ = std::max(last_due_, ingress_free_ + link_.link_at(ingress_free_ - origin()).latency);
+    entry->due = last_due_;
     entry->admitted = true;
   }
 }
@@ -163,14 +184,17 @@ Time ThrottledTransport::next_event(Time limit) const {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, Link link) {
+std::shared_ptr<Transport> transport::make_throttled(std::shared_ptr<Transport> inner, LinkSchedule link,
+                                                     std::optional<Time> start, std::function<Time()> clock) {
   if (inner == nullptr) {
     throw Error(ErrorCode::invalid_argument, "make_throttled: no transport to slow down");
   }
-  if (!(link.bytes_per_second >= 0) || link.latency.count() < 0) {
-    throw Error(ErrorCode::invalid_argument, "make_throttled: rate and latency are 0 or more; 0 means unlimited, none");
-  }
-  return std::make_shared<ThrottledTransport>(std::move(inner), link);
+  return std::make_shared<ThrottledTransport>(std::move(inner), std::move(link), start, std::move(clock));
+}
+
+std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, LinkSchedule link,
+                                          std::optional<Time> start) {
+  return transport::make_throttled(std::move(inner), std::move(link), start, [] { return Clock::now(); });
 }
 
 }  // namespace gradwire

@@ -58,6 +58,18 @@ TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
   EXPECT_THAT(flat.output, HasSubstr("hierarchical is two_shot here: each node has one rank; see --ranks-per-node"));
 }
 
+// Only the rates that the kernel holds are looked at: nothing depends on how fast anything is.
+TEST_F(Lab, ChangesTheLinksAsTheScheduleSays) {
+  const std::string schedule = "200Mbit/s until 100ms, 300Mbit/s until 617s, 1Gbit/s";
+  const Outcome outcome =
+      run_program(command("--link '" + schedule + "' -- /bin/sh -c 'sleep 1.5; tc qdisc show dev lab0'"));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("2 hosts at " + schedule));
+  EXPECT_THAT(outcome.output, HasSubstr("rate 300Mbit"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("rate 200Mbit")));
+  EXPECT_EQ(run_program("pgrep -f '[l]ink_player play .* until 617s'").output, "");  // it ended with the run
+}
+
 TEST_F(Lab, CleansUpAfterAFailingProgram) {
   const Outcome outcome = run_program("echo pid $$; exec " + command("-- /bin/false"));
   EXPECT_NE(outcome.status, 0);
@@ -105,6 +117,8 @@ TEST_F(Lab, BadArgumentsAreNamed) {
   EXPECT_THAT(run_program(kLab + " --hosts 1").output, HasSubstr("--hosts 1"));
   EXPECT_THAT(run_program(kLab + " --rate fast").output, HasSubstr("--rate fast"));
   EXPECT_THAT(run_program(kLab + " --speed 3").output, HasSubstr("unknown option --speed"));
+  EXPECT_THAT(run_program(command("--link '1Gbit/s until 30s'")).output, HasSubstr("phase 1 (1Gbit/s) is the last"));
+  EXPECT_THAT(run_program(command("--link 1Gbit/s,1ms")).output, HasSubstr("no latency to set"));
 }
 
 }  // namespace

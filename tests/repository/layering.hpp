@@ -27,7 +27,7 @@ inline const std::vector<Layer> kLayers = {
     {"wire", {"base"}, {}},
     {"kernels", {"wire"}, {}},
     {"codec", {"kernels", "wire"}, {"codec_spec"}},
-    {"transport", {"base"}, {"transport"}},
+    {"transport", {"base"}, {"transport", "link"}},
     {"collective", {"codec", "transport", "memory", "observe"}, {"reduction"}},
     {"plan", {"collective"}, {"policy"}},
     {"session", {"plan"}, {"communicator", "session", "gradwire", "mpi", "torch", "cuda", "nccl"}},
