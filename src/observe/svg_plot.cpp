@@ -7,7 +7,6 @@
 namespace gradwire::observe {
 namespace {
 
-constexpr double kPlotWidth = 440, kPlotHeight = 280;  // the area inside the axes
 constexpr double kLeft = 64, kTop = 48, kRight = 150, kBottom = 56;
 constexpr double kNamesBottom = 120;  // room for slanted names
 
@@ -123,34 +122,41 @@ std::vector<double> column(const Plot& plot, bool y) {
   return values;
 }
 
-std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y, double left, double bottom) {
-  const double right = left + kPlotWidth, middle = left + kPlotWidth / 2;
+std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y, double left, double bottom,
+                      const Layout& layout) {
+  const double width = layout.width, height = layout.height;
+  const double right = left + width, middle = left + width / 2;
   std::string svg = text_at(left, kTop - 18, "font-size=\"14\" font-weight=\"bold\"", plot.title);
-  for (const double tick : y.ticks()) {
+  for (std::size_t i = 0; i < plot.y.names.size(); ++i) {
+    const double at = y.pixel(static_cast<double>(i));
+    svg += line(left, at, right, at, "stroke=\"#f2f2f2\"");
+    svg += text_at(left - 7, at + 4, "text-anchor=\"end\"", plot.y.names[i]);
+  }
+  for (const double tick : plot.y.names.empty() ? y.ticks() : std::vector<double>()) {
     svg += line(left, y.pixel(tick), right, y.pixel(tick), "stroke=\"#e4e4e4\"");
     svg += text_at(left - 7, y.pixel(tick) + 4, "text-anchor=\"end\"", format("%g", tick));
   }
   for (std::size_t i = 0; i < plot.x.names.size(); ++i) {
     const double at = x.pixel(static_cast<double>(i));
-    svg += line(at, kTop, at, kTop + kPlotHeight, "stroke=\"#f2f2f2\"");
-    svg += text_at(
-        at + 4, kTop + kPlotHeight + 14,
-        format("text-anchor=\"end\" transform=\"rotate(-40 %.1f %.1f)\"", at + 4, kTop + kPlotHeight + 14).c_str(),
-        plot.x.names[i]);
+    svg += line(at, kTop, at, kTop + height, "stroke=\"#f2f2f2\"");
+    svg +=
+        text_at(at + 4, kTop + height + 14,
+                format("text-anchor=\"end\" transform=\"rotate(-40 %.1f %.1f)\"", at + 4, kTop + height + 14).c_str(),
+                plot.x.names[i]);
   }
   if (plot.x.names.empty()) {
     for (const double tick : x.ticks()) {
-      svg += line(x.pixel(tick), kTop, x.pixel(tick), kTop + kPlotHeight, "stroke=\"#e4e4e4\"");
-      svg += text_at(x.pixel(tick), kTop + kPlotHeight + 18, "text-anchor=\"middle\"", format("%g", tick));
+      svg += line(x.pixel(tick), kTop, x.pixel(tick), kTop + height, "stroke=\"#e4e4e4\"");
+      svg += text_at(x.pixel(tick), kTop + height + 18, "text-anchor=\"middle\"", format("%g", tick));
     }
   }
-  svg += text_at(middle, kTop + kPlotHeight + bottom - 16, "text-anchor=\"middle\"", plot.x.label);
-  const double turn_x = left - 46, turn_y = kTop + kPlotHeight / 2;
+  svg += text_at(middle, kTop + height + bottom - 16, "text-anchor=\"middle\"", plot.x.label);
+  const double turn_x = left - 46, turn_y = kTop + height / 2;
   svg += text_at(turn_x, turn_y,
                  format("text-anchor=\"middle\" transform=\"rotate(-90 %.1f %.1f)\"", turn_x, turn_y).c_str(),
                  plot.y.label);
   svg += format("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"none\" stroke=\"#777\"/>\n", left,
-                kTop, kPlotWidth, kPlotHeight);
+                kTop, width, height);
   return svg;
 }
 
@@ -159,7 +165,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y, st
   for (const auto& [px, py] : series.points) {
     if (x.shows(px) && y.shows(py)) {
       path += format("%s%.1f %.1f ", path.empty() ? "M" : "L", x.pixel(px), y.pixel(py));
-      markers += marker(x.pixel(px), y.pixel(py), colour);
+      markers += !series.markers ? "" : marker(x.pixel(px), y.pixel(py), colour);
     }
   }
   const std::string stroke =
@@ -169,7 +175,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y, st
 
 }  // namespace
 
-std::string render_svg(const std::vector<Plot>& plots, const std::string& note) {
+std::string render_svg(const std::vector<Plot>& plots, const std::string& note, const Layout& layout) {
   std::map<std::string, std::size_t> colours;
   double bottom = kBottom;
   for (const Plot& plot : plots) {
@@ -178,8 +184,10 @@ std::string render_svg(const std::vector<Plot>& plots, const std::string& note) 
       colours.emplace(series.name, colours.size());
     }
   }
-  const double block = kLeft + kPlotWidth + kRight, width = block * static_cast<double>(plots.size());
-  const double height = kTop + kPlotHeight + bottom + (note.empty() ? 0 : 22);
+  const auto count = static_cast<double>(plots.size());
+  const double block = kLeft + layout.width + kRight, row = kTop + layout.height + bottom;
+  const double width = block * (layout.stacked ? 1 : count);
+  const double height = row * (layout.stacked ? count : 1) + (note.empty() ? 0 : 22);
   std::string svg = format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
       "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"11.5\" fill=\"#222\">\n"
@@ -187,22 +195,25 @@ std::string render_svg(const std::vector<Plot>& plots, const std::string& note) 
       width, height, width, height);
   for (std::size_t i = 0; i < plots.size(); ++i) {
     const Plot& plot = plots[i];
-    const double left = block * static_cast<double>(i) + kLeft;
-    const Scale x(plot.x, column(plot, false), left, left + kPlotWidth);
-    const Scale y(plot.y, column(plot, true), kTop + kPlotHeight, kTop);
-    svg += draw_axes(plot, x, y, left, bottom);
+    const auto place = static_cast<double>(i);
+    const double left = (layout.stacked ? 0 : block * place) + kLeft;
+    svg += format("<g transform=\"translate(0 %.1f)\">\n", layout.stacked ? row * place : 0.0);
+    const Scale x(plot.x, column(plot, false), left, left + layout.width);
+    const Scale y(plot.y, column(plot, true), kTop + layout.height, kTop);
+    svg += draw_axes(plot, x, y, left, bottom, layout);
     double legend = kTop + 8;
     for (const Series& series : plot.series) {
       svg += draw_series(series, x, y, colours[series.name]);
-      svg += marker(left + kPlotWidth + 18, legend, colours[series.name]);
-      svg += text_at(left + kPlotWidth + 30, legend + 4, "", series.name);
+      svg += marker(left + layout.width + 18, legend, colours[series.name]);
+      svg += text_at(left + layout.width + 30, legend + 4, "", series.name);
       legend += 19;
     }
     if (!std::isnan(plot.reference) && y.shows(plot.reference)) {
       const double at = y.pixel(plot.reference);
-      svg += line(left, at, left + kPlotWidth, at, "stroke=\"#222\" stroke-dasharray=\"5 4\"");
-      svg += text_at(left + kPlotWidth + 6, at + 4, "font-style=\"italic\"", plot.reference_name);
+      svg += line(left, at, left + layout.width, at, "stroke=\"#222\" stroke-dasharray=\"5 4\"");
+      svg += text_at(left + layout.width + 6, at + 4, "font-style=\"italic\"", plot.reference_name);
     }
+    svg += "</g>\n";
   }
   if (!note.empty()) {
     svg += text_at(kLeft, height - 12, "fill=\"#666\"", note);

@@ -12,12 +12,13 @@ struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points = {};  // in x order; NaN is left out
   bool line = true;                                    // dots only otherwise
+  bool markers = true;                                 // a dot for each point
 };
 
 struct Axis {
   std::string label = {};
   bool logarithmic = false;
-  std::vector<std::string> names = {};  // not empty: point x = i stands at names[i]
+  std::vector<std::string> names = {};  // not empty: value i stands at names[i]
   double low = NAN, high = NAN;         // NaN: from the data
 };
 
@@ -29,7 +30,14 @@ struct Plot {
   std::string reference_name = {};
 };
 
-/// The plots beside each other in one picture; equal series names have equal colours. `note` goes below, small.
-[[nodiscard]] std::string render_svg(const std::vector<Plot>& plots, const std::string& note = {});
+/// The area inside the axes of each plot, and whether plots stand below each other or beside.
+struct Layout {
+  bool stacked = false;
+  double width = 440, height = 280;
+};
+
+/// The plots in one picture; equal series names have equal colours. `note` goes below, small.
+[[nodiscard]] std::string render_svg(const std::vector<Plot>& plots, const std::string& note = {},
+                                     const Layout& layout = {});
 
 }  // namespace gradwire::observe

@@ -138,5 +138,18 @@ TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
   EXPECT_EQ(markers, 3U);  // two points and the legend
 }
 
+TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
+  const observe::Plot plot{.title = "codec",
+                           .x = {.label = "s"},
+                           .y = {.label = "", .names = {"dense", "int8"}},
+                           .series = {{.name = "auto", .points = {{0, 0}, {1, 0}, {1, 1}}, .markers = false}}};
+  const std::string svg = observe::render_svg({plot, plot}, "", {.stacked = true, .width = 800, .height = 100});
+  EXPECT_THAT(svg, HasSubstr(">int8</text>"));
+  EXPECT_THAT(svg, HasSubstr("translate(0 0.0)"));
+  EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100 and the room for titles and labels
+  EXPECT_THAT(svg, HasSubstr("width=\"1014\" height=\"408\""));
+  EXPECT_EQ(svg.find("<circle"), svg.find("<circle", svg.find("</g>") - 400));  // the legend's only
+}
+
 }  // namespace
 }  // namespace gradwire::test
