@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "base/units.hpp"
 #include "bench/all_reduce/contender.hpp"
 #include "bench/all_reduce/measure.hpp"
 #include "bench/all_reduce/options.hpp"
+#include "bench/all_reduce/prediction.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
@@ -25,12 +27,13 @@ std::string mpi_library() {
   return std::string(text).substr(0, std::string(text).find_first_of(",\n"));
 }
 
-// Every rank needs the interface, but only rank 0 has the lab's environment.
-void share_interface(Options& options) {
+// Every rank needs the interface and the rate, but only rank 0 has the lab's environment.
+void share_lab(Options& options) {
   char name[64] = {};
   options.interface.copy(name, sizeof name - 1);
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
   options.interface = name;
+  MPI_Bcast(&options.link_rate, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
 }
 
 struct LinkText {
@@ -40,8 +43,9 @@ struct LinkText {
 
 LinkText describe_link(const Options& options) {
   if (!options.link.empty()) {
-    const Link link = Link::parse(options.link);
-    return {"emulated " + link.to_string(), link.bytes_per_second > 0 ? link.bytes_per_second : NAN};
+    const LinkSchedule link = LinkSchedule::parse(options.link);
+    const double rate = link.rate_at({});
+    return {"emulated " + link.to_string(), link.constant() && rate > 0 ? rate : NAN};
   }
   if (!std::isnan(options.link_rate)) {
     return {"real, carries " + fixed(options.link_rate * 8e-6, 1) + " Mbit/s each way", options.link_rate};
@@ -64,14 +68,19 @@ void print_head(const Options& options, int ranks, const LinkText& link) {
       std::isnan(link.rate) ? "" : ";\nscore = time of a perfect uncompressed ring on this link / p50");
 }
 
-Table make_table(bool emulated) {
+Table make_table(bool emulated, bool predicted) {
   const std::string where = emulated ? " (emulated)" : "";
-  return Table({"bytes", "library", "codec", "collective", "min ms" + where, "p50 ms" + where, "algbw GB/s",
-                "busbw GB/s", "sent", "rel error", "ranks equal", "cpu ms", "memory", "score" + where});
+  std::vector<std::string> header{"bytes",          "library",    "codec",      "collective",   "min ms" + where,
+                                  "p50 ms" + where, "algbw GB/s", "busbw GB/s", "sent",         "rel error",
+                                  "ranks equal",    "cpu ms",     "memory",     "score" + where};
+  if (predicted) {
+    header.insert(header.end(), {"predicted ms", "error %"});
+  }
+  return Table(std::move(header));
 }
 
 Json make_row(const ContenderRecipe& recipe, const Measurement& result, int ranks, std::uint64_t bytes,
-              const LinkText& link, const Options& options) {
+              const LinkText& link, const Options& options, const plan::Cost& predicted) {
   const double p50 = median(result.seconds);
   const double perfect = ring_bytes(ranks, static_cast<double>(bytes)) / link.rate;
   Json row;
@@ -98,6 +107,13 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   row["extra_memory_bytes"] = number_or_null(result.extra_memory);
   row["score"] = number_or_null(perfect / p50);
   row["emulated"] = !options.link.empty();
+  if (options.predict) {
+    row["predicted_us"] = number_or_null(predicted.total * 1e6);
+    row["predicted_wire_us"] = predicted.wire * 1e6;
+    row["predicted_codec_us"] = predicted.codec * 1e6;
+    row["predicted_latency_us"] = predicted.latency * 1e6;
+    row["prediction_error"] = number_or_null(predicted.total / p50 - 1);
+  }
   return row;
 }
 
@@ -106,41 +122,59 @@ std::string megabytes(double bytes) { return fixed(bytes / 1e6, 2) + " MB"; }
 std::vector<std::string> table_row(const Json& row, std::uint64_t bytes) {
   const auto number = [&](const char* key) { return row[key].is_null() ? NAN : row[key].get<double>(); };
   const std::string intra = row["intra"].is_null() ? "" : ", intra " + row["intra"].get<std::string>();
-  return {format_bytes(bytes),
-          row["library"],
-          row["codec"].get<std::string>() + intra,
-          row["collective"],
-          fixed(number("time_us_min") / 1e3, 2),
-          fixed(number("time_us_p50") / 1e3, 2),
-          fixed(number("algorithm_bytes_per_second") / 1e9, 3),
-          fixed(number("bus_bytes_per_second") / 1e9, 3),
-          megabytes(number("bytes_sent_per_rank")),
-          scientific(number("rel_l2_error")),
-          row["ranks_equal"].get<bool>() ? "yes" : "NO",
-          fixed(number("cpu_us") / 1e3, 1),
-          megabytes(number("extra_memory_bytes")),
-          fixed(number("score"), 2)};
+  std::vector<std::string> cells{format_bytes(bytes),
+                                 row["library"],
+                                 row["codec"].get<std::string>() + intra,
+                                 row["collective"],
+                                 fixed(number("time_us_min") / 1e3, 2),
+                                 fixed(number("time_us_p50") / 1e3, 2),
+                                 fixed(number("algorithm_bytes_per_second") / 1e9, 3),
+                                 fixed(number("bus_bytes_per_second") / 1e9, 3),
+                                 megabytes(number("bytes_sent_per_rank")),
+                                 scientific(number("rel_l2_error")),
+                                 row["ranks_equal"].get<bool>() ? "yes" : "NO",
+                                 fixed(number("cpu_us") / 1e3, 1),
+                                 megabytes(number("extra_memory_bytes")),
+                                 fixed(number("score"), 2)};
+  if (row.contains("predicted_us")) {
+    cells.push_back(fixed(number("predicted_us") / 1e3, 2));
+    cells.push_back(fixed(number("prediction_error") * 100, 1));
+  }
+  return cells;
 }
 
 int run(Options options) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  share_interface(options);
+  share_lab(options);
   const LinkText link = describe_link(options);
   const auto recipes = make_recipes(options);
   Json report = make_report("gradwire.bench_all_reduce.1", mpi_library());
   report["link"] = {
       {"text", link.text}, {"bytes_per_second", number_or_null(link.rate)}, {"emulated", !options.link.empty()}};
-  Table table = make_table(!options.link.empty());
+  Table table = make_table(!options.link.empty(), options.predict);
+  std::optional<Predictor> predictor;
+  if (options.predict) {
+    if (std::isnan(link.rate)) {
+      throw CommandLineExit(2, "bench_all_reduce: --predict needs a link of one known rate, not \"" + link.text +
+                                   "\": run in bench/lab/lab, or give --link or --link-rate\n");
+    }
+    predictor.emplace(options, link.rate);
+  }
   if (rank == 0) {
     print_head(options, ranks, link);
+    if (predictor) {
+      std::fputs((predictor->describe() + "\n").c_str(), stdout);
+    }
   }
   bool all_equal = true;
   for (const std::uint64_t bytes : options.sizes()) {
     const auto results = measure(recipes, options, bytes);
     for (std::size_t i = 0; i < recipes.size(); ++i) {
-      const Json row = make_row(recipes[i], results[i], ranks, bytes, link, options);
+      const plan::Cost predicted =
+          predictor ? predictor->cost(recipes[i], static_cast<double>(bytes) / 4) : plan::Cost();
+      const Json row = make_row(recipes[i], results[i], ranks, bytes, link, options, predicted);
       table.add(table_row(row, bytes));
       report["rows"].push_back(row);
       all_equal = all_equal && (results[i].ranks_equal || recipes[i].implementation != "gradwire");
@@ -155,7 +189,8 @@ int run(Options options) {
       write_report(options.json, report);
     }
     if (!options.markdown.empty()) {
-      write_text(options.markdown, describe_run(options, ranks, link) + "\n" + table.to_markdown());
+      write_text(options.markdown, describe_run(options, ranks, link) + (predictor ? predictor->describe() : "") +
+                                       "\n" + table.to_markdown());
     }
     if (!all_equal) {
       std::fprintf(stderr, "bench_all_reduce: ranks hold different results, see \"ranks equal\"\n");

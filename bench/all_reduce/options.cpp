@@ -42,7 +42,7 @@ void check(const Options& options) {
       (void)parse_algorithm(collective);
     }
     if (!options.link.empty()) {
-      (void)Link::parse(options.link);
+      (void)LinkSchedule::parse(options.link);
     }
   } catch (const Error& error) {
     reject(error.what());
@@ -92,13 +92,21 @@ Options parse_options(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--chunk-bytes", chunk_bytes, "Bytes of a chunk on the wire (the library's default)");
-  app.add_option("--link", options.link, "Emulate a link, such as 1Gbit/s,50us; everything printed says so");
+  app.add_option(
+      "--link", options.link,
+      "Emulate a link, such as 1Gbit/s,50us, or a schedule of them, such as '1Gbit/s until 30s, 100Mbit/s'; everything "
+      "printed says so");
   app.add_option("--link-rate", options.link_rate,
                  "Bytes per second that the real link carries, for the score; bench/lab/lab measures and sets it")
       ->envname("GRADWIRE_LAB_LINK_RATE");
   app.add_option("--interface", options.interface, "Network device: Gloo's, and where bytes that leave are counted")
       ->envname("GRADWIRE_LAB_INTERFACE");
   app.add_flag("--baseline", options.baseline, "Also run MPI_Allreduce and, where built in, Gloo");
+  app.add_flag("--predict", options.predict,
+               "Also say what the cost model predicts; needs a link of known rate (the lab, --link, --link-rate)");
+  app.add_option("--ranks-per-core", options.ranks_per_core,
+                 "Ranks that share a core, for the prediction (ranks / cores of this machine)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--json", options.json, "Write the rows to this file");
   app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
   try {

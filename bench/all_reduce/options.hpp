@@ -25,6 +25,8 @@ struct Options {
   double link_rate = NAN;         // bytes per second of a real link; NaN: not known
   std::string interface;          // network device, for Gloo and for counting what leaves the host
   bool baseline = false;
+  bool predict = false;
+  double ranks_per_core = NAN;  // for the prediction; NaN: all ranks on this machine's cores
   std::string json, markdown;
 
   /// Message sizes, each a multiple of an element.

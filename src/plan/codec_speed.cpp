@@ -12,14 +12,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kTiles = 16;
 constexpr auto kTile = static_cast<std::uint32_t>(codec::kTileElements);
-constexpr std::uint32_t kElements = kTiles * kTile;
 
-std::vector<float> gaussian() {
+std::vector<float> gaussian(std::uint32_t count) {
   std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same on every rank and run
   std::normal_distribution<float> normal;
-  std::vector<float> values(kElements);
+  std::vector<float> values(count);
   std::generate(values.begin(), values.end(), [&] { return normal(random); });
   return values;
 }
@@ -40,28 +38,29 @@ double quickest_seconds(std::chrono::nanoseconds budget, const Run& run) {
 
 }  // namespace
 
-CodecCost measure_codec(const CodecSpec& spec, bool feedback, std::chrono::nanoseconds budget) {
+CodecCost measure_codec(const CodecSpec& spec, bool feedback, std::chrono::nanoseconds budget, std::uint32_t tiles) {
+  const std::uint32_t elements = tiles * kTile;
   const codec::Codec codec(spec, DType::f32);
-  std::vector<float> values = gaussian();
-  std::vector<float> residual(kElements, 0.0F);
-  std::vector<std::byte> frame(codec.frame_bytes(kElements));
-  codec::FrameInfo info{.count = kElements};
+  std::vector<float> values = gaussian(elements);
+  std::vector<float> residual(elements, 0.0F);
+  std::vector<std::byte> frame(codec.frame_bytes(elements));
+  codec::FrameInfo info{.count = elements};
   const double encode = quickest_seconds(budget / 2, [&] {
     codec::FrameWriter writer(codec, info, false, frame);
-    for (std::uint32_t first = 0; first < kElements; first += kTile) {
+    for (std::uint32_t first = 0; first < elements; first += kTile) {
       writer.write(values.data() + first, feedback ? residual.data() + first : nullptr, kTile);
     }
     writer.finish();
   });
   const double decode = quickest_seconds(budget / 2, [&] {
     codec::FrameReader reader(codec, info, false, frame, 0);
-    for (std::uint32_t first = 0; first < kElements; first += kTile) {
+    for (std::uint32_t first = 0; first < elements; first += kTile) {
       reader.add(values.data() + first, kTile);
     }
   });
-  return {.bytes = static_cast<double>(frame.size()) / kElements,
-          .encode_seconds = encode / kElements,
-          .decode_seconds = decode / kElements};
+  return {.bytes = static_cast<double>(frame.size()) / elements,
+          .encode_seconds = encode / elements,
+          .decode_seconds = decode / elements};
 }
 
 }  // namespace gradwire::plan

@@ -20,6 +20,11 @@ Shares shares(const Cluster& cluster) {
   return others > 0 ? Shares{(others - local) / others, local / others} : Shares{0, 0};
 }
 
+// Seconds of a rank whose codecs take `codecs` on a core of its own, and who sends `bytes`.
+double work_seconds(const Cluster& cluster, double codecs, double bytes) {
+  return (codecs + bytes * cluster.transport_seconds) * std::max(1.0, cluster.ranks_per_core);
+}
+
 // Seconds in which every rank sends `bytes` evenly to all others.
 double spread_seconds(const Cluster& cluster, double bytes) {
   const Shares share = shares(cluster);
@@ -72,8 +77,9 @@ Cost two_shot_cost(const Cluster& cluster, double elements, const CodecCost& fir
   const double bytes = others * elements * (first.bytes + second.bytes);
   Cost cost;
   cost.wire = spread_seconds(cluster, bytes);
-  cost.codec = elements * (others * (first.encode_seconds + first.decode_seconds) + second.encode_seconds / ranks +
-                           second.decode_seconds);
+  const double codecs = elements * (others * (first.encode_seconds + first.decode_seconds) +
+                                    second.encode_seconds / ranks + second.decode_seconds);
+  cost.codec = work_seconds(cluster, codecs, bytes);
   cost.latency = 2 * (ranks - 1) * slowest_latency(cluster);
   cost.total = cost.latency + pipelined({cost.wire, cost.codec}, bytes / 2 / (ranks - 1) / chunk_bytes);
   return cost;
@@ -85,8 +91,9 @@ Cost one_shot_cost(const Cluster& cluster, double elements, const CodecCost& cod
     return {};
   }
   Cost cost;
-  cost.wire = spread_seconds(cluster, (ranks - 1) * elements * codec.bytes);
-  cost.codec = elements * (codec.encode_seconds + ranks * codec.decode_seconds);
+  const double bytes = (ranks - 1) * elements * codec.bytes;
+  cost.wire = spread_seconds(cluster, bytes);
+  cost.codec = work_seconds(cluster, elements * (codec.encode_seconds + ranks * codec.decode_seconds), bytes);
   cost.latency = (ranks - 1) * slowest_latency(cluster);
   cost.total = cost.latency + pipelined({cost.wire, cost.codec}, elements * codec.bytes / chunk_bytes);
   return cost;
@@ -102,9 +109,12 @@ Cost hierarchical_cost(const Cluster& cluster, double elements, const CodecCost&
   Cost cost;
   const double inside = other_local * elements * (intra.bytes + inter.bytes) / cluster.intra.bytes_per_second;
   const double between = 2 * other_nodes * part * inter.bytes * local / cluster.inter.bytes_per_second;
-  cost.codec = other_local * elements * (intra.encode_seconds + intra.decode_seconds) +
-               part * (other_nodes * (inter.encode_seconds + inter.decode_seconds) + inter.encode_seconds / nodes) +
-               elements * inter.decode_seconds;
+  const double codecs =
+      other_local * elements * (intra.encode_seconds + intra.decode_seconds) +
+      part * (other_nodes * (inter.encode_seconds + inter.decode_seconds) + inter.encode_seconds / nodes) +
+      elements * inter.decode_seconds;
+  const double sent = other_local * elements * (intra.bytes + inter.bytes) + 2 * other_nodes * part * inter.bytes;
+  cost.codec = work_seconds(cluster, codecs, sent);
   cost.wire = std::max(inside, between);
   cost.latency = 2 * (local - 1) * cluster.intra.latency_seconds + 2 * (nodes - 1) * cluster.inter.latency_seconds;
   const double chunks = part * inter.bytes / nodes / chunk_bytes;

@@ -21,8 +21,10 @@ struct LinkCost {
 struct Cluster {
   int ranks = 1;
   int ranks_per_node = 1;
-  LinkCost inter = {};  // between nodes
-  LinkCost intra = {};  // inside one; not used with one rank a node
+  double ranks_per_core = 1;     // above 1: ranks take turns, and their work takes that many times as long
+  double transport_seconds = 0;  // of a core, for each byte that a rank sends while it receives as much
+  LinkCost inter = {};           // between nodes
+  LinkCost intra = {};           // inside one; not used with one rank a node
 };
 
 /// One codec: what it makes of an element, and how long that takes one thread.
@@ -35,7 +37,7 @@ struct CodecCost {
 /// What one all-reduce costs, in seconds. `total` counts the overlap of its parts.
 struct Cost {
   double wire = 0;     // bytes over the slowest tier's rate
-  double codec = 0;    // of one rank
+  double codec = 0;    // of one rank, with its transport's work
   double latency = 0;  // of the messages that wait for each other
   double total = 0;
 };

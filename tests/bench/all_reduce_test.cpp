@@ -78,6 +78,28 @@ TEST(BenchAllReduce, SaysEmulatedWhereverItIs) {
   EXPECT_GT(report.at("rows").at(0).at("time_us_min").get<double>(), 100);
 }
 
+// How good predictions are is a matter for quiet machines: here only that they are there, and made of the parts named.
+TEST(BenchAllReduce, PredictsWhereTheLinkIsKnown) {
+  const ScratchFolder folder;
+  const Outcome outcome = bench(
+      "--codec int8,exact --predict --ranks-per-core 1 --link 100Mbit/s,1ms --min-bytes 1MiB --max-bytes 1MiB "
+      "--iterations 2 --json " +
+      folder.file("rows.json"));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("predicted by the cost model"));
+  const auto report = read_json(folder.file("rows.json"));
+  for (const auto& row : report.at("rows")) {
+    const double predicted = row.at("predicted_us").get<double>(), measured = row.at("time_us_p50").get<double>();
+    EXPECT_NEAR(row.at("prediction_error").get<double>(), predicted / measured - 1, 1e-9);
+    EXPECT_GT(predicted, row.at("predicted_wire_us").get<double>());
+    EXPECT_GE(row.at("predicted_latency_us").get<double>(), 2000);
+  }
+  // Half of 1 MiB of f32 in each of two hops, at 12.5 MB/s.
+  EXPECT_NEAR(report.at("rows").at(1).at("predicted_wire_us").get<double>(), 1048576 / 12.5, 100);
+  EXPECT_THAT(bench("--predict --max-bytes 4KiB").output, HasSubstr("--predict needs a link of one known rate"));
+  EXPECT_THAT(bench("--predict --link '1Gbit/s until 1s, 1MB/s' --max-bytes 1MiB").output, HasSubstr("one known rate"));
+}
+
 TEST(BenchAllReduce, BadArgumentsAreNamed) {
   EXPECT_THAT(bench("--codec int9").output, HasSubstr("int9"));
   EXPECT_THAT(bench("--collective ring").output, HasSubstr("ring"));

@@ -37,6 +37,19 @@ TEST(CostModel, TwoShotTakesTheLargerOfWireAndCodecPlusOneChunk) {
   EXPECT_DOUBLE_EQ(cost.total, 64 + 8 / 4.0);
 }
 
+TEST(CostModel, RanksThatShareACoreTakeTurns) {
+  const CodecCost codec{.bytes = 1, .encode_seconds = 1e-6, .decode_seconds = 2e-6};
+  Cluster cluster = flat(4, 1e6);
+  cluster.transport_seconds = 1e-7;
+  const double alone = two_shot_cost(cluster, 1e6, codec, codec).codec;
+  EXPECT_DOUBLE_EQ(alone, 0.75 * 3 + 0.25 * 1 + 2 + 0.15);  // 1.5 MB sent
+  cluster.ranks_per_core = 0.5;                             // a core to spare changes nothing
+  EXPECT_EQ(two_shot_cost(cluster, 1e6, codec, codec).codec, alone);
+  cluster.ranks_per_core = 2;
+  EXPECT_EQ(two_shot_cost(cluster, 1e6, codec, codec).codec, 2 * alone);
+  EXPECT_DOUBLE_EQ(one_shot_cost(cluster, 1e6, codec).codec, 2 * (1 + 4 * 2 + 0.3));
+}
+
 TEST(CostModel, HopsMayDiffer) {
   const CodecCost none{.bytes = 0};
   const CodecCost four{.bytes = 4};

@@ -1,0 +1,139 @@
+#include "bench/all_reduce/prediction.hpp"
+
+#include <mpi.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "base/units.hpp"
+#include "bench/all_reduce/process.hpp"
+#include "bench/support/samples.hpp"
+#include "bench/support/table.hpp"
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/transport.hpp"
+#include "plan/codec_speed.hpp"
+#include "plan/stage.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+constexpr std::uint32_t kTiles = 1024;  // 16 MiB: gradients come from memory, not from a cache
+
+int world_size() {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
+}
+
+double greatest(double value) {
+  MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return value;
+}
+
+// Half of a round trip of one byte between the first two ranks, which all ranks get. A low quantile: others that want
+// the core delay it by whole slices of the scheduler.
+double measure_latency() {
+  constexpr int kRounds = 50;
+  constexpr int kTag = 7;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::vector<double> seconds;
+  char byte = 0;
+  for (int round = 0; round < kRounds && rank < 2 && world_size() > 1; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const int sender : {0, 1}) {
+      if (rank == sender) {
+        MPI_Send(&byte, 1, MPI_CHAR, 1 - rank, kTag, MPI_COMM_WORLD);
+      } else {
+        MPI_Recv(&byte, 1, MPI_CHAR, 1 - rank, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      }
+    }
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / 2);
+  }
+  return greatest(seconds.empty() ? 0 : quantile(seconds, 0.1));
+}
+
+// What a core has to do for each byte that goes out while one comes in: neighbours exchange chunks and look seldom, so
+// that waiting costs nothing. The most of any rank.
+double measure_transport() {
+  constexpr int kMessages = 64;
+  constexpr int kBytes = static_cast<int>(kDefaultChunkBytes);
+  constexpr int kTag = 8;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int ranks = world_size();
+  std::vector<char> out(static_cast<std::size_t>(kMessages) * kBytes, 1), in(out.size());
+  double best = NAN;
+  for (int round = 0; round < 3 && ranks > 1; ++round) {  // the first connects
+    std::vector<MPI_Request> requests(2 * kMessages);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double before = cpu_seconds();
+    for (int i = 0; i < kMessages; ++i) {
+      const auto at = static_cast<std::ptrdiff_t>(i) * kBytes;
+      MPI_Irecv(in.data() + at, kBytes, MPI_CHAR, (rank + ranks - 1) % ranks, kTag, MPI_COMM_WORLD, &requests[2 * i]);
+      MPI_Isend(out.data() + at, kBytes, MPI_CHAR, (rank + 1) % ranks, kTag, MPI_COMM_WORLD, &requests[2 * i + 1]);
+    }
+    for (int done = 0; done == 0;) {
+      MPI_Testall(2 * kMessages, requests.data(), &done, MPI_STATUSES_IGNORE);
+      std::this_thread::sleep_for(std::chrono::milliseconds(done != 0 ? 0 : 1));
+    }
+    best = std::fmin(best, (cpu_seconds() - before) / static_cast<double>(out.size()));
+  }
+  return greatest(std::isnan(best) ? 0 : best);
+}
+
+}  // namespace
+
+Predictor::Predictor(const Options& options, double bytes_per_second)
+    : chunk_bytes_(options.chunk_bytes != 0 ? static_cast<double>(options.chunk_bytes)
+                                            : static_cast<double>(kDefaultChunkBytes)) {
+  const double cores = std::max(1U, std::thread::hardware_concurrency());
+  const double added =
+      options.link.empty()
+          ? 0
+          : std::chrono::duration<double>(LinkSchedule::parse(options.link).link_at({}).latency).count();
+  cluster_ = {.ranks = world_size(),
+              .ranks_per_node = 1,
+              .ranks_per_core = std::isnan(options.ranks_per_core) ? world_size() / cores : options.ranks_per_core,
+              .transport_seconds = measure_transport(),
+              .inter = {measure_latency() + added, bytes_per_second}};
+}
+
+const plan::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
+  const auto [found, added] = costs_.try_emplace({codec, feedback});
+  if (added) {
+    const auto cost = plan::measure_codec(CodecSpec::parse(codec), feedback, std::chrono::milliseconds(100), kTiles);
+    found->second = {cost.bytes, greatest(cost.encode_seconds), greatest(cost.decode_seconds)};
+  }
+  return found->second;
+}
+
+plan::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
+  if (recipe.implementation != "gradwire") {
+    return plan::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
+  }
+  if (recipe.collective == "hierarchical") {
+    return {NAN, NAN, NAN, NAN};  // needs a second tier
+  }
+  const CodecSpec codec = CodecSpec::parse(recipe.codec);
+  const plan::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
+  if (recipe.collective == "one_shot") {
+    return plan::one_shot_cost(cluster_, elements, first, chunk_bytes_);
+  }
+  const CodecSpec hop =
+      recipe.second_hop.empty() ? plan::default_second_hop(codec, cluster_.ranks) : CodecSpec::parse(recipe.second_hop);
+  const plan::CodecCost second = cost_of(hop.to_string(), recipe.error_feedback);
+  return plan::two_shot_cost(cluster_, elements, first, second, chunk_bytes_);
+}
+
+std::string Predictor::describe() const {
+  return "predicted by the cost model: latency " + fixed(cluster_.inter.latency_seconds * 1e6, 0) + " us, " +
+         format_rate(cluster_.inter.bytes_per_second) + ", " + fixed(cluster_.ranks_per_core, 1) + " ranks a core, " +
+         fixed(cluster_.transport_seconds * 1e9, 2) +
+         " ns of a core for each byte sent and received, codecs as measured on one idle core; error = predicted / p50 "
+         "- 1\n";
+}
+
+}  // namespace gradwire::bench

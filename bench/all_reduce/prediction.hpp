@@ -1,0 +1,33 @@
+// What the cost model says that a row should take, from codecs and latency as measured here and the rate of the link.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "bench/all_reduce/contender.hpp"
+#include "bench/all_reduce/options.hpp"
+#include "plan/cost_model.hpp"
+
+namespace gradwire::bench {
+
+class Predictor {
+ public:
+  /// Measures the latency of messages. `bytes_per_second`: of a link, one direction. Collective over the world.
+  Predictor(const Options& options, double bytes_per_second);
+
+  /// The same on every rank. Measures codecs that it sees for the first
+  /// time: collective over the world.
+  [[nodiscard]] plan::Cost cost(const ContenderRecipe& recipe, double elements);
+  /// The model's inputs besides codecs, for people.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  [[nodiscard]] const plan::CodecCost& cost_of(const std::string& codec, bool feedback);
+
+  plan::Cluster cluster_;
+  double chunk_bytes_;
+  std::map<std::pair<std::string, bool>, plan::CodecCost> costs_;
+};
+
+}  // namespace gradwire::bench
