@@ -179,7 +179,11 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
   std::sort(worlds.begin(), worlds.end());
   std::vector<Scale> scales;
   for (const int ranks : worlds) {
-    Scale scale{.cluster = {ranks, std::min(ranks, options.nodes_of), inter, intra}, .forecasts = {}};
+    Scale scale{.cluster = {.ranks = ranks,
+                            .ranks_per_node = std::min(ranks, options.nodes_of),
+                            .inter = inter,
+                            .intra = intra},
+                .forecasts = {}};
     scale.forecasts = plan::forecast(model, scale.cluster, candidates);
     scale.advised = plan::advise(scale.forecasts, target);
     scales.push_back(std::move(scale));
