@@ -17,6 +17,12 @@ namespace gradwire {
 
 enum class ErrorFeedback : std::uint8_t { automatic, on, off };
 
+/// How the learning rate follows the batch.
+enum class BatchScaling : std::uint8_t {
+  linear,       // as many times (SGD: Goyal et al., 2017)
+  square_root,  // for optimizers that divide by the root of the second moment, such as Adam (Malladi et al., 2022)
+};
+
 /// Another codec for the first steps: its own until (and without) `until_step`, counted from 0.
 struct Warmup {
   std::uint64_t until_step = 0;
@@ -115,6 +121,15 @@ class Policy {
     friend bool operator==(const Switching&, const Switching&) = default;
   };
 
+  /// What Session::batch_advice() keeps to.
+  struct Batch {
+    double target_exposed = 0.1;         // the share of a step that communication may add to it; above 0, below 1
+    std::uint32_t min_accumulation = 1;  // micro-steps of a rank to each reduction
+    std::uint32_t max_accumulation = 8;
+    BatchScaling scaling = BatchScaling::linear;
+    friend bool operator==(const Batch&, const Batch&) = default;
+  };
+
   std::string source = "built-in";
   TensorPolicy defaults;
   std::optional<Small> small;  // none: small tensors are treated like others
@@ -126,8 +141,9 @@ class Policy {
   std::optional<Link> link =
       std::nullopt;  // where a codec is chosen: the link as it is, not to be measured at the start
   Switching switching = {};
-  bool deterministic = false;  // no native sums, no choice by measurement
-  bool strict = false;         // a rule that matched no tensor is an error
+  std::optional<Batch> batch = std::nullopt;  // advice on the batch; none: none
+  bool deterministic = false;                 // no native sums, no choice by measurement
+  bool strict = false;                        // a rule that matched no tensor is an error
 };
 
 }  // namespace gradwire

@@ -114,7 +114,7 @@ class Session {
   /// were not ready on this rank (and aborts the others).
   StepOutcome finish();
 
-  /// While true, ready() does nothing and finish() is not called: gradients accumulate locally.
+  /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.
   void set_no_sync(bool no_sync);
   /// Scope of set_no_sync(true).
   class NoSync {
@@ -167,6 +167,11 @@ class Session {
   /// The links between ranks. Where the policy chooses codecs: as measured last, from the first step on. Else measured
   /// now, in well under a second: on every rank then, between steps. Blocks.
   [[nodiscard]] LinkEstimate link();
+  /// Where the policy has [batch]: how many micro-steps to accumulate to each reduction, under no_sync() but for the
+  /// last one, and how the learning rate follows. It keeps exposed communication at its target, and changes only inside
+  /// finish(), alike on every rank. Gradients are best the mean over a rank's micro-steps. Error(invalid_argument)
+  /// without [batch].
+  [[nodiscard]] BatchAdvice batch_advice() const;
   /// What every tensor resolved to and why; a table for people.
   [[nodiscard]] std::string explain();
   /// 16 hex digits over policy, tensors, buckets, wire version; equal on all ranks or the first step fails.

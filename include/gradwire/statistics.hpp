@@ -62,6 +62,17 @@ struct LinkEstimate {
   double measured_in_seconds = 0;  // what the measurement at the start took
 };
 
+/// What Session::batch_advice() says; the same on every rank.
+struct BatchAdvice {
+  std::uint32_t accumulation = 1;     // micro-steps (backward passes) of a rank to each reduction
+  double learning_rate_factor = 1;    // against a step of one micro-step
+  double exposed_share = 0;           // of a step, as measured last: communication that no computation hid
+  std::optional<double> noise_scale;  // of the gradient, in micro-steps of one rank, as measured last; infinite where
+                                      // noise hides the gradient; none: not (yet) measured
+  std::uint64_t step = 0;             // the first with this accumulation
+  std::string reason;
+};
+
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {

@@ -147,6 +147,8 @@ class Adapter {
       entry_.touched = true;
       if (!adapter_.no_sync_) {
         adapter_.hand_over(entry_);
+      } else {
+        adapter_.session_.ready(entry_.id);  // counts the micro-step
       }
       return outputs;
     }

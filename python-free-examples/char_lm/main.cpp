@@ -32,6 +32,7 @@ struct Options {
   double warm_up = 0.1;
   bool adam_guard = true;
   int seeds = 1;
+  gradwire::Policy::Batch batch{.scaling = gradwire::BatchScaling::square_root};  // the optimizer is AdamW
   std::string json;
   char_lm::ProgressStyle progress = char_lm::ProgressStyle::lines;
 };
@@ -41,7 +42,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--text", options.text, "Files to learn from (default: the licence texts of this Debian system)");
   auto* policies =
       app.add_option("--policies,--codec", options.policies,
-                     "What to train with, one run each: dense, or a codec such as int8 (default: dense,int8)");
+                     "What to train with, one run each: dense, auto, or a codec such as int8 (default: dense,int8)");
   policies->delimiter(',');
   app.option_defaults()->take_last();  // scripts give defaults that a user overrides
   app.add_option("--policy", options.policy_file, "One run, with this policy file")
@@ -69,6 +70,19 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--layers", training.layers, "Transformer blocks")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--lr", training.learning_rate, "Peak learning rate")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--adaptive-batch", training.adaptive_batch,
+               "Accumulate as many micro-steps to each reduction as the session advises; --steps counts micro-steps");
+  app.add_option("--target-exposed", options.batch.target_exposed,
+                 "With --adaptive-batch: share of a step that exposed communication may take")
+      ->check(CLI::Range(0.001, 0.999))
+      ->capture_default_str();
+  app.add_option("--max-accumulation", options.batch.max_accumulation, "With --adaptive-batch: micro-steps at most")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--evaluate-every", training.evaluate_every,
+                 "Also look at the held-out part each time so many micro-steps are done; not counted in times")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seed", training.seed, "Of the start values and of the windows")->capture_default_str();
   app.add_option("--seeds", options.seeds, "Train with this many seeds, from --seed on, and pair each with dense")
@@ -101,6 +115,8 @@ NamedPolicy policy_for(const std::string& name, const Options& options) {
   gradwire::Policy& policy = result.policy;
   if (name == "dense") {
     policy = gradwire::Policy::uniform("exact");
+  } else if (name == "auto") {
+    policy = gradwire::Policy::automatic();
   } else {
     policy.defaults.codec = gradwire::CodecSpec::parse(name);
     const int warm_up = static_cast<int>(options.warm_up * options.training.steps);
@@ -113,7 +129,7 @@ NamedPolicy policy_for(const std::string& name, const Options& options) {
   return result;
 }
 
-std::vector<NamedPolicy> resolve_policies(const Options& options) {
+std::vector<NamedPolicy> read_policies(const Options& options) {
   if (!options.policy_file.empty()) {
     return {{std::filesystem::path(options.policy_file).filename().string(),
              gradwire::Policy::load(options.policy_file), 0}};
@@ -121,6 +137,16 @@ std::vector<NamedPolicy> resolve_policies(const Options& options) {
   std::vector<NamedPolicy> policies;
   for (const std::string& name : options.policies) {
     policies.push_back(policy_for(name, options));
+  }
+  return policies;
+}
+
+std::vector<NamedPolicy> resolve_policies(const Options& options) {
+  std::vector<NamedPolicy> policies = read_policies(options);
+  for (NamedPolicy& each : policies) {
+    if (options.training.adaptive_batch && !each.policy.batch) {
+      each.policy.batch = options.batch;
+    }
   }
   return policies;
 }

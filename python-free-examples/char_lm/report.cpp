@@ -70,6 +70,61 @@ const RunResult* find_dense(const std::vector<RunResult>& rows) {
   return row == rows.end() ? nullptr : &*row;
 }
 
+double exposed_percent(const RunResult& row) { return 100 * row.exposed_comm_ms / row.ms_per_step; }
+
+/// What was chosen while the run went on, if anything was.
+void print_choices(const RunResult& row) {
+  if (!row.switches.empty()) {
+    std::string codecs;
+    for (const std::string& codec : row.codecs) {
+      codecs += (codecs.empty() ? "" : "; ") + codec;
+    }
+    std::printf("%s chose %s\n", row.policy.c_str(), codecs.c_str());
+  }
+  if (!row.advised.empty()) {
+    std::printf(
+        "%s: %d micro-steps in %d steps, %.1f s, exposed communication %.1f%%, at the end %u micro-step(s) a step\n",
+        row.policy.c_str(), row.curve.back().micro_steps, row.reductions, row.seconds, exposed_percent(row),
+        row.advised.back().advice.accumulation);
+  }
+}
+
+Json json_of(const std::vector<gradwire::CodecSwitch>& switches) {
+  Json json = Json::array();
+  for (const gradwire::CodecSwitch& one : switches) {
+    json.push_back(
+        Json{{"step", one.step}, {"from", one.from}, {"to", one.to}, {"buckets", one.buckets}, {"reason", one.reason}});
+  }
+  return json;
+}
+
+Json json_of(const std::vector<RunResult::Advised>& advised) {
+  Json json = Json::array();
+  for (const auto& [micro_step, advice] : advised) {
+    const bool finite = advice.noise_scale && std::isfinite(*advice.noise_scale);
+    json.push_back(Json{{"micro_step", micro_step},
+                        {"step", advice.step},
+                        {"accumulation", advice.accumulation},
+                        {"learning_rate_factor", advice.learning_rate_factor},
+                        {"exposed_share", advice.exposed_share},
+                        {"noise_scale", finite ? Json(*advice.noise_scale) : Json()},
+                        {"reason", advice.reason}});
+  }
+  return json;
+}
+
+Json json_of(const std::vector<RunResult::Point>& curve) {
+  Json json = Json::array();
+  for (const RunResult::Point& point : curve) {
+    json.push_back(Json{{"micro_steps", point.micro_steps},
+                        {"reductions", point.reductions},
+                        {"seconds", point.seconds},
+                        {"exposed_seconds", point.exposed_seconds},
+                        {"held_out_loss", point.held_out_loss}});
+  }
+  return json;
+}
+
 }  // namespace
 
 void ProgressPrinter::operator()(const Progress& now) {
@@ -77,10 +132,18 @@ void ProgressPrinter::operator()(const Progress& now) {
     return;
   }
   const bool last = now.step == now.steps;
+  if (now.changed != nullptr) {
+    const gradwire::BatchAdvice& advice = *now.changed;
+    std::printf("%s%-8s accumulates %u micro-step(s) a step, learning rate x %.2f: %s\n",
+                style_ == ProgressStyle::bar ? "\r" : "", name_.c_str(), advice.accumulation,
+                advice.learning_rate_factor, advice.reason.c_str());
+  }
   if (style_ == ProgressStyle::lines) {
-    if (now.step % std::max(1, now.steps / 10) != 0 && !last) {
+    const int tenths = now.step / std::max(1, now.steps / 10);
+    if (tenths == tenths_ && !last) {
       return;
     }
+    tenths_ = tenths;
     std::printf("%-8s step %4d/%d  loss %.3f  %.0f ms/step  %.2f MB sent/step\n", name_.c_str(), now.step, now.steps,
                 now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
   } else {
@@ -122,6 +185,9 @@ void print_table(const std::vector<RunResult>& rows, int world_size) {
     std::printf("%-*s %10.4f %10.4f %9.3f %7.2f %11.2f %8.1f %9.1f %11.1f\n", name, row.policy.c_str(), row.train_loss,
                 row.held_out_loss, row.bytes_sent_per_step / kMega, row.ratio, row.ratio_compressed, row.ms_per_step,
                 row.communication_ms, row.exposed_comm_ms);
+  }
+  for (const RunResult& row : rows) {
+    print_choices(row);
   }
   if (const RunResult* dense = find_dense(rows)) {
     for (const RunResult& row : rows) {
@@ -203,6 +269,12 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
                                   {"comm_alone_ms", row.communication_ms},
                                   {"exposed_comm_ms", row.exposed_comm_ms},
                                   {"measured_steps", row.measured_steps},
+                                  {"reductions", row.reductions},
+                                  {"seconds", row.seconds},
+                                  {"codecs", row.codecs},
+                                  {"switches", json_of(row.switches)},
+                                  {"advice", json_of(row.advised)},
+                                  {"curve", json_of(row.curve)},
                                   {"transport", row.transport}});
   }
   for (const PairedLoss& loss : pair_losses(rows)) {

@@ -20,6 +20,7 @@ class ProgressPrinter {
  private:
   std::string name_;
   ProgressStyle style_;
+  int tenths_ = 0;  // printed
 };
 
 /// What is about to be trained, and where.

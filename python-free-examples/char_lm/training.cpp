@@ -115,7 +115,7 @@ class GradientRecorder {
   }
 
   /// Every rank answers for itself: the others need not change anything in such a step.
-  [[nodiscard]] bool wants(int step) const { return writer_ && stage_ < kStages && step == step_of(stage_); }
+  [[nodiscard]] bool wants(int done) const { return writer_ && stage_ < kStages && done >= step_of(stage_); }
 
   void record(const Transformer& model) {
     for (const auto& item : model->named_parameters()) {
@@ -176,25 +176,28 @@ class Trainer {
         sampler_(text.shard(session_.rank(), session_.world_size()), options, session_.rank()),
         recorder_(options, session_.rank()) {}
 
-  /// One step; this rank's loss before it.
-  double step(int step) {
-    const auto [inputs, targets] = sampler_.next();
-    optimizer_.set_learning_rate(learning_rate_at(step, options_));
-    if (options_.freeze_second_moment_at > 0 && step == options_.freeze_second_moment_at) {
+  /// One step of `micro_steps`, the first of them micro-step `done`; this rank's mean loss before it.
+  double step(int done, int micro_steps, double learning_rate_factor) {
+    optimizer_.set_learning_rate(learning_rate_factor * learning_rate_at(done, options_));
+    if (options_.freeze_second_moment_at > 0 && done >= options_.freeze_second_moment_at) {
       optimizer_.freeze_second_moment();
     }
     optimizer_.zero_grad();
-    const torch::Tensor loss = model_->loss(inputs, targets);
-    if (recorder_.wants(step)) {
+    double sum = 0;
+    for (int micro = 0; micro + 1 < micro_steps; ++micro) {
+      const auto no_sync = sync_.no_sync();
+      sum += accumulate(micro_steps);
+    }
+    if (recorder_.wants(done)) {
       const auto no_sync = sync_.no_sync();  // finish() hands the gradients over
-      loss.backward();
+      sum += accumulate(micro_steps);
       recorder_.record(model_);
     } else {
-      loss.backward();
+      sum += accumulate(micro_steps);
     }
     sync_.finish();
     optimizer_.step();
-    return loss.item<double>();
+    return sum / micro_steps;
   }
 
   /// Milliseconds that the all-reduce of one step takes when no backward pass hides it: the median of a few.
@@ -220,6 +223,14 @@ class Trainer {
   [[nodiscard]] gradwire::Session& session() { return session_; }
 
  private:
+  // Adds one micro-step's share of the mean gradient; its loss.
+  double accumulate(int micro_steps) {
+    const auto [inputs, targets] = sampler_.next();
+    const torch::Tensor loss = model_->loss(inputs, targets);
+    (loss / micro_steps).backward();
+    return loss.item<double>();
+  }
+
   TrainingOptions options_;
   MPI_Comm communicator_;
   Transformer model_;
@@ -230,62 +241,148 @@ class Trainer {
   GradientRecorder recorder_;
 };
 
+/// Drives one run: how many micro-steps each step has, clocks, progress.
+class Run {
+ public:
+  Run(const std::string& name, const gradwire::Policy& policy, const Text& text, const TrainingOptions& options,
+      MPI_Comm communicator, const std::function<void(const Progress&)>& progress)
+      : text_(text),
+        options_(options),
+        communicator_(communicator),
+        progress_(progress),
+        trainer_(policy, text, options, communicator),
+        warm_up_(std::min(5, options.steps / 2)) {
+    result_.policy = name;
+    result_.seed = options.seed;
+  }
+
+  RunResult train() {
+    begun_ = Clock::now();
+    while (done_ < options_.steps) {
+      if (measured_from_ < 0 && done_ >= warm_up_) {
+        begin_measuring();
+      }
+      step();
+      if (options_.evaluate_every > 0 && done_ < options_.steps && done_ / options_.evaluate_every > evaluated_) {
+        evaluated_ = done_ / options_.evaluate_every;
+        look();
+      }
+    }
+    finish();
+    return result_;
+  }
+
+ private:
+  void begin_measuring() {
+    MPI_Barrier(communicator_);
+    exposed_before_ = session().statistics().exposed_seconds;
+    session().reset_statistics();
+    measured_from_ = done_;
+    measured_since_ms_ = training_ms();
+  }
+
+  void step() {
+    gradwire::BatchAdvice advice;
+    const bool changed = follow(advice);
+    const int micro_steps = std::min(static_cast<int>(advice.accumulation), options_.steps - done_);
+    const double loss = trainer_.step(done_, micro_steps, advice.learning_rate_factor);
+    done_ += micro_steps;
+    ++result_.reductions;
+    const int tail = std::max(1, options_.steps / 10);
+    smoothed_ = smoothed_ == 0 ? loss : 0.9 * smoothed_ + 0.1 * loss;
+    if (done_ > options_.steps - tail) {
+      tail_loss_ += loss * micro_steps;
+      tail_count_ += micro_steps;
+    }
+    Progress now{.step = done_, .steps = options_.steps, .loss = smoothed_};
+    if (const int measured = done_ - measured_from_; measured_from_ >= 0) {
+      now.ms_per_step = (training_ms() - measured_since_ms_) / measured;
+      now.bytes_sent_per_step = static_cast<double>(session().statistics().all().bytes_sent) / measured;
+    }
+    now.changed = changed ? &advice : nullptr;
+    progress_(now);
+  }
+
+  /// What the session advises for the coming step; returns whether that is new.
+  bool follow(gradwire::BatchAdvice& advice) {
+    if (!options_.adaptive_batch) {
+      return false;
+    }
+    advice = session().batch_advice();
+    const bool changed = result_.advised.empty() || result_.advised.back().advice.accumulation != advice.accumulation;
+    if (changed) {
+      result_.advised.push_back({done_, advice});
+    }
+    return changed;
+  }
+
+  /// At the held-out part; the clock stands still.
+  void look() {
+    const auto start = Clock::now();
+    RunResult::Point point{.micro_steps = done_, .reductions = result_.reductions, .seconds = training_ms() / 1e3};
+    const double exposed = exposed_before_ + session().statistics().exposed_seconds;
+    point.exposed_seconds = sum_over_ranks(std::array{exposed}, communicator_)[0] / session().world_size();
+    point.held_out_loss =
+        held_out_loss(trainer_.model(), text_, options_, session().rank(), session().world_size(), communicator_);
+    result_.curve.push_back(point);
+    paused_ms_ += milliseconds_since(start);
+  }
+
+  void finish() {
+    result_.measured_steps = options_.steps - measured_from_;
+    const double steps = result_.measured_steps, elapsed_ms = training_ms() - measured_since_ms_;
+    const gradwire::SessionStatistics statistics = session().statistics();
+    look();
+    result_.held_out_loss = result_.curve.back().held_out_loss;
+    result_.seconds = result_.curve.back().seconds;
+    result_.transport = statistics.transport;
+    result_.switches = statistics.switches;
+    for (const auto& group : statistics.groups) {
+      result_.codecs.push_back(group.codec);
+    }
+    const auto all = statistics.all(), compressed = statistics.compressed();
+    const std::array own{tail_loss_ / tail_count_,
+                         all.ratio(),
+                         compressed.ratio(),
+                         static_cast<double>(all.bytes_sent) / steps,
+                         elapsed_ms / steps,
+                         trainer_.communication_alone_ms(),
+                         statistics.exposed_seconds * 1e3 / steps};
+    const auto sums = sum_over_ranks(own, communicator_);
+    const std::array members{&result_.train_loss,          &result_.ratio,       &result_.ratio_compressed,
+                             &result_.bytes_sent_per_step, &result_.ms_per_step, &result_.communication_ms,
+                             &result_.exposed_comm_ms};
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      *members[i] = sums[i] / session().world_size();
+    }
+    count_parameters(trainer_.model(), result_);
+  }
+
+  gradwire::Session& session() { return trainer_.session(); }
+  [[nodiscard]] double training_ms() const { return milliseconds_since(begun_) - paused_ms_; }
+
+  const Text& text_;
+  const TrainingOptions& options_;
+  MPI_Comm communicator_;
+  const std::function<void(const Progress&)>& progress_;
+  Trainer trainer_;
+  RunResult result_;
+  Clock::time_point begun_;
+  int warm_up_;
+  int done_ = 0;  // micro-steps
+  int evaluated_ = 0;
+  int measured_from_ = -1;
+  double measured_since_ms_ = 0, paused_ms_ = 0, exposed_before_ = 0;
+  double smoothed_ = 0, tail_loss_ = 0, tail_count_ = 0;
+};
+
 }  // namespace
 
 RunResult train(const std::string& name, const gradwire::Policy& policy, const Text& text,
                 const TrainingOptions& options, MPI_Comm communicator,
                 const std::function<void(const Progress&)>& progress) {
   torch::set_num_threads(1);  // the ranks share the cores
-  Trainer trainer(policy, text, options, communicator);
-  gradwire::Session& session = trainer.session();
-  const int warm_up = std::min(5, options.steps / 2), tail = std::max(1, options.steps / 10);
-  double smoothed = 0, tail_loss = 0;
-  Clock::time_point start;
-  for (int step = 0; step < options.steps; ++step) {
-    if (step == warm_up) {
-      MPI_Barrier(communicator);
-      session.reset_statistics();
-      start = Clock::now();
-    }
-    const double loss = trainer.step(step);
-    smoothed = step == 0 ? loss : 0.9 * smoothed + 0.1 * loss;
-    if (step >= options.steps - tail) {
-      tail_loss += loss / tail;
-    }
-    Progress now{.step = step + 1, .steps = options.steps, .loss = smoothed};
-    if (const int measured = step + 1 - warm_up; measured > 0) {
-      now.ms_per_step = milliseconds_since(start) / measured;
-      now.bytes_sent_per_step = static_cast<double>(session.statistics().all().bytes_sent) / measured;
-    }
-    progress(now);
-  }
-
-  RunResult result;
-  result.policy = name;
-  result.seed = options.seed;
-  result.measured_steps = options.steps - warm_up;
-  const double steps = result.measured_steps, elapsed_ms = milliseconds_since(start);
-  const gradwire::SessionStatistics statistics = session.statistics();
-  result.transport = statistics.transport;
-  const auto all = statistics.all(), compressed = statistics.compressed();
-  const std::array own{tail_loss,
-                       all.ratio(),
-                       compressed.ratio(),
-                       static_cast<double>(all.bytes_sent) / steps,
-                       elapsed_ms / steps,
-                       trainer.communication_alone_ms(),
-                       statistics.exposed_seconds * 1e3 / steps};
-  const auto sums = sum_over_ranks(own, communicator);
-  const std::array members{&result.train_loss,          &result.ratio,       &result.ratio_compressed,
-                           &result.bytes_sent_per_step, &result.ms_per_step, &result.communication_ms,
-                           &result.exposed_comm_ms};
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    *members[i] = sums[i] / session.world_size();
-  }
-  count_parameters(trainer.model(), result);
-  result.held_out_loss =
-      held_out_loss(trainer.model(), text, options, session.rank(), session.world_size(), communicator);
-  return result;
+  return Run(name, policy, text, options, communicator, progress).train();
 }
 
 }  // namespace char_lm

@@ -6,15 +6,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "gradwire/policy.hpp"
+#include "gradwire/statistics.hpp"
 #include "text.hpp"
 
 namespace char_lm {
 
 struct TrainingOptions {
-  int steps = 240;
+  int steps = 240;   // micro-steps: one backward pass of each rank; progress is counted in them
   int batch = 8;     // windows per rank and step
   int context = 64;  // characters per window
   int width = 256;
@@ -23,13 +26,28 @@ struct TrainingOptions {
   double learning_rate = 1e-3;
   int freeze_second_moment_at = 0;  // the step from which on Adam's second moment stays as it is; 0: never
   std::uint64_t seed = 1;
-  std::string link;            // "" or a link to emulate: "1Gbit/s,50us"
-  std::string save_gradients;  // "" or the file that rank 0's gradients go to, at three steps
+  std::string link;             // "" or a link to emulate: "1Gbit/s,50us"
+  bool adaptive_batch = false;  // accumulate as many micro-steps to each reduction as the session advises
+  int evaluate_every = 0;       // micro-steps between two looks at the held-out part while training; 0: only at the end
+  std::string save_gradients;   // "" or the file that rank 0's gradients go to, at three steps
 };
 
 /// What one run measured. Losses are nats per character; bytes, times and ratios are means over the ranks and over the
-/// steps after a short warm-up.
+/// micro-steps after a short warm-up.
 struct RunResult {
+  /// Where the run stood; times are without the looks at the held-out part.
+  struct Point {
+    int micro_steps = 0;
+    int reductions = 0;
+    double seconds = 0;          // since the first step began
+    double exposed_seconds = 0;  // of them in finish(), mean over the ranks
+    double held_out_loss = 0;
+  };
+  /// An advice on the batch, and the micro-step from which it was followed.
+  struct Advised {
+    int micro_step = 0;
+    gradwire::BatchAdvice advice;
+  };
   std::string policy;
   std::uint64_t seed = 0;
   double train_loss = 0;     // mean over the ranks and the last tenth of the steps
@@ -41,6 +59,12 @@ struct RunResult {
   double communication_ms = 0;  // all-reduce of one step with nothing beside it: median of a few extra steps
   double exposed_comm_ms = 0;   // of a step, spent in finish(): for communication that was not hidden, or a slower rank
   int measured_steps = 0;
+  int reductions = 0;                           // of the whole run
+  double seconds = 0;                           // of the whole run
+  std::vector<Point> curve;                     // the last one is the end of the run
+  std::vector<Advised> advised;                 // with adaptive_batch
+  std::vector<std::string> codecs;              // in use at the end, by group
+  std::vector<gradwire::CodecSwitch> switches;  // of codec = "auto"
   std::uint64_t parameters = 0;
   double large_share = 0;  // of the parameters, in tensors of at least 64 KiB
   std::string transport;   // as the session names it; says so when a link is emulated
@@ -48,11 +72,12 @@ struct RunResult {
 
 /// Where a run stands; `loss` is this rank's own, smoothed.
 struct Progress {
-  int step = 0;  // steps done
+  int step = 0;  // micro-steps done
   int steps = 0;
   double loss = 0;
   double ms_per_step = 0;
   double bytes_sent_per_step = 0;
+  const gradwire::BatchAdvice* changed = nullptr;  // an advice that is followed from here on
 };
 
 /// Trains and evaluates. Collective over `communicator`; the result is the same on every rank. `progress` is called

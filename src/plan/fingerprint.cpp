@@ -34,6 +34,22 @@ std::string resolved(const Bucket& bucket) {
   return text + ", collective " + std::string(to_string(bucket.algorithm));
 }
 
+std::string dwelling(const Policy::Switching& switching) {
+  return "dwell " + std::to_string(switching.dwell) + ", window " + std::to_string(switching.window);
+}
+
+std::string choosing(const Plan& plan) {
+  return "gain " + std::to_string(plan.switching.gain) + ", " + dwelling(plan.switching) + ", link " +
+         (plan.link ? plan.link->to_string() : "measured");
+}
+
+std::string advising(const Plan& plan) {
+  const Policy::Batch& batch = *plan.batch;
+  return "at most " + std::to_string(batch.target_exposed) + " exposed, accumulation " +
+         std::to_string(batch.min_accumulation) + " to " + std::to_string(batch.max_accumulation) + ", scaling " +
+         (batch.scaling == BatchScaling::linear ? "linear, " : "sqrt, ") + dwelling(plan.switching);
+}
+
 struct Line {
   std::string_view item;
   std::string_view value;
@@ -111,6 +127,8 @@ std::string Plan::describe() const {
              std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
                  resolved(bucket) + ", tensors" + parts);
   }
+  add_line(text, "choice of codecs", automatic() ? choosing(*this) : "none");
+  add_line(text, "advice on the batch", batch ? advising(*this) : "none");
   return text;
 }
 

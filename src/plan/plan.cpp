@@ -9,6 +9,7 @@
 #include "codec/codec.hpp"
 #include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
+#include "plan/batch_advisor.hpp"
 #include "plan/rule.hpp"
 
 namespace gradwire::plan {
@@ -24,9 +25,13 @@ class Planner {
     plan_.bucket_bytes = policy.bucket_bytes;
     plan_.chunk_bytes = policy.chunk_bytes;
     plan_.deterministic = policy.deterministic;
+    plan_.switching = policy.switching;
+    plan_.link = policy.link;
+    plan_.batch = policy.batch;
   }
 
   Plan make() {
+    check_batch();
     compile();
     resolve_tensors();
     make_groups();
@@ -95,6 +100,27 @@ class Planner {
   }
 
   // A policy made in code has passed no reader.
+  void check_batch() const {
+    if (!policy_.batch) {
+      return;
+    }
+    const Policy::Batch& batch = *policy_.batch;
+    const auto fail = [&](const std::string& what) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ": " + what);
+    };
+    if (!(batch.target_exposed > 0 && batch.target_exposed < 1)) {
+      fail("target_exposed of the batch is " + format_number(batch.target_exposed, 3) +
+           "; give a share above 0 and below 1");
+    }
+    if (batch.min_accumulation < 1 || batch.min_accumulation > batch.max_accumulation ||
+        batch.max_accumulation > kMaxAccumulation) {
+      fail(contradiction(batch));
+    }
+    if (policy_.deterministic) {
+      fail("[batch] advises by measurement, which deterministic forbids; remove one of the two");
+    }
+  }
+
   void check_automatic(const TensorPolicy& policy, const std::string& who) const {
     const auto fail = [&](const std::string& what) {
       throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + who + ": " + what);

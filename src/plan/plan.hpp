@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,9 @@ struct Plan {
   std::uint64_t bucket_bytes = 0;
   std::uint64_t chunk_bytes = 0;
   bool deterministic = false;
+  Policy::Switching switching;  // of codecs that are chosen, and of the advice on the batch
+  std::optional<Link> link;     // given for the choice of codecs
+  std::optional<Policy::Batch> batch;
   std::vector<TensorPlan> tensors;  // in order of add
   std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty
   std::vector<Bucket> buckets;      // in the order in which they start

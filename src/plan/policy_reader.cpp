@@ -83,7 +83,10 @@ class PolicyReader : private PolicyValues {
          {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
          {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
          {"auto", [this](const toml::node& node) { read_switching(read_section(node, "auto")); }},
-         {"batch", [this](const toml::node& node) { fail_later(node, "[batch]", "remove it"); }}});
+         {"batch", [this](const toml::node& node) {
+            batch_ = place_of(node.source());
+            policy_.batch = read_batch(read_section(node, "batch"));
+          }}});
     // Rules build on the defaults, wherever these stand.
     read_defaults(defaults);
     if (rules != nullptr) {
@@ -93,6 +96,9 @@ class PolicyReader : private PolicyValues {
     }
     if (policy_.deterministic && automatic_) {
       fail(*automatic_, "codec \"auto\" chooses by measurement, which deterministic = true forbids; name a codec");
+    }
+    if (policy_.deterministic && batch_) {
+      fail(*batch_, "[batch] advises by measurement, which deterministic = true forbids; remove one of the two");
     }
   }
 
@@ -368,6 +374,7 @@ class PolicyReader : private PolicyValues {
   Policy policy_;
   std::vector<RuleMatcher> matchers_;  // of policy_.rules
   std::optional<Place> automatic_;     // the first codec = "auto"
+  std::optional<Place> batch_;         // [batch]
 };
 
 }  // namespace

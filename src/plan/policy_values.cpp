@@ -5,6 +5,7 @@
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "plan/batch_advisor.hpp"
 #include "plan/glob.hpp"
 #include "plan/stage.hpp"
 #include "plan/unknown_key.hpp"
@@ -235,6 +236,41 @@ OrderRange PolicyValues::read_order(const toml::node& node) const {
                    "; write the first call and then the last, both belong to it");
   }
   return range;
+}
+
+Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
+  Policy::Batch batch;
+  Place most = place_of(table.source());
+  const auto read_count = [this](const toml::node& node, std::string_view key) {
+    return read_uint32(node, key, "an integer such as 8", 1, kMaxAccumulation,
+                       "micro-steps to each reduction, 1 to " + std::to_string(kMaxAccumulation));
+  };
+  read_table(table, "in [batch]",
+             {{"target_exposed",
+               [&](const toml::node& node) {
+                 batch.target_exposed = read_share(node, "target_exposed", "10%");
+                 if (batch.target_exposed == 0) {
+                   fail(node, "target_exposed is 0, which no batch reaches; write a share above 0, such as \"10%\"");
+                 }
+               }},
+              {"min_accumulation",
+               [&](const toml::node& node) { batch.min_accumulation = read_count(node, "min_accumulation"); }},
+              {"max_accumulation",
+               [&](const toml::node& node) {
+                 batch.max_accumulation = read_count(node, "max_accumulation");
+                 most = place_of(node.source());
+               }},
+              {"scaling", [&](const toml::node& node) {
+                 const std::string text = read_string(node, "scaling", R"("linear" or "sqrt")");
+                 if (text != "linear" && text != "sqrt") {
+                   fail(node, "unknown scaling \"" + text + R"("; write "linear" or "sqrt")");
+                 }
+                 batch.scaling = text == "linear" ? BatchScaling::linear : BatchScaling::square_root;
+               }}});
+  if (batch.min_accumulation > batch.max_accumulation) {
+    fail(most, contradiction(batch));
+  }
+  return batch;
 }
 
 }  // namespace gradwire::plan

@@ -64,6 +64,8 @@ class PolicyValues {
   [[nodiscard]] DType read_dtype(const toml::node& node) const;
   /// 3, or the first and last of a range: [0, 7].
   [[nodiscard]] OrderRange read_order(const toml::node& node) const;
+  /// What [batch] says.
+  [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
 
   // Runs a parser of the layers below; its error gets this place.
   template <typename Parse>

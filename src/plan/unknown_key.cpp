@@ -37,6 +37,10 @@ constexpr std::array kHomes{
     KeyHome{"bytes", "in [bucket]"},
     KeyHome{"chunk", "in [bucket]"},
     KeyHome{"below", "in small, in [defaults]"},
+    KeyHome{"target_exposed", "in [batch]"},
+    KeyHome{"min_accumulation", "in [batch]"},
+    KeyHome{"max_accumulation", "in [batch]"},
+    KeyHome{"scaling", "in [batch]"},
 };
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

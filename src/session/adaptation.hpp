@@ -24,6 +24,8 @@ struct StepSeen {
   double busy_seconds = 0;            // something was under way
   double wait_seconds = 0;            // of which waiting for the transport, with nothing to compute
   double bytes_sent = 0;              // over the network; by all ranks of the node, as if each sent what this one did
+  double exposed_seconds = 0;         // in finish(), until the last result was there
+  double micro_steps = 1;             // backward passes
   std::vector<double> ready_seconds;  // by bucket, from the end of the step before
 };
 

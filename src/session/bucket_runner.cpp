@@ -41,6 +41,14 @@ std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
   return step.choices[bucket.id].native ? std::numeric_limits<std::uint64_t>::max() : 0;
 }
 
+// Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
+// with so few keeps, would count as noise.
+bool keeps_norms(const plan::Stage& stage) {
+  constexpr double kLeastBits = 8;
+  const auto close = [](const CodecSpec& codec) { return codec.k == 0 && plan::bits_per_element(codec) >= kLeastBits; };
+  return close(stage.codec) && close(stage.second_hop) && (!stage.intra || close(*stage.intra));
+}
+
 }  // namespace
 
 BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options)
@@ -106,6 +114,9 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results), std::move(residuals), call};
   if (step.sample && codecs.node.lossy()) {
     flight.sample = sample_quality(task);
+  }
+  if (step.norms && keeps_norms(stage)) {
+    flight.norms = plan::GradientNorms{.local = squared_norm(task.tensors)};
   }
   if (options_.measure_error && (codecs.first.lossy() || codecs.node.lossy())) {
     start_exact(flight, plan, bucket, task);
@@ -182,7 +193,10 @@ std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds
       flight->residuals->end(flight->call);
     }
     collect(*flight);
-    ended.push_back({flight->bucket, flight->execution->nonfinite(), flight->sample});
+    if (flight->norms) {
+      flight->norms->reduced = squared_norm(flight->results);
+    }
+    ended.push_back({flight->bucket, flight->execution->nonfinite(), flight->sample, flight->norms});
     flight = flights_.erase(flight);
   }
   return ended;

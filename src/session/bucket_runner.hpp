@@ -75,12 +75,15 @@ class BucketRunner final : public Runner {
     std::unique_ptr<plan::BucketResiduals> residuals = nullptr;
     plan::ResidualCall call = {};
     std::optional<plan::QualitySample> sample = {};
+    std::optional<plan::GradientNorms> norms = {};
   };
   // What the bucket does with residuals in this step; null where it neither holds nor makes any.
   std::unique_ptr<plan::BucketResiduals> open_residuals(const plan::Bucket& bucket, const plan::Level& level,
                                                         const plan::Plan& plan, plan::ResidualCall& call);
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
   static plan::QualitySample sample_quality(const collective::Task& task);
+  // Of some tiles: what a rank hands in, and what comes out.
+  static double squared_norm(const codec::TensorList& tensors);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
   void collect(Flight& flight);
 

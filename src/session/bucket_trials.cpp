@@ -18,13 +18,19 @@ constexpr std::uint64_t kSampledTiles = 64;           // at most
 constexpr std::uint64_t kTilesALook = 16;             // tiles: so that a look costs a sixteenth of an encoding
 constexpr std::uint64_t kExchangePart = 32ULL << 10;  // of one message: as small as chunks, which links see later
 
-double squared(const float* values, std::uint32_t count) {
+template <typename T>
+double squared(const T* values, std::uint32_t count) {
   double sum = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   }
   return sum;
 }
+
+std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }
+
+// How many of them are looked at.
+std::uint64_t looks_at(std::uint64_t tiles) { return std::clamp<std::uint64_t>(tiles / kTilesALook, 1, kSampledTiles); }
 
 }  // namespace
 
@@ -65,8 +71,8 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
 plan::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
   const codec::Codec& codec = task.codecs.node;  // between nodes; elsewhere the only one
   const std::uint64_t count = task.tensors.count();
-  const std::uint64_t tiles = (count + kTileElements - 1) / kTileElements;
-  const std::uint64_t looks = std::clamp<std::uint64_t>(tiles / kTilesALook, 1, kSampledTiles);
+  const std::uint64_t tiles = tiles_of(count);
+  const std::uint64_t looks = looks_at(tiles);
   std::vector<float> values(kTileElements);
   std::vector<float> residual(kTileElements);
   std::vector<float> scratch(kTileElements);
@@ -105,6 +111,22 @@ plan::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
     return {};  // of such a step nothing can be said
   }
   return {.nmse = dropped2 / encoded2, .residual_ratio = std::sqrt(before2 / gradient2)};
+}
+
+double BucketRunner::squared_norm(const codec::TensorList& tensors) {
+  const std::uint64_t count = tensors.count();
+  const std::uint64_t tiles = tiles_of(count);
+  const std::uint64_t looks = count == 0 ? 0 : looks_at(tiles);
+  std::vector<double> scratch(kTileElements);  // f64 is the largest
+  double sum = 0;
+  for (std::uint64_t look = 0; look < looks; ++look) {
+    const std::uint64_t first = look * tiles / looks * kTileElements;
+    const auto n = static_cast<std::uint32_t>(std::min(kTileElements, count - first));
+    const void* values = tensors.load(first, n, scratch.data());
+    sum += tensors.working() == codec::Working::f64 ? squared(static_cast<const double*>(values), n)
+                                                    : squared(static_cast<const float*>(values), n);
+  }
+  return sum;
 }
 
 }  // namespace gradwire::session

@@ -11,6 +11,7 @@
 
 #include "gradwire/session.hpp"
 #include "plan/guard.hpp"
+#include "plan/noise_scale.hpp"
 #include "plan/plan.hpp"
 #include "session/peers.hpp"
 #include "session/state_file.hpp"
@@ -37,6 +38,7 @@ struct StepInfo {
   bool flush = false;                          // exactly, so that no residual is left
   std::span<const BucketChoice> choices = {};  // by bucket; empty where no codec is chosen at run time
   bool sample = false;                         // look at what encoding drops
+  bool norms = false;                          // take norms of gradients and results
 };
 
 class Runner {
@@ -75,6 +77,7 @@ class Runner {
     std::uint32_t bucket;
     bool nonfinite;  // NaN or Inf in the result
     std::optional<plan::QualitySample> sample = {};
+    std::optional<plan::GradientNorms> norms = {};
   };
   /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, where
   /// asynchronous, that were started.

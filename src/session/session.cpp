@@ -131,8 +131,8 @@ StepOutcome Session::finish() {
   std::uint64_t ended_step = 0;
   StepOutcome outcome;
   bool as_usual = false;
-  if (state.adaptation) {
-    state.see_step_end();
+  if (state.adapts()) {
+    state.see_step_end(seconds);
   }
   {
     const std::lock_guard lock(state.mutex);
@@ -154,8 +154,8 @@ StepOutcome Session::finish() {
     state.misuse.reset();
     state.reset_step();
   }
-  if (state.adaptation && as_usual) {
-    state.on_wire([&] { state.adaptation->end_step(ended_step, state.last_seen); });
+  if (state.adapts() && as_usual) {
+    state.on_wire([&] { state.adapt(ended_step); });
   }
   const std::uint64_t every = state.options.compare_ranks_every;
   if (every > 0 && (ended_step + 1) % every == 0 && !outcome.skipped) {
@@ -194,6 +194,17 @@ void Session::reserve() {
 
 LinkEstimate Session::link() {
   return state_->checked([&] { return state_->link(); });
+}
+
+BatchAdvice Session::batch_advice() const {
+  const State& state = *state_;
+  if (!state.policy.batch) {
+    throw Error(ErrorCode::invalid_argument,
+                "batch_advice: the policy has no [batch]; write [batch] with target_exposed = \"10%\", or set "
+                "Policy::batch");
+  }
+  const std::lock_guard lock(state.mutex);
+  return state.batch ? state.batch->advice() : session::BatchAdaptation::initial(*state.policy.batch);
 }
 
 std::string Session::explain() {

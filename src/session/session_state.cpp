@@ -72,6 +72,11 @@ void Session::State::make_plan() {
     log(speaks ? LogLevel::warning : LogLevel::debug,
         "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
   }
+  if (plan->batch && runner->adapts()) {
+    batch = std::make_unique<session::BatchAdaptation>(*runner, policy, options.reduction);
+  } else if (plan->batch) {
+    log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
+  }
   reset_step();
 }
 
@@ -81,6 +86,7 @@ void Session::State::reset_step() {
     memory[i] = {registered[i], false};
   }
   is_ready.assign(registered.size(), false);
+  accumulated.assign(registered.size(), 0);
   missing.clear();
   for (const plan::Bucket& bucket : plan->buckets) {
     missing.push_back(static_cast<std::uint32_t>(bucket.parts.size()));
@@ -175,6 +181,7 @@ void Session::State::communicate(std::chrono::microseconds wait) {
         info.choices = adaptation->choices();
         info.sample = adaptation->samples(info.step);
       }
+      info.norms = batch && batch->samples(info.step);
       runner->start(*plan, *bucket, memory, info);
     }
     const auto ended = runner->advance(wait);
@@ -185,6 +192,9 @@ void Session::State::communicate(std::chrono::microseconds wait) {
         outcome.nonfinite = outcome.nonfinite || bucket.nonfinite;
         if (bucket.sample) {
           adaptation->sampled(bucket.bucket, *bucket.sample);
+        }
+        if (bucket.norms) {
+          batch->sampled(step, *bucket.norms);
         }
       }
       ended_buckets += ended.size();
@@ -293,11 +303,16 @@ TensorId Session::State::add(const std::string& text, const View& gradient, std:
   }
   tensors.push_back({text, gradient.count, gradient.dtype, ndim});
   registered.push_back(gradient);
+  accumulated.push_back(0);
   return static_cast<TensorId>(tensors.size() - 1);
 }
 
 Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
   if (no_sync) {
+    const std::lock_guard lock(mutex);
+    if (static_cast<std::size_t>(id) < accumulated.size()) {
+      ++accumulated[static_cast<std::size_t>(id)];
+    }
     return {};
   }
   catch_up_with_replays();
@@ -392,7 +407,7 @@ void Session::State::set_loss_scale(double scale) {
   loss_scale_set = true;
 }
 
-void Session::State::see_step_end() {
+void Session::State::see_step_end(double exposed) {
   Statistics now;
   for (const Statistics& group : runner->statistics()) {
     now.add(group);
@@ -400,6 +415,8 @@ void Session::State::see_step_end() {
   const std::lock_guard lock(mutex);
   last_seen = seen;
   last_seen.step_seconds = seconds_since(step_begun);
+  last_seen.exposed_seconds = exposed;
+  last_seen.micro_steps = 1 + (accumulated.empty() ? 0 : *std::max_element(accumulated.begin(), accumulated.end()));
   last_seen.bytes_sent = static_cast<double>(now.bytes_sent - counted.bytes_sent);
   if (plan->tiers->obstacle().empty()) {
     last_seen.bytes_sent = static_cast<double>(now.bytes_inter - counted.bytes_inter) *
@@ -407,6 +424,15 @@ void Session::State::see_step_end() {
   }
   last_seen.wait_seconds = now.wire_seconds - counted.wire_seconds;
   counted = now;
+}
+
+void Session::State::adapt(std::uint64_t ended_step) {
+  if (adaptation) {
+    adaptation->end_step(ended_step, last_seen);
+  }
+  if (batch) {
+    batch->end_step(ended_step, last_seen);
+  }
 }
 
 LinkEstimate Session::State::link() {

@@ -17,6 +17,7 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/adaptation.hpp"
+#include "session/batch_adaptation.hpp"
 #include "session/runner.hpp"
 #include "session/state_file.hpp"
 
@@ -62,6 +63,8 @@ struct Session::State {
   std::uint64_t counted_steps = 0;
   double exposed_seconds = 0;
   std::unique_ptr<session::Adaptation> adaptation;  // where the plan has codecs to choose
+  std::unique_ptr<session::BatchAdaptation> batch;  // where the policy has [batch]
+  std::vector<std::uint32_t> accumulated;           // by tensor: micro-steps before the last one
   session::StepSeen seen;                           // of this step so far
   session::StepSeen last_seen;                      // of the step that ended
   std::chrono::steady_clock::time_point step_begun;
@@ -150,8 +153,12 @@ struct Session::State {
   void require_no_capture(const char* call) const;
   void catch_up_with_replays();
   Ticket set_ready(TensorId id, const View* gradient, bool zero);
-  /// Where codecs are chosen: takes note of how long the step took and what it sent.
-  void see_step_end();
+  /// Whether anything is decided from what steps took.
+  [[nodiscard]] bool adapts() const { return adaptation != nullptr || batch != nullptr; }
+  /// Takes note of how long the step took, how much of that in finish(), and what it sent.
+  void see_step_end(double exposed);
+  /// After a step that was reduced as usual. The caller holds `wire`.
+  void adapt(std::uint64_t ended_step);
   void check_all_ready();
   /// Progresses, or waits for the progress thread, until `reached` (called with `mutex` held).
   template <typename Reached>

@@ -83,6 +83,26 @@ TEST_F(CharLm, SameSeedSameResult) {
   EXPECT_NE(loss("a.json"), loss("c.json"));
 }
 
+TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
+  std::ofstream(path("three.toml")) << "[batch]\nmin_accumulation = 3\nmax_accumulation = 3\nscaling = \"sqrt\"\n";
+  const std::string command = "char_lm --steps 16 --progress none --evaluate-every 8" + kTiny + "--json ";
+  ASSERT_EQ(run_ranks_of(2, command + path("a.json") + " --adaptive-batch --policy " + path("three.toml")).status, 0);
+  ASSERT_EQ(run_ranks_of(2, command + path("b.json") + " --policies auto --link 10Mbit/s").status, 0);
+  const json advised = read_json(path("a.json")).at("rows").at(0);
+  EXPECT_EQ(advised.at("reductions"), 6) << "of 3, 3, 3, 3, 3 and 1 micro-steps";
+  ASSERT_EQ(advised.at("advice").size(), 1U);
+  EXPECT_EQ(advised.at("advice")[0].at("accumulation"), 3);
+  EXPECT_NEAR(advised.at("advice")[0].at("learning_rate_factor").get<double>(), std::sqrt(3.0), 1e-12);
+  ASSERT_EQ(advised.at("curve").size(), 2U);
+  EXPECT_EQ(advised.at("curve")[0].at("micro_steps"), 9) << "the first step that ends at or behind 8";
+  EXPECT_EQ(advised.at("curve")[1].at("micro_steps"), 16);
+  const json chosen = read_json(path("b.json")).at("rows").at(0);
+  EXPECT_EQ(chosen.at("reductions"), 16);
+  EXPECT_TRUE(chosen.at("advice").empty());
+  EXPECT_EQ(chosen.at("codecs").at(0).get<std::string>().substr(0, 6), "auto: ");
+  EXPECT_FALSE(chosen.at("switches").empty());
+}
+
 TEST_F(CharLm, TheModelOfTheDemoIsMadeOfLargeTensors) {
   const Outcome outcome = run_ranks_of(1, "char_lm --steps 1 --batch 1 --codec dense --json " + path("a.json"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
@@ -132,6 +152,8 @@ TEST_F(CharLm, BadInputIsNamed) {
       {"--link fast", "fast"},
       {"--steps 0", "--steps"},
       {"--width 30", "--width"},
+      {"--adaptive-batch --target-exposed 0", "--target-exposed"},
+      {"--adaptive-batch --max-accumulation 0", "--max-accumulation"},
       {"--policy " + path("policy.toml"), "codeck"},
       {"--policy " + path("no.toml"), "no.toml"},
       {"--save-gradients " + path("no/folder"), "no/folder"},

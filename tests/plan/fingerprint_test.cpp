@@ -108,7 +108,9 @@ TEST(Fingerprint, DescribeIsReadable) {
             "policy of tensor 0 \"fc1.weight\": codec int8, collective two_shot, error feedback auto, group 0\n"
             "policy of tensor 1 \"fc1.bias\": codec int8, collective two_shot, error feedback auto, group 0\n"
             "policy of tensor 2 \"fc2.weight\": codec int8, collective two_shot, error feedback auto, group 0\n"
-            "bucket 0: f32 x 4800, codec int8, collective two_shot, tensors 2 1 0\n");
+            "bucket 0: f32 x 4800, codec int8, collective two_shot, tensors 2 1 0\n"
+            "choice of codecs: none\n"
+            "advice on the batch: none\n");
 }
 
 TEST(Difference, NamesTheMissingTensor) {
