@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <span>
 
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
@@ -37,6 +37,9 @@ std::vector<double> slowest(const std::vector<std::vector<double>>& all) {
   }
   return most;
 }
+
+// Of several rounds, each as long as its slowest rank's: a rank that comes late finds what was sent meanwhile.
+double quickest(std::span<const double> rounds) { return *std::min_element(rounds.begin(), rounds.end()); }
 
 // A plan of one bucket of `count` elements with one level.
 plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const plan::Level& level, std::uint64_t count) {
@@ -84,14 +87,16 @@ class Calibrator {
     std::vector<double> seconds;
     for (const Trial& trial : trials_) {
       for (const double elements : sizes(trial)) {
-        seconds.push_back(time(trial, static_cast<std::uint64_t>(elements)));
+        time(trial, static_cast<std::uint64_t>(elements), seconds);
       }
     }
     seconds = slowest(gather_numbers(runner_, seconds, "calibration"));
-    auto next = seconds.begin();
+    std::span<const double> next = seconds;
     for (Trial& trial : trials_) {
       for (const double elements : sizes(trial)) {
-        trial.timings.push_back({elements, *next++});
+        const auto count = static_cast<std::size_t>(rounds(elements));
+        trial.timings.push_back({elements, quickest(next.first(count))});
+        next = next.subspan(count);
       }
     }
     std::vector<BucketWays> ways;
@@ -159,18 +164,15 @@ class Calibrator {
     return {std::min(kSmallElements, std::ceil(large / 4)), large};
   }
 
-  // The quickest of some, after one to warm up.
-  double time(const Trial& trial, std::uint64_t elements) {
+  static int rounds(double elements) { return elements <= 4 * kSmallElements ? kSmallRounds : kRounds; }
+
+  void time(const Trial& trial, std::uint64_t elements, std::vector<double>& seconds) {
     const plan::Plan plan = trial_plan(plan_, trial.dtype, trial.level, elements);
     const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
     fill(memory.gradient);
-    double best = std::numeric_limits<double>::infinity();
-    const int rounds = static_cast<double>(elements) <= 4 * kSmallElements ? kSmallRounds : kRounds;
-    for (int round = 0; round < rounds; ++round) {
-      const double seconds = runner_.time_reduction(plan, memory, trial.native);
-      best = round == 0 ? best : std::min(best, seconds);
+    for (int round = 0; round < rounds(static_cast<double>(elements)); ++round) {
+      seconds.push_back(runner_.time_reduction(plan, memory, trial.native));
     }
-    return best;
   }
 
   [[nodiscard]] const Trial* find(DType dtype, const plan::Level& level, bool native) const {
@@ -234,11 +236,11 @@ plan::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
   double rate = 0;
   // Each doubling is agreed, so that every rank makes the same exchanges.
   for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
-    double quickest = exchange(bytes);
-    for (int round = 1; round < kRounds; ++round) {
-      quickest = std::min(quickest, exchange(bytes));
+    std::vector<double> tries;
+    for (int round = 0; round < kRounds; ++round) {
+      tries.push_back(exchange(bytes));
     }
-    const double seconds = slowest(gather_numbers(runner, {quickest}, "calibration"))[0];
+    const double seconds = quickest(slowest(gather_numbers(runner, tries, "calibration")));
     rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
     if (seconds > kEnoughSeconds) {
       break;

@@ -96,7 +96,8 @@ TEST(BenchAllReduce, PredictsWhereTheLinkIsKnown) {
   }
   // Half of 1 MiB of f32 in each of two hops, at 12.5 MB/s.
   EXPECT_NEAR(report.at("rows").at(1).at("predicted_wire_us").get<double>(), 1048576 / 12.5, 100);
-  EXPECT_THAT(bench("--predict --max-bytes 4KiB").output, HasSubstr("--predict needs a link of one known rate"));
+  EXPECT_THAT(bench("--predict --min-bytes 4KiB --max-bytes 4KiB").output,
+              HasSubstr("--predict needs a link of one known rate"));
   EXPECT_THAT(bench("--predict --link '1Gbit/s until 1s, 1MB/s' --max-bytes 1MiB").output, HasSubstr("one known rate"));
 }
 
