@@ -75,9 +75,9 @@ void print_assumptions(const PlanCommandOptions& options, const plan::ModelFile&
       << (options.nodes_of > 1 ? "; " + options.intra_link + " and " + options.intra_latency + " inside" : "")
       << "\n  gradients become ready evenly over the backward pass, the last layer first; buckets as a session forms "
          "them, one after the other\n"
-         "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot; messages that wait for "
-         "each "
-         "other: 2 (ranks - 1)\n"
+         "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot"
+      << (options.nodes_of > 1 ? ", or hierarchical, bf16 inside nodes, where that is quicker" : "")
+      << "; messages that wait for each other: 2 (ranks - 1)\n"
          "  the network carries nothing else, and codecs have a core of their own, at\n";
   std::vector<std::vector<std::string>> rows{{"codec", "bytes an element", "encode", "decode and add"}};
   const auto rate = [](double seconds) { return format_number(sizeof(float) / seconds / 1e9, 3) + " GB/s"; };
@@ -91,31 +91,37 @@ void print_assumptions(const PlanCommandOptions& options, const plan::ModelFile&
 
 void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
   std::vector<std::vector<std::string>> rows{
-      {"ranks", "codec", "step", "exposed", "share", "speed-up", "sent by a rank", ""}};
+      {"ranks", "codec", "collective", "step", "exposed", "share", "speed-up", "sent by a rank", ""}};
   for (const Scale& scale : scales) {
     for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
       const Forecast& forecast = scale.forecasts[i];
       rows.push_back({std::to_string(scale.cluster.ranks), forecast.codec.to_string(),
+                      std::string(to_string(i == 0 ? Algorithm::dense : forecast.algorithm)),
                       milliseconds(forecast.step.seconds), milliseconds(forecast.step.exposed),
                       percent(forecast.step.exposed / forecast.step.seconds),
                       format_number(scale.forecasts[0].step.seconds / forecast.step.seconds, 3),
                       format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), i == scale.advised ? "<-" : ""});
     }
   }
-  out << plan::table(rows, "rlrrrrrl") << '\n';
+  out << plan::table(rows, "rllrrrrrl") << '\n';
 }
 
 // Scales with the same advice share a policy.
 void print_advice(const std::vector<Scale>& scales, double target, std::ostream& out) {
   for (std::size_t first = 0; first < scales.size();) {
     std::size_t last = first;
-    const CodecSpec& codec = scales[first].forecasts[scales[first].advised].codec;
-    while (last + 1 < scales.size() && scales[last + 1].forecasts[scales[last + 1].advised].codec == codec) {
+    const auto advised = [&](std::size_t scale) -> const Forecast& {
+      return scales[scale].forecasts[scales[scale].advised];
+    };
+    const CodecSpec& codec = advised(first).codec;
+    const bool tiered = scales[first].advised != 0 && advised(first).algorithm == Algorithm::hierarchical;
+    while (last + 1 < scales.size() && advised(last + 1).codec == codec &&
+           advised(last + 1).algorithm == advised(first).algorithm) {
       ++last;
     }
     out << "# " << scales[first].cluster.ranks
         << (last > first ? " to " + std::to_string(scales[last].cluster.ranks) : std::string()) << " ranks: ";
-    const Forecast& worst = scales[last].forecasts[scales[last].advised];
+    const Forecast& worst = advised(last);
     const double share = worst.step.exposed / worst.step.seconds;
     if (scales[last].advised == 0 && share <= target) {
       out << "the network keeps up uncompressed; leave the job alone\n";
@@ -125,7 +131,8 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
                   : "nothing listed hides it (" + percent(share) + " exposed); nothing is quicker by more than 5%")
           << '\n';
     }
-    out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n\n";
+    out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
+        << (tiered ? "collective = \"hierarchical\"\n\n" : "\n");
     first = last + 1;
   }
 }

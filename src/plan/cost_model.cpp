@@ -6,8 +6,6 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr double kMinChunkBytes = 4096;
-
 struct Shares {
   double inter = 1;  // of what a rank sends, the part that leaves its node
   double intra = 0;
@@ -120,11 +118,6 @@ Cost hierarchical_cost(const Cluster& cluster, double elements, const CodecCost&
   const double chunks = part * inter.bytes / nodes / chunk_bytes;
   cost.total = cost.latency + pipelined({inside, between, cost.codec}, chunks);
   return cost;
-}
-
-double best_chunk_bytes(double wire_bytes, int stages, double overhead_seconds, double bytes_per_second) {
-  const double best = std::sqrt(overhead_seconds * wire_bytes * bytes_per_second / std::max(1, stages - 1));
-  return std::min(std::max(best, kMinChunkBytes), std::max(wire_bytes, kMinChunkBytes));
 }
 
 StepCost step_cost(double compute_seconds, std::span<const BucketCost> buckets) {

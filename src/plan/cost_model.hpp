@@ -60,10 +60,6 @@ struct Cost {
 [[nodiscard]] Cost hierarchical_cost(const Cluster& cluster, double elements, const CodecCost& intra,
                                      const CodecCost& inter, double chunk_bytes = kDefaultChunkBytes);
 
-/// The chunk, in bytes on the wire, that makes the pipeline of `stages` stages over `wire_bytes` shortest when each
-/// chunk costs `overhead_seconds` besides: sqrt(overhead S rate / (stages - 1)), between 4 KiB and all of it.
-[[nodiscard]] double best_chunk_bytes(double wire_bytes, int stages, double overhead_seconds, double bytes_per_second);
-
 /// One bucket of a step.
 struct BucketCost {
   double ready_seconds = 0;  // when its last gradient is there, from the start of the step

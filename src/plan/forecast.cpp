@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "gradwire/error.hpp"
 #include "plan/plan.hpp"
@@ -32,20 +34,51 @@ double elements_of(const ModelFile& model) {
 // 16-bit tensors as they are, others as f32.
 double dense_bytes(DType dtype) { return static_cast<double>(element_bytes(dtype)); }
 
-Cost bucket_cost(const Cluster& cluster, const Bucket& bucket, const CodecSpec& codec,
-                 std::span<const Candidate> candidates) {
-  const auto elements = static_cast<double>(bucket.count);
-  CodecCost cost = cost_of(candidates, codec);
+// Codecs by which a bucket travels, as a session chooses them.
+struct Hops {
+  CodecCost first;  // of hierarchical: between nodes
+  CodecCost second;
+  CodecCost intra;
+};
+
+Hops hops_of(const Cluster& cluster, const Bucket& bucket, const CodecSpec& codec, Algorithm algorithm,
+             std::span<const Candidate> candidates) {
+  const CodecSpec inside =
+      algorithm == Algorithm::hierarchical ? intra_codec(codec, std::nullopt) : CodecSpec::parse("exact");
+  Hops hops{cost_of(candidates, codec), cost_of(candidates, default_second_hop(codec, cluster.ranks)),
+            cost_of(candidates, inside)};
   if (codec == CodecSpec::parse("exact")) {
-    cost.bytes *= dense_bytes(bucket.dtype) / dense_bytes(DType::f32);
-    const Cost ring = dense_cost(cluster, elements, dense_bytes(bucket.dtype));
-    const Cost frames = two_shot_cost(cluster, elements, cost, cost);
-    return ring.total <= frames.total ? ring : frames;
+    for (CodecCost* hop : {&hops.first, &hops.second, &hops.intra}) {
+      hop->bytes *= dense_bytes(bucket.dtype) / dense_bytes(DType::f32);
+    }
   }
-  return two_shot_cost(cluster, elements, cost, cost_of(candidates, default_second_hop(codec, cluster.ranks)));
+  return hops;
 }
 
-Forecast forecast_one(const ModelFile& model, const Cluster& cluster, const CodecSpec& codec,
+Cost bucket_cost(const Cluster& cluster, const Bucket& bucket, Algorithm algorithm, const Hops& hops) {
+  const auto elements = static_cast<double>(bucket.count);
+  const Cost frames = algorithm == Algorithm::hierarchical
+                          ? hierarchical_cost(cluster, elements, hops.intra, hops.first)
+                          : two_shot_cost(cluster, elements, hops.first, hops.second);
+  if (bucket.codec != CodecSpec::parse("exact")) {
+    return frames;
+  }
+  const Cost ring = dense_cost(cluster, elements, dense_bytes(bucket.dtype));
+  return ring.total <= frames.total ? ring : frames;
+}
+
+double sent_bytes(const Cluster& cluster, const Bucket& bucket, Algorithm algorithm, const Hops& hops) {
+  const auto elements = static_cast<double>(bucket.count);
+  const auto others = [](double of) { return (of - 1) / of; };
+  if (algorithm == Algorithm::hierarchical && bucket.codec != CodecSpec::parse("exact")) {
+    const double local = cluster.ranks_per_node;
+    return elements * (others(local) * (hops.intra.bytes + hops.first.bytes) +
+                       2 * others(cluster.ranks / local) / local * hops.first.bytes);
+  }
+  return others(cluster.ranks) * elements * (hops.first.bytes + hops.second.bytes);
+}
+
+Forecast forecast_one(const ModelFile& model, const Cluster& cluster, const CodecSpec& codec, Algorithm algorithm,
                       std::span<const Candidate> candidates) {
   Policy policy;
   policy.defaults.codec = codec;
@@ -55,20 +88,16 @@ Forecast forecast_one(const ModelFile& model, const Cluster& cluster, const Code
   const Plan plan = make_plan(policy, model.layers, {.world_size = cluster.ranks});
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
-  Forecast result{.codec = codec, .step = {}};
+  Forecast result{.codec = codec, .algorithm = algorithm, .step = {}};
   std::vector<BucketCost> buckets;
   double done = 0;
   for (const Bucket& bucket : plan.buckets) {
     done += static_cast<double>(bucket.count);
-    const Cost cost = bucket_cost(cluster, bucket, bucket.codec, candidates);
+    const Hops hops = hops_of(cluster, bucket, bucket.codec, algorithm, candidates);
+    const Cost cost = bucket_cost(cluster, bucket, algorithm, hops);
     buckets.push_back({forward + (model.compute_seconds - forward) * std::min(1.0, done / total), cost.total});
     result.communication += cost.total;
-    const bool exact = bucket.codec == CodecSpec::parse("exact");
-    const double bytes = exact ? 2 * dense_bytes(bucket.dtype)
-                               : cost_of(candidates, bucket.codec).bytes +
-                                     cost_of(candidates, default_second_hop(bucket.codec, cluster.ranks)).bytes;
-    result.sent_bytes +=
-        static_cast<double>(cluster.ranks - 1) / cluster.ranks * static_cast<double>(bucket.count) * bytes;
+    result.sent_bytes += sent_bytes(cluster, bucket, algorithm, hops);
   }
   result.step = step_cost(model.compute_seconds, buckets);
   return result;
@@ -80,7 +109,12 @@ std::vector<Forecast> forecast(const ModelFile& model, const Cluster& cluster, s
   std::vector<Forecast> forecasts;
   for (const Candidate& candidate : candidates) {
     if (candidate.offered) {
-      forecasts.push_back(forecast_one(model, cluster, candidate.codec, candidates));
+      Forecast best = forecast_one(model, cluster, candidate.codec, Algorithm::two_shot, candidates);
+      if (cluster.ranks_per_node > 1 && cluster.ranks > cluster.ranks_per_node && candidate.codec.k == 0) {
+        Forecast tiered = forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates);
+        best = tiered.step.seconds < best.step.seconds ? std::move(tiered) : std::move(best);
+      }
+      forecasts.push_back(std::move(best));
     }
   }
   return forecasts;

@@ -21,15 +21,18 @@ struct Candidate {
 
 /// One codec on one cluster.
 struct Forecast {
-  CodecSpec codec;  // exact: uncompressed, the quicker of a ring and two_shot
+  CodecSpec codec;  // exact: uncompressed, the quicker of a ring and frames
+  Algorithm algorithm =
+      Algorithm::two_shot;  // of frames; hierarchical where nodes have several ranks and that is quicker
   StepCost step;
   double communication = 0;  // of all buckets, one after the other, in seconds
   double sent_bytes = 0;     // by one rank in a step
 };
 
 /// Every candidate that is offered on `cluster`, with the buckets that a session would form (small tensors in bf16, as
-/// by default). Gradients become ready evenly over the backward pass, the last layer first. `candidates` must hold
-/// `exact`, `bf16` and the default second hop of each.
+/// by default). Where nodes have several ranks, codecs without topk are tried with
+/// hierarchical too (bf16 inside, exact with exact). Gradients become ready evenly over the backward pass, the last
+/// layer first. `candidates` must hold `exact`, `bf16` and the default second hop of each.
 [[nodiscard]] std::vector<Forecast> forecast(const ModelFile& model, const Cluster& cluster,
                                              std::span<const Candidate> candidates);
 

@@ -9,34 +9,34 @@ namespace {
 constexpr double kLeastFactor = 0.1;
 constexpr double kMostFactor = 20;
 
-Cost model(const Cluster& cluster, const Way& way, double elements) {
+}  // namespace
+
+Cost way_cost(const Cluster& cluster, const Way& way, double elements, double chunk_bytes) {
   if (way.native) {
     return dense_cost(cluster, elements, way.first.bytes);
   }
   switch (way.algorithm) {
-    case Algorithm::hierarchical: return hierarchical_cost(cluster, elements, way.intra, way.first);
-    case Algorithm::one_shot: return one_shot_cost(cluster, elements, way.first);
-    default: return two_shot_cost(cluster, elements, way.first, way.second);
+    case Algorithm::hierarchical: return hierarchical_cost(cluster, elements, way.intra, way.first, chunk_bytes);
+    case Algorithm::one_shot: return one_shot_cost(cluster, elements, way.first, chunk_bytes);
+    default: return two_shot_cost(cluster, elements, way.first, way.second, chunk_bytes);
   }
 }
 
-}  // namespace
-
 double model_seconds(const Cluster& cluster, const Way& way, double elements) {
-  const Cost cost = model(cluster, way, elements);
+  const Cost cost = way_cost(cluster, way, elements);
   return std::max(0.0, cost.total - cost.latency);
 }
 
 Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings) {
   if (timings.empty()) {
-    return {.overhead_seconds = model(cluster, way, 0).latency};
+    return {.overhead_seconds = way_cost(cluster, way, 0).latency};
   }
   const Timing& small = timings.front();
   const Timing& large = timings.back();
   const double modelled = model_seconds(cluster, way, large.elements) - model_seconds(cluster, way, small.elements);
   const double more = large.seconds - small.seconds;
   if (!(modelled > 0) || !(more > 0)) {
-    return {.overhead_seconds = model(cluster, way, 0).latency};
+    return {.overhead_seconds = way_cost(cluster, way, 0).latency};
   }
   const double factor = std::clamp(more / modelled, kLeastFactor, kMostFactor);
   return {std::max(0.0, small.seconds - factor * model_seconds(cluster, way, small.elements)), factor};

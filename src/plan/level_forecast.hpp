@@ -26,6 +26,9 @@ struct Fit {
   double factor = 1;
 };
 
+[[nodiscard]] Cost way_cost(const Cluster& cluster, const Way& way, double elements,
+                            double chunk_bytes = kDefaultChunkBytes);
+
 /// Without the latency of messages, which belongs to the overhead.
 [[nodiscard]] double model_seconds(const Cluster& cluster, const Way& way, double elements);
 

@@ -11,6 +11,7 @@
 #include "gradwire/error.hpp"
 #include "plan/batch_advisor.hpp"
 #include "plan/rule.hpp"
+#include "plan/sizes.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -22,7 +23,6 @@ class Planner {
   Planner(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options)
       : policy_(policy), tensors_(tensors) {
     plan_.options = options;
-    plan_.bucket_bytes = policy.bucket_bytes;
     plan_.chunk_bytes = policy.chunk_bytes;
     plan_.deterministic = policy.deterministic;
     plan_.switching = policy.switching;
@@ -56,6 +56,29 @@ class Planner {
     }
   }
 
+  // By what all ranks know before the first byte travels: the link as the policy says it, and bytes on the wire.
+  void find_bucket_bytes() {
+    plan_.bucket_bytes = policy_.bucket_bytes;
+    if (policy_.bucket_bytes != 0) {
+      return;
+    }
+    if (!policy_.link) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source +
+                                                   ": [bucket] bytes = \"auto\" needs [link]; write its bandwidth and "
+                                                   "latency as `gradwire info --link` prints them, or a size");
+    }
+    const TensorPolicy& defaults = policy_.defaults;
+    const CodecSpec& codec = defaults.automatic() ? defaults.allow.front() : defaults.codec;
+    Way way{.algorithm = defaults.algorithm == Algorithm::dense ? Algorithm::two_shot : defaults.algorithm};
+    way.first.bytes = way.second.bytes = way.intra.bytes = bits_per_element(codec) / 8;
+    double elements = 0;
+    for (const TensorInfo& tensor : tensors_) {
+      elements += static_cast<double>(tensor.count);
+    }
+    plan_.bucket_bytes = best_bucket_bytes(given_cluster(*policy_.link, *plan_.tiers), way, elements);
+    plan_.notes.push_back("buckets of " + format_bytes(plan_.bucket_bytes) + ", by the cost model");
+  }
+
   // What an owner adds up.
   [[nodiscard]] int parts_of(const TensorPolicy& policy) const {
     return policy.algorithm == Algorithm::hierarchical ? plan_.tiers->nodes() : plan_.options.world_size;
@@ -69,6 +92,7 @@ class Planner {
 
   void compile() {
     find_tiers();
+    find_bucket_bytes();
     matchers_ = compile_rules(policy_);
     fitting_.resize(matchers_.size());
     slots_.resize(matchers_.size() + 2);
@@ -282,7 +306,7 @@ class Planner {
 
   [[nodiscard]] bool fits(const Bucket& bucket, std::uint64_t count) const {
     const std::uint64_t limit_bytes =
-        first_[bucket.id] ? std::min(policy_.bucket_bytes, kFirstBucketBytes) : policy_.bucket_bytes;
+        first_[bucket.id] ? std::min(plan_.bucket_bytes, kFirstBucketBytes) : plan_.bucket_bytes;
     const std::uint64_t limit = limit_bytes / kUncompressedBytes;
     return count == 0 || bucket.count == 0 || (bucket.count <= limit && count <= limit - bucket.count);
   }

@@ -174,7 +174,8 @@ class PolicyReader : private PolicyValues {
     read_table(table, "in [bucket]",
                {{"bytes",
                  [this](const toml::node& node) {
-                   policy_.bucket_bytes = read_bytes(node, "bytes", kMinBucketBytes, kMaxBucketBytes);
+                   const bool by_model = node.value_or(std::string()) == "auto";
+                   policy_.bucket_bytes = by_model ? 0 : read_bytes(node, "bytes", kMinBucketBytes, kMaxBucketBytes);
                  }},
                 {"chunk", [this](const toml::node& node) {
                    policy_.chunk_bytes = read_bytes(node, "chunk", kMinChunkBytes, kMaxChunkBytes);

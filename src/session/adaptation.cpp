@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "plan/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -270,7 +271,12 @@ plan::StepForecast Adaptation::forecast(std::uint64_t step, const LinkReport* re
 
 void Adaptation::take(const plan::Levels& levels) {
   for (std::size_t i = 0; i < levels.size(); ++i) {
-    choices_[i] = {levels[i], levels[i] == 0 && calibration_.buckets[i].native};
+    const auto& ways = calibration_.buckets[i];
+    choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.chunk_bytes};
+    if (!ways.levels.empty() && plan_.chunk_bytes == kDefaultChunkBytes) {
+      choices_[i].chunk_bytes = plan::best_chunk_bytes(calibration_.cluster, ways.levels[levels[i]].way(),
+                                                       static_cast<double>(plan_.buckets[i].count));
+    }
   }
 }
 

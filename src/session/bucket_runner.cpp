@@ -41,6 +41,10 @@ std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
   return step.choices[bucket.id].native ? std::numeric_limits<std::uint64_t>::max() : 0;
 }
 
+std::uint64_t chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  return bucket.levels.empty() || step.choices.empty() ? plan.chunk_bytes : step.choices[bucket.id].chunk_bytes;
+}
+
 // Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
 // with so few keeps, would count as noise.
 bool keeps_norms(const plan::Stage& stage) {
@@ -124,7 +128,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   flight.execution = executor_.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
                                                                  {.weighted = step.weighted,
                                                                   .folds_owner = folds_owner,
-                                                                  .chunk_bytes = plan.chunk_bytes,
+                                                                  .chunk_bytes = chunk_bytes(plan, bucket, step),
                                                                   .deterministic = plan.deterministic,
                                                                   .native_below = native_below(bucket, step),
                                                                   .tiers = plan.tiers}),

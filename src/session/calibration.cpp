@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "plan/codec_speed.hpp"
+#include "plan/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -300,15 +301,6 @@ plan::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers) {
   return cluster;
 }
 
-plan::Cluster given_cluster(const Link& link, const collective::Tiers& tiers) {
-  plan::Cluster cluster{.ranks = tiers.world_size(), .ranks_per_node = 1};
-  cluster.inter = {std::chrono::duration<double>(link.latency).count(), link.bytes_per_second};
-  if (tiers.obstacle().empty()) {
-    cluster.ranks_per_node = static_cast<int>(tiers.members(0).size());
-  }
-  return cluster;
-}
-
 LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds) {
   LinkEstimate estimate;
   estimate.ranks_per_node = cluster.ranks_per_node;
@@ -321,7 +313,7 @@ LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds) {
 Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link) {
   const Clock::time_point start = Clock::now();
   Calibration result;
-  result.cluster = link ? given_cluster(*link, *plan.tiers) : measure_cluster(runner, *plan.tiers);
+  result.cluster = link ? plan::given_cluster(*link, *plan.tiers) : measure_cluster(runner, *plan.tiers);
   if (runner.world_size() > 1) {
     result.buckets = Calibrator(runner, plan, result.cluster).run();
   }

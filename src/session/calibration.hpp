@@ -30,8 +30,6 @@ struct Neighbours {
 /// Latency and bandwidth of each tier, the same numbers on every rank. On one node, or where nodes differ in size,
 /// there is one tier: `inter`, between neighbours in rank order.
 [[nodiscard]] plan::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers);
-/// Of a link that is given: `link` between nodes; nothing is known of what is inside them.
-[[nodiscard]] plan::Cluster given_cluster(const Link& link, const collective::Tiers& tiers);
 /// For people and the public interface.
 [[nodiscard]] LinkEstimate to_estimate(const plan::Cluster& cluster, double seconds);
 

@@ -28,6 +28,7 @@ struct TensorMemory {
 struct BucketChoice {
   std::size_t level = 0;  // of Bucket::levels
   bool native = false;    // at level 0 by the transport's own all-reduce
+  std::uint64_t chunk_bytes = kDefaultChunkBytes;
 };
 
 /// What the coming buckets have in common.

@@ -73,13 +73,17 @@ repeat = 12
   const Outcome slow = gradwire(call + "--link 1Gbit/s --latency 10us --svg plan.svg");
   EXPECT_EQ(slow.status, 0) << slow.output;
   EXPECT_THAT(slow.output, HasSubstr("12 layers, 50.33 million elements"));
-  EXPECT_THAT(slow.output, ContainsRegex("64 +exact .* 1 +378MiB"));
+  EXPECT_THAT(slow.output, ContainsRegex("64 +exact +dense .* 1 +378MiB"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +topk.* <-"));
   EXPECT_THAT(slow.output, HasSubstr("codec = \"topk(41/4096)+int8\""));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));
   const Outcome fast = gradwire(call + "--link 400Gbit/s --latency 1us");
   EXPECT_THAT(fast.output, HasSubstr("leave the job alone"));
   EXPECT_THAT(fast.output, HasSubstr("codec = \"exact\""));
+  const Outcome tiers =
+      gradwire(call + "--nodes-of 8 --link 10Gbit/s --intra-link 400Gbit/s --codecs int8 --target-exposed 1%");
+  EXPECT_THAT(tiers.output, ContainsRegex("64 +int8 +hierarchical"));
+  EXPECT_THAT(tiers.output, HasSubstr("collective = \"hierarchical\""));
   const Outcome uneven = gradwire(call + "--nodes-of 8 --ranks 12");
   EXPECT_EQ(uneven.status, 2);
   EXPECT_THAT(uneven.output, HasSubstr("--nodes-of 8 does not divide 12 ranks"));

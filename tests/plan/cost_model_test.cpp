@@ -140,16 +140,6 @@ TEST(CostModel, ScalesLikeItsUnits) {
   }
 }
 
-TEST(CostModel, BestChunkIsWhereTheDerivativeIsZero) {
-  const auto pipeline = [](double chunk) {  // (chunks + stages - 1) x (overhead + chunk / rate)
-    return (1e8 / chunk + 2) * (1e-5 + chunk / 1e9);
-  };
-  const double best = best_chunk_bytes(1e8, 3, 1e-5, 1e9);
-  EXPECT_LT(pipeline(best), pipeline(best * 1.05));
-  EXPECT_LT(pipeline(best), pipeline(best / 1.05));
-  EXPECT_EQ(best_chunk_bytes(1000, 3, 1e-5, 1e9), 4096);
-}
-
 TEST(StepCost, BucketsQueueBehindEachOther) {
   // Ready at 1, 2 and 4 of a step of 4; each takes 1.5: ends at 2.5, 4, 5.5.
   const std::vector<BucketCost> buckets{{1, 1.5}, {2, 1.5}, {4, 1.5}};

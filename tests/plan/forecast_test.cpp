@@ -114,10 +114,30 @@ TEST(Forecast, AdviceIsMonotoneInBandwidth) {
   EXPECT_EQ(advise(forecast(model, cluster(4, 1e6), candidates), 0.1), 4U);
 }
 
+// Inside nodes bytes cost next to nothing, so each node's link should carry them once.
+TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
+  const ModelFile model = two_layers();
+  const auto candidates = free_codecs(8);
+  Cluster nodes = cluster(8, 1e7);
+  nodes.ranks_per_node = 4;
+  nodes.intra = {0, 1e12};
+  const auto slow = forecast(model, nodes, candidates);
+  EXPECT_EQ(slow[2].algorithm, Algorithm::hierarchical);
+  // int8 once into each node and once out of it, beside bf16 and int8 inside.
+  const double elements = 4 * 1048576;
+  const double int8 = bits_per_element(CodecSpec::parse("int8")) / 8;
+  EXPECT_NEAR(slow[2].communication, elements * int8 / 1e7, 1e-3);
+  EXPECT_NEAR(slow[2].sent_bytes, elements * (0.75 * (2 + int8) + int8 / 4), 1);
+  EXPECT_EQ(slow[4].algorithm, Algorithm::two_shot);  // topk
+  nodes.intra = {0, 1e6};                             // nodes that are slow inside
+  EXPECT_EQ(forecast(model, nodes, candidates)[2].algorithm, Algorithm::two_shot);
+  EXPECT_EQ(forecast(model, cluster(8, 1e7), candidates)[2].algorithm, Algorithm::two_shot);
+}
+
 // Where nothing hides it, quality is not given up for a few percent.
 TEST(Forecast, QualityIsWorthFivePercent) {
   const auto step = [](double seconds) {
-    return Forecast{.codec = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};
+    return Forecast{.codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};
   };
   EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(4.1), step(4)}, 0.1), 1U);
   EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(4.3), step(4)}, 0.1), 2U);

@@ -38,6 +38,33 @@ void step(Session& session, std::vector<Gradient>& gradients) {
   session.finish();
 }
 
+// Over a link that is given as slow, a large bucket travels in large chunks; unless the policy says how large.
+TEST(Adaptive, ChunksFollowTheCostModel) {
+  constexpr std::uint64_t kElements = 4ULL << 20;
+  const auto messages_of = [](const char* chunk) {
+    std::uint64_t messages = 0;
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      Session session(
+          transport, automatic(R"(["bf16"])",
+                               (std::string("[link]\nbandwidth = \"10Mbit/s\"\nlatency = \"1ms\"\n") + chunk).c_str()));
+      std::vector<float> values(kElements, 1.0F);
+      const TensorId id = session.add("all", {values.data(), values.size(), DType::f32});
+      session.ready(id);
+      session.finish();  // with calibration
+      const std::uint64_t before = transport->counters().messages_sent;
+      session.ready(id);
+      session.finish();
+      if (transport->rank() == 0) {
+        messages = transport->counters().messages_sent - before;
+      }
+    });
+    return messages;
+  };
+  // Each rank sends 4 MiB in each of two hops.
+  EXPECT_GE(messages_of("[bucket]\nchunk = \"64KiB\""), 128U);
+  EXPECT_LE(messages_of(""), 16U);
+}
+
 TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
   constexpr int kWorld = 3;
   const std::uint32_t seed = std::random_device{}();
