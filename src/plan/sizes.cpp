@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t kLeastChunk = 32ULL << 10;
 constexpr std::uint64_t kMostChunk = 1ULL << 20;
-constexpr double kAsGood = 1.01;
+constexpr double kWorthwhile = 1.01;  // for another chunk than the default, whose frames stay in a core's cache
 constexpr std::uint64_t kLeastBucket = 1ULL << 20;
 constexpr std::uint64_t kMostBucket = 64ULL << 20;
 constexpr double kElementBytes = 4;  // uncompressed, as buckets are counted
@@ -32,15 +32,16 @@ Cluster given_cluster(const Link& link, const collective::Tiers& tiers) {
 }
 
 std::uint64_t best_chunk_bytes(const Cluster& cluster, const Way& way, double elements) {
-  double shortest = std::numeric_limits<double>::infinity();
+  std::uint64_t best = kDefaultChunkBytes;
+  double shortest = seconds_in_chunks(cluster, way, elements, best) / kWorthwhile;
   for (std::uint64_t chunk = kLeastChunk; chunk <= kMostChunk; chunk *= 2) {
-    shortest = std::min(shortest, seconds_in_chunks(cluster, way, elements, chunk));
+    const double seconds = seconds_in_chunks(cluster, way, elements, chunk);
+    if (seconds < shortest) {
+      shortest = seconds;
+      best = chunk;
+    }
   }
-  std::uint64_t chunk = kMostChunk;
-  while (chunk > kLeastChunk && seconds_in_chunks(cluster, way, elements, chunk) > kAsGood * shortest) {
-    chunk /= 2;
-  }
-  return chunk;
+  return best;
 }
 
 std::uint64_t best_bucket_bytes(const Cluster& cluster, const Way& way, double elements) {

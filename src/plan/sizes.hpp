@@ -13,8 +13,8 @@ namespace gradwire::plan {
 /// Of a link that is given: `link` between nodes; nothing is known of what is inside them.
 [[nodiscard]] Cluster given_cluster(const Link& link, const collective::Tiers& tiers);
 
-/// Bytes of a chunk on the wire, a power of two from 32 KiB to 1 MiB: the largest one with which reducing `elements`
-/// takes at most 1% longer than with the best. Small chunks overlap more, but each pays for a message.
+/// Bytes of a chunk on the wire, for a reduction of `elements`: the default, unless a power of two from 32 KiB to 1 MiB
+/// makes it more than 1% shorter. Small chunks overlap more, but each pays for a message.
 [[nodiscard]] std::uint64_t best_chunk_bytes(const Cluster& cluster, const Way& way, double elements);
 
 /// Uncompressed bytes of a bucket, a power of two from 1 to 64 MiB: with the shortest tail, where a backward pass makes

@@ -35,7 +35,7 @@ TEST(Sizes, ChunksGrowWithTheCostOfAMessage) {
   EXPECT_EQ(last, kMiB);
   // Free messages, and codecs that take as long as the wire: the smaller the better. With free codecs nothing overlaps.
   EXPECT_EQ(best_chunk_bytes(link(1e9, 0), bytes_at(0.5e-9), 1e6), 32 * kKiB);
-  EXPECT_EQ(best_chunk_bytes(link(1e9, 0), bytes_at(0), 1e6), kMiB);
+  EXPECT_EQ(best_chunk_bytes(link(1e9, 0), bytes_at(0), 1e6), kDefaultChunkBytes);
 }
 
 TEST(Sizes, ChunksAreWithinAPercentOfTheBest) {
