@@ -1,24 +1,43 @@
 #include "bench/adaptive/options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <sstream>
 
 #include "base/units.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/link.hpp"
+#include "plan/stage.hpp"
 
 namespace gradwire::adaptive {
 namespace {
+
+void check_players(const Options& options) {
+  std::vector<std::string> known{"dense", "clairvoyant", "clairvoyant again", "auto", "auto again", "greedy"};
+  known.insert(known.end(), options.allow.begin(), options.allow.end());
+  for (const std::string& name : options.players) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      std::string names;
+      for (const std::string& one : known) {
+        names += (names.empty() ? "" : ", ") + one;
+      }
+      throw Error(ErrorCode::invalid_argument, "--players: \"" + name + "\" is none of " + names);
+    }
+  }
+}
 
 void check(const Options& options) {
   try {
     (void)LinkSchedule::parse(options.link);
     (void)parse_duration(options.compute);
     (void)parse_bytes(options.bucket);
+    std::vector<CodecSpec> allow;
     for (const std::string& codec : options.allow) {
-      (void)CodecSpec::parse(codec);
+      allow.push_back(CodecSpec::parse(codec));
     }
+    plan::check_allowed(allow);
+    check_players(options);
   } catch (const Error& error) {
     throw OptionsExit(2, std::string("bench_adaptive: ") + error.what() + "\n");
   }

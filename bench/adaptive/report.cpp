@@ -41,8 +41,11 @@ std::vector<std::pair<double, double>> step_curve(const Trace& trace) {
   return points;
 }
 
-// The moment at which a use begins.
-double begin_of(const Trace& trace, std::size_t use) { return trace.steps[trace.uses[use].step].start; }
+// The moment at which a use begins; one that was chosen after the last step begins at the end.
+double begin_of(const Trace& trace, std::size_t use) {
+  const std::uint64_t step = trace.uses[use].step;
+  return step < trace.steps.size() ? trace.steps[step].start : trace.total_seconds();
+}
 
 double end_of(const Trace& trace, std::size_t use) {
   return use + 1 < trace.uses.size() ? begin_of(trace, use + 1) : trace.total_seconds();

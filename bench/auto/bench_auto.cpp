@@ -73,6 +73,10 @@ int run(const Options& options) {
   int ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks < 2) {
+    std::fprintf(stderr, "bench_auto: one rank has nobody to exchange gradients with; start it with mpirun -np 2\n");
+    return 2;
+  }
   std::string allowed;
   for (const std::string& codec : options.contest.allow) {
     allowed += (allowed.empty() ? "" : ", ") + codec;

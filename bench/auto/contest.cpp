@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kBlockSeconds = 0.02;
 constexpr int kMostCalls = 200;         // of a block
 constexpr double kSettleSeconds = 1.5;  // of a session that chooses
-constexpr int kLeastSettled = 45;       // calls: past its second dwell
+constexpr int kLeastSettled = 90;       // calls: past the steps in which 8 bits are the least, and a dwell
 constexpr int kMostSettled = 3000;
 
 struct Runner {

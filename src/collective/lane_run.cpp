@@ -165,9 +165,16 @@ void LaneRun::count_sent(const Operation& operation) const {
   Statistics& statistics = execution_->statistics_;
   statistics.bytes_sent += operation.bytes_counted;
   const Tiers& tiers = *executor_.tiers_;
-  const bool leaves = operation.peer < 0 ? tiers.nodes() > 1  // native: a ring crosses every node's link
-                                         : tiers.node_of(operation.peer) != tiers.node_of(executor_.transport_.rank());
-  (leaves ? statistics.bytes_inter : statistics.bytes_intra) += operation.bytes_counted;
+  std::uint64_t leaves = 0;
+  if (operation.peer >= 0) {
+    const bool crosses = tiers.node_of(operation.peer) != tiers.node_of(executor_.transport_.rank());
+    leaves = crosses ? operation.bytes_counted : 0;
+  } else if (tiers.nodes() > 1) {  // native: a ring over all ranks leaves each node once
+    leaves = operation.bytes_counted * static_cast<std::uint64_t>(tiers.nodes()) /
+             static_cast<std::uint64_t>(tiers.world_size());
+  }
+  statistics.bytes_inter += leaves;
+  statistics.bytes_intra += operation.bytes_counted - leaves;
 }
 
 std::vector<int> LaneRun::missing() const {

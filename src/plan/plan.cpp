@@ -1,6 +1,7 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -32,6 +33,7 @@ class Planner {
 
   Plan make() {
     check_batch();
+    check_measuring();
     compile();
     resolve_tensors();
     make_groups();
@@ -63,9 +65,7 @@ class Planner {
       return;
     }
     if (!policy_.link) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source +
-                                                   ": [bucket] bytes = \"auto\" needs [link]; write its bandwidth and "
-                                                   "latency as `gradwire info --link` prints them, or a size");
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ": " + std::string(kBucketsNeedALink));
     }
     const TensorPolicy& defaults = policy_.defaults;
     const CodecSpec& codec = defaults.automatic() ? defaults.allow.front() : defaults.codec;
@@ -142,6 +142,23 @@ class Planner {
     }
     if (policy_.deterministic) {
       fail("[batch] advises by measurement, which deterministic forbids; remove one of the two");
+    }
+  }
+
+  void check_measuring() const {
+    const auto fail = [&](const std::string& what) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ": " + what);
+    };
+    if (policy_.link && !(policy_.link->bytes_per_second > 0 && std::isfinite(policy_.link->bytes_per_second))) {
+      fail("the link carries " + format_number(policy_.link->bytes_per_second, 3) +
+           " bytes a second; give its bandwidth, or no link, and it is measured");
+    }
+    if (policy_.link && policy_.link->latency.count() < 0) {
+      fail("the latency of the link is below 0");
+    }
+    if (policy_.switching.window == 0 || !(policy_.switching.gain >= 0)) {
+      fail("a window of " + std::to_string(policy_.switching.window) + " steps and a least gain of " +
+           format_number(policy_.switching.gain, 3) + "; give a window from 1 on and a gain from 0 on");
     }
   }
 

@@ -9,6 +9,7 @@
 #include "gradwire/error.hpp"
 #include "plan/policy_values.hpp"
 #include "plan/rule.hpp"
+#include "plan/sizes.hpp"
 #include "plan/stage.hpp"
 
 namespace gradwire::plan {
@@ -97,6 +98,9 @@ class PolicyReader : private PolicyValues {
     if (policy_.deterministic && automatic_) {
       fail(*automatic_, "codec \"auto\" chooses by measurement, which deterministic = true forbids; name a codec");
     }
+    if (automatic_buckets_ && !policy_.link) {
+      fail(*automatic_buckets_, std::string(kBucketsNeedALink));
+    }
     if (policy_.deterministic && batch_) {
       fail(*batch_, "[batch] advises by measurement, which deterministic = true forbids; remove one of the two");
     }
@@ -128,9 +132,6 @@ class PolicyReader : private PolicyValues {
                  [&](const toml::node& node) {
                    const std::string text = read(node, "bandwidth", "10Gbit/s");
                    link.bytes_per_second = read_parsed(node, [&] { return parse_rate(text); });
-                   if (!(link.bytes_per_second > 0)) {
-                     fail(node, "bandwidth is 0; write what the link carries, such as \"10Gbit/s\"");
-                   }
                  }},
                 {"latency", [&](const toml::node& node) {
                    const std::string text = read(node, "latency", "30us");
@@ -175,6 +176,7 @@ class PolicyReader : private PolicyValues {
                {{"bytes",
                  [this](const toml::node& node) {
                    const bool by_model = node.value_or(std::string()) == "auto";
+                   automatic_buckets_ = by_model ? std::optional(place_of(node.source())) : std::nullopt;
                    policy_.bucket_bytes = by_model ? 0 : read_bytes(node, "bytes", kMinBucketBytes, kMaxBucketBytes);
                  }},
                 {"chunk", [this](const toml::node& node) {
@@ -373,9 +375,10 @@ class PolicyReader : private PolicyValues {
   std::string_view text_;
   const std::string& source_;
   Policy policy_;
-  std::vector<RuleMatcher> matchers_;  // of policy_.rules
-  std::optional<Place> automatic_;     // the first codec = "auto"
-  std::optional<Place> batch_;         // [batch]
+  std::vector<RuleMatcher> matchers_;       // of policy_.rules
+  std::optional<Place> automatic_;          // the first codec = "auto"
+  std::optional<Place> batch_;              // [batch]
+  std::optional<Place> automatic_buckets_;  // bytes = "auto"
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "collective/tiers.hpp"
 #include "gradwire/link.hpp"
@@ -9,6 +10,11 @@
 #include "plan/level_forecast.hpp"
 
 namespace gradwire::plan {
+
+/// What to say of [bucket] bytes = "auto" alone.
+inline constexpr std::string_view kBucketsNeedALink =
+    "[bucket] bytes = \"auto\" needs [link]; write its bandwidth and latency as `gradwire info --link` prints them, or "
+    "write a size";
 
 /// Of a link that is given: `link` between nodes; nothing is known of what is inside them.
 [[nodiscard]] Cluster given_cluster(const Link& link, const collective::Tiers& tiers);

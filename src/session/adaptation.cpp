@@ -14,11 +14,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kProbes = 3;
-constexpr double kLinkBound = 0.3;          // share of waiting from which the link is what is seen
-constexpr double kShareOfTime = 5e-4;       // that ranks may spend comparing
-constexpr std::uint64_t kMostBetween = 5;   // steps between comparisons that cost nothing
-constexpr std::uint64_t kMostSteps = 1000;  // between two comparisons
-constexpr std::uint64_t kSampleEvery = 50;  // steps
+constexpr double kLinkBound = 0.3;         // share of waiting from which the link is what is seen, by and large
+constexpr double kOnlyTheLink = 0.8;       // and from which it is that alone, so that nothing need be measured beside
+constexpr double kShareOfTime = 5e-4;      // that ranks may spend comparing
+constexpr std::uint64_t kMostBetween = 5;  // steps between comparisons that cost nothing
+constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
+constexpr std::uint64_t kSampleEvery = 50;     // steps
 constexpr double kProbeSeconds = 2e-3;
 constexpr double kLeastProbe = 64 << 10;
 constexpr double kMostProbe = 1 << 20;
@@ -38,6 +39,11 @@ std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
   return bits;
 }
 
+plan::QualitySample worse(const plan::QualitySample& a, const plan::QualitySample& b) {
+  const auto most = [](double x, double y) { return std::isnan(x) || x > y ? x : y; };
+  return {most(a.nmse, b.nmse), most(a.residual_ratio, b.residual_ratio)};
+}
+
 std::string level_name(const plan::Bucket& bucket, std::size_t level) {
   return level == 0 ? "dense" : bucket.levels[level].stage.codec.to_string();
 }
@@ -51,7 +57,9 @@ LinkReport combined(const std::vector<LinkReport>& reports) {
     all.step_seconds = std::max(all.step_seconds, one.step_seconds);
     all.busy_seconds = std::min(all.busy_seconds, one.busy_seconds);  // others waited for their peers as well
     all.bytes_per_second = std::max(all.bytes_per_second, one.bytes_per_second);
-    all.probed = all.probed == 0 ? one.probed : std::min(all.probed, one.probed);
+    if (one.probed > 0) {
+      all.probed = all.probed > 0 ? std::min(all.probed, one.probed) : one.probed;
+    }
     waits.push_back(one.wait_share);
     for (std::size_t i = 0; i < all.ready_seconds.size(); ++i) {
       all.ready_seconds[i] = std::max(all.ready_seconds[i], one.ready_seconds[i]);
@@ -64,7 +72,7 @@ LinkReport combined(const std::vector<LinkReport>& reports) {
 bool link_bound(const LinkReport& report) { return report.wait_share > kLinkBound; }
 
 double bandwidth_after(double before, const LinkReport& report) {
-  if (link_bound(report)) {
+  if (report.wait_share > kOnlyTheLink || (link_bound(report) && !(report.probed > 0))) {
     return report.bytes_per_second > 0 ? report.bytes_per_second : before;
   }
   return std::max(report.probed > 0 ? report.probed : before, report.bytes_per_second);
@@ -111,7 +119,9 @@ void Adaptation::begin(std::uint64_t step) {
 
 bool Adaptation::samples(std::uint64_t step) const noexcept { return step % kSampleEvery == kSampleEvery - 1; }
 
-void Adaptation::sampled(std::uint32_t bucket, const plan::QualitySample& sample) { samples_[bucket] = sample; }
+void Adaptation::sampled(std::uint32_t bucket, const plan::QualitySample& sample) {
+  samples_[bucket] = worse(samples_[bucket], sample);
+}
 
 void Adaptation::end_step(std::uint64_t step, const StepSeen& seen) {
   if (!begun_ || runner_.world_size() == 1) {
@@ -143,7 +153,7 @@ void Adaptation::end_step(std::uint64_t step, const StepSeen& seen) {
     }
   }
   reason_.clear();
-  if (!given_ && !link_bound(agreed.report)) {
+  if (!given_ && agreed.report.wait_share < kOnlyTheLink) {
     const double rate = calibration_.cluster.inter.bytes_per_second;
     const auto bytes = static_cast<std::uint64_t>(std::clamp(rate * kProbeSeconds, kLeastProbe, kMostProbe));
     const Neighbours neighbours = probe_neighbours();
@@ -189,7 +199,6 @@ Adaptation::Agreed Adaptation::compare(std::uint64_t step) {
   agreed.samples.resize(samples_.size());
   std::vector<LinkReport> reports;
   double compare_seconds = 0;
-  const auto worse = [](double a, double b) { return std::isnan(a) || a > b ? a : b; };
   for (const std::vector<double>& theirs : gather_numbers(runner_, numbers, "the comparison of steps")) {
     if (theirs[0] != numbers[0]) {
       throw Error(ErrorCode::mismatch, "ranks compare steps " + std::to_string(step) + " and " +
@@ -201,8 +210,8 @@ Adaptation::Agreed Adaptation::compare(std::uint64_t step) {
     one.ready_seconds.assign(ready, ready + static_cast<std::ptrdiff_t>(ready_.size()));
     auto next = ready + static_cast<std::ptrdiff_t>(ready_.size());
     for (plan::QualitySample& sample : agreed.samples) {
-      sample.nmse = worse(*next++, sample.nmse);
-      sample.residual_ratio = worse(*next++, sample.residual_ratio);
+      const double nmse = *next++;
+      sample = worse(sample, {nmse, *next++});
     }
   }
   agreed.report = combined(reports);

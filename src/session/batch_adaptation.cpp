@@ -14,12 +14,12 @@ namespace {
 
 constexpr double kComparingShare = 3e-4;    // of the time that ranks may spend on it
 constexpr double kComparingCredit = 50e-3;  // seconds to spend on it however little time steps take, for a quick start
-constexpr std::uint64_t kLeastBetweenComparing = 5;    // steps between comparisons that cost nothing
-constexpr std::uint64_t kMostBetweenComparing = 1000;  // steps
-constexpr std::uint64_t kNoiseEvery = 4;               // steps: so that norms cost a part of a thousand
-constexpr std::size_t kNoiseWindow = 24;               // of such steps
-constexpr double kLeastNoiseSteps = 6;                 // before that an estimate is chance
-constexpr std::uint64_t kNoisePatience = 40;           // steps to wait for it
+constexpr std::uint64_t kLeastBetweenComparing = 5;       // steps between comparisons that cost nothing
+constexpr std::uint64_t kMostBetweenComparing = 100'000;  // steps
+constexpr std::uint64_t kNoiseEvery = 4;                  // steps: so that norms cost a part of a thousand
+constexpr std::size_t kNoiseWindow = 24;                  // of such steps
+constexpr double kLeastNoiseSteps = 6;                    // before that an estimate is chance
+constexpr std::uint64_t kNoisePatience = 40;              // steps to wait for it
 
 }  // namespace
 

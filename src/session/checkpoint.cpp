@@ -125,7 +125,7 @@ SavedState Session::State::saved_state() {
 void Session::State::restore(const std::vector<SavedState>& saved, const std::string& source) {
   const std::lock_guard lock(mutex);
   throw_if_failed();
-  if (in_step() || counted_steps > 0) {
+  if (in_step() || stepped) {
     throw Error(ErrorCode::invalid_argument, "load: comes after the first ready(); load before training goes on");
   }
   for (const SavedState& state : saved) {

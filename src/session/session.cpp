@@ -150,8 +150,10 @@ StepOutcome Session::finish() {
     as_usual = !outcome.skipped && !flushed;
     state.step += captured ? 0 : 1;  // it runs when the graph does
     ++state.counted_steps;
+    state.stepped = true;
     state.exposed_seconds += seconds;
     state.misuse.reset();
+    std::fill(state.accumulated.begin(), state.accumulated.end(), 0);
     state.reset_step();
   }
   if (state.adapts() && as_usual) {

@@ -86,7 +86,6 @@ void Session::State::reset_step() {
     memory[i] = {registered[i], false};
   }
   is_ready.assign(registered.size(), false);
-  accumulated.assign(registered.size(), 0);
   missing.clear();
   for (const plan::Bucket& bucket : plan->buckets) {
     missing.push_back(static_cast<std::uint32_t>(bucket.parts.size()));
@@ -124,10 +123,11 @@ bool Session::State::ended(const Ticket& ticket) const {
 void Session::State::agree_once(bool with_weights) {
   if (!agreed) {
     runner->agree(*plan, with_weights, step);
-    agreed = true;
     if (adaptation) {
       adaptation->begin(step);
     }
+    const std::lock_guard lock(mutex);
+    agreed = true;
   }
 }
 
@@ -423,6 +423,9 @@ void Session::State::see_step_end(double exposed) {
                            static_cast<double>(plan->tiers->members(0).size());
   }
   last_seen.wait_seconds = now.wire_seconds - counted.wire_seconds;
+  if (!background()) {
+    last_seen.busy_seconds = 0;  // what went on between calls was not seen
+  }
   counted = now;
 }
 

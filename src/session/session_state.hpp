@@ -61,6 +61,7 @@ struct Session::State {
   bool checked_finite = false;            // this step, where steps with NaN or Inf are skipped
   StepOutcome outcome;                    // of this step so far
   std::uint64_t counted_steps = 0;
+  bool stepped = false;  // ever
   double exposed_seconds = 0;
   std::unique_ptr<session::Adaptation> adaptation;  // where the plan has codecs to choose
   std::unique_ptr<session::BatchAdaptation> batch;  // where the policy has [batch]

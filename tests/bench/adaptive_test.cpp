@@ -52,6 +52,8 @@ TEST(BenchAdaptive, BadArgumentsAreNamed) {
   EXPECT_THAT(run_program(kProgram + " --allow int9").output, HasSubstr("int9"));
   EXPECT_THAT(run_program(kProgram + " --ranks 1").output, HasSubstr("--ranks"));
   EXPECT_EQ(run_program(kProgram + " --compute soon").status, 2);
+  EXPECT_THAT(run_program(kProgram + " --players clairvoyent").output, HasSubstr("\"clairvoyent\" is none of dense"));
+  EXPECT_THAT(run_program(kProgram + " --allow int4,int8").output, HasSubstr("int8"));
 }
 
 Trace trace_of(const std::vector<Step>& steps) { return {.name = "", .steps = steps, .uses = {{}}}; }

@@ -80,6 +80,8 @@ TEST(AutomaticPolicy, Mistakes) {
   EXPECT_THAT(error_of("[defaults]\nsmall = { codec = \"auto\" }"), HasSubstr("codec cannot be \"auto\""));
   EXPECT_THAT(error_of("[link]\nlatency = \"1us\""), HasSubstr("1:1: [link] without bandwidth"));
   EXPECT_THAT(error_of("[link]\nbandwidth = \"fast\""), HasSubstr("2:13:"));
+  EXPECT_THAT(error_of("[link]\nbandwidth = \"0Gbit/s\""), HasSubstr("2:13:"));
+  EXPECT_THAT(error_of("[bucket]\nbytes = \"auto\""), HasSubstr("2:9: [bucket] bytes = \"auto\" needs [link]"));
 }
 
 TEST(AutomaticPolicy, LevelsOfABucket) {

@@ -82,12 +82,25 @@ TEST(Sizes, PlansTakeBucketsFromTheLinkOfThePolicy) {
   EXPECT_GT(slow.buckets.size(), fast.buckets.size());
   EXPECT_NE(slow.fingerprint(), fast.fingerprint());
   EXPECT_THAT(fast.explain(), HasSubstr("by the cost model"));
-  try {
-    (void)plan_of("");
-    ADD_FAILURE() << "no link";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("[bucket] bytes = \"auto\" needs [link]"));
-  }
+}
+
+TEST(Sizes, PoliciesMadeInCodeAreChecked) {
+  const auto error_of = [](const auto& change) -> std::string {
+    Policy policy = Policy::automatic();
+    change(policy);
+    try {
+      (void)make_plan(policy, {{"w", 100, DType::f32, 1}}, {.world_size = 2});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of([](Policy&) {}), "no error");
+  EXPECT_THAT(error_of([](Policy& p) { p.bucket_bytes = 0; }), HasSubstr("bytes = \"auto\" needs [link]"));
+  EXPECT_THAT(error_of([](Policy& p) { p.link = Link{}; }), HasSubstr("the link carries 0 bytes a second"));
+  EXPECT_THAT(error_of([](Policy& p) { p.switching.window = 0; }), HasSubstr("a window of 0 steps"));
+  EXPECT_THAT(error_of([](Policy& p) { p.switching.gain = -1; }), HasSubstr("gain from 0 on"));
 }
 
 }  // namespace

@@ -84,6 +84,25 @@ TEST(SessionTiers, TheCodecOfEachTierIsSaidAndUsed) {
   EXPECT_GT(exact_inside.statistics.all().bytes_intra, tiered.statistics.all().bytes_intra * 3 / 2);
 }
 
+// The transport's own sum is counted as a ring, which leaves each node once whatever the number of ranks in it.
+TEST(SessionTiers, NativeSumsCrossEachNodesLinkOnce) {
+  for (const Nodes& nodes : {Nodes{0, 0, 1, 1}, Nodes{0, 0, 0, 1, 1, 1}, Nodes{0, 1}}) {
+    const int world = static_cast<int>(nodes.size());
+    run_ranks(make_inproc_world(world, nodes), [&](const std::shared_ptr<Transport>& transport) {
+      Session session(transport, Policy::parse("[defaults]\ncollective = \"dense\""));
+      std::vector<float> values(6000, 1.0F);
+      const TensorId id = session.add("w", {values.data(), values.size(), DType::f32});
+      session.ready(id);
+      session.finish();
+      const Statistics all = session.statistics().all();
+      EXPECT_EQ(all.frames_sent, 0U);
+      EXPECT_EQ(all.bytes_sent, 2U * 24000 * static_cast<unsigned>(world - 1) / static_cast<unsigned>(world));
+      EXPECT_EQ(all.bytes_inter, all.bytes_sent * 2 / nodes.size());
+      EXPECT_EQ(all.bytes_inter + all.bytes_intra, all.bytes_sent);
+    });
+  }
+}
+
 TEST(SessionTiers, RanksPerNodeOverridesTheTransport) {
   const Trained wanted = train({0, 0, 1, 1}, hierarchical());
   const Trained got = train({0, 0, 0, 0}, hierarchical("[tier]\nranks_per_node = 2\n"));
