@@ -12,12 +12,14 @@ constexpr std::uint64_t kMostChunk = 1ULL << 20;
 constexpr double kWorthwhile = 1.01;  // for another chunk than the default, whose frames stay in a core's cache
 constexpr std::uint64_t kLeastBucket = 1ULL << 20;
 constexpr std::uint64_t kMostBucket = 64ULL << 20;
-constexpr double kElementBytes = 4;  // uncompressed, as buckets are counted
+constexpr double kMessageSeconds = 10e-6;  // that a message keeps a rank busy, however long it is under way
+constexpr double kElementBytes = 4;        // uncompressed, as buckets are counted
 
 double seconds_in_chunks(const Cluster& cluster, const Way& way, double elements, std::uint64_t chunk_bytes) {
   const auto chunk = static_cast<double>(chunk_bytes);
   const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * elements * way.first.bytes;
-  return way_cost(cluster, way, elements, chunk).total + sent / chunk * cluster.inter.latency_seconds;
+  return way_cost(cluster, way, elements, chunk).total +
+         sent / chunk * std::min(cluster.inter.latency_seconds, kMessageSeconds);
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ constexpr int kLatencyRounds = 9;
 constexpr std::uint64_t kFirstBytes = 16ULL << 10;
 constexpr std::uint64_t kMostBytes = 8ULL << 20;
 constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
-constexpr double kTrialSeconds = 4e-3;   // for one reduction
+constexpr double kTrialSeconds = 3e-3;   // for one reduction
 constexpr double kSmallElements = 1024;
-constexpr int kRounds = 3;  // of an exchange or a reduction: the quickest counts, others were disturbed
-constexpr int kSmallRounds = 7;
+constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
+constexpr int kSmallRounds = 5;
 constexpr double kMostElements = 1 << 20;  // 4 MiB
-constexpr auto kCodecBudget = std::chrono::milliseconds(2);
+constexpr auto kCodecBudget = std::chrono::milliseconds(1);
 
 // The slowest rank's number at each place: what a collective takes is what its last rank takes.
 std::vector<double> slowest(const std::vector<std::vector<double>>& all) {

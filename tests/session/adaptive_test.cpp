@@ -41,7 +41,7 @@ void step(Session& session, std::vector<Gradient>& gradients) {
   session.finish();
 }
 
-// Over a link that is given as slow, a large bucket travels in large chunks; unless the policy says how large.
+// Over a quick link a large bucket travels in larger chunks; unless the policy says how large.
 TEST(Adaptive, ChunksFollowTheCostModel) {
   constexpr std::uint64_t kElements = 4ULL << 20;
   const auto messages_of = [](const char* chunk) {
@@ -50,7 +50,7 @@ TEST(Adaptive, ChunksFollowTheCostModel) {
       const auto transport = transport::make_faulty(inner, {});  // no native sums, so that frames travel
       Session session(
           transport, automatic(R"(["bf16"])",
-                               (std::string("[link]\nbandwidth = \"10Mbit/s\"\nlatency = \"1ms\"\n") + chunk).c_str()));
+                               (std::string("[link]\nbandwidth = \"10Gbit/s\"\nlatency = \"1ms\"\n") + chunk).c_str()));
       std::vector<float> values(kElements, 1.0F);
       const TensorId id = session.add("all", {values.data(), values.size(), DType::f32});
       session.ready(id);
@@ -66,7 +66,7 @@ TEST(Adaptive, ChunksFollowTheCostModel) {
   };
   // Each rank sends 4 MiB in each of two hops.
   EXPECT_GE(messages_of("[bucket]\nchunk = \"64KiB\""), 128U);
-  EXPECT_LE(messages_of(""), 16U);
+  EXPECT_LT(messages_of(""), 128U);
 }
 
 TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
