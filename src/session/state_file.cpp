@@ -1,8 +1,5 @@
 #include "session/state_file.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
 #include <xxhash.h>
 
@@ -20,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/durable_file.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -230,19 +228,6 @@ void read_rest(std::istream& stream, std::uint64_t body_bytes, std::string& byte
   }
 }
 
-// A rename may reach the disk before the bytes do: without this a crash of the node could leave an empty file.
-void sync_to_disk(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // NOLINT(cppcoreguidelines-pro-type-vararg)
-  const bool failed = descriptor < 0 || (::fsync(descriptor) != 0 && errno != EINVAL);  // EINVAL: has nothing to sync
-  const int reason = errno;
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  }
-  if (failed) {
-    fail_io(path, "cannot be brought to the disk (" + std::generic_category().message(reason) + ")");
-  }
-}
-
 }  // namespace
 
 void write_state(const SavedState& state, std::ostream& stream) {
@@ -294,24 +279,8 @@ void reseal_state(std::string& bytes) {
 }
 
 void write_state_file(const SavedState& state, const std::filesystem::path& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  const std::filesystem::path file = directory / file_name(state.rank, state.world_size);
-  std::filesystem::path unfinished = file;
-  unfinished += ".tmp";
-  {
-    std::ofstream stream(unfinished, std::ios::binary | std::ios::trunc);
-    if (!stream) {
-      fail_io(unfinished, "cannot be written (" + std::generic_category().message(errno) + ")");
-    }
-    write_state(state, stream);
-  }
-  sync_to_disk(unfinished);
-  std::filesystem::rename(unfinished, file, error);
-  if (error) {
-    fail_io(file, "cannot be renamed from " + unfinished.filename().string() + " (" + error.message() + ")");
-  }
-  sync_to_disk(directory);
+  write_durably(directory, file_name(state.rank, state.world_size),
+                [&](std::ostream& stream) { write_state(state, stream); });
 }
 
 std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size) {
