@@ -69,7 +69,8 @@ struct BlockCore {
   GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, float* residual, std::uint32_t block,
                                                 std::uint32_t count, std::uint8_t* out) {
     const Run run = block_run(values, residual, block * kBlock, kBlock, count);
-    return encode_run(run, out + block * 2, out + scale_bytes(count) + block * kBlock * sizeof(Code));
+    return encode_run(run, out + std::size_t{block} * 2,
+                      out + scale_bytes(count) + std::size_t{block} * kBlock * sizeof(Code));
   }
 
   /// One block of any length.

@@ -10,5 +10,7 @@
 #include "gradwire/reduction.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/statistics.hpp"
+#include "gradwire/table.hpp"
+#include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 #include "gradwire/version.hpp"

@@ -1,4 +1,4 @@
-// Sessions and communicators over MPI. Needs the component `mpi`: target gradwire::mpi.
+// Sessions, communicators and tables over MPI. Needs the component `mpi`: target gradwire::mpi.
 #pragma once
 
 #include <mpi.h>
@@ -10,6 +10,7 @@
 
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
+#include "gradwire/table.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::mpi {
@@ -34,6 +35,13 @@ namespace gradwire::mpi {
   auto transport = make_transport(comm, link);
   options.threading = std::max(options.threading, threading());
   return Session(std::move(transport), std::move(policy), options);
+}
+
+/// Collective over `comm`. `options.threading` as for make_session, `link` too.
+[[nodiscard]] inline Table make_table(MPI_Comm comm, TableOptions options, const std::string& link = {}) {
+  auto transport = make_transport(comm, link);
+  options.threading = std::max(options.threading, threading());
+  return Table(std::move(transport), std::move(options));
 }
 
 [[nodiscard]] inline Communicator make_communicator(MPI_Comm comm, CommunicatorOptions options = {},

@@ -17,6 +17,7 @@
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/statistics.hpp"
+#include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire {
@@ -24,14 +25,6 @@ namespace gradwire {
 namespace session {
 class Runner;
 }
-
-/// Which threads may communicate; the MPI adapter sets it from the level that MPI_Init_thread granted.
-enum class Threading : std::uint8_t {
-  background,   // a progress thread communicates (MPI_THREAD_MULTIPLE, inproc)
-  serialized,   // calls progress, under a lock (MPI_THREAD_SERIALIZED)
-  main_thread,  // only the thread that made the session progresses; other threads' ready() only enqueues (FUNNELED,
-                // SINGLE)
-};
 
 /// What a step with NaN or Inf in a gradient does.
 enum class Nonfinite : std::uint8_t {

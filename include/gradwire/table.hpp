@@ -1,0 +1,153 @@
+// Embedding tables whose rows are shared out over the ranks of a job. Only rows that are asked for travel.
+//
+// Rows belong to ranks by consistent hashing with virtual nodes (Karger et al., STOC 1997): a world of one rank more
+// moves about 1/N of them. Their owner applies gradients as they arrive. Reads are stale synchronous parallel (Ho et
+// al., NIPS 2013): each rank counts its steps by tick(), and a read at clock c misses no update that any rank made
+// before clock c - staleness.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/error.hpp"
+#include "gradwire/threading.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire {
+
+namespace table {
+class Shard;
+}
+
+/// What an owner does with a gradient g of a row v.
+enum class RowOptimizer : std::uint8_t {
+  sgd,      // v -= rate g
+  adagrad,  // a += g^2, v -= rate g / (sqrt(a) + epsilon), by element (Duchi et al., JMLR 2011)
+};
+
+/// The same on every rank, but for cache_bytes, timeout and threading.
+struct TableOptions {
+  /// A rank never waits for others' clocks, and never uses a cached row without asking its owner.
+  static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
+
+  std::string name = "table";  // in messages and file names: letters, digits, '.', '_', '-'
+  std::uint64_t rows = 0;      // ids are 0 .. rows - 1
+  std::uint32_t width = 0;     // elements of a row
+
+  RowOptimizer optimizer = RowOptimizer::sgd;
+  float learning_rate = 0.01F;
+  float epsilon = 1e-10F;   // of adagrad
+  float initial_scale = 0;  // rows begin as uniform in [-initial_scale, initial_scale), a function of seed and id
+  std::uint64_t seed = 0;
+
+  std::string codec = "exact";           // of row values on the wire: exact, bf16, int8 (one scale a row)
+  std::string gradient_codec = "exact";  // likewise of gradients; what it drops is lost
+  std::uint64_t staleness = 0;           // in clocks, or kUnbounded
+  /// A rank sees its own pushes in its next pull. False: a cached row serves until it is older than `staleness`, though
+  /// this rank pushed to it since: rows that every step uses then travel once in staleness + 1 steps.
+  bool read_own_writes = true;
+  std::uint64_t cache_bytes = 0;  // of other ranks' rows kept here, the least recently used leave first; 0: none
+
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  Threading threading = Threading::background;
+};
+
+/// Since the table was made, on this rank. Rows are counted after duplicates were merged.
+struct TableStatistics {
+  std::uint64_t rows_pulled = 0;
+  std::uint64_t rows_own = 0;        // of these: this rank's own, never sent
+  std::uint64_t rows_cached = 0;     // fresh enough: nothing was sent
+  std::uint64_t rows_unchanged = 0;  // their ids were sent, and no values came back
+  std::uint64_t rows_received = 0;
+  std::uint64_t rows_pushed = 0;
+  std::uint64_t maximum_age = 0;  // the oldest row that a pull returned, in clocks: it may miss updates of that many
+  double mean_age = 0;
+  double wait_seconds = 0;        // inside pull()
+  std::uint64_t rows_held = 0;    // of this rank's shard: those that ever changed
+  std::uint64_t cache_bytes = 0;  // in use
+  TransportCounters traffic;
+};
+
+/// One rank's part of a consistent view of a table: pushes that came later do not show. Any thread; may outlive its
+/// table. Rows that nobody ever changed are not in it.
+class TableSnapshot {
+ public:
+  [[nodiscard]] std::uint64_t rows() const noexcept;
+  /// The row's values; empty where this rank's part has no such row.
+  [[nodiscard]] std::span<const float> find(std::uint64_t id) const;
+  /// By ascending id.
+  void for_each(const std::function<void(std::uint64_t id, std::span<const float> values)>& visit) const;
+
+ private:
+  friend class Table;
+  explicit TableSnapshot(std::shared_ptr<const table::Shard> shard) : shard_(std::move(shard)) {}
+  std::shared_ptr<const table::Shard> shard_;
+};
+
+/// One rank's end of the table. Calls may come from any thread (Threading::main_thread: only from the one that made
+/// it). Where no thread of the table serves others (Threading, TransportCapabilities::any_thread), they are served
+/// inside calls, so call progress() while computing for long.
+/// Errors: what this rank's arguments did wrong (invalid_argument) harms nobody and changes nothing. Anything else
+/// gives up on every rank: later calls throw it, elsewhere they throw Error(aborted) that names its origin.
+class Table {
+ public:
+  /// Collective. `transport` belongs to the table alone from here on. Error(mismatch) where options differ between
+  /// ranks, or a rank cannot make its part (then with its reason); Error(out_of_memory) for more cache_bytes than this
+  /// machine has.
+  Table(std::shared_ptr<Transport> transport, TableOptions options);
+  Table(Table&&) noexcept;
+  Table& operator=(Table&&) noexcept;
+  /// Serves others until every rank is here (within the timeout); while an exception is thrown it aborts instead.
+  ~Table();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int world_size() const noexcept;
+  [[nodiscard]] const TableOptions& options() const noexcept;
+  /// The rank that holds the row.
+  [[nodiscard]] int owner(std::uint64_t id) const;
+
+  /// Copies row ids[i] to rows[i * width]. Any order, duplicates, none. Blocks until the rows are recent enough.
+  /// Error(invalid_argument) for an id outside the table or a span of another size; Error(timeout) names the ranks that
+  /// it waited for.
+  void pull(std::span<const std::uint64_t> ids, std::span<float> rows);
+  /// Sends gradients[i * width] for row ids[i] to its owner, those of duplicates added up, and does not wait for it.
+  /// Error(invalid_argument) for NaN or Inf, which names the id; nothing was sent then.
+  void push(std::span<const std::uint64_t> ids, std::span<const float> gradients);
+  /// Replaces rows; of duplicates the last one counts. Otherwise as push. Optimizer state stays.
+  void assign(std::span<const std::uint64_t> ids, std::span<const float> values);
+  /// Asks for rows that a later pull() will want; its answers go to the cache. Error(invalid_argument) without one.
+  void prefetch(std::span<const std::uint64_t> ids);
+
+  /// This rank's step is over: pushes from here on belong to the next clock.
+  void tick();
+  [[nodiscard]] std::uint64_t clock() const;
+  /// Serves others; see above.
+  void progress();
+
+  /// Collective: afterwards every push that any rank made before it shows in every pull.
+  void synchronize();
+  /// Collective, at any place in each rank's program: holds what each rank pushed before its call, and nothing later,
+  /// whatever goes on meanwhile. Pages of rows are copied when they are written to (copy on write).
+  [[nodiscard]] TableSnapshot snapshot();
+  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md).
+  void save(const std::filesystem::path& directory);
+  /// Collective: replaces all rows by saved ones, of a world of any size; clocks go on. Error(corrupt) for a damaged
+  /// file, Error(mismatch) for another table's; then the table is as before on every rank, and all ranks throw.
+  void load(const std::filesystem::path& directory);
+
+  [[nodiscard]] TableStatistics statistics() const;
+  /// Gives up on every rank.
+  void abort(const std::string& why) noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gradwire

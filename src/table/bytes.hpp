@@ -1,0 +1,87 @@
+// Numbers as bytes: little-endian, and varints (seven bits a byte, the lowest first, as in LEB128). Reading trusts
+// nothing.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::table {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as memory is");
+
+using Bytes = std::vector<std::byte>;
+
+inline void put(Bytes& out, const void* data, std::size_t count) {
+  const auto* bytes = static_cast<const std::byte*>(data);
+  out.insert(out.end(), bytes, bytes + count);
+}
+
+template <class T>
+void put_number(Bytes& out, T value) {
+  put(out, &value, sizeof value);
+}
+
+inline void put_varint(Bytes& out, std::uint64_t value) {
+  while (value >= 0x80) {
+    out.push_back(static_cast<std::byte>(value | 0x80U));
+    value >>= 7U;
+  }
+  out.push_back(static_cast<std::byte>(value));
+}
+
+/// Takes bytes from the front. Error(corrupt) that begins with `source` where there are too few.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, std::string source) : bytes_(bytes), source_(std::move(source)) {}
+
+  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::corrupt, source_ + ": " + what); }
+  [[nodiscard]] std::size_t left() const noexcept { return bytes_.size(); }
+
+  std::span<const std::byte> take(std::uint64_t count) {
+    if (count > bytes_.size()) {
+      fail("it ends too early");
+    }
+    const auto taken = bytes_.first(count);
+    bytes_ = bytes_.subspan(count);
+    return taken;
+  }
+  template <class T>
+  T number() {
+    T value{};
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const auto byte = number<std::uint8_t>();
+      const std::uint64_t bits = byte & 0x7FU;
+      if (shift == 63 && bits > 1) {
+        break;
+      }
+      value |= bits << shift;
+      if (byte < 0x80) {
+        return value;
+      }
+    }
+    fail("a number is longer than 64 bits");
+  }
+  void expect_end() const {
+    if (!bytes_.empty()) {
+      fail(std::to_string(bytes_.size()) + " bytes too many");
+    }
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::string source_;
+};
+
+}  // namespace gradwire::table

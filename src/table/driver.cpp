@@ -1,0 +1,189 @@
+#include "table/driver.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/current_error.hpp"
+
+namespace gradwire::table {
+namespace {
+
+// How long whoever moves messages waits for one before it looks whether there is something new to send.
+constexpr std::chrono::microseconds kSlice{100};
+constexpr std::uint64_t kMostUnsent = 16ULL << 20;  // bytes
+
+}  // namespace
+
+Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options)
+    : transport_(std::move(transport)),
+      options_(options),
+      threading_(std::max(options.threading,
+                          transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
+      service_(transport_->rank(), transport_->world_size(), options),
+      mailbox_(transport_) {
+  if (threading_ == Threading::background && transport_->world_size() > 1) {
+    thread_ = std::thread([this] { run(); });
+  }
+}
+
+Driver::~Driver() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  nobody_waits_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void Driver::check_thread(const char* call) const {
+  if (threading_ == Threading::main_thread && std::this_thread::get_id() != maker_) {
+    throw Error(ErrorCode::invalid_argument,
+                "table \"" + options_.name + "\": " + call +
+                    ": with this MPI thread level only the thread that made the table may call it; use "
+                    "MPI_Init_thread with MPI_THREAD_MULTIPLE");
+  }
+}
+
+void Driver::throw_if_failed() const {
+  if (failure_) {
+    throw Error(*failure_);
+  }
+}
+
+bool Driver::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.has_value();
+}
+
+void Driver::abort(ErrorCode code, const std::string& message) noexcept {
+  transport_->abort(code, message);
+  const std::lock_guard lock(mutex_);
+  if (!failure_) {
+    try {
+      failure_.emplace(code, message);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
+    }
+  }
+}
+
+/// With `wire_` held.
+void Driver::post_outbox() {
+  std::vector<Service::Envelope> outbox;
+  {
+    const std::lock_guard lock(mutex_);
+    outbox = service_.take_outbox();
+  }
+  for (Service::Envelope& envelope : outbox) {
+    mailbox_.send(envelope.peer, std::move(envelope.message));
+  }
+}
+
+/// With `wire_` held. Whatever goes wrong here is the end of the table on every rank.
+void Driver::step(std::chrono::microseconds wait) {
+  try {
+    post_outbox();
+    mailbox_.progress(wait, [this](int peer, const Message& message) {
+      const std::lock_guard lock(mutex_);
+      service_.take(peer, message);
+    });
+    post_outbox();
+  } catch (...) {
+    const Error error = current_error();
+    abort(error.code(), error.what());
+    throw;
+  }
+}
+
+void Driver::flush() {
+  const std::unique_lock wire(wire_, std::try_to_lock);
+  if (wire.owns_lock()) {
+    step(std::chrono::microseconds(0));
+  }
+}
+
+void Driver::run() noexcept {
+  try {
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        nobody_waits_.wait(lock, [this] { return waiting_ == 0 || stopping_; });
+        if (stopping_ || failure_) {
+          return;
+        }
+      }
+      const std::lock_guard wire(wire_);
+      step(kSlice);
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): step() has kept it for the next call
+  }
+}
+
+void Driver::wait(const char* call, const std::function<bool(const Service&)>& done,
+                  const std::function<std::string(const Service&)>& whom) {
+  check_thread(call);
+  const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+  std::unique_lock lock(mutex_);
+  ++waiting_;
+  const auto leave = [&] {
+    --waiting_;
+    nobody_waits_.notify_all();
+  };
+  try {
+    for (;;) {
+      throw_if_failed();
+      if (done(service_)) {
+        break;
+      }
+      if (std::chrono::steady_clock::now() >= deadline) {
+        const Error error(ErrorCode::timeout, "table \"" + options_.name + "\": " + call + " waited " +
+                                                  std::to_string(options_.timeout.count()) + " ms " + whom(service_) +
+                                                  "; has a rank died, or does it not call the table?");
+        lock.unlock();
+        abort(error.code(), error.what());
+        lock.lock();
+        throw Error(error);
+      }
+      lock.unlock();
+      {
+        const std::lock_guard wire(wire_);
+        step(kSlice);
+      }
+      lock.lock();
+    }
+  } catch (...) {
+    if (!lock.owns_lock()) {
+      lock.lock();
+    }
+    leave();
+    throw;
+  }
+  leave();
+}
+
+void Driver::throttle(const char* call) {
+  const auto few = [this](const Service& service) {
+    return service.outbox_bytes() + mailbox_.unsent_bytes() <= kMostUnsent;
+  };
+  if (with(call, few)) {
+    flush();
+    return;
+  }
+  wait(call, few, [this](const Service& service) {
+    return "for " + std::to_string(service.outbox_bytes() + mailbox_.unsent_bytes()) + " bytes to leave";
+  });
+}
+
+std::vector<std::string> Driver::exchange(const char* call, const std::string& mine) {
+  const std::uint64_t number = with(call, [&](Service& service) { return service.start_exchange(mine); });
+  wait(
+      call,
+      [&](const Service& service) {
+        return service.exchanged(number) && service.outbox_bytes() + mailbox_.unsent_bytes() == 0;
+      },
+      [&](const Service& service) { return "for rank " + service.missing_in_exchange(number); });
+  return with(call, [&](Service& service) { return service.take_exchanged(number); });
+}
+
+}  // namespace gradwire::table

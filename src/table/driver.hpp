@@ -1,0 +1,78 @@
+// Runs a service over a transport: who may touch which of them when, the thread that serves others, and waits that end.
+//
+// One lock guards the service and is held for moments; another one is for whoever moves messages, one thread at a time.
+// A caller that waits moves them itself; the table's own thread does while no caller waits.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gradwire/table.hpp"
+#include "table/mailbox.hpp"
+#include "table/service.hpp"
+
+namespace gradwire::table {
+
+class Driver {
+ public:
+  /// `options` are valid and outlive it.
+  Driver(std::shared_ptr<Transport> transport, const TableOptions& options);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  /// Calls work(service) under the lock. Throws what made the table fail; `work` may throw only before it changes
+  /// anything.
+  template <class Work>
+  auto with(const char* call, Work work) {
+    check_thread(call);
+    const std::lock_guard lock(mutex_);
+    throw_if_failed();
+    return work(service_);
+  }
+  /// Sends what waits to be sent, unless another thread is about to.
+  void flush();
+  /// Moves messages until `done(service)`. After the timeout: Error(timeout) that quotes whom(service).
+  void wait(const char* call, const std::function<bool(const Service&)>& done,
+            const std::function<std::string(const Service&)>& whom);
+  /// Blocks while more than a bound waits to be sent.
+  void throttle(const char* call);
+  /// Every rank's text, once all have called. Returns when its own has left.
+  [[nodiscard]] std::vector<std::string> exchange(const char* call, const std::string& mine);
+
+  void abort(ErrorCode code, const std::string& message) noexcept;
+  [[nodiscard]] bool failed() const;
+  [[nodiscard]] Transport& transport() const noexcept { return *transport_; }
+
+ private:
+  void check_thread(const char* call) const;
+  void throw_if_failed() const;
+  void step(std::chrono::microseconds wait);
+  void post_outbox();
+  void run() noexcept;
+
+  std::shared_ptr<Transport> transport_;
+  const TableOptions& options_;
+  Threading threading_;
+  std::thread::id maker_ = std::this_thread::get_id();
+
+  mutable std::mutex mutex_;  // guards what follows
+  Service service_;
+  std::optional<Error> failure_;
+  int waiting_ = 0;  // callers
+  bool stopping_ = false;
+  std::condition_variable nobody_waits_;
+
+  std::mutex wire_;  // guards what follows; taken before mutex_
+  Mailbox mailbox_;
+  std::thread thread_;
+};
+
+}  // namespace gradwire::table

@@ -1,0 +1,101 @@
+#include "table/mailbox.hpp"
+
+#include <span>
+#include <utility>
+
+namespace gradwire::table {
+namespace {
+
+constexpr Tag kHeadTag = 0;
+constexpr Tag kPayloadTag = 1;
+
+}  // namespace
+
+Mailbox::Mailbox(std::shared_ptr<Transport> transport)
+    : transport_(std::move(transport)), checksum_(transport_->capabilities().checksum_by_default) {
+  for (int peer = 0; peer < transport_->world_size(); ++peer) {
+    if (peer != transport_->rank()) {
+      incoming_.push_back(std::make_unique<Incoming>());
+      incoming_.back()->peer = peer;
+    }
+  }
+  for (const auto& incoming : incoming_) {
+    expect_head(*incoming);
+  }
+}
+
+Mailbox::~Mailbox() {
+  // What the transport may still touch is left to it.
+  for (auto& incoming : incoming_) {
+    if (!give_up(incoming->head, incoming->payload)) {
+      static_cast<void>(incoming.release());
+    }
+  }
+  for (auto& outgoing : outgoing_) {
+    if (!give_up(outgoing->head, outgoing->payload)) {
+      static_cast<void>(outgoing.release());
+    }
+  }
+}
+
+bool Mailbox::give_up(Operation& head, Operation& payload) noexcept {
+  const bool over = transport_->cancel(head);
+  return transport_->cancel(payload) && over;
+}
+
+void Mailbox::expect_head(Incoming& incoming) {
+  incoming.payload_posted = false;
+  transport_->post_receive(incoming.head, incoming.peer, kHeadTag,
+                           std::as_writable_bytes(std::span(&incoming.message.head, 1)));
+}
+
+void Mailbox::send(int peer, Message message) {
+  seal(message, checksum_);
+  outgoing_.push_back(std::make_unique<Outgoing>());
+  Outgoing& outgoing = *outgoing_.back();
+  outgoing.message = std::move(message);
+  unsent_bytes_ += bytes_of(outgoing.message);
+  transport_->post_send(outgoing.head, peer, kHeadTag, std::as_bytes(std::span(&outgoing.message.head, 1)));
+  if (!outgoing.message.payload.empty()) {
+    transport_->post_send(outgoing.payload, peer, kPayloadTag, outgoing.message.payload);
+  }
+}
+
+void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
+  transport_->progress(wait);
+  for (const auto& incoming : incoming_) {
+    while (advance(*incoming, take)) {
+      transport_->progress(std::chrono::microseconds(0));  // what follows may be here already
+    }
+  }
+  std::erase_if(outgoing_, [&](const std::unique_ptr<Outgoing>& outgoing) {
+    if (outgoing->pending()) {
+      return false;
+    }
+    unsent_bytes_ -= bytes_of(outgoing->message);
+    return true;
+  });
+}
+
+/// Whether anything came from this peer.
+bool Mailbox::advance(Incoming& incoming, const Take& take) {
+  if (incoming.head.pending() || incoming.payload.pending()) {
+    return false;
+  }
+  Message& message = incoming.message;
+  if (!incoming.payload_posted) {
+    check_head(message.head, incoming.peer);
+    message.payload.resize(message.head.payload_bytes);
+    incoming.payload_posted = true;
+    if (!message.payload.empty()) {
+      transport_->post_receive(incoming.payload, incoming.peer, kPayloadTag, message.payload);
+      return true;
+    }
+  }
+  check_payload(message, checksum_, incoming.peer);
+  take(incoming.peer, std::exchange(message, {}));
+  expect_head(incoming);
+  return true;
+}
+
+}  // namespace gradwire::table

@@ -1,0 +1,26 @@
+// What a caller hands over, as the rest of a table wants it: ids ascending, each once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gradwire::table {
+
+struct MergedIds {
+  std::vector<std::uint64_t> ids;    // ascending, each once
+  std::vector<std::uint32_t> place;  // of the caller's ids, in theirs
+
+  /// Whether the caller's were like that already.
+  [[nodiscard]] bool as_given() const noexcept { return place.empty(); }
+  [[nodiscard]] std::size_t place_of(std::size_t i) const noexcept { return as_given() ? i : place[i]; }
+};
+
+/// Error(invalid_argument) that names `call` and the first id that is not below `rows`.
+[[nodiscard]] MergedIds merge_ids(std::span<const std::uint64_t> ids, std::uint64_t rows, const char* call);
+/// One row for each merged id: the sum of its rows, in the order given.
+[[nodiscard]] std::vector<float> add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
+/// One row for each merged id: the last of its rows.
+[[nodiscard]] std::vector<float> last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
+
+}  // namespace gradwire::table

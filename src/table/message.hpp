@@ -1,0 +1,79 @@
+// What the ranks of a table tell each other: a head of fixed size, and a payload whose size the head tells. What a peer
+// sent is checked before it is used.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "table/bytes.hpp"
+#include "table/row_codec.hpp"
+
+namespace gradwire::table {
+
+enum class MessageKind : std::uint8_t {
+  pull,    // number: of the request; clock: what the owner's must be; sequence: what `known` counts back from
+           // payload: ids, runs of known: 0 not here, else 1 + (sequence - the row's)
+  reply,   // number: of the request; clock, sequence: the owner's; count: rows that changed
+           // payload, if any did: which of the request (unless all), rows
+  push,    // payload: ids, rows by the codec of gradients
+  assign,  // payload: ids, rows exactly
+  tick,    // a step of the sender is over
+  cut,     // number: of the snapshot; what comes later is not in it
+  text,    // number: of the exchange; payload: the text
+};
+
+struct MessageHead {
+  static constexpr std::uint32_t kMagic = 0x54577247;  // "GrWT"
+  static constexpr std::uint8_t kVersion = 1;
+
+  std::uint32_t magic = kMagic;
+  std::uint8_t version = kVersion;
+  MessageKind kind = MessageKind::text;
+  std::uint16_t zero = 0;
+  std::uint32_t crc32c = 0;  // of head (this field zero) and payload; 0 where the transport needs none
+  std::uint32_t count = 0;   // rows
+  std::uint64_t number = 0;
+  std::uint64_t clock = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t payload_bytes = 0;
+};
+static_assert(sizeof(MessageHead) == 48);
+
+struct Message {
+  MessageHead head;
+  Bytes payload;
+};
+
+/// What it will be on the wire.
+[[nodiscard]] inline std::uint64_t bytes_of(const Message& message) noexcept {
+  return sizeof(MessageHead) + message.payload.size();
+}
+
+/// Fills in the sizes, and the checksum if there is to be one.
+void seal(Message& message, bool checksum);
+/// Error(corrupt) that names the peer; check_head before the payload is received, check_payload after.
+void check_head(const MessageHead& head, int peer);
+void check_payload(const Message& message, bool checksum, int peer);
+
+/// A request as its owner reads it. known[i]: the sequence at which the caller last compared row i, plus 1; 0: never.
+struct PullRequest {
+  std::uint64_t number = 0;
+  std::uint64_t clock = 0;
+  std::vector<std::uint64_t> ids, known;
+};
+[[nodiscard]] Message encode_pull(const PullRequest& request);
+[[nodiscard]] PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer);
+
+/// `kind` push or assign; row i of `values` is ids[i]'s, ids ascending.
+[[nodiscard]] Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values,
+                                  std::uint32_t width, const RowCodec& codec);
+struct Rows {
+  std::vector<std::uint64_t> ids;
+  std::vector<float> values;
+};
+[[nodiscard]] Rows decode_rows(const Message& message, std::uint64_t rows, std::uint32_t width, const RowCodec& codec,
+                               int peer);
+
+}  // namespace gradwire::table

@@ -1,0 +1,113 @@
+#include "table/options.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <sstream>
+#include <string_view>
+
+#include "base/units.hpp"
+#include "table/row_cache.hpp"
+#include "table/row_codec.hpp"
+
+namespace gradwire::table {
+namespace {
+
+constexpr std::uint32_t kMostWidth = 4096;
+
+[[noreturn]] void reject(const TableOptions& options, const std::string& what, ErrorCode code) {
+  throw Error(code, "table \"" + options.name + "\": " + what);
+}
+
+std::uint64_t physical_memory() {
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+bool is_file_name(const std::string& name) {
+  constexpr std::string_view kFit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  return !name.empty() && name.size() <= 128 && name.find_first_not_of(kFit) == std::string::npos;
+}
+
+std::string exact(float value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+void check_cache(const TableOptions& options) {
+  const std::uint64_t row = RowCache::bytes_per_row(options.width);
+  if (options.cache_bytes != 0 && options.cache_bytes < row) {
+    reject(options,
+           "cache_bytes = " + std::to_string(options.cache_bytes) + " holds no row, which takes " +
+               std::to_string(row) + " bytes; give more, or 0 for no cache",
+           ErrorCode::invalid_argument);
+  }
+  if (options.cache_bytes > physical_memory()) {
+    reject(options,
+           "cache_bytes = " + format_bytes(options.cache_bytes) + ", but this machine has " +
+               format_bytes(physical_memory()) + " of memory; give less",
+           ErrorCode::out_of_memory);
+  }
+}
+
+}  // namespace
+
+void check_options(const TableOptions& options) {
+  constexpr ErrorCode kInvalid = ErrorCode::invalid_argument;
+  if (!is_file_name(options.name)) {
+    reject(options, "a name has 1 to 128 letters, digits, '.', '_' or '-', since files are named after it", kInvalid);
+  }
+  if (options.rows == 0 || options.width == 0 || options.width > kMostWidth) {
+    reject(options,
+           "rows = " + std::to_string(options.rows) + ", width = " + std::to_string(options.width) +
+               "; give at least one row, and a width of 1 to " + std::to_string(kMostWidth),
+           kInvalid);
+  }
+  if (!std::isfinite(options.learning_rate) || !(options.epsilon >= 0) || !(options.initial_scale >= 0) ||
+      !std::isfinite(options.epsilon) || !std::isfinite(options.initial_scale)) {
+    reject(options, "learning_rate must be finite, epsilon and initial_scale finite and not below 0", kInvalid);
+  }
+  if (options.timeout.count() <= 0) {
+    reject(options, "the timeout is " + std::to_string(options.timeout.count()) + " ms; it must be above 0", kInvalid);
+  }
+  try {
+    static_cast<void>(RowCodec(options.codec, options.width));
+    static_cast<void>(RowCodec(options.gradient_codec, options.width));
+  } catch (const Error& error) {
+    reject(options, error.what(), error.code());
+  }
+  check_cache(options);
+}
+
+std::string agreement_text(const TableOptions& options, int world_size) {
+  std::ostringstream text;
+  text << "world size = " << world_size << "\nname = " << options.name << "\nrows = " << options.rows
+       << "\nwidth = " << options.width
+       << "\noptimizer = " << (options.optimizer == RowOptimizer::sgd ? "sgd" : "adagrad")
+       << "\nlearning_rate = " << exact(options.learning_rate) << "\nepsilon = " << exact(options.epsilon)
+       << "\ninitial_scale = " << exact(options.initial_scale) << "\nseed = " << options.seed
+       << "\ncodec = " << options.codec << "\ngradient_codec = " << options.gradient_codec << "\nstaleness = "
+       << (options.staleness == TableOptions::kUnbounded ? "unbounded" : std::to_string(options.staleness))
+       << "\nread_own_writes = " << (options.read_own_writes ? "true" : "false") << "\n";
+  return text.str();
+}
+
+void compare_agreements(const std::string& table, const std::vector<std::string>& texts) {
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    std::istringstream first(texts[0]);
+    std::istringstream other(texts[rank]);
+    std::string here;
+    std::string there;
+    while (std::getline(first, here) && std::getline(other, there)) {
+      if (here != there) {
+        throw Error(ErrorCode::mismatch, "table \"" + table + "\": rank 0 has " + here + ", rank " +
+                                             std::to_string(rank) + " has " + there + "; use the same on every rank");
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::table

@@ -1,0 +1,64 @@
+// Rows of other ranks, as many as a bound on memory holds; the least recently used leave first. What is known of each:
+// when it was last compared with its owner's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "table/flat_index.hpp"
+
+namespace gradwire::table {
+
+class RowCache {
+ public:
+  struct Entry {
+    std::uint64_t id = 0;
+    std::uint64_t sequence = 0;  // the owner's when it was last compared: newer versions are not here
+    std::uint64_t complete = 0;  // the owner's clock then
+    bool written = false;        // this rank pushed to it since
+    bool distrusted = false;     // nothing is known of what others did since
+    std::uint32_t newer = 0, older = 0;
+  };
+
+  /// `bytes` bound everything; too few for a row: an empty cache. Memory is taken here, touched later. std::bad_alloc.
+  RowCache(std::uint64_t bytes, std::uint32_t width);
+
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(index_.count()); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return count() * row_bytes_; }
+  /// Null where it is not here. Valid until the next put().
+  [[nodiscard]] Entry* find(std::uint64_t id) noexcept;
+  [[nodiscard]] const float* values(const Entry& entry) const noexcept;
+  /// The entry is the most recently used one.
+  void touch(Entry& entry) noexcept;
+  /// Adds or replaces. Null where the cache has no room for any row.
+  Entry* put(std::uint64_t id, const float* values);
+  /// Nothing may be used without asking its owner.
+  void distrust() noexcept;
+  void clear() noexcept;
+
+  /// Bytes that a row takes, all told.
+  [[nodiscard]] static std::uint64_t bytes_per_row(std::uint32_t width) noexcept;
+
+ private:
+  static constexpr std::uint32_t kEnd = FlatIndex::kNone;
+
+  void unlink(Entry& entry) noexcept;
+  void link_first(Entry& entry) noexcept;
+  [[nodiscard]] std::uint32_t place(const Entry& entry) const noexcept {
+    return static_cast<std::uint32_t>(&entry - entries_.data());
+  }
+
+  std::uint32_t width_;
+  std::uint64_t row_bytes_;
+  std::uint32_t capacity_;
+  std::unique_ptr<float[]> values_;
+  std::vector<Entry> entries_;  // grows to the capacity; then places are reused
+  FlatIndex index_;
+  std::uint32_t newest_ = kEnd, oldest_ = kEnd;
+};
+
+}  // namespace gradwire::table

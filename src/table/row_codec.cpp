@@ -1,0 +1,52 @@
+#include "table/row_codec.hpp"
+
+#include <cstring>
+
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/error.hpp"
+#include "kernels/bf16.hpp"
+#include "kernels/int8.hpp"
+
+namespace gradwire::table {
+namespace {
+
+// One row of int8 is one block, whatever its width.
+using Int8Row = kernels::Int8::Kept;
+using Bf16Row = kernels::Bf16::Kept;
+
+}  // namespace
+
+RowCodec::RowCodec(const std::string& codec, std::uint32_t width) : width_(width) {
+  const CodecSpec spec = CodecSpec::parse(codec);
+  if (spec == CodecSpec::parse("exact")) {
+    row_bytes_ = std::size_t{width} * sizeof(float);
+  } else if (spec == CodecSpec::parse("bf16")) {
+    kind_ = Kind::bf16;
+    row_bytes_ = Bf16Row::bytes(width);
+  } else if (spec == CodecSpec::parse("int8")) {
+    kind_ = Kind::int8;
+    row_bytes_ = Int8Row::bytes(width);
+  } else {
+    throw Error(ErrorCode::unsupported, "rows have no codec \"" + codec + "\"; use exact, bf16 or int8");
+  }
+}
+
+void RowCodec::encode(const float* row, std::byte* out) const {
+  auto* bytes = reinterpret_cast<std::uint8_t*>(out);
+  switch (kind_) {
+    case Kind::exact: std::memcpy(out, row, row_bytes_); break;
+    case Kind::bf16: Bf16Row::encode(row, width_, bytes); break;
+    case Kind::int8: Int8Row::encode(row, width_, bytes); break;
+  }
+}
+
+void RowCodec::decode(const std::byte* in, float* row) const {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(in);
+  switch (kind_) {
+    case Kind::exact: std::memcpy(row, in, row_bytes_); break;
+    case Kind::bf16: Bf16Row::decode(bytes, width_, row); break;
+    case Kind::int8: Int8Row::decode(bytes, width_, row); break;
+  }
+}
+
+}  // namespace gradwire::table

@@ -1,0 +1,28 @@
+// Rows on the wire: exact, bf16, or int8 with one scale a row. Each row by itself, without padding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gradwire::table {
+
+class RowCodec {
+ public:
+  /// Error(unsupported) for other codecs, Error(invalid_argument) for what is none.
+  RowCodec(const std::string& codec, std::uint32_t width);
+
+  [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
+  /// `width` elements to or from row_bytes() bytes. NaN or Inf makes an int8 row NaN.
+  void encode(const float* row, std::byte* out) const;
+  /// Any bytes give values.
+  void decode(const std::byte* in, float* row) const;
+
+ private:
+  enum class Kind : std::uint8_t { exact, bf16, int8 };
+  Kind kind_ = Kind::exact;
+  std::uint32_t width_;
+  std::size_t row_bytes_ = 0;
+};
+
+}  // namespace gradwire::table

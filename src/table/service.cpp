@@ -1,0 +1,377 @@
+#include "table/service.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "table/id_codec.hpp"
+
+namespace gradwire::table {
+namespace {
+
+std::string damaged(int from) {
+  return "rank " + std::to_string(from) + " sent this table a message that nobody asked for";
+}
+
+}  // namespace
+
+Service::Service(int rank, int world_size, const TableOptions& options)
+    : rank_(rank),
+      world_size_(world_size),
+      options_(options),
+      ring_(world_size),
+      codec_(options.codec, options.width),
+      gradient_codec_(options.gradient_codec, options.width),
+      exact_codec_("exact", options.width),
+      shard_(shard_settings()),
+      clocks_(world_size),
+      cache_(options.cache_bytes, options.width) {}
+
+Shard::Settings Service::shard_settings() const noexcept {
+  return {.width = options_.width,
+          .optimizer = options_.optimizer,
+          .learning_rate = options_.learning_rate,
+          .epsilon = options_.epsilon,
+          .initial_scale = options_.initial_scale,
+          .seed = options_.seed};
+}
+
+void Service::send(int peer, Message message) {
+  outbox_bytes_ += bytes_of(message);
+  outbox_.push_back({peer, std::move(message)});
+}
+
+void Service::send_all(const Message& message) {
+  for (int peer = 0; peer < world_size_; ++peer) {
+    if (peer != rank_) {
+      send(peer, message);
+    }
+  }
+}
+
+std::vector<Service::Envelope> Service::take_outbox() {
+  outbox_bytes_ = 0;
+  return std::exchange(outbox_, {});
+}
+
+void Service::take(int from, const Message& message) {
+  const MessageHead& head = message.head;
+  switch (head.kind) {
+    case MessageKind::pull: {
+      PullRequest request = decode_pull(message, options_.rows, from);
+      require_own(from, request.ids);
+      if (clocks_.complete() >= request.clock) {
+        serve(from, request);
+      } else {
+        parked_.push_back({from, std::move(request)});
+      }
+      break;
+    }
+    case MessageKind::reply: take_reply(from, message); break;
+    case MessageKind::push:
+    case MessageKind::assign: {
+      const RowCodec& codec = head.kind == MessageKind::push ? gradient_codec_ : exact_codec_;
+      const Rows rows = decode_rows(message, options_.rows, options_.width, codec, from);
+      require_own(from, rows.ids);
+      write_own(head.kind, from, rows.ids, rows.values.data());
+      break;
+    }
+    case MessageKind::tick:
+      clocks_.tick(from);
+      serve_waiting();
+      break;
+    case MessageKind::cut: mark_cut(head.number, from); break;
+    case MessageKind::text: {
+      auto& texts = exchanges_[head.number];
+      texts.resize(static_cast<std::size_t>(world_size_));
+      texts[static_cast<std::size_t>(from)] =
+          std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
+      break;
+    }
+  }
+}
+
+void Service::require_own(int from, std::span<const std::uint64_t> ids) const {
+  for (const std::uint64_t id : ids) {
+    if (ring_.owner(id) != rank_) {
+      throw Error(ErrorCode::corrupt, damaged(from) + ": row " + std::to_string(id) + " is not held here");
+    }
+  }
+}
+
+// Reading.
+
+bool Service::fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept {
+  return options_.staleness != TableOptions::kUnbounded && entry.complete >= needed && !entry.distrusted &&
+         !(entry.written && options_.read_own_writes);
+}
+
+std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool prefetch) {
+  auto pull = std::make_shared<Pull>();
+  pull->clock = clock();
+  pull->needed = needed_at(pull->clock, options_.staleness);
+  pull->prefetch = prefetch;
+  pull->ids = std::move(ids);
+  pull->rows.resize(pull->ids.size() * options_.width);
+  pull->written.resize(pull->ids.size());
+  std::map<int, std::vector<std::uint32_t>> places;
+  for (std::uint32_t i = 0; i < pull->ids.size(); ++i) {
+    const std::uint64_t id = pull->ids[i];
+    const int owner = ring_.owner(id);
+    if (owner == rank_) {
+      pull->own.push_back(i);
+      continue;
+    }
+    RowCache::Entry* entry = cache_.find(id);
+    if (entry != nullptr) {
+      cache_.touch(*entry);
+      std::copy_n(cache_.values(*entry), options_.width, pull->rows.data() + std::size_t{i} * options_.width);
+      if (fresh(*entry, pull->needed)) {
+        count_age(*pull, entry->complete);
+        statistics_.rows_cached += prefetch ? 0 : 1;
+        continue;
+      }
+    }
+    places[owner].push_back(i);
+  }
+  statistics_.rows_pulled += prefetch ? 0 : pull->ids.size();
+  if (prefetch) {
+    pull->own.clear();
+  }
+  read_own(*pull);
+  const std::uint64_t number = next_pull_++;
+  for (const auto& [peer, wanted] : places) {
+    ask(*pull, peer, wanted, number);
+  }
+  if (!pull->done()) {
+    pulls_[number] = pull;
+  }
+  return pull;
+}
+
+void Service::ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places, std::uint64_t number) {
+  PullRequest request{.number = number, .clock = pull.needed, .ids = {}, .known = {}};
+  for (const std::uint32_t place : places) {
+    const RowCache::Entry* entry = cache_.find(pull.ids[place]);
+    request.ids.push_back(pull.ids[place]);
+    request.known.push_back(entry == nullptr ? 0 : entry->sequence + 1);
+  }
+  send(peer, encode_pull(request));
+  pull.asked[peer] = places;
+}
+
+void Service::serve(int peer, const PullRequest& request) {
+  Message reply;
+  reply.head.kind = MessageKind::reply;
+  reply.head.number = request.number;
+  reply.head.clock = clocks_.complete();
+  reply.head.sequence = shard_.sequence();
+  std::vector<std::uint64_t> changed;
+  for (std::size_t i = 0; i < request.ids.size(); ++i) {
+    if (request.known[i] == 0 || shard_.version(request.ids[i]) > request.known[i] - 1) {
+      changed.push_back(i);
+    }
+  }
+  reply.head.count = static_cast<std::uint32_t>(changed.size());
+  if (changed.size() != request.ids.size()) {
+    encode_ids(changed, reply.payload);
+  }
+  std::size_t at = reply.payload.size();
+  reply.payload.resize(at + changed.size() * codec_.row_bytes());
+  std::vector<float> row(options_.width);
+  for (const std::uint64_t i : changed) {
+    shard_.read(request.ids[i], row.data());
+    codec_.encode(row.data(), reply.payload.data() + at);
+    at += codec_.row_bytes();
+  }
+  send(peer, std::move(reply));
+}
+
+void Service::take_reply(int from, const Message& message) {
+  const MessageHead& head = message.head;
+  const auto at = pulls_.find(head.number);
+  if (at == pulls_.end() || !at->second->asked.contains(from)) {
+    throw Error(ErrorCode::corrupt, damaged(from));
+  }
+  const std::shared_ptr<Pull> pull = at->second;
+  const std::vector<std::uint32_t> places = std::move(pull->asked.extract(from).mapped());
+  Reader in(message.payload, "the answer of rank " + std::to_string(from) + " to a pull");
+  std::vector<bool> changed(places.size(), head.count == places.size());
+  if (head.count != places.size()) {
+    for (const std::uint64_t i : decode_ids(in, head.count, places.size())) {
+      changed[i] = true;
+    }
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (changed[i]) {
+      codec_.decode(in.take(codec_.row_bytes()).data(), pull->rows.data() + std::size_t{places[i]} * options_.width);
+    }
+    keep(*pull, places[i], changed[i], head);
+    count_age(*pull, head.clock);
+  }
+  in.expect_end();
+  if (!pull->prefetch) {
+    statistics_.rows_unchanged += places.size() - head.count;
+  }
+  statistics_.rows_received += head.count;
+  if (pull->done()) {
+    pulls_.erase(head.number);
+  }
+}
+
+/// Notes in the cache what an owner said of a row.
+void Service::keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head) {
+  const std::uint64_t id = pull.ids[place];
+  RowCache::Entry* entry =
+      changed ? cache_.put(id, pull.rows.data() + std::size_t{place} * options_.width) : cache_.find(id);
+  if (entry != nullptr && entry->sequence <= head.sequence) {
+    entry->sequence = head.sequence;
+    entry->complete = head.clock;
+    entry->written = pull.written[place];
+    entry->distrusted = false;
+  }
+}
+
+void Service::read_own(Pull& pull) {
+  if (pull.own.empty() || clocks_.complete() < pull.needed) {
+    return;
+  }
+  for (const std::uint32_t place : pull.own) {
+    shard_.read(pull.ids[place], pull.rows.data() + std::size_t{place} * options_.width);
+    count_age(pull, clocks_.complete());
+  }
+  statistics_.rows_own += pull.own.size();
+  pull.own.clear();
+}
+
+/// After a clock has moved on.
+void Service::serve_waiting() {
+  const std::uint64_t complete = clocks_.complete();
+  std::vector<Parked> waiting = std::exchange(parked_, {});
+  for (Parked& parked : waiting) {
+    if (complete >= parked.request.clock) {
+      serve(parked.peer, parked.request);
+    } else {
+      parked_.push_back(std::move(parked));
+    }
+  }
+  std::erase_if(pulls_, [&](const auto& entry) {
+    read_own(*entry.second);
+    return entry.second->done();
+  });
+}
+
+void Service::count_age(const Pull& pull, std::uint64_t complete) {
+  if (pull.prefetch) {
+    return;
+  }
+  const std::uint64_t age = pull.clock > complete ? pull.clock - complete : 0;
+  statistics_.maximum_age = std::max(statistics_.maximum_age, age);
+  age_sum_ += age;
+}
+
+bool Service::prefetching(std::span<const std::uint64_t> ids) const {
+  return std::any_of(pulls_.begin(), pulls_.end(), [&](const auto& entry) {
+    const Pull& pull = *entry.second;
+    return pull.prefetch && std::any_of(ids.begin(), ids.end(), [&](std::uint64_t id) {
+             return std::binary_search(pull.ids.begin(), pull.ids.end(), id);
+           });
+  });
+}
+
+std::string Service::describe_wait(const Pull& pull) const {
+  std::string text;
+  for (const auto& [peer, places] : pull.asked) {
+    text += (text.empty() ? "for rows of rank " : ", ") + std::to_string(peer);
+  }
+  std::string behind;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (clocks_.of(rank) < pull.needed) {
+      behind += (behind.empty() ? "" : ", ") + std::to_string(rank) + " (at " + std::to_string(clocks_.of(rank)) + ")";
+    }
+  }
+  if (!behind.empty()) {
+    text += (text.empty() ? "" : ", and ") + std::string("for clock ") + std::to_string(pull.needed) + " of rank " +
+            behind + ", which a read at clock " + std::to_string(pull.clock) + " needs";
+  }
+  return text;
+}
+
+// Writing.
+
+void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values) {
+  const std::uint32_t width = options_.width;
+  std::map<int, std::pair<std::vector<std::uint64_t>, std::vector<float>>> parts;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    auto& [part_ids, part_values] = parts[ring_.owner(ids[i])];
+    part_ids.push_back(ids[i]);
+    part_values.insert(part_values.end(), values + i * width, values + (i + 1) * width);
+  }
+  for (const auto& [owner, part] : parts) {
+    if (owner == rank_) {
+      write_own(kind, rank_, part.first, part.second.data());
+    } else {
+      send(owner, encode_rows(kind, part.first, part.second.data(), width,
+                              kind == MessageKind::push ? gradient_codec_ : exact_codec_));
+    }
+  }
+  mark_written(ids);
+  statistics_.rows_pushed += ids.size();
+}
+
+void Service::write_own(MessageKind kind, int from, std::span<const std::uint64_t> ids, const float* values) {
+  const auto write_to = [&](Shard& shard) {
+    kind == MessageKind::push ? shard.apply(ids, values) : shard.assign(ids, values);
+  };
+  write_to(shard_);
+  for (auto& [number, cut] : cuts_) {
+    if (!cut.marked[static_cast<std::size_t>(from)]) {
+      write_to(cut.shard);
+    }
+  }
+}
+
+void Service::mark_written(std::span<const std::uint64_t> ids) {
+  for (const std::uint64_t id : ids) {
+    if (RowCache::Entry* entry = cache_.find(id)) {
+      entry->written = true;
+    }
+  }
+  for (auto& [number, pull] : pulls_) {
+    for (const std::uint64_t id : ids) {
+      const auto at = std::lower_bound(pull->ids.begin(), pull->ids.end(), id);
+      if (at != pull->ids.end() && *at == id) {
+        pull->written[static_cast<std::size_t>(at - pull->ids.begin())] = true;
+      }
+    }
+  }
+}
+
+void Service::tick() {
+  Message message;
+  message.head.kind = MessageKind::tick;
+  send_all(message);
+  clocks_.tick(rank_);
+  serve_waiting();
+}
+
+void Service::replace(std::span<const Shard::Row> rows) {
+  Shard shard(shard_settings());
+  shard.continue_after(shard_.sequence());
+  for (const Shard::Row& row : rows) {
+    if (ring_.owner(row.id) == rank_) {
+      shard.restore(row);
+    }
+  }
+  shard_ = std::move(shard);
+}
+
+TableStatistics Service::statistics() const {
+  TableStatistics statistics = statistics_;
+  statistics.mean_age =
+      statistics.rows_pulled == 0 ? 0 : static_cast<double>(age_sum_) / static_cast<double>(statistics.rows_pulled);
+  statistics.rows_held = shard_.rows();
+  statistics.cache_bytes = cache_.bytes();
+  return statistics;
+}
+
+}  // namespace gradwire::table

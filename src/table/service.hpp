@@ -1,0 +1,127 @@
+// What one rank of a table does: its shard, its clock, its cache, what it asks of others and answers them. A state
+// machine without threads, locks or transport: messages go in by take() and come out by take_outbox().
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/table.hpp"
+#include "table/clocks.hpp"
+#include "table/hash_ring.hpp"
+#include "table/message.hpp"
+#include "table/row_cache.hpp"
+#include "table/row_codec.hpp"
+#include "table/shard.hpp"
+
+namespace gradwire::table {
+
+/// A pull from its start to its end.
+struct Pull {
+  std::uint64_t clock = 0;                          // the caller's when it began
+  std::uint64_t needed = 0;                         // what owners' clocks must be
+  bool prefetch = false;                            // its rows go to the cache alone
+  std::vector<std::uint64_t> ids;                   // ascending, each once
+  std::vector<float> rows;                          // what the cache had, until an owner says more
+  std::vector<bool> written;                        // this rank pushed to it meanwhile
+  std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock
+  std::map<int, std::vector<std::uint32_t>> asked;  // places of what an owner was asked for
+
+  [[nodiscard]] bool done() const noexcept { return own.empty() && asked.empty(); }
+};
+
+class Service {
+ public:
+  struct Envelope {
+    int peer;
+    Message message;
+  };
+
+  /// `options` are valid and outlive it.
+  Service(int rank, int world_size, const TableOptions& options);
+
+  /// A message of another rank. Error(corrupt) for one that makes no sense.
+  void take(int from, const Message& message);
+  [[nodiscard]] std::vector<Envelope> take_outbox();
+  [[nodiscard]] std::uint64_t outbox_bytes() const noexcept { return outbox_bytes_; }
+
+  [[nodiscard]] int owner(std::uint64_t id) const noexcept { return ring_.owner(id); }
+  /// `ids` ascending, each once, here and below.
+  [[nodiscard]] std::shared_ptr<Pull> start_pull(std::vector<std::uint64_t> ids, bool prefetch);
+  /// Whether an answer to a prefetch is to come for any of these.
+  [[nodiscard]] bool prefetching(std::span<const std::uint64_t> ids) const;
+  /// Whom a pull that is not done waits for.
+  [[nodiscard]] std::string describe_wait(const Pull& pull) const;
+  /// `kind` push or assign.
+  void write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values);
+  void tick();
+  [[nodiscard]] std::uint64_t clock() const noexcept { return clocks_.of(rank_); }
+
+  /// The same numbers on every rank. A finished one is handed over once.
+  [[nodiscard]] std::uint64_t start_cut();
+  [[nodiscard]] std::shared_ptr<const Shard> finished_cut(std::uint64_t number);
+  [[nodiscard]] std::uint64_t start_exchange(const std::string& mine);
+  [[nodiscard]] bool exchanged(std::uint64_t number) const;
+  [[nodiscard]] std::vector<std::string> take_exchanged(std::uint64_t number);
+  /// Ranks whose part is missing, "1, 3".
+  [[nodiscard]] std::string missing_in_exchange(std::uint64_t number) const;
+  [[nodiscard]] std::string missing_in_cut(std::uint64_t number) const;
+
+  /// Other rows from here on: of `rows`, those that are this rank's. Caches must be distrusted then.
+  void replace(std::span<const Shard::Row> rows);
+  /// Every cached row is compared with its owner's before it is used again.
+  void distrust_cache() noexcept { cache_.distrust(); }
+  [[nodiscard]] Shard::Settings shard_settings() const noexcept;
+  [[nodiscard]] TableStatistics statistics() const;
+
+ private:
+  struct Parked {
+    int peer;
+    PullRequest request;
+  };
+  struct Cut {
+    Shard shard;
+    std::vector<bool> marked;  // by rank: its later pushes are not in it
+  };
+
+  void send(int peer, Message message);
+  void send_all(const Message& message);
+  [[nodiscard]] bool fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept;
+  void ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places, std::uint64_t number);
+  void serve(int peer, const PullRequest& request);
+  void take_reply(int from, const Message& message);
+  void keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head);
+  void read_own(Pull& pull);
+  void serve_waiting();
+  void require_own(int from, std::span<const std::uint64_t> ids) const;
+  void write_own(MessageKind kind, int from, std::span<const std::uint64_t> ids, const float* values);
+  void mark_written(std::span<const std::uint64_t> ids);
+  void mark_cut(std::uint64_t number, int from);
+  void count_age(const Pull& pull, std::uint64_t complete);
+
+  int rank_;
+  int world_size_;
+  const TableOptions& options_;
+  HashRing ring_;
+  RowCodec codec_, gradient_codec_, exact_codec_;
+  Shard shard_;
+  Clocks clocks_;
+  RowCache cache_;
+
+  std::vector<Envelope> outbox_;
+  std::uint64_t outbox_bytes_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<Pull>> pulls_;  // not done, by number
+  std::vector<Parked> parked_;                            // others' pulls that wait for a clock
+  std::map<std::uint64_t, Cut> cuts_;
+  std::map<std::uint64_t, std::vector<std::optional<std::string>>> exchanges_;
+  std::uint64_t next_pull_ = 0, next_cut_ = 0, next_exchange_ = 0;
+
+  TableStatistics statistics_;
+  std::uint64_t age_sum_ = 0;
+};
+
+}  // namespace gradwire::table

@@ -1,0 +1,85 @@
+// What all ranks of a table do together: snapshots, and the exchange of texts.
+#include <utility>
+
+#include "table/service.hpp"
+
+namespace gradwire::table {
+namespace {
+
+std::string missing(const std::vector<bool>& here) {
+  std::string ranks;
+  for (std::size_t rank = 0; rank < here.size(); ++rank) {
+    if (!here[rank]) {
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::uint64_t Service::start_cut() {
+  const std::uint64_t number = next_cut_++;
+  Message message;
+  message.head.kind = MessageKind::cut;
+  message.head.number = number;
+  send_all(message);
+  mark_cut(number, rank_);
+  return number;
+}
+
+/// The first mark makes the copy; pushes of ranks that have not marked it yet go to both from there on. So each rank's
+/// own place in its program is where the snapshot cuts it (Chandy and Lamport, TOCS 1985).
+void Service::mark_cut(std::uint64_t number, int from) {
+  auto at = cuts_.find(number);
+  if (at == cuts_.end()) {
+    at = cuts_.emplace(number, Cut{shard_.copy(), std::vector<bool>(static_cast<std::size_t>(world_size_))}).first;
+  }
+  at->second.marked[static_cast<std::size_t>(from)] = true;
+}
+
+std::shared_ptr<const Shard> Service::finished_cut(std::uint64_t number) {
+  const auto at = cuts_.find(number);
+  if (!missing(at->second.marked).empty()) {
+    return nullptr;
+  }
+  auto shard = std::make_shared<const Shard>(std::move(at->second.shard));
+  cuts_.erase(at);
+  return shard;
+}
+
+std::string Service::missing_in_cut(std::uint64_t number) const { return missing(cuts_.at(number).marked); }
+
+std::uint64_t Service::start_exchange(const std::string& mine) {
+  const std::uint64_t number = next_exchange_++;
+  Message message;
+  message.head.kind = MessageKind::text;
+  message.head.number = number;
+  put(message.payload, mine.data(), mine.size());
+  send_all(message);
+  auto& texts = exchanges_[number];
+  texts.resize(static_cast<std::size_t>(world_size_));
+  texts[static_cast<std::size_t>(rank_)] = mine;
+  return number;
+}
+
+bool Service::exchanged(std::uint64_t number) const { return missing_in_exchange(number).empty(); }
+
+std::string Service::missing_in_exchange(std::uint64_t number) const {
+  std::vector<bool> here;
+  for (const auto& text : exchanges_.at(number)) {
+    here.push_back(text.has_value());
+  }
+  return missing(here);
+}
+
+std::vector<std::string> Service::take_exchanged(std::uint64_t number) {
+  std::vector<std::string> texts;
+  auto node = exchanges_.extract(number);
+  for (auto& text : node.mapped()) {
+    texts.push_back(std::move(*text));
+  }
+  return texts;
+}
+
+}  // namespace gradwire::table

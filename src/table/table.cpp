@@ -1,0 +1,276 @@
+#include "gradwire/table.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "base/elapsed.hpp"
+#include "codec/codec.hpp"
+#include "table/driver.hpp"
+#include "table/merge.hpp"
+#include "table/options.hpp"
+#include "table/table_file.hpp"
+
+namespace gradwire {
+namespace {
+
+using table::MergedIds;
+using table::MessageKind;
+using table::Service;
+
+// The first character of what ranks tell each other; the rest is the text of an error, or what follows.
+constexpr char kFine = '+';
+constexpr char kFailed = '-';
+
+}  // namespace
+
+struct Table::State {
+  State(std::shared_ptr<Transport> transport, TableOptions o);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  /// Collective: throws on every rank if any has a `problem`, there its own. Else returns what the others said.
+  std::vector<std::string> agree(const char* call, const std::optional<Error>& problem, const std::string& mine) const;
+  void check_size(const char* call, std::size_t ids, std::size_t elements) const;
+  void check_finite(const char* call, std::span<const std::uint64_t> ids, std::span<const float> values) const;
+  void write(const char* call, MessageKind kind, std::span<const std::uint64_t> ids,
+             std::span<const float> values) const;
+  [[nodiscard]] std::string said(const char* call) const { return "table \"" + options.name + "\": " + call; }
+  [[nodiscard]] table::FileHead file_head() const;
+
+  TableOptions options;
+  int exceptions = std::uncaught_exceptions();
+  double wait_seconds = 0;  // under the driver's lock
+  std::unique_ptr<table::Driver> driver;
+};
+
+Table::State::State(std::shared_ptr<Transport> transport, TableOptions o) : options(std::move(o)) {
+  std::optional<Error> problem;
+  try {
+    table::check_options(options);
+    driver = std::make_unique<table::Driver>(transport, options);
+  } catch (...) {
+    problem = current_error();
+    // The least that can still tell the others.
+    options = {.name = options.name, .rows = 1, .width = 1, .threading = options.threading};
+    driver = std::make_unique<table::Driver>(std::move(transport), options);
+  }
+  const std::vector<std::string> texts =
+      agree("making it", problem, table::agreement_text(options, driver->transport().world_size()));
+  table::compare_agreements(options.name, texts);
+}
+
+Table::State::~State() {
+  try {
+    if (driver == nullptr || driver->failed()) {
+      return;
+    }
+    if (std::uncaught_exceptions() > exceptions) {
+      driver->abort(ErrorCode::aborted, said("destroyed while an exception was thrown"));
+    } else {
+      static_cast<void>(driver->exchange("destroying it", {}));  // others may still need rows of this rank
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever is concerned was told by the abort
+  }
+}
+
+std::vector<std::string> Table::State::agree(const char* call, const std::optional<Error>& problem,
+                                             const std::string& mine) const {
+  std::vector<std::string> texts =
+      driver->exchange(call, problem ? kFailed + std::string(problem->what()) : kFine + mine);
+  if (problem) {
+    throw Error(*problem);
+  }
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].empty() || texts[rank].front() != kFine) {
+      throw Error(ErrorCode::aborted, said(call) + " failed on rank " + std::to_string(rank) + ": " +
+                                          texts[rank].substr(std::min<std::size_t>(1, texts[rank].size())));
+    }
+    texts[rank].erase(0, 1);
+  }
+  return texts;
+}
+
+void Table::State::check_size(const char* call, std::size_t ids, std::size_t elements) const {
+  if (elements != ids * options.width) {
+    throw Error(ErrorCode::invalid_argument,
+                said(call) + ": " + std::to_string(ids) + " ids of width " + std::to_string(options.width) + " need " +
+                    std::to_string(ids * options.width) + " elements, not " + std::to_string(elements));
+  }
+}
+
+void Table::State::check_finite(const char* call, std::span<const std::uint64_t> ids,
+                                std::span<const float> values) const {
+  if (codec::all_finite(codec::Working::f32, values.data(), values.size())) {
+    return;
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!codec::all_finite(codec::Working::f32, values.data() + i * options.width, options.width)) {
+      throw Error(ErrorCode::invalid_argument, said(call) + ": the row for id " + std::to_string(ids[i]) +
+                                                   " has NaN or Inf; nothing was sent: leave this step out");
+    }
+  }
+}
+
+void Table::State::write(const char* call, MessageKind kind, std::span<const std::uint64_t> ids,
+                         std::span<const float> values) const {
+  check_size(call, ids.size(), values.size());
+  const MergedIds merged = table::merge_ids(ids, options.rows, said(call).c_str());
+  const std::vector<float> rows = kind == MessageKind::push ? table::add_rows(merged, values, options.width)
+                                                            : table::last_rows(merged, values, options.width);
+  check_finite(call, merged.ids, rows);
+  if (merged.ids.empty()) {
+    return;
+  }
+  driver->with(call, [&](Service& service) { service.write(kind, merged.ids, rows.data()); });
+  driver->throttle(call);
+}
+
+table::FileHead Table::State::file_head() const {
+  return {.name = options.name,
+          .rank = driver->transport().rank(),
+          .world_size = driver->transport().world_size(),
+          .rows = options.rows,
+          .width = options.width,
+          .optimizer = options.optimizer};
+}
+
+Table::Table(std::shared_ptr<Transport> transport, TableOptions options) {
+  if (transport == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "Table: transport is null");
+  }
+  state_ = std::make_unique<State>(std::move(transport), std::move(options));
+}
+
+Table::Table(Table&&) noexcept = default;
+Table& Table::operator=(Table&&) noexcept = default;
+Table::~Table() = default;
+
+int Table::rank() const noexcept { return state_->driver->transport().rank(); }
+int Table::world_size() const noexcept { return state_->driver->transport().world_size(); }
+const TableOptions& Table::options() const noexcept { return state_->options; }
+
+int Table::owner(std::uint64_t id) const {
+  static_cast<void>(table::merge_ids(std::span(&id, 1), state_->options.rows, state_->said("owner").c_str()));
+  return state_->driver->with("owner", [&](const Service& service) { return service.owner(id); });
+}
+
+void Table::pull(std::span<const std::uint64_t> ids, std::span<float> rows) {
+  State& state = *state_;
+  const auto begin = std::chrono::steady_clock::now();
+  state.check_size("pull", ids.size(), rows.size());
+  MergedIds merged = table::merge_ids(ids, state.options.rows, state.said("pull").c_str());
+  // What is on its way need not be asked for again.
+  state.driver->wait(
+      "pull", [&](const Service& service) { return !service.prefetching(merged.ids); },
+      [](const Service& /*service*/) { return "for rows that were prefetched"; });
+  const auto pull = state.driver->with("pull", [&](Service& service) { return service.start_pull(merged.ids, false); });
+  state.driver->wait(
+      "pull", [&](const Service& /*service*/) { return pull->done(); },
+      [&](const Service& service) { return service.describe_wait(*pull); });
+  const std::size_t width = state.options.width;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    std::copy_n(pull->rows.data() + merged.place_of(i) * width, width, rows.data() + i * width);
+  }
+  state.driver->with("pull", [&](const Service& /*service*/) { state.wait_seconds += seconds_since(begin); });
+}
+
+void Table::push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {
+  state_->write("push", MessageKind::push, ids, gradients);
+}
+
+void Table::assign(std::span<const std::uint64_t> ids, std::span<const float> values) {
+  state_->write("assign", MessageKind::assign, ids, values);
+}
+
+void Table::prefetch(std::span<const std::uint64_t> ids) {
+  State& state = *state_;
+  if (state.options.cache_bytes == 0) {
+    throw Error(ErrorCode::invalid_argument, state.said("prefetch") + ": there is no cache; set cache_bytes");
+  }
+  MergedIds merged = table::merge_ids(ids, state.options.rows, state.said("prefetch").c_str());
+  state.driver->with("prefetch",
+                     [&](Service& service) { static_cast<void>(service.start_pull(std::move(merged.ids), true)); });
+  state.driver->flush();
+}
+
+void Table::tick() {
+  state_->driver->with("tick", [](Service& service) { service.tick(); });
+  state_->driver->flush();
+}
+
+std::uint64_t Table::clock() const {
+  return state_->driver->with("clock", [](const Service& service) { return service.clock(); });
+}
+
+void Table::progress() {
+  state_->driver->with("progress", [](const Service& /*service*/) {});
+  state_->driver->flush();
+}
+
+void Table::synchronize() {
+  State& state = *state_;
+  // The first round brings every push to its owner; the second tells that every owner has come so far.
+  state.agree("synchronize", {}, {});
+  state.agree("synchronize", {}, {});
+  state.driver->with("synchronize", [](Service& service) { service.distrust_cache(); });
+}
+
+TableSnapshot Table::snapshot() {
+  table::Driver& driver = *state_->driver;
+  const std::uint64_t number = driver.with("snapshot", [](Service& service) { return service.start_cut(); });
+  driver.wait(
+      "snapshot", [&](const Service& service) { return service.missing_in_cut(number).empty(); },
+      [&](const Service& service) { return "for rank " + service.missing_in_cut(number); });
+  return TableSnapshot(driver.with("snapshot", [&](Service& service) { return service.finished_cut(number); }));
+}
+
+void Table::save(const std::filesystem::path& directory) {
+  const TableSnapshot view = snapshot();
+  table::write_table_file(state_->file_head(), view.shard_->sorted(), directory);
+}
+
+void Table::load(const std::filesystem::path& directory) {
+  State& state = *state_;
+  std::optional<Error> problem;
+  std::vector<table::FileRows> files;
+  try {
+    files = table::read_table_files(state.file_head(), directory);
+  } catch (...) {
+    problem = current_error();
+  }
+  state.agree("load", problem, {});
+  state.driver->with("load", [&](Service& service) {
+    std::vector<table::Shard::Row> rows;
+    for (const table::FileRows& file : files) {
+      rows.insert(rows.end(), file.rows.begin(), file.rows.end());
+    }
+    service.replace(rows);
+  });
+  state.agree("load", {}, {});
+  state.driver->with("load", [](Service& service) { service.distrust_cache(); });
+}
+
+TableStatistics Table::statistics() const {
+  return state_->driver->with("statistics", [&](const Service& service) {
+    TableStatistics statistics = service.statistics();
+    statistics.wait_seconds = state_->wait_seconds;
+    statistics.traffic = state_->driver->transport().counters();
+    return statistics;
+  });
+}
+
+void Table::abort(const std::string& why) noexcept { state_->driver->abort(ErrorCode::aborted, why); }
+
+std::uint64_t TableSnapshot::rows() const noexcept { return shard_->rows(); }
+std::span<const float> TableSnapshot::find(std::uint64_t id) const { return shard_->find(id); }
+
+void TableSnapshot::for_each(const std::function<void(std::uint64_t id, std::span<const float> values)>& visit) const {
+  for (const table::Shard::Row& row : shard_->sorted()) {
+    visit(row.id, row.values);
+  }
+}
+
+}  // namespace gradwire

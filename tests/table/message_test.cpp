@@ -1,0 +1,181 @@
+// Messages: ids and rows arrive as they were sent, in few bytes, and damaged ones are errors.
+#include "table/message.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <set>
+
+#include "gradwire/error.hpp"
+#include "table/id_codec.hpp"
+
+namespace gradwire::table {
+namespace {
+
+using Ids = std::vector<std::uint64_t>;
+
+Ids round_trip(const Ids& ids, std::uint64_t limit) {
+  Bytes bytes;
+  encode_ids(ids, bytes);
+  Reader in(bytes, "test");
+  Ids back = decode_ids(in, ids.size(), limit);
+  in.expect_end();
+  return back;
+}
+
+TEST(IdCodec, IsLossless) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  for (const Ids& ids :
+       {Ids{}, Ids{0}, Ids{kMost - 1}, Ids{0, 1, 2, 3}, Ids{127, 128, 255, 256, 16383, 16384, 1U << 31U},
+        Ids{0, kMost - 1}, Ids{kMost - 2, kMost - 1}}) {
+    EXPECT_EQ(round_trip(ids, kMost), ids);
+  }
+  std::mt19937_64 random(7);
+  for (int trial = 0; trial < 100; ++trial) {
+    std::set<std::uint64_t> set;
+    const auto shift = static_cast<unsigned>(random() % 60);
+    for (int i = 0; i < 200; ++i) {
+      set.insert((random() >> shift) & ~(std::uint64_t{1} << 63U));
+    }
+    const Ids ids(set.begin(), set.end());
+    EXPECT_EQ(round_trip(ids, kMost), ids) << "shift " << shift;
+  }
+}
+
+TEST(IdCodec, TakesFewBytes) {
+  Ids dense(1000);
+  Ids sparse(1000);
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    dense[i] = 5'000'000 + i;
+    sparse[i] = i * 1000;
+  }
+  Bytes bytes;
+  encode_ids(dense, bytes);
+  EXPECT_LE(bytes.size(), 1003U);
+  bytes.clear();
+  encode_ids(sparse, bytes);
+  EXPECT_LE(bytes.size(), 2000U);
+}
+
+TEST(IdCodec, DamagedBytesAreErrors) {
+  const Ids ids{3, 900, 5000};
+  Bytes bytes;
+  encode_ids(ids, bytes);
+  const auto decode = [](std::span<const std::byte> from, std::uint64_t count, std::uint64_t limit) {
+    Reader in(from, "test");
+    Ids result = decode_ids(in, count, limit);
+    in.expect_end();
+    return result;
+  };
+  EXPECT_NO_THROW(static_cast<void>(decode(bytes, 3, 5001)));
+  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                        // beyond the table
+  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                        // too few
+  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                        // too many
+  EXPECT_THROW(static_cast<void>(decode(bytes, ~0ULL, 5001)), Error);                    // no such memory
+  EXPECT_THROW(static_cast<void>(decode(Bytes(11, std::byte{0xFF}), 1, ~0ULL)), Error);  // never ends
+  EXPECT_THROW(static_cast<void>(decode(Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // above 64 bits
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 20000; ++trial) {  // whatever comes: ascending ids below the limit, or an error
+    Bytes noise(random() % 24);
+    for (std::byte& byte : noise) {
+      byte = static_cast<std::byte>(random());
+    }
+    try {
+      const std::uint64_t limit = random() % 100'000;
+      const Ids result = decode(noise, random() % 24, limit);
+      for (std::size_t i = 0; i < result.size(); ++i) {
+        ASSERT_TRUE(result[i] < limit && (i == 0 || result[i - 1] < result[i]));
+      }
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::corrupt);
+    }
+  }
+}
+
+TEST(Runs, AreLossless) {
+  for (const Ids& values : {Ids{}, Ids{5}, Ids{0, 0, 0}, Ids{1, 1, 0, 9, 9, 9, 1U << 20U}}) {
+    Bytes bytes;
+    encode_runs(values, bytes);
+    Reader in(bytes, "test");
+    EXPECT_EQ(decode_runs(in, values.size()), values);
+    in.expect_end();
+    if (!values.empty()) {
+      Bytes shorter(bytes.begin(), bytes.end() - 1);
+      Reader cut(shorter, "test");
+      EXPECT_THROW(static_cast<void>(decode_runs(cut, values.size())), Error);
+      Reader fewer(bytes, "test");
+      EXPECT_THROW((static_cast<void>(decode_runs(fewer, values.size() - 1)), fewer.expect_end()), Error);
+    }
+  }
+}
+
+TEST(Message, RequestsArriveAsSent) {
+  const PullRequest request{.number = 9, .clock = 4, .ids = {1, 5, 6, 70}, .known = {0, 12, 12, 1}};
+  const PullRequest back = decode_pull(encode_pull(request), 71, 0);
+  EXPECT_EQ(back.number, 9U);
+  EXPECT_EQ(back.clock, 4U);
+  EXPECT_EQ(back.ids, request.ids);
+  EXPECT_EQ(back.known, request.known);
+  EXPECT_THROW(static_cast<void>(decode_pull(encode_pull(request), 70, 0)), Error);
+  Message longer = encode_pull(request);
+  longer.payload.push_back(std::byte{0});
+  EXPECT_THROW(static_cast<void>(decode_pull(longer, 71, 0)), Error);
+}
+
+TEST(Message, RowsArriveAsTheirCodecSays) {
+  const Ids ids{2, 3, 9};
+  std::vector<float> values(15);
+  std::mt19937 random(3);
+  std::normal_distribution<float> gauss;
+  std::generate(values.begin(), values.end(), [&] { return gauss(random); });
+  for (const auto& [name, bound, row_bytes] :
+       {std::tuple{"exact", 0.0F, 20U}, std::tuple{"bf16", 1.0F / 256, 10U}, std::tuple{"int8", 1.0F / 127, 7U}}) {
+    const RowCodec codec(name, 5);
+    EXPECT_EQ(codec.row_bytes(), row_bytes);
+    const Message message = encode_rows(MessageKind::push, ids, values.data(), 5, codec);
+    const Rows rows = decode_rows(message, 10, 5, codec, 1);
+    EXPECT_EQ(rows.ids, ids);
+    for (std::size_t row = 0; row < 3; ++row) {
+      float largest = 0;
+      for (std::size_t i = row * 5; i < row * 5 + 5; ++i) {
+        largest = std::max(largest, std::abs(values[i]));
+      }
+      for (std::size_t i = row * 5; i < row * 5 + 5; ++i) {
+        EXPECT_NEAR(rows.values[i], values[i], bound * largest) << name;
+      }
+    }
+    Message cut = message;
+    cut.payload.pop_back();
+    EXPECT_THROW(static_cast<void>(decode_rows(cut, 10, 5, codec, 1)), Error);
+  }
+  EXPECT_THROW(RowCodec("int4", 5), Error);
+  EXPECT_THROW(RowCodec("topk(1%)+int8", 5), Error);
+  EXPECT_THROW(RowCodec("int7", 5), Error);
+}
+
+TEST(Message, ChecksumsAndHeadsAreChecked) {
+  Message message = encode_pull({.number = 1, .clock = 0, .ids = {1, 2}, .known = {0, 0}});
+  seal(message, true);
+  EXPECT_NO_THROW(check_head(message.head, 2));
+  EXPECT_NO_THROW(check_payload(message, true, 2));
+  for (std::size_t byte = 0; byte < message.payload.size(); ++byte) {
+    Message damaged = message;
+    damaged.payload[byte] ^= std::byte{1};
+    EXPECT_THROW(check_payload(damaged, true, 2), Error);
+  }
+  Message damaged = message;
+  damaged.head.clock = 7;
+  EXPECT_THROW(check_payload(damaged, true, 2), Error);
+  damaged.head.magic = 0;
+  EXPECT_THROW(check_head(damaged.head, 2), Error);
+  damaged = message;
+  damaged.head.version = 99;
+  EXPECT_THROW(check_head(damaged.head, 2), Error);
+  damaged = message;
+  damaged.head.payload_bytes = ~0ULL;
+  EXPECT_THROW(check_head(damaged.head, 2), Error);
+}
+
+}  // namespace
+}  // namespace gradwire::table

@@ -1,0 +1,173 @@
+// Saved tables: in a world of any size they are as they were, and what is wrong with a file harms nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "table_support.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TableOptions file_options() {
+  TableOptions options = table_options(400, 3);
+  options.optimizer = RowOptimizer::adagrad;
+  options.initial_scale = 0.5F;
+  options.cache_bytes = 1 << 16;
+  options.staleness = 3;
+  return options;
+}
+
+/// One step of one rank's part; what all ranks do together does not depend on their number.
+void train(Table& table, int step) {
+  for (std::uint64_t id = static_cast<std::uint64_t>(table.rank()); id < 200;
+       id += static_cast<std::uint64_t>(table.world_size())) {
+    const float x = std::sin(static_cast<float>(id) + static_cast<float>(step));
+    table.push(Ids{id}, std::vector<float>{x, 2 * x, -x});
+  }
+  table.tick();
+  table.synchronize();
+}
+
+TEST(TableFiles, TrainingGoesOnInWorldsOfOtherSizes) {
+  const ScratchFolder folder;
+  std::mutex mutex;
+  std::vector<float> uninterrupted;
+  run_tables(2, file_options(), [&](Table& table) {
+    for (int step = 0; step < 9; ++step) {
+      train(table, step);
+    }
+    const std::vector<float> rows = pull(table, all_ids(table));
+    const std::lock_guard lock(mutex);
+    uninterrupted = rows;
+  });
+  int from = 0;
+  for (const int world : {4, 3, 4}) {
+    run_tables(world, file_options(), [&](Table& table) {
+      if (from > 0) {
+        static_cast<void>(pull(table, all_ids(table)));  // a cache that load() must not believe
+        table.load(folder.path() / std::to_string(from));
+      }
+      for (int step = from; step < from + 3; ++step) {
+        train(table, step);
+      }
+      table.save(folder.path() / std::to_string(from + 3));
+      if (from == 6) {
+        EXPECT_EQ(pull(table, all_ids(table)), uninterrupted);
+      }
+    });
+    from += 3;
+  }
+}
+
+TEST(TableFiles, TheSameWorldNeedsOnlyItsOwnFilesWhichAreEqualBitByBit) {
+  const ScratchFolder folder;
+  run_tables(3, file_options(), [&](Table& table) {
+    train(table, 1);
+    const std::vector<float> saved = pull(table, all_ids(table));
+    table.save(folder.path() / "a");
+    train(table, 2);
+    train(table, 3);
+    EXPECT_NE(pull(table, all_ids(table)), saved);
+    table.load(folder.path() / "a");
+    EXPECT_EQ(pull(table, all_ids(table)), saved) << "the cache had newer rows than the file";
+    table.synchronize();
+    table.save(folder.path() / "b");
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string name = "table-rank-" + std::to_string(rank) + "-of-3.gwtable";
+    const std::string bytes = read_text(folder.path() / "a" / name);
+    EXPECT_GT(bytes.size(), 1000U);
+    EXPECT_EQ(bytes, read_text(folder.path() / "b" / name));
+  }
+}
+
+class BadFile : public ::testing::Test {
+ protected:
+  BadFile() {
+    run_tables(2, file_options(), [&](Table& table) {
+      train(table, 1);
+      table.save(folder_.path());
+    });
+  }
+  /// Every rank must refuse to load with this text, and be as before.
+  void expect_refused(int world, const TableOptions& options, const std::string& text) {
+    run_tables(world, options, [&](Table& table) {
+      train(table, 5);
+      const std::vector<float> before = pull(table, all_ids(table));
+      try {
+        table.load(folder_.path());
+        ADD_FAILURE() << "rank " << table.rank() << " loaded it";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr(text));
+      }
+      EXPECT_EQ(pull(table, all_ids(table)), before);
+      table.synchronize();  // nobody trains before all have looked
+      train(table, 6);
+    });
+  }
+  [[nodiscard]] std::filesystem::path file(int rank) const {
+    return folder_.path() / ("table-rank-" + std::to_string(rank) + "-of-2.gwtable");
+  }
+  void write(int rank, const std::string& bytes) const { std::ofstream(file(rank), std::ios::binary) << bytes; }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(BadFile, Truncated) {
+  const std::string bytes = read_text(file(1));
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{5}, std::size_t{30}, bytes.size() / 2, bytes.size() - 1}) {
+    write(1, bytes.substr(0, count));
+    expect_refused(2, file_options(), "table-rank-1-of-2.gwtable");
+    expect_refused(3, file_options(), "table-rank-1-of-2.gwtable");
+  }
+}
+
+TEST_F(BadFile, Damaged) {
+  const std::string bytes = read_text(file(0));
+  for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{40}, bytes.size() / 2, bytes.size() - 2}) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    write(0, damaged);
+    expect_refused(2, file_options(), "table-rank-0-of-2.gwtable");
+  }
+}
+
+TEST_F(BadFile, MissingOrOfAnotherTable) {
+  TableOptions wider = file_options();
+  wider.width = 4;
+  TableOptions sgd = file_options();
+  sgd.optimizer = RowOptimizer::sgd;
+  TableOptions other = file_options();
+  other.rows = 401;
+  const auto refused = [&](const TableOptions& options, const char* text) {
+    run_tables(2, options, [&](Table& table) {
+      try {
+        table.load(folder_.path());
+        ADD_FAILURE() << "loaded";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), table.rank() == 0 ? ErrorCode::mismatch : error.code());
+        EXPECT_THAT(error.what(), HasSubstr(text));
+      }
+    });
+  };
+  refused(wider, "width");
+  refused(sgd, "optimizer");
+  refused(other, "number of rows");
+  write(0, read_text(file(1)));  // renamed
+  refused(file_options(), "the rank is 1, here it is 0");
+  std::filesystem::remove(file(0));
+  expect_refused(3, file_options(), "the files of all 2 ranks");
+  std::filesystem::remove(file(1));
+  expect_refused(2, file_options(), "holds no files of table \"table\"");
+}
+
+}  // namespace
+}  // namespace gradwire::test
