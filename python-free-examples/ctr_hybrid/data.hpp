@@ -1,0 +1,49 @@
+// Clicks to learn from: a generator, or a file in Criteo's format. A sample has numbers, one category for each field,
+// and whether there was a click.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+namespace ctr_hybrid {
+
+struct Batch {
+  std::vector<float> numbers;       // samples x numbers
+  std::vector<std::uint64_t> rows;  // samples x fields: rows of the one embedding table that all fields share
+  std::vector<float> clicks;        // 0 or 1
+};
+
+class Data {
+ public:
+  Data() = default;
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+  virtual ~Data() = default;
+
+  [[nodiscard]] virtual std::uint64_t numbers() const = 0;
+  [[nodiscard]] virtual std::uint64_t fields() const = 0;
+  [[nodiscard]] virtual std::uint64_t table_rows() const = 0;
+  /// Sample `index` of training, or of what is held out; any index, a pure function of it.
+  virtual void append(std::uint64_t index, bool held_out, Batch& batch) const = 0;
+};
+
+struct GeneratorOptions {
+  std::uint64_t fields = 8;
+  std::uint64_t categories = 16384;  // of a field
+  std::uint64_t numbers = 4;
+  double zipf = 1.05;  // category c of a field has a probability of about (c + 1)^-zipf
+  std::uint64_t seed = 1;
+};
+
+/// Samples of a planted model, a factorisation machine: each category has a weight and a vector of four, both Gaussian;
+/// the logit is the sum of weights, of products of all pairs of vectors, and of a linear function of the numbers.
+[[nodiscard]] std::unique_ptr<Data> make_generator(const GeneratorOptions& options);
+
+/// Tab-separated lines: click, 13 integers, 26 categories, any of them empty. Categories are hashed into `categories`
+/// rows for each field, integers x become log(1 + x). Every tenth line is held out; indices wrap around.
+/// std::runtime_error names the line that is none.
+[[nodiscard]] std::unique_ptr<Data> read_criteo(const std::filesystem::path& file, std::uint64_t categories);
+
+}  // namespace ctr_hybrid

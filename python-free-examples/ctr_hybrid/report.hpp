@@ -1,0 +1,24 @@
+// What rank 0 shows: a table, the same as JSON, and a plot of AUC against time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "training.hpp"
+
+namespace ctr_hybrid {
+
+struct Report {
+  std::vector<Run> runs;
+  TrainingOptions options;
+  std::string data;  // in words
+  int ranks = 1;
+};
+
+void print_table(const Report& report);
+/// std::runtime_error names the file that cannot be written; so do the others.
+void write_json(const std::string& file, const Report& report);
+void write_markdown(const std::string& file, const Report& report);
+void write_svg(const std::string& file, const Report& report);
+
+}  // namespace ctr_hybrid

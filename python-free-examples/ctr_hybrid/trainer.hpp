@@ -1,0 +1,55 @@
+// Three ways to train one model on several ranks, over emulated links.
+//   synchronous   the gradients of the table and of the dense layers are all-reduced whole, every step
+//   hybrid        the table's rows by gradwire::Table, within a bound on their age; dense layers all-reduced every step
+//   asynchronous  both by gradwire::Table without a bound: nobody ever waits for another rank's step
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data.hpp"
+#include "gradwire/table.hpp"
+#include "model.hpp"
+
+namespace ctr_hybrid {
+
+struct TrainerOptions {
+  std::uint32_t width = 16;     // of an embedding
+  std::int64_t hidden = 64;     // of the first dense layer
+  double learning_rate = 0.05;  // of Adagrad, for everything
+  std::uint64_t staleness = 4;  // hybrid: clocks
+  std::string codec = "exact";  // hybrid: of rows and their gradients
+  std::uint64_t seed = 1;
+  std::string link;  // what each rank has, "1Gbit/s,50us"; shared evenly where two things use it; empty: as it is
+};
+
+/// What was sent and how old what was read could be; of this rank.
+struct TrainerStatistics {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t maximum_age = 0;  // clocks, of rows of the embedding table
+  double mean_age = 0;
+};
+
+class Trainer {
+ public:
+  Trainer() = default;
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  virtual ~Trainer() = default;
+
+  /// One step on this rank's `batch`; `next` is the one after it.
+  virtual void step(const Batch& batch, const Batch& next) = 0;
+  /// Logits, with what every rank has learnt so far. Collective.
+  virtual std::vector<float> predict(const Batch& batch) = 0;
+  [[nodiscard]] virtual TrainerStatistics statistics() const = 0;
+};
+
+/// Collective. `mode` as above; std::invalid_argument for another one.
+[[nodiscard]] std::unique_ptr<Trainer> make_trainer(const std::string& mode, const Data& data,
+                                                    const TrainerOptions& options);
+
+}  // namespace ctr_hybrid

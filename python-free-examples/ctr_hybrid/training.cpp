@@ -1,0 +1,108 @@
+#include "training.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "metrics.hpp"
+
+namespace ctr_hybrid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Samples of one step of one rank; ranks take turns.
+Batch batch_at(const Data& data, std::uint64_t step, std::uint64_t count, int rank, int world) {
+  Batch batch;
+  const std::uint64_t first = (step * static_cast<std::uint64_t>(world) + static_cast<std::uint64_t>(rank)) * count;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    data.append(first + i, false, batch);
+  }
+  return batch;
+}
+
+double reduced(double value, MPI_Op operation) {
+  MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, operation, MPI_COMM_WORLD);
+  return value;
+}
+
+/// Each rank predicts its share of what is held out; rank 0 gathers.
+class Examiner {
+ public:
+  Examiner(const Data& data, std::uint64_t samples, int rank, int world) : rank_(rank) {
+    const auto ranks = static_cast<std::uint64_t>(world);
+    samples = samples / ranks * ranks;  // equal shares
+    for (std::uint64_t i = static_cast<std::uint64_t>(rank); i < samples; i += ranks) {
+      data.append(i, true, share_);
+    }
+    clicks_ = gather(share_.clicks, world);
+  }
+
+  Point examine(Trainer& trainer, int world) const {
+    const std::vector<float> logits = gather(trainer.predict(share_), world);
+    return rank_ == 0 ? Point{.log_loss = log_loss(logits, clicks_), .auc = area_under_curve(logits, clicks_)}
+                      : Point{};
+  }
+
+ private:
+  [[nodiscard]] std::vector<float> gather(const std::vector<float>& values, int world) const {
+    std::vector<float> all(rank_ == 0 ? values.size() * static_cast<std::size_t>(world) : 0);
+    const int count = static_cast<int>(values.size());
+    MPI_Gather(values.data(), count, MPI_FLOAT, all.data(), count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    return all;
+  }
+
+  int rank_;
+  Batch share_;
+  std::vector<float> clicks_;  // everyone's, on rank 0
+};
+
+}  // namespace
+
+Run train(const std::string& mode, const Data& data, const TrainingOptions& options) {
+  int rank = 0;
+  int world = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  const std::unique_ptr<Trainer> trainer = make_trainer(mode, data, options.trainer);
+  const Examiner examiner(data, options.held_out, rank, world);
+  Run run;
+  run.mode = mode;
+  run.seed = options.trainer.seed;
+  run.curve.push_back(examiner.examine(*trainer, world));
+  double bytes = 0;
+  for (std::uint64_t step = 0; step < options.steps;) {
+    // Samples are made beforehand, so that times are those of training.
+    const std::uint64_t until = std::min(options.steps, step + options.evaluate_every);
+    std::vector<Batch> batches;
+    for (std::uint64_t i = step; i <= until; ++i) {
+      batches.push_back(batch_at(data, i, options.batch, rank, world));
+    }
+    const std::uint64_t sent = trainer->statistics().bytes_sent;
+    MPI_Barrier(MPI_COMM_WORLD);
+    const Clock::time_point start = Clock::now();
+    for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
+      if (rank == world - 1 && options.slow_rank_ms > 0) {
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.slow_rank_ms));
+      }
+      trainer->step(batches[i], batches[i + 1]);
+    }
+    run.seconds += reduced(std::chrono::duration<double>(Clock::now() - start).count(), MPI_MAX);
+    bytes += static_cast<double>(trainer->statistics().bytes_sent - sent);
+    step = until;
+    run.curve.push_back(examiner.examine(*trainer, world));
+    run.curve.back().steps = step;
+    run.curve.back().seconds = run.seconds;
+  }
+  const TrainerStatistics statistics = trainer->statistics();
+  run.samples_per_second = static_cast<double>(options.steps * options.batch) * world / run.seconds;
+  run.bytes_per_step = reduced(bytes, MPI_SUM) / world / static_cast<double>(options.steps);
+  run.maximum_age = static_cast<std::uint64_t>(reduced(static_cast<double>(statistics.maximum_age), MPI_MAX));
+  run.mean_age = reduced(statistics.mean_age, MPI_SUM) / world;
+  return run;
+}
+
+}  // namespace ctr_hybrid

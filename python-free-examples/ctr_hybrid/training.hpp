@@ -1,0 +1,43 @@
+// Trains with one way of keeping ranks together, and looks at held-out samples now and then.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer.hpp"
+
+namespace ctr_hybrid {
+
+struct TrainingOptions {
+  std::uint64_t steps = 300;
+  std::uint64_t batch = 256;  // samples a rank and step
+  std::uint64_t evaluate_every = 50;
+  std::uint64_t held_out = 16384;  // samples
+  double slow_rank_ms = 0;         // what the last rank needs longer than the others for each step
+  TrainerOptions trainer;
+};
+
+struct Point {
+  std::uint64_t steps = 0;
+  double seconds = 0;  // of training, without evaluation
+  double log_loss = 0;
+  double auc = 0;
+};
+
+/// The same on every rank, but for what only rank 0 needs: `curve`.
+struct Run {
+  std::string mode;
+  std::uint64_t seed = 0;
+  double seconds = 0;
+  double samples_per_second = 0;
+  double bytes_per_step = 0;  // sent, the mean over ranks
+  std::uint64_t maximum_age = 0;
+  double mean_age = 0;
+  std::vector<Point> curve;  // the last one is the end
+};
+
+/// Collective over MPI_COMM_WORLD.
+[[nodiscard]] Run train(const std::string& mode, const Data& data, const TrainingOptions& options);
+
+}  // namespace ctr_hybrid
