@@ -30,6 +30,31 @@ struct Warmup {
   friend bool operator==(const Warmup&, const Warmup&) = default;
 };
 
+/// When the tensors of a rule are synchronised (docs/sync-modes.md).
+struct Sync {
+  enum class Mode : std::uint8_t {
+    step,   // every gradient is reduced at every step
+    every,  // local steps; parameters meet every so many (local SGD: Stich, 2019)
+    async,  // gradients are reduced in the background, results arrive some steps later
+    rows,   // an embedding table of which only touched rows travel: a gradwire::Table, not a tensor of a session
+  };
+  /// The change since the last meeting is treated as a gradient by SGD with Nesterov momentum (DiLoCo: Douillard et
+  /// al., 2023); it travels by the rule's codec. None: parameters and optimizer state are averaged exactly.
+  struct Outer {
+    double learning_rate = 0.7;  // above 0
+    double momentum = 0.9;       // from 0 to below 1
+    friend bool operator==(const Outer&, const Outer&) = default;
+  };
+  Mode mode = Mode::step;
+  std::uint32_t every = 1;      // steps between two meetings; 1: as `step`
+  std::uint32_t offset = 0;     // steps by which meetings come earlier, below `every`, so that groups take turns
+  bool stagger = false;         // buckets of the group take turns too
+  std::uint32_t staleness = 0;  // async, rows: steps until a result arrives, or by which a row may be older
+  std::uint64_t from_step = 0;  // steps before it are as `step`
+  std::optional<Outer> outer = std::nullopt;
+  friend bool operator==(const Sync&, const Sync&) = default;
+};
+
 /// What one rule, or the defaults, ask for.
 struct TensorPolicy {
   CodecSpec codec;  // int8 by default
@@ -43,6 +68,7 @@ struct TensorPolicy {
   /// codec = "auto": what may be chosen at run time besides not compressing, in order of quality; `codec` is the first
   /// of them. Empty: always `codec`.
   std::vector<CodecSpec> allow = {};
+  Sync sync = {};
   [[nodiscard]] bool automatic() const noexcept { return !allow.empty(); }
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
@@ -75,6 +101,7 @@ struct TensorInfo {
   std::uint32_t ndim = 1;
   std::optional<std::uint64_t> order = std::nullopt;              // calls before it in its step
   std::optional<std::uint32_t> communicator_size = std::nullopt;  // ranks that reduce it
+  std::uint32_t parameters = 0;  // registered beside the gradient: the parameter and its optimizer state
 };
 
 class Policy {

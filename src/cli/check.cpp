@@ -4,6 +4,7 @@
 #include "plan/call_plan.hpp"
 #include "plan/rule.hpp"
 #include "plan/stage.hpp"
+#include "plan/sync.hpp"
 #include "plan/text.hpp"
 
 namespace gradwire::cli {
@@ -28,11 +29,28 @@ std::vector<std::string> row(const std::string& rule, const std::string& line, c
           format_number(kF32Bits / plan::bits_per_element(stages.back().codec), 3)};
 }
 
+// What jobs without a session make of it.
+std::vector<std::string> notes_of_calls(const Policy& policy) {
+  try {
+    return plan::CallPlanner(policy).notes();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) {
+      throw;
+    }
+    return {std::string("for sessions only: ") + error.what()};
+  }
+}
+
+void print_sync(const std::string& who, const Sync& sync, std::ostream& out) {
+  if (!plan::is_step(sync)) {
+    out << "sync of " << who << ": " << plan::to_string(sync) << '\n';
+  }
+}
+
 }  // namespace
 
 int check(const std::string& file, int ranks, std::ostream& out) {
   const Policy policy = Policy::load(file);
-  const plan::CallPlanner calls(policy);
   const std::vector<plan::RuleMatcher> matchers = plan::compile_rules(policy);
 
   std::vector<std::vector<std::string>> rows{
@@ -70,7 +88,11 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   if (policy.strict) {
     out << "strict: a rule that matches no tensor is an error\n";
   }
-  for (const std::string& note : calls.notes()) {
+  for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
+    print_sync("rule " + std::to_string(rule + 1), policy.rules[rule].policy.sync, out);
+  }
+  print_sync("all others", policy.defaults.sync, out);
+  for (const std::string& note : notes_of_calls(policy)) {
     out << "note: " << note << '\n';
   }
   return 0;

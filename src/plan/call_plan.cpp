@@ -6,6 +6,7 @@
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
+#include "plan/sync.hpp"
 #include "plan/text.hpp"
 
 namespace gradwire::plan {
@@ -56,6 +57,13 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
     throw Error(ErrorCode::unsupported, "policy " + policy_.source +
                                             ": codec \"auto\" needs a session; calls of MPI and NCCL are not measured "
                                             "yet, so name a codec for them, such as \"int8\"");
+  }
+  const auto waits = [](const TensorPolicy& one) { return !is_step(one.sync); };
+  if (waits(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                             [&](const Policy::Rule& rule) { return waits(rule.policy); })) {
+    throw Error(ErrorCode::unsupported, "policy " + policy_.source +
+                                            ": sync other than \"step\" needs a session; calls of MPI and NCCL must "
+                                            "hold their results when they return, so remove it");
   }
   std::vector<std::size_t> by_name;
   std::vector<std::size_t> by_ndim;

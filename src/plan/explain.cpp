@@ -3,6 +3,7 @@
 #include "codec/codec.hpp"
 #include "plan/plan.hpp"
 #include "plan/rule.hpp"
+#include "plan/sync.hpp"
 #include "plan/text.hpp"
 
 namespace gradwire::plan {
@@ -40,11 +41,53 @@ std::string bucket_table(const Plan& plan) {
   return table(rows, "rllllrrrr");
 }
 
+// Payload of one exchange of a bucket: of its gradients, or of what meets instead.
+std::uint64_t exchanged_bytes(const Bucket& bucket, bool at_step) {
+  const bool averages = !at_step && bucket.sync.mode == Sync::Mode::every && !bucket.sync.outer;
+  return averages ? bucket.count * element_bytes(bucket.dtype) * bucket.parameters
+                  : codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
+}
+
+std::string what_travels(const TensorPolicy& policy, std::uint32_t parameters) {
+  if (policy.sync.mode != Sync::Mode::every || is_step(policy.sync)) {
+    return "gradients, " + codec_text(policy);
+  }
+  return policy.sync.outer ? "changes, " + codec_text(policy)
+                           : (parameters > 1 ? "parameters and state, exact" : "parameters, exact");
+}
+
+// What each group sends in a step, on average, once its mode has begun.
+std::string sync_table(const Plan& plan) {
+  std::vector<std::vector<std::string>> rows{
+      {"group", "sync", "behind by", "what travels", "encoded a step", "of step"}};
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    const TensorPolicy& policy = plan.groups[i].policy;
+    double bytes = 0;
+    double at_step = 0;
+    std::uint32_t parameters = 0;
+    for (const Bucket& bucket : plan.buckets) {
+      if (bucket.group == i) {
+        at_step += static_cast<double>(exchanged_bytes(bucket, true));
+        bytes += static_cast<double>(exchanged_bytes(bucket, is_step(policy.sync))) / policy.sync.every;
+        parameters = bucket.parameters;
+      }
+    }
+    rows.push_back({plan.groups[i].name, to_string(policy.sync), bound_of(policy.sync),
+                    what_travels(policy, parameters), format_bytes(static_cast<std::uint64_t>(bytes)),
+                    at_step == 0 ? "-" : format_number(bytes / at_step, 3)});
+  }
+  return '\n' + table(rows, "llllrr") +
+         "(encoded a step: payload on average; of step: its share of what sync = \"step\" would send)\n";
+}
+
 }  // namespace
 
 std::string Plan::explain() const {
   std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +
                      "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n";
+  if (has_modes()) {
+    text += sync_table(*this);
+  }
   if (options.world_size > 1) {
     text += "tiers: " + tiers->describe() + '\n';
   }

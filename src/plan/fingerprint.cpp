@@ -8,6 +8,7 @@
 
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
+#include "plan/sync.hpp"
 #include "plan/text.hpp"
 
 namespace gradwire::plan {
@@ -32,6 +33,16 @@ std::string resolved(const Bucket& bucket) {
     text += (&level == bucket.levels.data() ? ", auto among " : "; ") + to_string(level.stage);
   }
   return text + ", collective " + std::string(to_string(bucket.algorithm));
+}
+
+std::string registered(const TensorInfo& info) {
+  return info.parameters == 0 ? "" : ", parameters " + std::to_string(info.parameters);
+}
+
+std::string synchronised(const Sync& sync) { return is_step(sync) ? "" : ", sync " + to_string(sync); }
+
+std::string turn(const Bucket& bucket) {
+  return bucket.sync.stagger ? ", offset " + std::to_string(bucket.meeting_offset) : "";
 }
 
 std::string dwelling(const Policy::Switching& switching) {
@@ -107,7 +118,7 @@ std::string Plan::describe() const {
     const TensorInfo& info = tensors[i].info;
     add_line(text, std::string(kTensor) + std::to_string(i),
              quote(info.name) + ' ' + std::string(gradwire::to_string(info.dtype)) + " x " +
-                 std::to_string(info.count) + ", ndim " + std::to_string(info.ndim));
+                 std::to_string(info.count) + ", ndim " + std::to_string(info.ndim) + registered(info));
   }
   add_line(text, "bucket bytes", std::to_string(bucket_bytes));
   add_line(text, "chunk bytes", std::to_string(chunk_bytes));
@@ -116,7 +127,8 @@ std::string Plan::describe() const {
     const TensorPlan& tensor = tensors[i];
     add_line(text, "policy of tensor " + std::to_string(i) + ' ' + quote(tensor.info.name),
              resolved(buckets[tensor.bucket]) + ", error feedback " +
-                 std::string(to_string(tensor.policy.error_feedback)) + ", group " + std::to_string(tensor.group));
+                 std::string(to_string(tensor.policy.error_feedback)) + synchronised(tensor.policy.sync) + ", group " +
+                 std::to_string(tensor.group));
   }
   for (const Bucket& bucket : buckets) {
     std::string parts;
@@ -125,7 +137,7 @@ std::string Plan::describe() const {
     }
     add_line(text, "bucket " + std::to_string(bucket.id),
              std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
-                 resolved(bucket) + ", tensors" + parts);
+                 resolved(bucket) + turn(bucket) + ", tensors" + parts);
   }
   add_line(text, "choice of codecs", automatic() ? choosing(*this) : "none");
   add_line(text, "advice on the batch", batch ? advising(*this) : "none");

@@ -11,8 +11,10 @@
 #include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
 #include "plan/batch_advisor.hpp"
+#include "plan/plan_sync.hpp"
 #include "plan/rule.hpp"
 #include "plan/sizes.hpp"
+#include "plan/sync.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -261,6 +263,7 @@ class Planner {
         group.name = "rule " + std::to_string(slot + 1) + " (" + matchers_[slot].describe() + ")";
         group.policy = policy_.rules[slot].policy;
       }
+      check_sync(group, policy_.source, plan_.options.reduction);
       group.policy = effective(group.policy, group.name);
       index[slot] = plan_.groups.size();
       plan_.groups.push_back(std::move(group));
@@ -285,6 +288,9 @@ class Planner {
         buckets.push_back(open_bucket(tensor));
       }
       Bucket& bucket = buckets[open[key]];
+      if (bucket.sync.mode == Sync::Mode::every && !is_step(bucket.sync)) {
+        check_parameters(tensor, bucket.parameters);
+      }
       bucket.parts.push_back({i, bucket.count, tensor.info.count});
       bucket.count += tensor.info.count;
     }
@@ -298,6 +304,7 @@ class Planner {
         plan_.tensors[part.tensor].offset = part.offset;
       }
     }
+    give_turns(plan_);
   }
 
   Bucket open_bucket(const TensorPlan& tensor) const {
@@ -308,6 +315,8 @@ class Planner {
     // Refuses a codec that cannot take the dtype.
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
     bucket.algorithm = tensor.policy.algorithm;
+    bucket.sync = tensor.policy.sync;
+    bucket.parameters = tensor.info.parameters;
     bucket.stages = stages_of(tensor.policy);
     bucket.levels = levels_of(tensor.policy);
     for (const Level& level : bucket.levels) {
@@ -376,6 +385,10 @@ class Planner {
 
 bool Plan::automatic() const noexcept {
   return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !bucket.levels.empty(); });
+}
+
+bool Plan::has_modes() const noexcept {
+  return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !is_step(bucket.sync); });
 }
 
 Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options) {

@@ -58,8 +58,11 @@ struct Bucket {
   std::vector<Stage> stages;  // codecs by step
   std::vector<Level> levels;  // codec = "auto": what may be chosen instead; else empty
   Algorithm algorithm = Algorithm::two_shot;
-  std::vector<Part> parts;  // in reverse order of add
-  std::uint64_t count = 0;  // elements of all parts
+  Sync sync;
+  std::uint32_t meeting_offset = 0;  // of `every`: Sync::offset, and the bucket's turn where they are staggered
+  std::uint32_t parameters = 0;      // of `every`: registered beside each gradient
+  std::vector<Part> parts;           // in reverse order of add
+  std::uint64_t count = 0;           // elements of all parts
 };
 
 struct Plan {
@@ -79,6 +82,8 @@ struct Plan {
 
   /// Whether the codec of any bucket is chosen at run time.
   [[nodiscard]] bool automatic() const noexcept;
+  /// Whether any group is ever synchronised otherwise than at every step.
+  [[nodiscard]] bool has_modes() const noexcept;
   /// Canonical text of all that ranks must agree on, one item a line; equal plans give equal texts.
   [[nodiscard]] std::string describe() const;
   /// 16 hex digits over describe().

@@ -11,6 +11,7 @@
 #include "plan/rule.hpp"
 #include "plan/sizes.hpp"
 #include "plan/stage.hpp"
+#include "plan/sync.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -49,6 +50,8 @@ class PolicyReader : private PolicyValues {
     Place error_feedback_place;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
+    std::optional<Sync> sync;
+    Place sync_place;
     std::optional<std::vector<CodecSpec>> allow;
     Place allow_place;
   };
@@ -211,7 +214,11 @@ class PolicyReader : private PolicyValues {
                request.error_feedback = read_error_feedback(node);
                request.error_feedback_place = place_of(node.source());
              }},
-            {"sync", [this](const toml::node& node) { read_sync(node); }},
+            {"sync",
+             [&](const toml::node& node) {
+               request.sync = read_sync(node);
+               request.sync_place = place_of(node.source());
+             }},
             {"warmup", [&](const toml::node& node) { request.warmup = read_warmup(node); }},
             {"second_hop", [&](const toml::node& node) { request.second_hop = read_codec(node, "second_hop"); }},
             {"allow", [&](const toml::node& node) {
@@ -229,6 +236,10 @@ class PolicyReader : private PolicyValues {
       read_table(*table, "in [defaults]", handlers);
     }
     policy_.defaults = complete(request, policy_.defaults);
+    if (policy_.defaults.sync.mode == Sync::Mode::rows) {
+      fail(request.sync_place,
+           "rows in [defaults] would make every tensor a table; write it in a [[rule]] that names the tables");
+    }
     read_small(small);
   }
 
@@ -311,6 +322,10 @@ class PolicyReader : private PolicyValues {
       policy.warmup = request.warmup.value_or(defaults.warmup);
     }
     complete_allow(request, defaults, policy);
+    policy.sync = request.sync.value_or(defaults.sync);
+    if (policy.automatic() && policy.sync.mode != Sync::Mode::step) {
+      fail(request.sync ? request.sync_place : request.codec_place, std::string(kSyncNeedsACodec));
+    }
     if (policy.algorithm == Algorithm::dense) {
       const CodecSpec exact = CodecSpec::parse("exact");
       if (policy.automatic() || (request.codec && *request.codec != exact)) {

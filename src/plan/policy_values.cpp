@@ -8,6 +8,7 @@
 #include "plan/batch_advisor.hpp"
 #include "plan/glob.hpp"
 #include "plan/stage.hpp"
+#include "plan/sync.hpp"
 #include "plan/unknown_key.hpp"
 
 namespace gradwire::plan {
@@ -38,10 +39,6 @@ void PolicyValues::fail(Place place, const std::string& what, ErrorCode code) co
 }
 
 void PolicyValues::fail(const toml::node& node, const std::string& what) const { fail(place_of(node.source()), what); }
-
-void PolicyValues::fail_later(const toml::node& node, const std::string& what, const std::string& fix) const {
-  fail(place_of(node.source()), what + " is not in this version; " + fix, ErrorCode::unsupported);
-}
 
 void PolicyValues::fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const {
   fail(node, std::string(key) + " must be " + std::string(wanted) + ", not " + std::string(type_name(node)));
@@ -200,10 +197,85 @@ ErrorFeedback PolicyValues::read_error_feedback(const toml::node& node) const {
   return text == "auto" ? ErrorFeedback::automatic : (text == "on" ? ErrorFeedback::on : ErrorFeedback::off);
 }
 
-void PolicyValues::read_sync(const toml::node& node) const {
-  if (node.value_or(std::string_view()) != "step") {
-    fail_later(node, "any sync other than \"step\"", "write sync = \"step\" or remove it");
+Sync PolicyValues::read_sync(const toml::node& node) const {
+  constexpr std::string_view kWanted = R"("step" or a table such as { every = 8 })";
+  if (!node.is_table()) {
+    const std::string text = read_string(node, "sync", kWanted);
+    if (text != "step") {
+      fail(node, "unknown sync \"" + text + "\"; write " + std::string(kWanted));
+    }
+    return {};
   }
+  Sync sync;
+  std::optional<std::string_view> mode;
+  bool bounded = false;
+  const auto enter = [&](const toml::node& n, std::string_view key, Sync::Mode entered) {
+    if (mode) {
+      fail(n, std::string(key) + " beside " + std::string(*mode) + "; a rule has one mode, so remove one of the two");
+    }
+    mode = key;
+    sync.mode = entered;
+  };
+  const auto enter_if_true = [&](const toml::node& n, std::string_view key, Sync::Mode entered) {
+    if (!read_bool(n, key)) {
+      fail(n, std::string(key) + " is false; write true, or sync = \"step\"");
+    }
+    enter(n, key, entered);
+  };
+  read_table(*node.as_table(), "in sync",
+             {{"every",
+               [&](const toml::node& n) {
+                 sync.every =
+                     read_uint32(n, "every", "an integer such as 8", 1, kMostEvery, "the steps between two meetings");
+                 enter(n, "every", Sync::Mode::every);
+               }},
+              {"offset",
+               [&](const toml::node& n) {
+                 sync.offset =
+                     read_uint32(n, "offset", "an integer such as 3", 0, kMostEvery, "a number of steps below every");
+               }},
+              {"stagger", [&](const toml::node& n) { sync.stagger = read_bool(n, "stagger"); }},
+              {"outer", [&](const toml::node& n) { sync.outer = read_outer(n); }},
+              {"async", [&](const toml::node& n) { enter_if_true(n, "async", Sync::Mode::async); }},
+              {"rows", [&](const toml::node& n) { enter_if_true(n, "rows", Sync::Mode::rows); }},
+              {"staleness",
+               [&](const toml::node& n) {
+                 sync.staleness = read_uint32(n, "staleness", "an integer such as 4", 0, kMostRowStaleness,
+                                              "the steps by which results may be late");
+                 bounded = true;
+               }},
+              {"from_step", [&](const toml::node& n) {
+                 sync.from_step = static_cast<std::uint64_t>(
+                     read_integer(n, "from_step", "an integer such as 100", 0, std::numeric_limits<std::int64_t>::max(),
+                                  "the first step that is not as \"step\", counted from 0"));
+               }}});
+  if (!mode) {
+    fail(node, "sync has no mode; write every = N, async = true or rows = true");
+  }
+  if ((sync.mode == Sync::Mode::async || sync.mode == Sync::Mode::rows) && !bounded) {
+    fail(node, std::string(*mode) + " without a bound; write staleness = 4, the steps by which results may be late");
+  }
+  if (const std::string problem = problem_of(sync); !problem.empty()) {
+    fail(node, problem);
+  }
+  return sync;
+}
+
+Sync::Outer PolicyValues::read_outer(const toml::node& node) const {
+  if (!node.is_table()) {
+    fail_type(node, "outer", "a table such as { lr = 0.7, momentum = 0.9 }");
+  }
+  Sync::Outer outer;
+  const auto read = [this](const toml::node& n, std::string_view key, std::string_view example) {
+    if (!n.is_number()) {
+      fail_type(n, key, "a number such as " + std::string(example));
+    }
+    return n.value_or(0.0);
+  };
+  read_table(*node.as_table(), "in outer",
+             {{"lr", [&](const toml::node& n) { outer.learning_rate = read(n, "lr", "0.7"); }},
+              {"momentum", [&](const toml::node& n) { outer.momentum = read(n, "momentum", "0.9"); }}});
+  return outer;
 }
 
 std::string PolicyValues::read_glob(const toml::node& node) const {

@@ -33,8 +33,6 @@ class PolicyValues {
 
   [[noreturn]] void fail(Place place, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) const;
   [[noreturn]] void fail(const toml::node& node, const std::string& what) const;
-  /// For what the format has a place for and this version cannot do.
-  [[noreturn]] void fail_later(const toml::node& node, const std::string& what, const std::string& fix) const;
   [[noreturn]] void fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const;
 
   /// Calls the handler of each key, in the order of the file, so that the first mistake is the one that is told.
@@ -59,7 +57,8 @@ class PolicyValues {
   [[nodiscard]] std::vector<Warmup> read_warmup(const toml::node& node) const;
   [[nodiscard]] Algorithm read_algorithm(const toml::node& node) const;
   [[nodiscard]] ErrorFeedback read_error_feedback(const toml::node& node) const;
-  void read_sync(const toml::node& node) const;
+  [[nodiscard]] Sync read_sync(const toml::node& node) const;
+  [[nodiscard]] Sync::Outer read_outer(const toml::node& node) const;
   [[nodiscard]] std::string read_glob(const toml::node& node) const;
   [[nodiscard]] DType read_dtype(const toml::node& node) const;
   /// 3, or the first and last of a range: [0, 7].

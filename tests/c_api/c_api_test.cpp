@@ -166,8 +166,8 @@ TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
   expect_error(gradwire_policy_parse("codec = 1", "p.toml", &policy), GRADWIRE_INVALID_ARGUMENT,
                "p.toml:1:1: unknown key \"codec\"");
   EXPECT_EQ(policy, nullptr);
-  expect_error(gradwire_policy_parse("[defaults]\nsync = { every = 8 }", nullptr, &policy), GRADWIRE_UNSUPPORTED,
-               "policy:2:8: ");
+  expect_error(gradwire_policy_parse("[defaults]\nsync = { every = 0 }", nullptr, &policy), GRADWIRE_INVALID_ARGUMENT,
+               "policy:2:18: ");
   expect_error(gradwire_session_ready(nullptr, 0), GRADWIRE_INVALID_ARGUMENT,
                "gradwire_session_ready: session is NULL");
   expect_error(gradwire_session_finish(nullptr, nullptr), GRADWIRE_INVALID_ARGUMENT, "session is NULL");

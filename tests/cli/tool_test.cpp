@@ -51,6 +51,15 @@ TEST_F(Tool, CheckTellsTheCodecOfEachTier) {
   EXPECT_THAT(gradwire("check policy.toml --ranks 12").output, HasSubstr("a session of 12 ranks refuses that"));
 }
 
+TEST_F(Tool, CheckTellsSyncModes) {
+  write("policy.toml",
+        "[defaults]\nsync = { every = 8 }\n[[rule]]\nmatch = \"embed\"\nsync = { async = true, staleness = 4 }\n");
+  const Outcome outcome = gradwire("check policy.toml");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("sync of rule 1: async, staleness 4\nsync of all others: every 8\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("note: for sessions only: policy policy.toml: sync other than \"step\""));
+}
+
 TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
   write("policy.toml", "version = 1\n[[rule]]\nmatch = \"*.bias\"\ncodec = \"int9\"\n");
   const Outcome outcome = gradwire("check policy.toml");

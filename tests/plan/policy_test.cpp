@@ -257,12 +257,6 @@ TEST(Policy, Tiers) {
   EXPECT_EQ(policy.tiers, (Policy::Tiers{.ranks_per_node = 8, .intra_codec = codec("fp16")}));
 }
 
-TEST(Policy, WhatTheFormatKeepsForLaterVersions) {
-  const Bad bad{"[[rule]]\nmatch = \"e\"\nsync = { every = 8 }", "3:8",
-                "any sync other than \"step\" is not in this version"};
-  expect_bad(bad, ErrorCode::unsupported);
-}
-
 TEST(Policy, BrokenToml) {
   for (const Bad& bad : std::vector<Bad>{{"version = ", "1:11", "not valid TOML: "},
                                          {"[defaults\ncodec = \"int8\"", "1:10", "not valid TOML: "},
