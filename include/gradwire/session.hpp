@@ -83,6 +83,12 @@ class Session {
   /// session ends or ready(id, view) replaces it. Only before the first ready(). `ndim` serves policy rules.
   TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
 
+  /// The same with what local steps change (sync = { every = N, ... } in policies): the parameter, and optimizer state
+  /// that is averaged with it, such as momentum; of the gradient's count and dtype. They must stay where they are, and
+  /// keep their values between a step's first ready() and its finish(), which alone writes to them.
+  TensorId add(std::string_view name, View gradient, View parameter, std::vector<View> state = {},
+               std::uint32_t ndim = 1);
+
   /// Sends rank `root`'s values to every rank, exactly. Between steps only.
   void broadcast(std::span<const View> values, int root = 0);
   void broadcast(View value, int root = 0) { broadcast(std::span<const View>(&value, 1), root); }
@@ -106,6 +112,11 @@ class Session {
   /// nobody watches a caller who then waits for the stream (docs/gpu.md). Error(invalid_argument) names tensors that
   /// were not ready on this rank (and aborts the others).
   StepOutcome finish();
+
+  /// Parameters under local steps (sync = { every = N, ... }) meet now, exactly, so that all ranks hold the same:
+  /// before the model is evaluated or saved at the end. On every rank, between steps, after the optimizer. Blocks.
+  /// Nothing to do where no group has local steps.
+  void meet();
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.
   void set_no_sync(bool no_sync);
@@ -141,7 +152,8 @@ class Session {
 
   /// This rank's state between two steps: residuals, step, loss scale, and what they belong to. To a file
   /// `directory`/rank-R-of-N.gradwire, written under another name first; the directory is made. Error(invalid_argument)
-  /// names what cannot be written.
+  /// names what cannot be written. Where gradients are reduced in the background it waits for that, so every rank saves
+  /// after the same step.
   void save(const std::filesystem::path& directory);
   void save(std::ostream& stream);
   /// After every add(), before the first ready(), on every rank. From a directory that a world of another size saved,

@@ -73,6 +73,16 @@ struct BatchAdvice {
   std::string reason;
 };
 
+/// How many steps after its gradients a result of sync = { async = true, ... } was delivered.
+struct Lateness {
+  std::uint64_t results = 0;  // one a bucket and step
+  std::uint64_t oldest = 0;   // never above the staleness
+  std::uint64_t steps = 0;    // summed over the results
+  [[nodiscard]] double mean() const {
+    return results == 0 ? 0 : static_cast<double>(steps) / static_cast<double>(results);
+  }
+};
+
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
@@ -82,6 +92,8 @@ struct SessionStatistics {
     bool compressed = false;  // the codec is not `exact`
     std::uint64_t tensors = 0;
     Statistics totals;
+    std::string sync = "step";  // "every 8", "async, staleness 4"
+    Lateness late = {};
   };
   std::string transport;  // name, and "emulated ..." where a link is emulated
   int rank = 0;

@@ -53,6 +53,7 @@ namespace gradwire::torch {
 class Adapter {
  public:
   /// Adds every parameter that requires a gradient, in order of registration (keep that the order of the forward pass),
+  /// with its values, so that policies may ask for local steps; optimizer state stays each rank's own then,
   /// gives each a zero-filled .grad() where it has none, sends rank `root`'s parameters and floating-point buffers to
   /// all ranks, and installs the hooks. Collective.
   Adapter(Session& session, const ::torch::nn::Module& model, int root = 0) : session_(session) {
@@ -166,7 +167,8 @@ class Adapter {
       entry->parameter.mutable_grad() = at::zeros_like(parameter);
     }
     entry->buffer = parameter.grad();
-    entry->id = session_.add(name, torch::view(entry->buffer, name), static_cast<std::uint32_t>(parameter.dim()));
+    entry->id = session_.add(name, torch::view(entry->buffer, name), torch::view(entry->parameter, name), {},
+                             static_cast<std::uint32_t>(parameter.dim()));
     entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
     entry->hook = entry->accumulator->add_post_hook(std::make_unique<GradientComplete>(*this, *entry));
     entries_.push_back(std::move(entry));

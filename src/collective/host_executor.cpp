@@ -105,6 +105,10 @@ void HostExecutor::open_lanes() {
   }
 }
 
+bool HostExecutor::sending() const noexcept {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->sending(); });
+}
+
 bool HostExecutor::run_lanes() {
   bool worked = false;
   for (const auto& lane : lanes_) {

@@ -82,7 +82,8 @@ struct TraceEvent {
 struct HostExecutorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   bool checksum = true;
-  int window = 4;  // lanes in flight
+  int window = 4;             // lanes in flight
+  std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never meet
   std::function<void(const TraceEvent&)> trace = {};
 };
 
@@ -99,6 +100,7 @@ class HostExecutor {
   /// Other nodes than the transport's, for statistics: what leaves a node is counted by itself.
   void set_tiers(std::shared_ptr<const Tiers> tiers) { tiers_ = std::move(tiers); }
   [[nodiscard]] const std::shared_ptr<const Tiers>& tiers() const noexcept { return tiers_; }
+  void set_window(int lanes) noexcept { options_.window = lanes; }
 
   /// Queues a collective. Every rank starts the same ones in the same order.
   std::shared_ptr<Execution> start(Schedule schedule, Task task);
@@ -108,6 +110,8 @@ class HostExecutor {
   /// advance() until `execution` is done.
   void wait(const Execution& execution);
   [[nodiscard]] bool idle() const noexcept { return lanes_.empty() && queue_.empty(); }
+  /// Whether the transport still has messages of this executor to send.
+  [[nodiscard]] bool sending() const noexcept;
   /// Gives up everything under way and tells the other ranks. Buffers that the transport may still touch are leaked.
   void fail(ErrorCode code, const std::string& message) noexcept;
 

@@ -6,9 +6,10 @@
 namespace gradwire::collective {
 namespace {
 
-constexpr std::uint32_t kSequenceBits = 12;
+constexpr std::uint32_t kChannelBits = 1;
+constexpr std::uint32_t kSequenceBits = 11;
 constexpr std::uint32_t kLaneBits = 13;
-static_assert(kSequenceBits + kLaneBits + kHopBits == 28, "tags of collectives end at kTagLimit");
+static_assert(kChannelBits + kSequenceBits + kLaneBits + kHopBits == 28, "tags of collectives end at kTagLimit");
 
 // Sums over nodes come between a rank's own values and results.
 std::uint32_t order_of_hop(std::uint32_t hop) { return hop == 0 ? 0 : hop == kHopNode ? 1 : hop + 1; }
@@ -128,7 +129,8 @@ void LaneRun::post_send(const Step& step) {
 }
 
 Tag LaneRun::tag(std::uint8_t hop) const {
-  return (execution_->sequence_ & ((1U << kSequenceBits) - 1)) << (kLaneBits + kHopBits) |
+  return executor_.options_.channel << (kSequenceBits + kLaneBits + kHopBits) |
+         (execution_->sequence_ & ((1U << kSequenceBits) - 1)) << (kLaneBits + kHopBits) |
          (static_cast<std::uint32_t>(index_) & ((1U << kLaneBits) - 1)) << kHopBits | hop;
 }
 
@@ -196,6 +198,12 @@ std::vector<int> LaneRun::missing() const {
     }
   }
   return ranks;
+}
+
+bool LaneRun::sending() const noexcept {
+  return std::any_of(pending_.begin(), pending_.end(), [](const Pending& pending) {
+    return pending.operation.pending() && pending.operation.kind == Operation::Kind::send;
+  });
 }
 
 void LaneRun::cancel(Transport& transport) noexcept {

@@ -23,6 +23,7 @@ class LaneRun {
   [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
   /// Ranks whose frames of the earliest hop have not come; if none is awaited, ranks that do not take this one's.
   [[nodiscard]] std::vector<int> missing() const;
+  [[nodiscard]] bool sending() const noexcept;
   void cancel(Transport& transport) noexcept;
 
  private:

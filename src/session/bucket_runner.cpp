@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "collective/launch.hpp"
+#include "plan/sync.hpp"
 
 namespace gradwire::session {
 namespace {
 
 using codec::kTileElements;
+
+constexpr int kLanesBehindOthers = 2;  // of the background, where other buckets share the link
+constexpr int kPatience = 100;         // waits of a progress thread, 20 ms in all
 
 // Calls body(first, count) for each tile of `count` elements.
 template <typename Body>
@@ -25,7 +29,7 @@ double value_at(const void* values, codec::Working working, std::uint32_t index)
 }
 
 plan::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
-  if (step.flush) {
+  if (step.flush || step.plain) {
     return {bucket.algorithm, plan::exact_stage(plan::stage_at(bucket.stages, step.step))};
   }
   if (!bucket.levels.empty() && !step.choices.empty()) {
@@ -34,7 +38,11 @@ plan::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
   return {bucket.algorithm, plan::stage_at(bucket.stages, step.step)};
 }
 
+// In the background: a native sum must come in the same order among all of a transport on every rank.
 std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
+  if (step.background) {
+    return 0;
+  }
   if (bucket.levels.empty() || step.choices.empty()) {
     return collective::kNativeBelowBytes;
   }
@@ -59,6 +67,7 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
     : transport_(std::move(transport)),
       options_(options),
       executor_(*transport_, {.timeout = options.timeout, .checksum = checksum()}),
+      background_(*transport_, {.timeout = options.timeout, .checksum = checksum(), .channel = 1}),
       peers_(*transport_, options.timeout) {}
 
 std::string BucketRunner::transport() const {
@@ -76,6 +85,11 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
     statistics_.resize(plan.groups.size());
   }
   executor_.set_tiers(plan.tiers);
+  background_.set_tiers(plan.tiers);
+  background_.set_window(std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                                     [](const plan::Bucket& bucket) { return plan::is_step(bucket.sync); })
+                             ? kLanesBehindOthers
+                             : collective::HostExecutorOptions().window);
   agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
 }
 
@@ -85,7 +99,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   const plan::Level level = level_at(bucket, step);
   const plan::Stage& stage = level.stage;
   plan::ResidualCall call;
-  auto residuals = open_residuals(bucket, level, plan, call);
+  auto residuals = step.plain ? nullptr : open_residuals(bucket, level, plan, call);
   const CodecSpec first = stage.intra.value_or(stage.codec);
   const bool widened = residuals != nullptr && (first == exact || stage.codec == exact || stage.second_hop == exact);
   const collective::HopCodecs codecs = collective::hop_codecs(first, stage.second_hop, bucket.dtype, widened,
@@ -115,7 +129,8 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                         .folds_owner = folds_owner,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
-  Flight flight{bucket.id, bucket.group, nullptr, nullptr, {}, std::move(results), std::move(residuals), call};
+  Flight flight{bucket.id, bucket.group,       step.background,      nullptr, nullptr,
+                {},        std::move(results), std::move(residuals), call};
   if (step.sample && codecs.node.lossy()) {
     flight.sample = sample_quality(task);
   }
@@ -125,14 +140,15 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   if (options_.measure_error && (codecs.first.lossy() || codecs.node.lossy())) {
     start_exact(flight, plan, bucket, task);
   }
-  flight.execution = executor_.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
-                                                                 {.weighted = step.weighted,
-                                                                  .folds_owner = folds_owner,
-                                                                  .chunk_bytes = chunk_bytes(plan, bucket, step),
-                                                                  .deterministic = plan.deterministic,
-                                                                  .native_below = native_below(bucket, step),
-                                                                  .tiers = plan.tiers}),
-                                     std::move(task));
+  collective::HostExecutor& executor = step.background ? background_ : executor_;
+  flight.execution = executor.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
+                                                                {.weighted = step.weighted,
+                                                                 .folds_owner = folds_owner,
+                                                                 .chunk_bytes = chunk_bytes(plan, bucket, step),
+                                                                 .deterministic = plan.deterministic,
+                                                                 .native_below = native_below(bucket, step),
+                                                                 .tiers = plan.tiers}),
+                                    std::move(task));
   flights_.push_back(std::move(flight));
 }
 
@@ -177,16 +193,37 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
                               .step = task.step,
                               .residuals = nullptr,
                               .name = task.name + ", exact copy"};
-  flight.exact = executor_.start(
+  collective::HostExecutor& executor = flight.background ? background_ : executor_;
+  flight.exact = executor.start(
       collective::all_reduce_over(*transport_, Algorithm::dense, exact, bucket.count,
                                   {.weighted = task.weighted, .chunk_bytes = plan.chunk_bytes, .deterministic = true}),
       std::move(exact_task));
 }
 
-std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds wait) {
-  if (!executor_.idle()) {
-    executor_.advance(wait);
+// What is on a link cannot be called back, so the background has few lanes, and posts none while the foreground has
+// messages to send: they would share the link. It never waits for ever: a peer may take those messages only when it has
+// what it waits for in the background.
+void BucketRunner::advance_executors(std::chrono::microseconds wait) {
+  if (background_.idle()) {
+    held_back_ = 0;
+    if (!executor_.idle()) {
+      executor_.advance(wait);
+    }
+    return;
   }
+  if (!executor_.idle() && executor_.advance(std::chrono::microseconds(0))) {
+    held_back_ = 0;
+    return;
+  }
+  if (executor_.sending() && held_back_ < kPatience) {
+    held_back_ = executor_.advance(wait) ? 0 : held_back_ + 1;
+    return;
+  }
+  background_.advance(wait);
+}
+
+std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds wait) {
+  advance_executors(wait);
   std::vector<Ended> ended;
   for (auto flight = flights_.begin(); flight != flights_.end();) {
     if (!flight->execution->done() || (flight->exact && !flight->exact->done())) {
@@ -200,7 +237,8 @@ std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds
     if (flight->norms) {
       flight->norms->reduced = squared_norm(flight->results);
     }
-    ended.push_back({flight->bucket, flight->execution->nonfinite(), flight->sample, flight->norms});
+    ended.push_back(
+        {flight->bucket, flight->execution->nonfinite(), flight->background, flight->sample, flight->norms});
     flight = flights_.erase(flight);
   }
   return ended;

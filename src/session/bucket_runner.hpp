@@ -48,7 +48,11 @@ class BucketRunner final : public Runner {
                                                  std::uint64_t step) override;
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
-  void fail(ErrorCode code, const std::string& message) noexcept override { executor_.fail(code, message); }
+  void fail(ErrorCode code, const std::string& message) noexcept override {
+    executor_.fail(code, message);
+    background_.fail(code, message);
+  }
+  [[nodiscard]] bool has_background() const noexcept override { return true; }
 
   [[nodiscard]] bool adapts() const noexcept override { return true; }
   [[nodiscard]] Peers& peers() override { return peers_; }
@@ -67,6 +71,7 @@ class BucketRunner final : public Runner {
   struct Flight {
     std::uint32_t bucket;
     std::size_t group;
+    bool background;
     std::shared_ptr<collective::Execution> execution;
     // For measured errors: the same reduction, exactly, over a copy of the inputs.
     std::shared_ptr<collective::Execution> exact;
@@ -86,10 +91,14 @@ class BucketRunner final : public Runner {
   static double squared_norm(const codec::TensorList& tensors);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
   void collect(Flight& flight);
+  // Moves both executors, the background behind what sends.
+  void advance_executors(std::chrono::microseconds wait);
 
   std::shared_ptr<Transport> transport_;
   SessionOptions options_;
   collective::HostExecutor executor_;
+  collective::HostExecutor background_;
+  int held_back_ = 0;  // fruitless waits in a row for the former to send
   TransportPeers peers_;
   plan::ResidualStore residuals_;
   std::deque<Flight> flights_;

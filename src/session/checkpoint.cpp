@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "collective/collectives.hpp"
+#include "plan/sync.hpp"
 #include "session/session_state.hpp"
 #include "session/state_file.hpp"
 
@@ -14,6 +15,11 @@ namespace {
 using codec::EncodeSite;
 using plan::ResidualStore;
 using session::SavedState;
+
+bool has_anchor(const SavedState& saved, std::uint32_t tensor) {
+  return std::any_of(saved.anchors.begin(), saved.anchors.end(),
+                     [&](const SavedState::Anchor& anchor) { return anchor.tensor == tensor; });
+}
 
 void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
   const auto describe = [](const TensorInfo& tensor) {
@@ -25,6 +31,21 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
     if (theirs != ours) {
       throw Error(ErrorCode::mismatch, source + ": is of another model: tensor " + std::to_string(i) + " is " + theirs +
                                            " there and " + ours + " here; load the state that this model saved");
+    }
+  }
+}
+
+// Residuals of parameter changes are of no use to gradients, nor the other way round.
+void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
+  for (const SavedState::Residual& residual : saved.residuals) {
+    const std::uint32_t tensor = residual.key.tensor;
+    const Sync& sync = plan.buckets[plan.tensors[tensor].bucket].sync;
+    const bool local = sync.mode == Sync::Mode::every && plan::active(sync, saved.step);
+    const bool were_changes = has_anchor(saved, tensor);
+    if (were_changes != local || (local && !sync.outer)) {
+      throw Error(ErrorCode::mismatch, source + ": residuals of \"" + saved.tensors[tensor].name + "\" are of " +
+                                           (were_changes ? "parameter changes" : "gradients") + ", which sync " +
+                                           plan::to_string(sync) + " does not reduce; flush before saving");
     }
   }
 }
@@ -56,9 +77,11 @@ class Resharding {
     const SavedState& any = saved_.front();
     // Sums over ranks stay, or, for plain means, averages over ranks.
     const bool plain_mean = any.reduction == Reduction::mean && !any.weighted;
-    const float factor = plain_mean ? static_cast<float>(world_) / static_cast<float>(any.world_size) : 1.0F;
+    const float share = static_cast<float>(world_) / static_cast<float>(any.world_size);
     for (const SavedState& state : saved_) {
       for (const SavedState::Residual& residual : state.residuals) {
+        const float factor =
+            plain_mean || has_anchor(any, residual.key.tensor) ? share : 1.0F;  // changes have no weights
         if (residual.key.site != EncodeSite::owner) {
           if (residual.key.site == EncodeSite::local) {  // held by all ranks or by none, so that ranks agree about it
             store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
@@ -119,6 +142,9 @@ SavedState Session::State::saved_state() {
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors,
                    .residuals = runner->save_residuals(*plan)};
+  if (modes) {
+    modes->save(saved);
+  }
   return saved;
 }
 
@@ -144,6 +170,10 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
     throw Error(ErrorCode::mismatch,
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
+  check_units(first, *plan, source);
+  if (!modes && !first.results.empty()) {
+    make_modes();  // for what another policy left behind
+  }
   const bool same_world = first.world_size == runner->world_size();
   ResidualStore residuals;
   if (same_world) {
@@ -161,6 +191,9 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
   runner->load_residuals(std::move(residuals), *plan);
+  if (modes) {
+    modes->load(first);
+  }
   step = first.step;
   runner->set_step(step);
   loss_scale = first.loss_scale;
@@ -173,6 +206,7 @@ void Session::save(const std::filesystem::path& directory) {
   state.checked([&] {
     state.catch_up_with_replays();
     const std::lock_guard lock(state.wire);
+    state.drain("save");
     session::write_state_file(state.saved_state(), directory);
   });
 }
@@ -182,6 +216,7 @@ void Session::save(std::ostream& stream) {
   state.checked([&] {
     state.catch_up_with_replays();
     const std::lock_guard lock(state.wire);
+    state.drain("save");
     session::write_state(state.saved_state(), stream);
   });
 }

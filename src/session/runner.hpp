@@ -40,6 +40,8 @@ struct StepInfo {
   std::span<const BucketChoice> choices = {};  // by bucket; empty where no codec is chosen at run time
   bool sample = false;                         // look at what encoding drops
   bool norms = false;                          // take norms of gradients and results
+  bool background = false;                     // behind the buckets that are not; where the runner has modes
+  bool plain = false;  // values that are no gradients: averaged exactly, and residuals have nothing to do with it
 };
 
 class Runner {
@@ -77,6 +79,7 @@ class Runner {
   struct Ended {
     std::uint32_t bucket;
     bool nonfinite;  // NaN or Inf in the result
+    bool background = false;
     std::optional<plan::QualitySample> sample = {};
     std::optional<plan::GradientNorms> norms = {};
   };
@@ -108,6 +111,9 @@ class Runner {
   virtual void compare(std::span<const View> values, std::uint64_t step) = 0;
   /// Gives up what is under way.
   virtual void fail(ErrorCode code, const std::string& message) noexcept = 0;
+
+  /// Whether start() takes buckets in the background, one of each at a time.
+  [[nodiscard]] virtual bool has_background() const noexcept { return false; }
 
   // For codecs that are chosen at run time, where the runner can; nothing is under way then.
   [[nodiscard]] virtual bool adapts() const noexcept { return false; }

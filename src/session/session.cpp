@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "plan/sync.hpp"
 #include "session/bucket_runner.hpp"
 #include "session/logging.hpp"
 #include "session/session_state.hpp"
@@ -34,7 +35,17 @@ int Session::rank() const noexcept { return state_->runner->rank(); }
 int Session::world_size() const noexcept { return state_->runner->world_size(); }
 
 TensorId Session::add(std::string_view name, View gradient, std::uint32_t ndim) {
-  return state_->checked([&] { return state_->add(std::string(name), gradient, ndim); });
+  return state_->checked([&] { return state_->add(std::string(name), gradient, {}, ndim); });
+}
+
+TensorId Session::add(std::string_view name, View gradient, View parameter, std::vector<View> state,
+                      std::uint32_t ndim) {
+  state.insert(state.begin(), parameter);
+  return state_->checked([&] { return state_->add(std::string(name), gradient, std::move(state), ndim); });
+}
+
+void Session::meet() {
+  state_->checked([&] { state_->meet(); });
 }
 
 void Session::broadcast(std::span<const View> values, int root) {
@@ -95,6 +106,10 @@ void Session::wait(const Ticket& ticket) {
     state.require_no_capture("wait");
     const std::lock_guard lock(state.mutex);
     state.throw_if_failed();
+    if (ticket.step == state.step && state.in_mode(ticket.bucket)) {
+      throw Error(ErrorCode::invalid_argument,
+                  "wait: the tensor's sync mode brings its result with finish(); call that");
+    }
     if (state.ended(ticket)) {
       return;
     }
@@ -125,7 +140,8 @@ StepOutcome Session::finish() {
   state.check_all_ready();
   state.wait_until("finish", [&] { return state.step_ended(); });
   const bool captured = state.runner->capturing();
-  const bool nonfinite = state.end_device_step();
+  const bool delivered_nonfinite = state.deliver();
+  const bool nonfinite = state.end_device_step() || delivered_nonfinite;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::vector<View> results;
   std::uint64_t ended_step = 0;
@@ -136,9 +152,7 @@ StepOutcome Session::finish() {
   }
   {
     const std::lock_guard lock(state.mutex);
-    for (const session::TensorMemory& tensor : state.memory) {
-      results.push_back(tensor.gradient);
-    }
+    results = state.comparable_results();
     outcome = state.outcome;
     const bool flushed = state.flush_next;
     outcome.nonfinite = outcome.nonfinite || nonfinite;
@@ -246,6 +260,7 @@ SessionStatistics Session::statistics() const {
   statistics.device_memory = state_->runner->memory();
   const bool begun = state_->adaptation && state_->agreed;
   statistics.switches = begun ? state_->adaptation->switches() : std::vector<CodecSwitch>();
+  const std::vector<Lateness> ages = state_->modes ? state_->modes->ages() : std::vector<Lateness>();
   if (state_->plan) {
     for (std::size_t i = 0; i < state_->plan->groups.size(); ++i) {
       const plan::Group& group = state_->plan->groups[i];
@@ -255,7 +270,9 @@ SessionStatistics Session::statistics() const {
                                    .algorithm = std::string(to_string(group.policy.algorithm)),
                                    .compressed = group.policy.codec != CodecSpec::parse("exact"),
                                    .tensors = group.tensors,
-                                   .totals = i < totals.size() ? totals[i] : Statistics{}});
+                                   .totals = i < totals.size() ? totals[i] : Statistics{},
+                                   .sync = plan::to_string(group.policy.sync),
+                                   .late = i < ages.size() ? ages[i] : Lateness{}});
     }
   }
   return statistics;
@@ -264,6 +281,9 @@ SessionStatistics Session::statistics() const {
 void Session::reset_statistics() {
   state_->runner->reset_statistics();
   const std::lock_guard lock(state_->mutex);
+  if (state_->modes) {
+    state_->modes->reset_ages();
+  }
   state_->counted = {};
   state_->counted_steps = 0;
   state_->exposed_seconds = 0;

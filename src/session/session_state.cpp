@@ -28,6 +28,12 @@ Session::State::~State() {
     } else if (!failure && (under_way() || in_step())) {
       reason = Error(ErrorCode::aborted, "session destroyed in the middle of a step");
     }
+  }
+  if (!reason) {
+    end_background();
+  }
+  {
+    const std::lock_guard lock(mutex);
     stopping = true;
     changed.notify_all();
   }
@@ -77,6 +83,9 @@ void Session::State::make_plan() {
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
   }
+  if (plan->has_modes()) {
+    make_modes();
+  }
   reset_step();
 }
 
@@ -116,6 +125,9 @@ bool Session::State::in_step() const {
 }
 
 bool Session::State::ended(const Ticket& ticket) const {
+  if (ticket.step == step && in_mode(ticket.bucket)) {
+    return false;  // arrives with finish()
+  }
   return ticket.bucket == Ticket::kNothing || ticket.step < step ||
          (ticket.step == step && ticket.bucket < has_ended.size() && has_ended[ticket.bucket]);
 }
@@ -123,6 +135,7 @@ bool Session::State::ended(const Ticket& ticket) const {
 void Session::State::agree_once(bool with_weights) {
   if (!agreed) {
     runner->agree(*plan, with_weights, step);
+    agree_on_outer();
     if (adaptation) {
       adaptation->begin(step);
     }
@@ -182,13 +195,24 @@ void Session::State::communicate(std::chrono::microseconds wait) {
         info.sample = adaptation->samples(info.step);
       }
       info.norms = batch && batch->samples(info.step);
-      runner->start(*plan, *bucket, memory, info);
+      if (!take(*bucket, info)) {
+        runner->start(*plan, *bucket, memory, info);
+      }
+    }
+    if (modes) {
+      modes->start(*runner);
     }
     const auto ended = runner->advance(wait);
     if (!ended.empty()) {
       const std::lock_guard lock(mutex);
       for (const session::Runner::Ended& bucket : ended) {
+        if (bucket.background) {
+          modes->ended(bucket);
+          note_arrival(bucket.bucket);
+          continue;
+        }
         has_ended[bucket.bucket] = true;
+        ++ended_buckets;
         outcome.nonfinite = outcome.nonfinite || bucket.nonfinite;
         if (bucket.sample) {
           adaptation->sampled(bucket.bucket, *bucket.sample);
@@ -197,7 +221,6 @@ void Session::State::communicate(std::chrono::microseconds wait) {
           batch->sampled(step, *bucket.norms);
         }
       }
-      ended_buckets += ended.size();
       seen.busy_seconds += busy ? seconds_since(begin) : 0;
       changed.notify_all();
     } else if (busy) {
@@ -233,8 +256,8 @@ void Session::State::run() noexcept {
     for (;;) {
       {
         std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return stopping || startable() || under_way() || to_check(); });
-        if (stopping) {
+        changed.wait(lock, [this] { return stopping || startable() || under_way() || to_check() || in_background(); });
+        if (stopping && !in_background()) {
           return;
         }
       }
@@ -265,46 +288,6 @@ void Session::State::progress_inside_call() {
       communicate(std::chrono::microseconds(0));
     }
   }
-}
-
-void Session::State::check_gradient(std::size_t index, const View& gradient) const {
-  const TensorInfo& tensor = tensors[index];
-  if (gradient.count != tensor.count || gradient.dtype != tensor.dtype ||
-      (gradient.data == nullptr && gradient.count > 0)) {
-    throw Error(ErrorCode::invalid_argument,
-                "ready: \"" + tensor.name + "\" was added as " + std::string(to_string(tensor.dtype)) + " x " +
-                    std::to_string(tensor.count) + ", but is now " + std::string(to_string(gradient.dtype)) + " x " +
-                    std::to_string(gradient.count) + (gradient.data == nullptr ? " with null data" : ""));
-  }
-}
-
-TensorId Session::State::add(const std::string& text, const View& gradient, std::uint32_t ndim) {
-  const std::lock_guard lock(mutex);
-  throw_if_failed();
-  if (plan) {
-    throw Error(ErrorCode::invalid_argument, "add: \"" + text +
-                                                 "\" comes after the plan was made; add every tensor before the "
-                                                 "first ready(), explain() or fingerprint()");
-  }
-  if (element_bytes(gradient.dtype) == 0) {
-    throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" has unknown dtype " +
-                                                 std::to_string(static_cast<int>(gradient.dtype)) +
-                                                 "; use f32, f16, bf16 or f64");
-  }
-  if (gradient.data == nullptr && gradient.count > 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "add: \"" + text + "\" has null data with count " + std::to_string(gradient.count));
-  }
-  runner->check_memory(gradient, "add: \"" + text + "\"");
-  for (const TensorInfo& tensor : tensors) {
-    if (!text.empty() && tensor.name == text) {
-      throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" was added already; names must differ");
-    }
-  }
-  tensors.push_back({text, gradient.count, gradient.dtype, ndim});
-  registered.push_back(gradient);
-  accumulated.push_back(0);
-  return static_cast<TensorId>(tensors.size() - 1);
 }
 
 Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
@@ -397,9 +380,11 @@ void Session::State::set_loss_scale(double scale) {
   }
   catch_up_with_replays();
   const std::lock_guard wire_lock(wire);
+  drain("set_loss_scale");  // what is under way leaves residuals of the old scale
   const std::lock_guard lock(mutex);
-  throw_if_failed();
-  require_between_steps("set_loss_scale");
+  if (modes && modes->has_outer()) {
+    throw no_scale_under_outer();
+  }
   if (scale != loss_scale) {
     runner->scale_residuals(static_cast<float>(scale / loss_scale));
   }

@@ -20,6 +20,7 @@
 #include "session/batch_adaptation.hpp"
 #include "session/runner.hpp"
 #include "session/state_file.hpp"
+#include "session/sync_modes.hpp"
 
 namespace gradwire {
 
@@ -40,6 +41,7 @@ struct Session::State {
   std::condition_variable changed;
   std::vector<TensorInfo> tensors;
   std::vector<View> registered;               // gradients as added
+  std::vector<std::vector<View>> parameters;  // by tensor: the parameter and its optimizer state, where added
   std::vector<session::TensorMemory> memory;  // gradients of this step
   std::vector<bool> is_ready;                 // this step
   std::optional<plan::Plan> plan;
@@ -65,6 +67,7 @@ struct Session::State {
   double exposed_seconds = 0;
   std::unique_ptr<session::Adaptation> adaptation;  // where the plan has codecs to choose
   std::unique_ptr<session::BatchAdaptation> batch;  // where the policy has [batch]
+  std::unique_ptr<session::SyncModes> modes;        // where groups have other sync modes than `step`
   std::vector<std::uint32_t> accumulated;           // by tensor: micro-steps before the last one
   session::StepSeen seen;                           // of this step so far
   session::StepSeen last_seen;                      // of the step that ended
@@ -106,6 +109,12 @@ struct Session::State {
   [[nodiscard]] bool in_step() const;
   [[nodiscard]] bool under_way() const { return plan && !failure && ended_buckets < next_bucket; }
   [[nodiscard]] bool ended(const Ticket& ticket) const;
+  /// Whether the bucket is not as `step` in this step.
+  [[nodiscard]] bool in_mode(std::uint32_t bucket) const;
+  [[nodiscard]] bool in_background() const { return !failure && modes && modes->busy(); }
+  void make_modes();
+  /// What has come for a bucket may be all that its step waits for.
+  void note_arrival(std::uint32_t bucket);
 
   /// Whether a device has done what a bucket that has ended asked for; the wait for it.
   [[nodiscard]] bool completed(const Ticket& ticket);
@@ -113,6 +122,17 @@ struct Session::State {
   /// Returns whether NaN or Inf is known to be in results.
   [[nodiscard]] bool end_device_step();
 
+  /// Whether the bucket's turn is a matter of sync modes. The caller holds `wire`.
+  bool take(const plan::Bucket& bucket, session::StepInfo& info);
+  /// Moves the background, between steps; until nothing is in it. The caller holds `wire`.
+  void progress_background();
+  void drain(const char* call);
+  /// At the end of a session: other ranks wait for this one's part of what is in the background.
+  void end_background() noexcept;
+  /// Gradients and parameters of a step that has ended; returns whether NaN or Inf is in them.
+  [[nodiscard]] bool deliver();
+  /// What all ranks hold alike after this step: not gradients of local steps, but parameters that have met.
+  [[nodiscard]] std::vector<View> comparable_results() const;
   /// Starts what can start and moves what is under way. The caller holds `wire`.
   void communicate(std::chrono::microseconds wait);
   /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
@@ -140,7 +160,9 @@ struct Session::State {
   void require_communication(const char* call) const;
   void progress_inside_call();
 
-  TensorId add(const std::string& text, const View& gradient, std::uint32_t ndim);
+  TensorId add(const std::string& text, const View& gradient, std::vector<View> beside, std::uint32_t ndim);
+  /// Parameters meet between steps.
+  void meet();
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
   void reserve();
@@ -172,6 +194,10 @@ struct Session::State {
 
   void agree_once(bool with_weights);
   void check_gradient(std::size_t index, const View& gradient) const;
+  void check_parameters(const std::string& text, const View& gradient, const std::vector<View>& beside) const;
+  void refuse_rows(const TensorInfo& tensor) const;
+  void agree_on_outer();
+  static Error no_scale_under_outer();
 };
 
 template <typename Reached>

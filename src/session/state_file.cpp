@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -24,8 +25,9 @@ namespace gradwire::session {
 namespace {
 
 constexpr std::string_view kMagic = "gradwire";
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kHeadBytes = 24;  // magic, version, zero, bytes of the body
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kOldestVersion = 1;  // without what sync modes keep
+constexpr std::size_t kHeadBytes = 24;       // magic, version, zero, bytes of the body
 constexpr std::size_t kHashBytes = 8;
 constexpr std::uint32_t kMaxWorld = 1U << 20;
 static_assert(std::endian::native == std::endian::little, "the file is written as memory is");
@@ -39,6 +41,9 @@ class Writer {
   void text(const std::string& value) {
     number(static_cast<std::uint32_t>(value.size()));
     bytes += value;
+  }
+  void raw(const std::vector<std::byte>& values) {
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size());
   }
   std::string bytes;
 };
@@ -66,6 +71,11 @@ class Parser {
       std::memcpy(values.data(), take(count * sizeof(float)).data(), count * sizeof(float));
     }
     return values;
+  }
+  std::vector<std::byte> raw(std::uint64_t count) {
+    const std::string_view taken = take(count);
+    const auto* first = reinterpret_cast<const std::byte*>(taken.data());
+    return {first, first + taken.size()};
   }
   void expect_end() const {
     if (!bytes_.empty()) {
@@ -111,6 +121,20 @@ std::string body_of(const SavedState& state) {
     body.bytes.append(reinterpret_cast<const char*>(residual.range.values.data()),
                       residual.range.values.size() * sizeof(float));
   }
+  body.number(static_cast<std::uint32_t>(state.anchors.size()));
+  for (const SavedState::Anchor& anchor : state.anchors) {
+    body.number(anchor.tensor);
+    body.raw(anchor.parameters);
+    body.raw(anchor.momentum);
+  }
+  body.number(static_cast<std::uint32_t>(state.results.size()));
+  for (const SavedState::Result& result : state.results) {
+    body.number(result.tensor);
+    body.number(result.step);
+    body.number(result.scale);
+    body.number(static_cast<std::uint8_t>(result.nonfinite));
+    body.raw(result.values);
+  }
   return std::move(body.bytes);
 }
 
@@ -135,7 +159,42 @@ void read_residuals(Parser& body, SavedState& state) {
   }
 }
 
-SavedState parse_body(std::string_view bytes, const std::string& source) {
+std::uint64_t tensor_bytes(const Parser& body, const SavedState& state, std::uint32_t tensor) {
+  if (tensor >= state.tensors.size()) {
+    body.fail("a result belongs to no tensor");
+  }
+  const TensorInfo& info = state.tensors[tensor];
+  const std::uint64_t element = element_bytes(info.dtype);
+  if (element == 0 || info.count > std::numeric_limits<std::uint64_t>::max() / element) {
+    body.fail("a tensor has no size");
+  }
+  return info.count * element;
+}
+
+void read_sync_modes(Parser& body, SavedState& state) {
+  const auto anchors = body.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < anchors; ++i) {
+    SavedState::Anchor anchor{.tensor = body.number<std::uint32_t>()};
+    const std::uint64_t bytes = tensor_bytes(body, state, anchor.tensor);
+    anchor.parameters = body.raw(bytes);
+    anchor.momentum = body.raw(bytes);
+    state.anchors.push_back(std::move(anchor));
+  }
+  const auto results = body.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < results; ++i) {
+    SavedState::Result result{.tensor = body.number<std::uint32_t>()};
+    result.step = body.number<std::uint64_t>();
+    result.scale = body.number<double>();
+    result.nonfinite = body.number<std::uint8_t>() != 0;
+    if (!(result.scale > 0) || !std::isfinite(result.scale) || result.step >= state.step) {
+      body.fail("a result has no step, or no loss scale");
+    }
+    result.values = body.raw(tensor_bytes(body, state, result.tensor));
+    state.results.push_back(std::move(result));
+  }
+}
+
+SavedState parse_body(std::string_view bytes, std::uint32_t version, const std::string& source) {
   Parser body(bytes, source);
   SavedState state;
   const auto rank = body.number<std::uint32_t>();
@@ -163,6 +222,9 @@ SavedState parse_body(std::string_view bytes, const std::string& source) {
     body.fail("the loss scale is " + std::to_string(state.loss_scale));
   }
   read_residuals(body, state);
+  if (version >= 2) {
+    read_sync_modes(body, state);
+  }
   body.expect_end();
   return state;
 }
@@ -261,16 +323,17 @@ SavedState read_state(std::istream& stream, const std::string& source) {
   std::uint64_t hash = 0;
   std::memcpy(&version, bytes.data() + kMagic.size(), sizeof version);
   std::memcpy(&body_bytes, bytes.data() + kHeadBytes - sizeof body_bytes, sizeof body_bytes);
-  if (version != kVersion) {
+  if (version < kOldestVersion || version > kVersion) {
     throw Error(ErrorCode::unsupported, source + ": is of version " + std::to_string(version) +
-                                            " of the format; this build reads version " + std::to_string(kVersion));
+                                            " of the format; this build reads versions " +
+                                            std::to_string(kOldestVersion) + " to " + std::to_string(kVersion));
   }
   read_rest(stream, body_bytes, bytes, head);
   std::memcpy(&hash, bytes.data() + bytes.size() - kHashBytes, sizeof hash);
   if (hash != XXH3_64bits(bytes.data(), bytes.size() - kHashBytes)) {
     head.fail("it is damaged: its checksum is wrong");
   }
-  return parse_body(std::string_view(bytes).substr(kHeadBytes, body_bytes), source);
+  return parse_body(std::string_view(bytes).substr(kHeadBytes, body_bytes), version, source);
 }
 
 void reseal_state(std::string& bytes) {

@@ -2,6 +2,7 @@
 // XXH3 of all before it. docs/state-format.md has the body.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <istream>
@@ -20,6 +21,20 @@ struct SavedState {
     plan::ResidualKey key;
     plan::ResidualStore::Range range;
   };
+  /// Of a tensor under outer momentum, in its dtype; the same on every rank.
+  struct Anchor {
+    std::uint32_t tensor = 0;
+    std::vector<std::byte> parameters = {};  // after the last meeting
+    std::vector<std::byte> momentum = {};
+  };
+  /// A reduced gradient that no step has delivered yet, in the tensor's dtype; the same on every rank.
+  struct Result {
+    std::uint32_t tensor = 0;
+    std::uint64_t step = 0;  // whose gradients they were
+    double scale = 1;        // their loss scale
+    bool nonfinite = false;
+    std::vector<std::byte> values = {};
+  };
   int rank = 0;
   int world_size = 1;
   std::uint64_t step = 0;
@@ -30,6 +45,8 @@ struct SavedState {
   std::string fingerprint;          // of the plan
   std::vector<TensorInfo> tensors;  // name, count, dtype; in order of add
   std::vector<Residual> residuals;
+  std::vector<Anchor> anchors = {};
+  std::vector<Result> results = {};
 };
 
 /// Error(invalid_argument) where the stream fails.

@@ -74,6 +74,14 @@ std::string SessionStatistics::to_text() const {
            " in " + std::to_string(switches.back().buckets) + " bucket(s), " + switches.back().reason + "; " +
            std::to_string(switches.size()) + " in all\n";
   }
+  for (const Group& group : groups) {
+    if (group.sync != "step") {
+      more += group.name + ": sync " + group.sync;
+      more += group.late.results == 0 ? "\n"
+                                      : "; results came " + format_number(group.late.mean(), 3) +
+                                            " steps late, at most " + std::to_string(group.late.oldest) + "\n";
+    }
+  }
   if (device_memory) {
     more += "device memory: " + format_bytes(device_memory->bytes_in_use) + " in use, peak " +
             format_bytes(device_memory->peak_bytes) + ", held " + format_bytes(device_memory->held_bytes) +
@@ -118,6 +126,10 @@ std::string SessionStatistics::to_json() const {
                               {"algorithm", group.algorithm},
                               {"compressed", group.compressed},
                               {"tensors", group.tensors},
+                              {"sync", group.sync},
+                              {"late_results", group.late.results},
+                              {"oldest_result_steps", group.late.oldest},
+                              {"mean_result_steps", group.late.mean()},
                               {"totals", json_of(group.totals)}});
   }
   // Names come from the user and may be no UTF-8.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -254,6 +255,27 @@ TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
   EXPECT_EQ(trainer.session.step(), 2U);
 }
 
+// Version 1 ended after the residuals.
+TEST(Checkpoint, TheOlderVersionIsReadToo) {
+  std::string bytes = saved_bytes();
+  constexpr std::size_t kHash = 8;
+  constexpr std::size_t kNoAnchorsNoResults = 8;
+  std::string older = bytes.substr(0, bytes.size() - kHash - kNoAnchorsNoResults) + std::string(kHash, '\0');
+  older[8] = 1;
+  std::uint64_t body = 0;
+  std::memcpy(&body, older.data() + 16, sizeof body);
+  body -= kNoAnchorsNoResults;
+  std::memcpy(older.data() + 16, &body, sizeof body);
+  session::reseal_state(older);
+  auto world = make_inproc_world(2);
+  Trainer trainer(world[0]);
+  std::stringstream stream(older);
+  trainer.session.load(stream);
+  std::stringstream again;
+  trainer.session.save(again);
+  EXPECT_EQ(again.str(), bytes);
+}
+
 TEST(Checkpoint, AnotherModelIsNamed) {
   const std::string bytes = saved_bytes();
   auto world = make_inproc_world(2);
@@ -380,6 +402,9 @@ TEST(Checkpoint, DamagedContentNeverReadsOutOfBounds) {
   session::SavedState state;
   state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
   state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
+  state.step = 3;
+  state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
+  state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
   std::stringstream stream;
   session::write_state(state, stream);
   const std::string good = stream.str();
@@ -396,6 +421,14 @@ TEST(Checkpoint, DamagedContentNeverReadsOutOfBounds) {
       for (const auto& residual : read.residuals) {
         ASSERT_LT(residual.key.tensor, read.tensors.size());
         ASSERT_LE(residual.range.end(), read.tensors[residual.key.tensor].count);
+      }
+      for (const auto& result : read.results) {
+        const TensorInfo& tensor = read.tensors.at(result.tensor);
+        ASSERT_EQ(result.values.size(), tensor.count * element_bytes(tensor.dtype));
+        ASSERT_LT(result.step, read.step);
+      }
+      for (const auto& anchor : read.anchors) {
+        ASSERT_EQ(anchor.parameters.size(), anchor.momentum.size());
       }
       ++loaded;
     } catch (const Error& error) {

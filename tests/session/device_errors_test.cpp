@@ -476,5 +476,18 @@ TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {
   }
 }
 
+// Twice, since the first refusal must not leave a plan behind that runs as "step".
+TEST(DeviceErrors, OtherSyncModesAreRefused) {
+  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true,
+                    Policy::parse("[defaults]\nsmall = \"off\"\nsync = { async = true, staleness = 1 }"));
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      const Error error = error_of([&] { trainer.ready_all(); });
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_THAT(error.what(), HasSubstr("over device memory there is no sync but \"step\" yet"));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace gradwire::test

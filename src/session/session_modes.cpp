@@ -1,0 +1,176 @@
+// A session's part of sync modes: when buckets are taken, what finish() waits for, how the background ends.
+#include <string>
+#include <utility>
+
+#include "plan/sync.hpp"
+#include "session/session_state.hpp"
+
+namespace gradwire {
+
+void Session::State::make_modes() {
+  const auto refuse = [this](const Error& error) {
+    plan.reset();
+    throw Error(error);
+  };
+  if (!runner->has_background()) {
+    refuse(Error(ErrorCode::unsupported,
+                 "policy " + policy.source +
+                     ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it"));
+  }
+  auto made = std::make_unique<session::SyncModes>(*plan, parameters);
+  if (loss_scale_set && made->has_outer()) {
+    refuse(no_scale_under_outer());
+  }
+  modes = std::move(made);
+}
+
+Error Session::State::no_scale_under_outer() {
+  return {
+      ErrorCode::unsupported,
+      "set_loss_scale: residuals of parameter changes have no loss scale; unscale gradients before the optimizer, or "
+      "leave outer out of sync"};
+}
+
+// Each rank goes on from its own copy of what the ranks are said to have agreed on.
+void Session::State::agree_on_outer() {
+  if (!modes || !modes->has_outer()) {
+    return;
+  }
+  const auto hashes =
+      runner->peers().all_gather(std::to_string(modes->outer_hash(step)), "the agreement on parameters");
+  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] != hashes[0]) {
+      throw Error(ErrorCode::mismatch, "parameters of tensors under sync with outer differ between ranks 0 and " +
+                                           std::to_string(rank) +
+                                           " before the first local step; broadcast() them, or load the same state");
+    }
+  }
+}
+
+bool Session::State::in_mode(std::uint32_t bucket) const {
+  return modes && plan && bucket < plan->buckets.size() && plan::active(plan->buckets[bucket].sync, step);
+}
+
+bool Session::State::take(const plan::Bucket& bucket, session::StepInfo& info) {
+  std::uint64_t now = 0;
+  double scale = 1;
+  {
+    const std::lock_guard lock(mutex);
+    now = step;
+    scale = loss_scale;
+  }
+  info.flush = info.flush || plan::settles(bucket.sync, now);
+  if (!modes || !modes->take(bucket, memory, info, now, scale)) {
+    return false;
+  }
+  const std::lock_guard lock(mutex);
+  note_arrival(bucket.id);
+  return true;
+}
+
+void Session::State::note_arrival(std::uint32_t bucket) {
+  if (bucket < next_bucket && !has_ended[bucket] && modes->arrived(bucket)) {
+    has_ended[bucket] = true;
+    ++ended_buckets;
+    changed.notify_all();
+  }
+}
+
+void Session::State::progress_background() {
+  modes->start(*runner);
+  for (const session::Runner::Ended& ended : runner->advance(std::chrono::milliseconds(1))) {
+    modes->ended(ended);
+  }
+}
+
+void Session::State::drain(const char* call) {
+  {
+    const std::lock_guard lock(mutex);
+    throw_if_failed();
+    require_between_steps(call);
+    if (!in_background()) {
+      return;
+    }
+  }
+  require_communication(call);
+  or_give_up([this] {
+    while (modes->busy()) {
+      progress_background();
+    }
+  });
+}
+
+void Session::State::end_background() noexcept {
+  try {
+    const auto busy = [this] {
+      const std::lock_guard lock(mutex);
+      return in_background();
+    };
+    if (background() || !busy()) {
+      return;  // the progress thread sees to it
+    }
+    if (!may_communicate()) {
+      runner->abort(ErrorCode::aborted,
+                    "session destroyed with reductions in the background, on a thread that may not communicate");
+      return;
+    }
+    const std::lock_guard lock(wire);
+    while (busy()) {
+      communicate(std::chrono::milliseconds(1));
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has told the other ranks
+  }
+}
+
+bool Session::State::deliver() {
+  double scale = 1;
+  {
+    const std::lock_guard lock(mutex);
+    if (!modes || outcome.skipped) {
+      return false;
+    }
+    scale = loss_scale;
+  }
+  return modes->deliver(memory, scale);
+}
+
+void Session::State::meet() {
+  require_communication("meet");
+  std::uint64_t now = 0;
+  bool with_weights = false;
+  {
+    const std::lock_guard lock(mutex);
+    throw_if_failed();
+    require_between_steps("meet");
+    make_plan();
+    now = step;
+    with_weights = weighted;
+  }
+  if (!modes) {
+    return;
+  }
+  on_wire([&] {
+    agree_once(with_weights);
+    if (modes->take_all_parameters(now)) {
+      while (modes->busy()) {
+        progress_background();
+      }
+      (void)modes->deliver({}, 1);
+    }
+  });
+}
+
+std::vector<View> Session::State::comparable_results() const {
+  std::vector<View> results;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
+    if (bucket.sync.mode != Sync::Mode::every || !plan::active(bucket.sync, step)) {
+      results.push_back(memory[i].gradient);
+    } else if (flush_next || plan::meets(bucket.sync, bucket.meeting_offset, step)) {
+      results.push_back(parameters[i][0]);
+    }
+  }
+  return results;
+}
+
+}  // namespace gradwire

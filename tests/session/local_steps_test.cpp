@@ -1,0 +1,408 @@
+// sync = { every = N }: local steps, meetings of parameters and state, outer momentum, fragments, saved state.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+#include <thread>
+
+#include "tests/support/ranks.hpp"
+#include "trained_model.hpp"
+
+namespace gradwire::test {
+namespace {
+
+// What the same training does with all ranks in one place.
+class Reference {
+ public:
+  explicit Reference(int world) : ranks_(static_cast<std::size_t>(world)) {}
+
+  std::vector<TrainedModel>& ranks() { return ranks_; }
+  void gradients(std::uint64_t step) {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank].compute_gradients(static_cast<int>(rank), step);
+    }
+  }
+  void optimize() {
+    for (TrainedModel& model : ranks_) {
+      model.optimize();
+    }
+  }
+  template <typename Select>
+  [[nodiscard]] double mean(const Select& select) const {
+    double sum = 0;
+    for (const TrainedModel& model : ranks_) {
+      sum += static_cast<double>(select(model));
+    }
+    return sum / static_cast<double>(ranks_.size());
+  }
+  void average() {
+    for (std::size_t t = 0; t < ranks_[0].tensors.size(); ++t) {
+      for (std::size_t i = 0; i < ranks_[0].tensors[t].parameter.size(); ++i) {
+        const double parameter = mean([&](const TrainedModel& m) { return m.tensors[t].parameter[i]; });
+        const double momentum = mean([&](const TrainedModel& m) { return m.tensors[t].momentum[i]; });
+        for (TrainedModel& model : ranks_) {
+          model.tensors[t].parameter[i] = static_cast<float>(parameter);
+          model.tensors[t].momentum[i] = static_cast<float>(momentum);
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<TrainedModel> ranks_;
+};
+
+TEST(LocalSteps, EveryOneIsStep) {
+  const auto train = [](const char* sync, int world) {
+    std::vector<std::vector<float>> all(static_cast<std::size_t>(world));
+    run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+      Session session(transport, policy_of("int4", sync));
+      TrainedModel model;
+      model.add_to(session);
+      for (std::uint64_t step = 0; step < 9; ++step) {
+        model.train(session, step);
+      }
+      all[static_cast<std::size_t>(transport->rank())] = model.values();
+    });
+    return all;
+  };
+  for (const int world : {1, 3}) {
+    EXPECT_EQ(train("{ every = 1 }", world), train("\"step\"", world));
+    EXPECT_NE(train("{ every = 2 }", 3), train("\"step\"", 3));
+  }
+}
+
+// Mutations tried: state is not averaged; meetings one step early; the local gradient is overwritten.
+TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
+  for (const int world : {1, 2, 3, 4}) {
+    std::vector<std::vector<float>> met(static_cast<std::size_t>(world));
+    run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      Session session(transport, policy_of("int4", "{ every = 4 }"));
+      TrainedModel model;
+      model.add_to(session);
+      Reference reference(world);
+      for (std::uint64_t step = 0; step < 10; ++step) {
+        session.reset_statistics();
+        model.compute_gradients(transport->rank(), step);
+        reference.gradients(step);
+        const auto before = model;
+        model.reduce(session);
+        const bool meets = step == 4 || step == 8;
+        if (meets) {
+          reference.average();
+        }
+        EXPECT_EQ(session.statistics().all().bytes_sent > 0, meets && world > 1) << step;
+        EXPECT_TRUE(model.same_gradients(before)) << step;
+        EXPECT_LE(model.distance(reference.ranks()[rank]), 1e-5) << "world " << world << " step " << step;
+        if (step == 8) {
+          met[rank] = model.values();
+        }
+        model.optimize();
+        reference.optimize();
+      }
+    });
+    for (const auto& one : met) {
+      EXPECT_TRUE(one == met[0]) << "ranks differ after a meeting, world " << world;
+    }
+  }
+}
+
+// DiLoCo in double precision, with all ranks in one place. Mutations tried: plain momentum instead of Nesterov's; the
+// anchor is not moved.
+TEST(LocalSteps, OuterMomentumFollowsDiLoCo) {
+  constexpr int kWorld = 3;
+  run_ranks(kWorld, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.6, momentum = 0.8 } }"));
+    TrainedModel model;
+    model.add_to(session);
+    Reference reference(kWorld);
+    TrainedModel anchor;
+    TrainedModel outer;
+    outer.clear();
+    for (std::uint64_t step = 0; step < 50; ++step) {
+      model.compute_gradients(transport->rank(), step);
+      reference.gradients(step);
+      model.reduce(session);
+      for (std::size_t t = 0; step > 0 && step % 16 == 0 && t < anchor.tensors.size(); ++t) {
+        for (std::size_t i = 0; i < anchor.tensors[t].parameter.size(); ++i) {
+          float& x = anchor.tensors[t].parameter[i];
+          float& m = outer.tensors[t].momentum[i];
+          const double change = x - reference.mean([&](const TrainedModel& r) { return r.tensors[t].parameter[i]; });
+          m = static_cast<float>(0.8 * m + change);
+          x = static_cast<float>(x - 0.6 * (change + 0.8 * m));
+          for (TrainedModel& rank : reference.ranks()) {
+            rank.tensors[t].parameter[i] = x;
+          }
+        }
+      }
+      EXPECT_LE(model.distance(reference.ranks()[static_cast<std::size_t>(transport->rank())]), 1e-5) << step;
+      model.optimize();
+      reference.optimize();
+    }
+  });
+}
+
+// With lr 1 and no momentum, what a meeting moves the anchor by is what was decoded: with residuals the sum of that is
+// the sum of the mean changes. Mutation tried: a flush that does not meet.
+TEST(LocalSteps, ChangesAreConserved) {
+  constexpr int kWorld = 2;
+  for (const char* codec : {"int4", "topk(5%)+int8"}) {
+    std::vector<TrainedModel> at_meeting(kWorld);
+    run_ranks(kWorld, [&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      Session session(transport, policy_of(codec, "{ every = 16, outer = { lr = 1, momentum = 0 } }"));
+      TrainedModel model;
+      model.add_to(session);
+      std::vector<float> anchor = model.parameters();
+      std::vector<double> own(anchor.size());  // this rank's changes
+      const std::vector<float> start = anchor;
+      for (std::uint64_t step = 0; step <= 70; ++step) {
+        const bool meets = step == 70 || (step > 0 && step % 16 == 0);
+        const std::vector<float> before = model.parameters();
+        if (step == 70) {
+          EXPECT_GT(session.residual_bytes(), 0U);
+          session.flush();
+        }
+        model.compute_gradients(rank, step);
+        model.reduce(session);
+        const std::vector<float> after = model.parameters();
+        EXPECT_EQ(before != after, meets) << step;
+        for (std::size_t i = 0; meets && i < own.size(); ++i) {
+          own[i] += static_cast<double>(anchor[i]) - static_cast<double>(before[i]);
+        }
+        anchor = meets ? after : anchor;
+        model.optimize();
+      }
+      EXPECT_EQ(session.residual_bytes(), 0U);
+      // The mean of all ranks' changes, exactly.
+      Session sum(transport, Policy::uniform("exact"), {.reduction = Reduction::mean});
+      const TensorId id = sum.add("own", View{own.data(), own.size(), DType::f64});
+      sum.ready(id);
+      sum.finish();
+      double error = 0;
+      double norm = 0;
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        const double moved = static_cast<double>(start[i]) - static_cast<double>(anchor[i]);
+        error += (moved - own[i]) * (moved - own[i]);
+        norm += own[i] * own[i];
+      }
+      EXPECT_LE(std::sqrt(error / norm), 1e-5) << codec;
+    });
+  }
+}
+
+// Residuals of gradients end with the last step that reduces gradients.
+TEST(LocalSteps, NothingIsLostWhereTheyBegin) {
+  for (const char* sync : {"{ every = 3, from_step = 5 }", "{ every = 16, outer = {}, from_step = 5 }"}) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+      Session session(transport, policy_of("topk(2%)+int8", sync));
+      TrainedModel model;
+      model.add_to(session);
+      std::vector<double> wanted;
+      std::vector<double> got;
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        for (int rank = 0; rank < 3; ++rank) {
+          model.compute_gradients(rank, step);
+          add(wanted, model.gradients(), 1.0 / 3);
+        }
+        model.compute_gradients(transport->rank(), step);
+        model.reduce(session);
+        add(got, model.gradients(), 1);
+        EXPECT_EQ(session.residual_bytes() == 0, step == 4) << step;
+      }
+      EXPECT_LE(relative_error(got, wanted), 1e-6);
+    });
+  }
+}
+
+std::vector<bool> moved(const TrainedModel& model, const TrainedModel& before) {
+  std::vector<bool> any;
+  for (std::size_t t = 0; t < model.tensors.size(); ++t) {
+    any.push_back(model.tensors[t].parameter != before.tensors[t].parameter);
+  }
+  return any;
+}
+
+TEST(LocalSteps, FragmentsMeetAtDifferentSteps) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Policy policy = Policy::parse(
+        "[defaults]\nsmall = \"off\"\nsync = { every = 6, stagger = true }\n[bucket]\nbytes = \"4KiB\"\n"
+        "[[rule]]\nmatch = \"a\"\nsync = { every = 6, offset = 5 }");
+    Session session(transport, policy);
+    TrainedModel model;  // buckets in reverse order of add: c, b staggered by 3; a by its offset
+    model.add_to(session);
+    for (std::uint64_t step = 0; step < 14; ++step) {
+      model.compute_gradients(transport->rank(), step);
+      const TrainedModel before = model;
+      model.reduce(session);
+      EXPECT_EQ(moved(model, before),
+                (std::vector<bool>{step > 0 && step % 6 == 1, step > 0 && step % 6 == 3, step > 0 && step % 6 == 0}))
+          << step;
+      model.optimize();
+    }
+  });
+}
+
+// A meeting begins while the backward pass goes on.
+TEST(LocalSteps, MeetingsOverlapTheBackwardPass) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Policy policy = policy_of("exact", "{ every = 2 }");
+    policy.bucket_bytes = 4096;
+    Session session(transport, policy);
+    TrainedModel model;
+    model.add_to(session);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      model.compute_gradients(transport->rank(), step);
+      const std::uint64_t before = transport->counters().bytes_sent;
+      session.ready(model.tensors[2].id);
+      while (step == 2 && transport->counters().bytes_sent == before) {  // the watchdog ends it
+        std::this_thread::yield();
+      }
+      session.ready(model.tensors[1].id);
+      session.ready(model.tensors[0].id);
+      session.finish();
+      model.optimize();
+    }
+  });
+}
+
+TEST(LocalSteps, MeetBringsTheRanksTogether) {
+  for (const Threading threading : {Threading::background, Threading::main_thread}) {
+    for (const char* sync : {"{ every = 100 }", "{ every = 100, outer = {} }"}) {
+      std::vector<std::vector<float>> parameters(3);
+      run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+        Session session(transport, policy_of("int4", sync), {.threading = threading});
+        TrainedModel model;
+        model.add_to(session);
+        session.meet();  // nothing has moved
+        for (std::uint64_t step = 0; step < 5; ++step) {
+          model.train(session, step);
+        }
+        const auto before = model.parameters();
+        session.meet();
+        EXPECT_NE(before, model.parameters());
+        EXPECT_EQ(session.residual_bytes(), 0U);
+        parameters[static_cast<std::size_t>(transport->rank())] = model.parameters();
+        model.train(session, 5);
+      });
+      EXPECT_TRUE(parameters[0] == parameters[1] && parameters[1] == parameters[2]);
+    }
+  }
+}
+
+// Mutations tried: momentum of the outer optimizer is not saved; the anchor is not.
+TEST(LocalSteps, OuterMomentumSurvivesSavingAndLoading) {
+  const char* const sync = "{ every = 16, outer = {} }";
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_of("int4", sync));
+    TrainedModel model;
+    model.add_to(session);
+    for (std::uint64_t step = 0; step < 40; ++step) {
+      model.train(session, step);
+    }
+    std::stringstream stream;
+    session.save(stream);
+    Session resumed(transport, policy_of("int4", sync));
+    TrainedModel copy = model;
+    copy.add_to(resumed);
+    resumed.load(stream);
+    for (std::uint64_t step = 40; step < 70; ++step) {
+      model.train(session, step);
+    }
+    for (std::uint64_t step = 40; step < 70; ++step) {
+      copy.train(resumed, step);
+    }
+    EXPECT_TRUE(model.values() == copy.values());
+  });
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "nothing was thrown";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(LocalSteps, StatesOfAnotherModeMustBeFlushed) {
+  const auto saved = [](const char* sync, std::uint64_t steps, bool flush) {
+    std::string bytes;
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      Session session(transport, policy_of("int4", sync));
+      TrainedModel model;
+      model.add_to(session);
+      for (std::uint64_t step = 0; step < steps; ++step) {
+        if (flush && step + 1 == steps) {
+          session.flush();
+        }
+        model.train(session, step);
+      }
+      std::stringstream stream;
+      session.save(stream);
+      if (transport->rank() == 0) {
+        bytes = stream.str();
+      }
+    });
+    return bytes;
+  };
+  const auto load = [](const char* sync, const std::string& bytes) {
+    auto ranks = make_inproc_world(2);
+    Session session(ranks[0], policy_of("int4", sync));
+    TrainedModel model;
+    model.add_to(session);
+    std::stringstream stream(bytes);
+    return error_of([&] { session.load(stream); });
+  };
+  const char* const kOuter = "{ every = 16, outer = {} }";
+  EXPECT_NE(
+      load("\"step\"", saved(kOuter, 20, false)).find("are of parameter changes, which sync step does not reduce"),
+      std::string::npos);
+  EXPECT_NE(load(kOuter, saved("\"step\"", 3, false)).find("are of gradients, which sync every 16"), std::string::npos);
+  EXPECT_EQ(load("\"step\"", saved(kOuter, 20, true)), "nothing was thrown");
+  EXPECT_EQ(load(kOuter, saved("\"step\"", 3, true)), "nothing was thrown");
+}
+
+TEST(LocalSteps, BadInputIsNamed) {
+  auto world = make_inproc_world(1);
+  Session session(world[0], Policy::parse("[[rule]]\nmatch = \"embed*\"\nsync = { rows = true, staleness = 4 }\n"
+                                          "[defaults]\nsync = { every = 16, outer = {} }\nsmall = \"off\""));
+  std::vector<float> values(10);
+  const View all = view(values.data(), values.size());
+  const View fewer = view(values.data(), 9);
+  EXPECT_NE(error_of([&] { session.add("embed.weight", all, all); }).find("make a gradwire::Table"), std::string::npos);
+  EXPECT_NE(
+      error_of([&] { session.add("w", all, fewer); }).find("the parameter of \"w\" is f32 x 9, its gradient f32 x 10"),
+      std::string::npos);
+  EXPECT_NE(error_of([&] { session.add("w", all, all, {fewer}); }).find("state 1 of \"w\" is f32 x 9"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              session.add("w", all, View{nullptr, 10, DType::f32});
+            }).find("null data"),
+            std::string::npos);
+  const TensorId id = session.add("w", all, all);
+  EXPECT_NE(error_of([&] { session.set_loss_scale(2), session.ready(id); }).find("unscale gradients before"),
+            std::string::npos);
+}
+
+TEST(LocalSteps, RanksThatStartDifferentlyUnderOuterMomentumAreToldSo) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_of("int8", "{ every = 16, outer = {} }"));
+    TrainedModel model;
+    model.tensors[1].parameter[5] += static_cast<float>(transport->rank());
+    model.add_to(session);
+    model.train(session, 0);
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_NE(
+        error_of([&] { std::rethrow_exception(error); }).find("differ between ranks 0 and 1 before the first local"),
+        std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
