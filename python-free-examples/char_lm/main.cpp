@@ -27,7 +27,7 @@ constexpr std::uint64_t kBucketBytes = 1ULL << 20;
 struct Options {
   char_lm::TrainingOptions training;
   std::vector<std::filesystem::path> text;
-  std::vector<std::string> policies;  // "dense" or a codec spec
+  std::vector<std::string> policies;  // "dense", "auto", a codec spec or a file
   std::string policy_file;
   double warm_up = 0.1;
   bool adam_guard = true;
@@ -42,7 +42,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--text", options.text, "Files to learn from (default: the licence texts of this Debian system)");
   auto* policies =
       app.add_option("--policies,--codec", options.policies,
-                     "What to train with, one run each: dense, auto, or a codec such as int8 (default: dense,int8)");
+                     "What to train with, one run each: dense, auto, a codec such as int8, or a policy file x.toml "
+                     "(default: dense,int8)");
   policies->delimiter(',');
   app.option_defaults()->take_last();  // scripts give defaults that a user overrides
   app.add_option("--policy", options.policy_file, "One run, with this policy file")
@@ -84,6 +85,7 @@ void add_options(CLI::App& app, Options& options) {
                  "Also look at the held-out part each time so many micro-steps are done; not counted in times")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_flag("--iid", training.iid, "Every rank draws from the whole text, not from a part of its own");
   app.add_option("--seed", training.seed, "Of the start values and of the windows")->capture_default_str();
   app.add_option("--seeds", options.seeds, "Train with this many seeds, from --seed on, and pair each with dense")
       ->check(CLI::PositiveNumber)
@@ -117,6 +119,8 @@ NamedPolicy policy_for(const std::string& name, const Options& options) {
     policy = gradwire::Policy::uniform("exact");
   } else if (name == "auto") {
     policy = gradwire::Policy::automatic();
+  } else if (name.ends_with(".toml")) {
+    return {std::filesystem::path(name).stem().string(), gradwire::Policy::load(name), 0};
   } else {
     policy.defaults.codec = gradwire::CodecSpec::parse(name);
     const int warm_up = static_cast<int>(options.warm_up * options.training.steps);

@@ -251,6 +251,7 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
                        {"context", options.context},
                        {"seed", options.seed},
                        {"learning_rate", options.learning_rate},
+                       {"iid", options.iid},
                        {"link", options.link.empty() ? "none emulated" : "emulated " + options.link},
                        {"parameters", rows.front().parameters},
                        {"share_in_tensors_of_64KiB", rows.front().large_share},

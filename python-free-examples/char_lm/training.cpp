@@ -173,7 +173,8 @@ class Trainer {
         session_(gradwire::mpi::make_session(communicator, policy, {}, options.link)),
         sync_(session_, model_),
         optimizer_(model_->parameters(), {.learning_rate = options.learning_rate}),
-        sampler_(text.shard(session_.rank(), session_.world_size()), options, session_.rank()),
+        sampler_(options.iid ? text.training() : text.shard(session_.rank(), session_.world_size()), options,
+                 session_.rank()),
         recorder_(options, session_.rank()) {}
 
   /// One step of `micro_steps`, the first of them micro-step `done`; this rank's mean loss before it.
@@ -332,6 +333,7 @@ class Run {
     result_.measured_steps = options_.steps - measured_from_;
     const double steps = result_.measured_steps, elapsed_ms = training_ms() - measured_since_ms_;
     const gradwire::SessionStatistics statistics = session().statistics();
+    session().meet();  // one model, where the policy let ranks go apart
     look();
     result_.held_out_loss = result_.curve.back().held_out_loss;
     result_.seconds = result_.curve.back().seconds;
