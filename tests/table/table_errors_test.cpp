@@ -51,7 +51,7 @@ TEST(TableErrors, WrongArgumentsAreNamedAndChangeNothing) {
 
 std::vector<std::string> make_with(const std::vector<TableOptions>& options) {
   std::vector<std::string> errors(options.size());
-  run_ranks(static_cast<int>(options.size()), [&](std::shared_ptr<Transport> transport) {
+  run_ranks(static_cast<int>(options.size()), [&](const std::shared_ptr<Transport>& transport) {
     const auto rank = static_cast<std::size_t>(transport->rank());
     errors[rank] = error_of([&] { const Table table(transport, options[rank]); });
   });
@@ -102,7 +102,7 @@ TEST(TableErrors, EveryRankLearnsWhyOneCannotMakeItsPart) {
 
 TEST(TableErrors, ARankThatThrowsEndsTheOthersWaits) {
   std::atomic<int> ended = 0;
-  const auto errors = run_ranks_catching(make_inproc_world(3), [&](std::shared_ptr<Transport> transport) {
+  const auto errors = run_ranks_catching(make_inproc_world(3), [&](const std::shared_ptr<Transport>& transport) {
     try {
       Table table(transport, table_options());
       if (table.rank() == 1) {
@@ -132,7 +132,7 @@ TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
   // Its answers stop in the middle: it says nothing more, and nobody is told.
   world[1] = transport::make_faulty(world[1], {{.kind = Fault::Kind::kill, .rank = 1, .nth = 30}});
   std::vector<std::string> texts(3);
-  const auto errors = run_ranks_catching(world, [&](std::shared_ptr<Transport> transport) {
+  const auto errors = run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
     TableOptions options = table_options();
     options.timeout = std::chrono::milliseconds(500);
     Table table(transport, options);
@@ -154,7 +154,7 @@ TEST(TableErrors, ADamagedMessageIsNoticed) {
   using transport::Fault;
   auto world = make_inproc_world(2);
   world[0] = transport::make_faulty(world[0], {{.kind = Fault::Kind::corrupt, .rank = 0, .nth = 2, .offset = 0}});
-  const auto errors = run_ranks_catching(world, [&](std::shared_ptr<Transport> transport) {
+  const auto errors = run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
     Table table(transport, table_options());
     table.synchronize();
     table.synchronize();

@@ -26,7 +26,7 @@ TableOptions file_options() {
 
 /// One step of one rank's part; what all ranks do together does not depend on their number.
 void train(Table& table, int step) {
-  for (std::uint64_t id = static_cast<std::uint64_t>(table.rank()); id < 200;
+  for (auto id = static_cast<std::uint64_t>(table.rank()); id < 200;
        id += static_cast<std::uint64_t>(table.world_size())) {
     const float x = std::sin(static_cast<float>(id) + static_cast<float>(step));
     table.push(Ids{id}, std::vector<float>{x, 2 * x, -x});
