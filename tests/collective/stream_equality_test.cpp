@@ -84,8 +84,12 @@ TEST(StreamEquality, ReduceScatterAllGatherAndBroadcast) {
         counts[j] = (at + j) % 4 == 0 ? 0 : 3000 * ((at + j) % 4) + j;
       }
       const std::uint64_t count = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-      Call call{
-          .first = codec, .second = codec, .dtype = kDTypes[(at + at / 4) % 4], .count = count, .counts = counts, .step = at};
+      Call call{.first = codec,
+                .second = codec,
+                .dtype = kDTypes[(at + at / 4) % 4],
+                .count = count,
+                .counts = counts,
+                .step = at};
       call.kind = Call::Kind::all_gather;
       call.feedback = at % 2 == 0;
       compare(call, world, at);
