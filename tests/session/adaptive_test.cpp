@@ -41,34 +41,6 @@ void step(Session& session, std::vector<Gradient>& gradients) {
   session.finish();
 }
 
-// Over a quick link a large bucket travels in larger chunks; unless the policy says how large.
-TEST(Adaptive, ChunksFollowTheCostModel) {
-  constexpr std::uint64_t kElements = 4ULL << 20;
-  const auto messages_of = [](const char* chunk) {
-    std::uint64_t messages = 0;
-    run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-      const auto transport = transport::make_faulty(inner, {});  // no native sums, so that frames travel
-      Session session(
-          transport, automatic(R"(["bf16"])",
-                               (std::string("[link]\nbandwidth = \"10Gbit/s\"\nlatency = \"1ms\"\n") + chunk).c_str()));
-      std::vector<float> values(kElements, 1.0F);
-      const TensorId id = session.add("all", {values.data(), values.size(), DType::f32});
-      session.ready(id);
-      session.finish();  // with calibration
-      const std::uint64_t before = transport->counters().messages_sent;
-      session.ready(id);
-      session.finish();
-      if (transport->rank() == 0) {
-        messages = transport->counters().messages_sent - before;
-      }
-    });
-    return messages;
-  };
-  // Each rank sends 4 MiB in each of two hops.
-  EXPECT_GE(messages_of("[bucket]\nchunk = \"64KiB\""), 128U);
-  EXPECT_LT(messages_of(""), 128U);
-}
-
 TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
   constexpr int kWorld = 3;
   const std::uint32_t seed = std::random_device{}();
@@ -218,6 +190,34 @@ plan::Plan one_bucket_plan(int world, std::uint64_t count, ErrorFeedback feedbac
   Policy policy = automatic(R"(["bf16", "int8", "int4", "topk(5%)+int8"])");
   policy.defaults.error_feedback = feedback;
   return plan::make_plan(policy, {{"w", count, DType::f32}}, {.world_size = world});
+}
+
+// A chunk that was chosen is the unit that travels, and changes no bit of the result.
+TEST(Adaptive, BucketsTravelInTheChunkThatWasChosen) {
+  constexpr std::uint64_t kCount = 1ULL << 20;  // of bf16, 1 MiB to each rank in each of two hops
+  const plan::Plan plan = one_bucket_plan(2, kCount, ErrorFeedback::automatic);
+  std::vector<std::vector<float>> results;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    session::BucketRunner runner(transport, {});
+    runner.agree(plan, false, 0);
+    for (const auto& [chunk, messages] : {std::pair(64ULL << 10, 32U), {256ULL << 10, 8U}}) {
+      std::vector<float> values(kCount);
+      for (std::uint64_t i = 0; i < kCount; ++i) {
+        values[i] = gradient_value(0, i, transport->rank(), 0);
+      }
+      const session::BucketChoice choice{.level = 1, .native = false, .chunk_bytes = chunk};
+      const session::TensorMemory memory{view(values.data(), kCount), false};
+      const std::uint64_t before = transport->counters().messages_sent;
+      runner.start(plan, plan.buckets[0], std::span(&memory, 1), {.choices = std::span(&choice, 1)});
+      while (runner.advance(std::chrono::milliseconds(1)).empty()) {
+      }
+      EXPECT_NEAR(static_cast<double>(transport->counters().messages_sent - before), messages, 2) << chunk;
+      if (transport->rank() == 0) {
+        results.push_back(values);
+      }
+    }
+  });
+  EXPECT_TRUE(results.at(0) == results.at(1));
 }
 
 // Any sequence of choices, then one exact step: what was put in has come out. Mutation tried: the dense level without
