@@ -19,8 +19,11 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 using Bytes = std::vector<std::byte>;
 
 inline void put(Bytes& out, const void* data, std::size_t count) {
-  const auto* bytes = static_cast<const std::byte*>(data);
-  out.insert(out.end(), bytes, bytes + count);
+  const std::size_t before = out.size();
+  out.resize(before + count);
+  if (count > 0) {
+    std::memcpy(out.data() + before, data, count);
+  }
 }
 
 template <class T>
