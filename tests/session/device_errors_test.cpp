@@ -1,4 +1,4 @@
-// Sessions over device memory: steps captured into graphs, and what goes wrong on a device.
+// Sessions over device memory: what goes wrong on a device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,301 +11,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Policy deterministic_policy(const std::string& codec) {
-  return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\n");
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode::internal, "nothing was thrown"};
-}
-
-HostDevice::Work capture(Trainer& trainer) {
-  trainer.device->begin_capture();
-  trainer.ready_all();
-  trainer.session.finish();
-  return trainer.device->end_capture();
-}
-
-// Replays, and steps that are not captured between them, have the bits of as many plain steps. Mutations tried: the
-// step is not advanced; the session does not ask how far the device is; residuals given back by a flush.
-TEST(DeviceCapture, ReplaysAdvanceTheStep) {
-  for (const char* codec : {"int8", "int4", "topk(5%)+int8"}) {
-    const auto train = [&](bool captures) {
-      return on_ranks(2, [&](const auto& transport) {
-        Trainer trainer(transport, true, deterministic_policy(codec));
-        std::string all;
-        trainer.session.reserve();
-        HostDevice::Work graph;
-        if (captures) {
-          const std::size_t waiting = trainer.device->waiting();
-          graph = capture(trainer);
-          EXPECT_EQ(trainer.device->waiting(), waiting) << "a capture runs nothing";
-          EXPECT_EQ(trainer.session.step(), 0U);
-        }
-        for (std::uint64_t step = 0; step < 7; ++step) {
-          if (step == 4) {
-            trainer.session.flush();
-          }
-          if (captures && step != 3 && step != 4) {
-            trainer.backward(step);
-            trainer.device->replay(graph);
-            trainer.optimise();
-            trainer.device->synchronize();
-          } else {
-            trainer.step(step);
-          }
-          all += trainer.seen;
-        }
-        trainer.session.flush();
-        trainer.step(7);
-        EXPECT_EQ(trainer.session.step(), 8U);
-        return all + content(trainer.gradients);
-      });
-    };
-    EXPECT_TRUE(train(true) == train(false)) << codec;
-  }
-}
-
-TEST(DeviceCapture, AllocatesNothing) {
-  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("topk(5%)+int8"));
-    trainer.session.reserve();
-    const std::uint64_t allocations = trainer.device->allocations;
-    static_cast<void>(capture(trainer));
-    EXPECT_EQ(trainer.device->allocations, allocations);
-  });
-}
-
-TEST(DeviceCapture, WithoutReservationIsAnErrorThatSaysWhatToCall) {
-  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
-    trainer.device->begin_capture();
-    const Error error = error_of([&] { trainer.ready_all(); });
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), HasSubstr("call reserve() on every rank before the capture"));
-    static_cast<void>(trainer.device->end_capture());
-    trainer.step(0);  // nothing is broken
-  });
-}
-
-// What was reserved before is not enough: another stage of the warm-up begins, and it needs residuals.
-TEST(DeviceCapture, ResidualsAreNotMadeInside) {
-  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    const Policy policy = Policy::parse(
-        "[defaults]\ncodec = \"topk(5%)+int8\"\nsmall = \"off\"\nwarmup = [ { until_step = 1, codec = \"exact\" } ]\n");
-    Trainer trainer(transport, true, policy);
-    trainer.session.reserve();
-    trainer.step(0);
-    trainer.device->begin_capture();
-    trainer.ready_all();
-  });
-  for (const auto& thrown : errors) {  // of its own, or another rank's
-    EXPECT_THAT(error_of([&] { std::rethrow_exception(thrown); }).what(),
-                HasSubstr("call reserve() on every rank before the capture"));
-  }
-}
-
-// Nor frames, where those of a later stage are larger.
-TEST(DeviceCapture, TakesNoMemoryBeyondWhatWasReserved) {
-  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    const Policy policy = Policy::parse(
-        "deterministic = true\n[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n"
-        "warmup = [ { until_step = 1, codec = \"int8\" } ]\n");
-    Trainer trainer(transport, true, policy);
-    trainer.session.reserve();
-    trainer.step(0);
-    trainer.device->begin_capture();
-    trainer.ready_all();
-    trainer.session.finish();
-  });
-  for (const auto& thrown : errors) {  // of its own, or another rank's
-    ASSERT_TRUE(thrown);
-    EXPECT_THAT(error_of([&] { std::rethrow_exception(thrown); }).what(),
-                HasSubstr("call reserve() on every rank before the capture"));
-  }
-}
-
-// It fails where save() or step() does not ask how far the device is.
-TEST(DeviceCapture, TheStateIsThatOfTheLastReplay) {
-  const auto train = [](bool captures) {
-    return on_ranks(2, [&](const auto& transport) {
-      Trainer trainer(transport, true, deterministic_policy("topk(5%)+int8"));
-      trainer.session.reserve();
-      const HostDevice::Work graph = captures ? capture(trainer) : HostDevice::Work{};
-      for (std::uint64_t step = 0; step < 3; ++step) {
-        if (captures) {
-          trainer.backward(step);
-          trainer.device->replay(graph);  // nobody waits
-        } else {
-          trainer.step(step);
-        }
-      }
-      std::string state = trainer.saved();
-      EXPECT_EQ(trainer.session.step(), 3U);
-      return state;
-    });
-  };
-  EXPECT_TRUE(train(true) == train(false));
-}
-
-// The step after the capture is of another stage of the warm-up, which keeps residuals: not where the graph has its
-// frames. A flush afterwards shows them.
-TEST(DeviceCapture, ReplaysLeaveResidualsOfALaterStageAlone) {
-  const auto train = [](bool replays) {
-    return on_ranks(2, [&](const auto& transport) {
-      const Policy policy = Policy::parse(
-          "deterministic = true\n[defaults]\ncodec = \"topk(5%)+int8\"\nsmall = \"off\"\n"
-          "warmup = [ { until_step = 1, codec = \"exact\" } ]\n");
-      Trainer trainer(transport, true, policy);
-      trainer.session.reserve();
-      const HostDevice::Work graph = capture(trainer);
-      trainer.step(0);
-      trainer.step(1);
-      if (replays) {
-        trainer.backward(2);
-        trainer.device->replay(graph);
-        trainer.device->synchronize();
-      }
-      trainer.session.flush();
-      trainer.step(3);
-      return trainer.seen;
-    });
-  };
-  EXPECT_TRUE(train(true) == train(false));
-}
-
-// Residuals are scaled between two replays, which are on the caller's stream.
-TEST(DeviceCapture, ALossScaleChangesBetweenReplays) {
-  const auto train = [](bool captures) {
-    return on_ranks(2, [&](const auto& transport) {
-      Trainer trainer(transport, true, deterministic_policy("topk(5%)+int8"), {.nonfinite = Nonfinite::propagate});
-      trainer.session.reserve();
-      const HostDevice::Work graph = captures ? capture(trainer) : HostDevice::Work{};
-      for (std::uint64_t step = 0; step < 4; ++step) {
-        const double scale = step < 2 ? 64 : 16;
-        trainer.session.set_loss_scale(scale);
-        trainer.backward(step, scale);
-        if (captures) {
-          trainer.device->replay(graph);
-        } else {
-          trainer.ready_all();
-          trainer.session.finish();
-        }
-      }
-      trainer.optimise();
-      trainer.device->synchronize();
-      return trainer.seen;
-    });
-  };
-  EXPECT_TRUE(train(true) == train(false));
-}
-
-// It fails where the session frees the device's memory while a replay runs.
-TEST(DeviceCapture, ASessionThatEndsWaitsForReplays) {
-  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    std::shared_ptr<HostDevice> device;
-    std::vector<TypedGradient> gradients;
-    {
-      Trainer trainer(transport, true, deterministic_policy("int8"));
-      device = trainer.device;
-      trainer.session.reserve();
-      const HostDevice::Work graph = capture(trainer);
-      trainer.backward(0);
-      device->replay(graph);
-      EXPECT_GT(device->waiting(), 0U);
-    }
-    EXPECT_EQ(device->waiting(), 0U);
-  });
-}
-
-TEST(DeviceCapture, AStepWithoutElementsJoinsTheCapture) {
-  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    auto device = std::make_shared<HostDevice>(transport);
-    Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}),
-                    deterministic_policy("int8"), {});
-    session.reserve();
-    device->begin_capture();
-    session.finish();
-    const HostDevice::Work graph = device->end_capture();
-    device->replay(graph);
-    device->replay(graph);
-    EXPECT_EQ(session.step(), 2U);
-  });
-}
-
-TEST(DeviceCapture, OtherCallsMayTakeMemoryAfterwards) {
-  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
-    trainer.session.reserve();
-    static_cast<void>(capture(trainer));
-    const std::uint64_t allocations = trainer.device->allocations;
-    std::vector<float> large(1 << 20, static_cast<float>(transport->rank()));
-    const View values = view(large.data(), large.size());
-    trainer.session.broadcast(std::span(&values, 1), 1);
-    trainer.device->synchronize();
-    EXPECT_GT(trainer.device->allocations, allocations);
-    EXPECT_EQ(large, std::vector<float>(large.size(), 1.0F));
-  });
-}
-
-TEST(DeviceCapture, RefusesWhatOnlyTheHostCanDo) {
-  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    const auto message = [&](const SessionOptions& options, const std::function<void(Session&)>& prepare) {
-      Trainer trainer(transport, true, deterministic_policy("int8"), options);
-      prepare(trainer.session);
-      trainer.session.reserve();
-      trainer.device->begin_capture();
-      const std::string text = error_of([&] { trainer.ready_all(); }).what();
-      static_cast<void>(trainer.device->end_capture());
-      trainer.step(0);
-      return text;
-    };
-    EXPECT_THAT(message({}, [](Session& s) { s.set_weight(2); }), HasSubstr("weights"));
-    EXPECT_THAT(message({.nonfinite = Nonfinite::skip}, [](Session&) {}), HasSubstr("skip"));
-    EXPECT_THAT(message({}, [](Session& s) { s.flush(); }), HasSubstr("flush()"));
-    EXPECT_THAT(message({.compare_ranks_every = 1}, [](Session&) {}), HasSubstr("compare_ranks_every"));
-    Trainer trainer(transport, true, deterministic_policy("int8"));
-    trainer.session.reserve();
-    trainer.device->begin_capture();
-    const Ticket ticket = trainer.session.ready(trainer.gradients[0].id);
-    EXPECT_THAT(error_of([&] { static_cast<void>(trainer.session.reserve()); }).what(), HasSubstr("under way"));
-    static_cast<void>(ticket);
-  });
-}
-
-// It fails where only the runner looks and the session gives up.
-TEST(DeviceCapture, RefusesToLookAtWhatHasNotRun) {
-  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
-    trainer.session.reserve();
-    trainer.device->begin_capture();
-    EXPECT_THAT(error_of([&] { trainer.session.reserve(); }).what(), HasSubstr("reserve: not while"));
-    EXPECT_THAT(error_of([&] { trainer.session.broadcast(trainer.gradients[0].view()); }).what(),
-                HasSubstr("broadcast: not while"));
-    EXPECT_THAT(error_of([&] { static_cast<void>(trainer.saved()); }).what(), HasSubstr("save: not while"));
-    EXPECT_THAT(error_of([&] { trainer.session.set_loss_scale(2); }).what(), HasSubstr("set_loss_scale: not while"));
-    Ticket ticket;
-    for (const TypedGradient& gradient : trainer.gradients) {
-      ticket = trainer.session.ready(gradient.id);
-    }
-    EXPECT_THAT(error_of([&] { trainer.session.wait(ticket); }).what(), HasSubstr("wait: not while"));
-    EXPECT_THAT(error_of([&] { static_cast<void>(trainer.session.done(ticket)); }).what(),
-                HasSubstr("done: not while"));
-    trainer.session.finish();
-    static_cast<void>(trainer.device->end_capture());
-    trainer.step(0);
-  });
-}
-
 TEST(DeviceErrors, AFrameThatArrivesDamagedComesToLightInALaterCall) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
+    Trainer trainer(transport, true, uniform("int8"));
     trainer.step(0);
     trainer.device->damage_next_frame = transport->rank() == 1;
     trainer.step(1);
@@ -322,7 +30,7 @@ TEST(DeviceErrors, AFrameThatArrivesDamagedComesToLightInALaterCall) {
 
 TEST(DeviceErrors, AnErrorOfTheCommunicatorEndsTheSession) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
+    Trainer trainer(transport, true, uniform("int8"));
     trainer.step(0);
     trainer.device->asynchronous_error = Error(ErrorCode::transport, "ncclRemoteError: a peer is gone");
     const Error error = error_of([&] { trainer.step(1); });
@@ -334,7 +42,7 @@ TEST(DeviceErrors, AnErrorOfTheCommunicatorEndsTheSession) {
 
 TEST(DeviceErrors, AStepThatDoesNotEndTimesOut) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"), {.timeout = std::chrono::milliseconds(20)});
+    Trainer trainer(transport, true, uniform("int8"), {.timeout = std::chrono::milliseconds(20)});
     trainer.ready_all();
     trainer.session.finish();  // nobody lets the device run
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -346,7 +54,7 @@ TEST(DeviceErrors, AStepThatDoesNotEndTimesOut) {
 
 TEST(DeviceErrors, MemoryOfAnotherPlaceIsNamed) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
+    Trainer trainer(transport, true, uniform("int8"));
     std::vector<float> elsewhere(200);
     trainer.device->foreign.insert(elsewhere.data());
     const View host = view(elsewhere.data(), elsewhere.size());
@@ -361,7 +69,7 @@ TEST(DeviceErrors, MemoryOfAnotherPlaceIsNamed) {
 
 TEST(DeviceErrors, MemoryThatIsNotAlignedIsNamed) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
+    Trainer trainer(transport, true, uniform("int8"));
     std::vector<std::byte> bytes(200 * sizeof(float) + 2);
     const View odd{bytes.data() + 2, 200, DType::f32};
     const Error error = error_of([&] { static_cast<void>(trainer.session.add("late", odd)); });
@@ -375,7 +83,7 @@ TEST(DeviceErrors, MemoryThatIsNotAlignedIsNamed) {
 
 TEST(DeviceErrors, AFullDeviceIsAnErrorWithSizes) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"), {}, std::size_t{100} << 10);
+    Trainer trainer(transport, true, uniform("int8"), {}, std::size_t{100} << 10);
     const Error error = error_of([&] { trainer.step(0); });
     EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
     EXPECT_THAT(error.what(), HasSubstr("bytes are in use): the host device is full"));
@@ -385,8 +93,7 @@ TEST(DeviceErrors, AFullDeviceIsAnErrorWithSizes) {
 TEST(DeviceErrors, OptionsThatADeviceHasNotAreRefused) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     for (const SessionOptions& options : {SessionOptions{.checksum = true}, SessionOptions{.measure_error = true}}) {
-      EXPECT_EQ(error_of([&] { Trainer(transport, true, deterministic_policy("int8"), options); }).code(),
-                ErrorCode::unsupported);
+      EXPECT_EQ(error_of([&] { Trainer(transport, true, uniform("int8"), options); }).code(), ErrorCode::unsupported);
     }
   });
 }
@@ -394,7 +101,7 @@ TEST(DeviceErrors, OptionsThatADeviceHasNotAreRefused) {
 // Ranks look at gradients on the device, agree, and change nothing.
 TEST(DeviceErrors, AStepWithNanIsSkippedOnEveryRank) {
   run_ranks(3, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("topk(5%)+int8"), {.nonfinite = Nonfinite::skip});
+    Trainer trainer(transport, true, uniform("topk(5%)+int8"), {.nonfinite = Nonfinite::skip});
     trainer.step(0);
     const std::string state = trainer.saved();
     for (const std::size_t tensor : {0, 4, 5, 6}) {  // one of each dtype
@@ -421,7 +128,7 @@ TEST(DeviceErrors, AStepWithNanIsSkippedOnEveryRank) {
 // Where nothing is skipped, a step with NaN is known once it has run.
 TEST(DeviceErrors, NanInAResultIsReportedWhenItIsKnown) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy("int8"));
+    Trainer trainer(transport, true, uniform("int8"));
     fill(trainer.gradients, transport->rank(), 0);
     const float infinity = std::numeric_limits<float>::infinity();
     std::memcpy(trainer.gradients[0].bytes.data(), &infinity, sizeof infinity);
@@ -438,7 +145,7 @@ TEST(DeviceErrors, NanInAResultIsReportedWhenItIsKnown) {
 TEST(DeviceErrors, NanIsReportedOnceHoweverFarTheDeviceIs) {
   for (std::size_t operations = 0; operations < 60; operations += 4) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-      Trainer trainer(transport, true, deterministic_policy("int8"));
+      Trainer trainer(transport, true, uniform("int8"));
       int reported = 0;
       const auto step = [&](std::uint64_t number) {
         trainer.backward(number);
@@ -465,7 +172,7 @@ TEST(DeviceErrors, NanIsReportedOnceHoweverFarTheDeviceIs) {
 
 TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, deterministic_policy(transport->rank() == 0 ? "int8" : "int4"));
+    Trainer trainer(transport, true, uniform(transport->rank() == 0 ? "int8" : "int4"));
     trainer.step(0);
   });
   for (const auto& thrown : errors) {

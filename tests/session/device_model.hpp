@@ -158,4 +158,20 @@ inline std::vector<std::string> on_ranks(int world,
   return results;
 }
 
+// Every rank chooses alike, whatever it measures.
+inline Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
+  return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\ncollective = \"" +
+                       algorithm + "\"\n");
+}
+
+inline Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorCode::internal, "nothing was thrown"};
+}
+
 }  // namespace gradwire::test
