@@ -13,6 +13,7 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 /// The Error that `call` throws, as "code: text".
@@ -144,8 +145,11 @@ TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
       }
     });
   });
+  // A rank that has got its rows may be a clock ahead, and then waits for the other survivor too.
   for (const int rank : {0, 2}) {
-    EXPECT_THAT(texts[static_cast<std::size_t>(rank)], AllOf(HasSubstr("waited 500 ms"), HasSubstr("rank 1"))) << rank;
+    EXPECT_THAT(texts[static_cast<std::size_t>(rank)],
+                AllOf(HasSubstr("waited 500 ms"), ContainsRegex("for rows of rank (0, )?1")))
+        << rank;
   }
   EXPECT_NE(texts[1], "no error");
 }
