@@ -9,6 +9,14 @@
 #include "base/log.hpp"
 
 namespace gradwire {
+namespace {
+
+// In which a caller may begin to communicate by itself, before its progress thread does: to hand over a small bucket
+// takes longer than to reduce it.
+constexpr std::chrono::microseconds kHeadStart{20};
+
+}  // namespace
+
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
     : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()) {
   if (runner->asynchronous()) {
@@ -110,9 +118,12 @@ void Session::State::reset_step() {
   step_begun = std::chrono::steady_clock::now();
 }
 
+bool Session::State::all_ready() const {
+  return std::all_of(missing.begin(), missing.end(), [](std::uint32_t left) { return left == 0; });
+}
+
 bool Session::State::to_check() const {
-  return plan && !failure && checks_first() && !checked_finite && !plan->buckets.empty() &&
-         std::all_of(missing.begin(), missing.end(), [](std::uint32_t left) { return left == 0; });
+  return plan && !failure && checks_first() && !checked_finite && !plan->buckets.empty() && all_ready();
 }
 
 bool Session::State::startable() const {
@@ -228,7 +239,7 @@ void Session::State::communicate(std::chrono::microseconds wait) {
       seen.busy_seconds += seconds_since(begin);
     }
   } catch (...) {
-    rethrow_given_up(!background());
+    rethrow_given_up(std::this_thread::get_id() != thread.get_id());
   }
 }
 
@@ -253,16 +264,19 @@ void Session::State::give_up(const Error& error) noexcept {
 
 void Session::State::run() noexcept {
   try {
+    std::unique_lock lock(mutex);
     for (;;) {
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return stopping || startable() || under_way() || to_check() || in_background(); });
-        if (stopping && !in_background()) {
-          return;
-        }
+      changed.wait(lock, [this] { return (stopping || has_work()) && !driven; });
+      if (!stopping && all_ready()) {  // finish() will come soon, and need not wait for this thread if it drives
+        changed.wait_for(lock, kHeadStart, [this] { return stopping || driven; });
       }
-      const std::lock_guard lock(wire);
-      communicate(std::chrono::microseconds(200));
+      if (driven) {
+        continue;
+      }
+      if (stopping && !in_background()) {
+        return;
+      }
+      drive(lock, kPatience, [this] { return !has_work() || (stopping && !in_background()); });
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
   }

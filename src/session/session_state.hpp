@@ -55,6 +55,7 @@ struct Session::State {
   double weight = 1;
   std::atomic<bool> no_sync{false};
   bool stopping = false;
+  bool driven = false;  // a thread is in drive()
   std::uint64_t step = 0;
   double loss_scale = 1;
   bool loss_scale_set = false;
@@ -108,6 +109,9 @@ struct Session::State {
   [[nodiscard]] bool step_ended() const { return ended_buckets == plan->buckets.size(); }
   [[nodiscard]] bool in_step() const;
   [[nodiscard]] bool under_way() const { return plan && !failure && ended_buckets < next_bucket; }
+  /// Whether there is something for a progress thread.
+  [[nodiscard]] bool has_work() const { return startable() || under_way() || to_check() || in_background(); }
+  [[nodiscard]] bool all_ready() const;
   [[nodiscard]] bool ended(const Ticket& ticket) const;
   /// Whether the bucket is not as `step` in this step.
   [[nodiscard]] bool in_mode(std::uint32_t bucket) const;
@@ -183,9 +187,12 @@ struct Session::State {
   /// After a step that was reduced as usual. The caller holds `wire`.
   void adapt(std::uint64_t ended_step);
   void check_all_ready();
-  /// Progresses, or waits for the progress thread, until `reached` (called with `mutex` held).
+  /// Communicates, or waits for the thread that does, until `reached` (called with `mutex` held).
   template <typename Reached>
   void wait_until(const char* call, Reached&& reached);
+  /// Communicates until `stop`; `lock` is of `mutex`, which is held but while that goes on. Where nobody drives.
+  template <typename Stop>
+  void drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds wait, Stop&& stop);
 
  private:
   void run() noexcept;  // the progress thread
@@ -198,28 +205,49 @@ struct Session::State {
   void refuse_rows(const TensorInfo& tensor) const;
   void agree_on_outer();
   static Error no_scale_under_outer();
+
+  static constexpr std::chrono::microseconds kPatience{200};  // of whoever drives, before it looks for new buckets
 };
 
 template <typename Reached>
 void Session::State::wait_until(const char* call, Reached&& reached) {
-  if (background()) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return failure.has_value() || reached(); });
-    throw_if_failed();
-    return;
+  if (!background()) {
+    require_communication(call);
   }
-  require_communication(call);
-  const std::lock_guard wire_lock(wire);
+  std::unique_lock lock(mutex);
   for (;;) {
-    {
-      const std::lock_guard lock(mutex);
-      throw_if_failed();
-      if (reached()) {
-        return;
-      }
+    throw_if_failed();
+    if (reached()) {
+      return;
     }
-    communicate(std::chrono::milliseconds(1));
+    if (driven) {
+      changed.wait(lock);
+    } else {
+      drive(lock, kPatience, [&] { return failure.has_value() || reached(); });
+    }
   }
+}
+
+template <typename Stop>
+void Session::State::drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds wait, Stop&& stop) {
+  driven = true;
+  try {
+    while (!stop()) {
+      lock.unlock();
+      {
+        const std::lock_guard wire_lock(wire);
+        communicate(wait);
+      }
+      lock.lock();
+    }
+  } catch (...) {
+    lock.lock();
+    driven = false;
+    changed.notify_all();
+    throw;
+  }
+  driven = false;
+  changed.notify_all();
 }
 
 }  // namespace gradwire
