@@ -6,7 +6,6 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "plan/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -14,34 +13,24 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kProbes = 3;
-constexpr double kLinkBound = 0.3;         // share of waiting from which the link is what is seen, by and large
-constexpr double kOnlyTheLink = 0.8;       // and from which it is that alone, so that nothing need be measured beside
-constexpr double kShareOfTime = 5e-4;      // that ranks may spend comparing
-constexpr std::uint64_t kMostBetween = 5;  // steps between comparisons that cost nothing
+constexpr double kShareOfTime = 5e-4;          // that ranks may spend comparing
+constexpr std::uint64_t kMostBetween = 5;      // steps between comparisons that cost nothing
 constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
 constexpr std::uint64_t kSampleEvery = 50;     // steps
 constexpr double kProbeSeconds = 2e-3;
 constexpr double kLeastProbe = 64 << 10;
 constexpr double kMostProbe = 1 << 20;
 
-std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
-  constexpr double kExactBits = 32;
-  std::vector<std::vector<double>> bits;
-  for (const plan::Bucket& bucket : plan.buckets) {
-    std::vector<double>& of_bucket = bits.emplace_back();
-    for (const plan::Level& level : bucket.levels) {
-      of_bucket.push_back(of_bucket.empty() ? kExactBits : plan::bits_per_element(level.stage.codec));
-    }
-    if (of_bucket.empty()) {
-      of_bucket.push_back(kExactBits);  // not chosen: one level that stands for what it is
-    }
-  }
-  return bits;
-}
-
 plan::QualitySample worse(const plan::QualitySample& a, const plan::QualitySample& b) {
   const auto most = [](double x, double y) { return std::isnan(x) || x > y ? x : y; };
   return {most(a.nmse, b.nmse), most(a.residual_ratio, b.residual_ratio)};
+}
+
+void log_report(std::uint64_t step, const LinkReport& report) {
+  log(LogLevel::debug, "after step " + std::to_string(step) + ": step " + format_number(report.step_seconds * 1e3, 4) +
+                           " ms, busy " + format_number(report.busy_seconds * 1e3, 4) + " ms, of which waiting " +
+                           format_number(report.wait_share, 3) + ", sent " + format_rate(report.bytes_per_second) +
+                           ", probed " + format_rate(report.probed));
 }
 
 std::string level_name(const plan::Bucket& bucket, std::size_t level) {
@@ -50,42 +39,12 @@ std::string level_name(const plan::Bucket& bucket, std::size_t level) {
 
 }  // namespace
 
-LinkReport combined(const std::vector<LinkReport>& reports) {
-  LinkReport all = reports[0];
-  std::vector<double> waits;
-  for (const LinkReport& one : reports) {
-    all.step_seconds = std::max(all.step_seconds, one.step_seconds);
-    all.busy_seconds = std::min(all.busy_seconds, one.busy_seconds);  // others waited for their peers as well
-    all.bytes_per_second = std::max(all.bytes_per_second, one.bytes_per_second);
-    if (one.probed > 0) {
-      all.probed = all.probed > 0 ? std::min(all.probed, one.probed) : one.probed;
-    }
-    waits.push_back(one.wait_share);
-    for (std::size_t i = 0; i < all.ready_seconds.size(); ++i) {
-      all.ready_seconds[i] = std::max(all.ready_seconds[i], one.ready_seconds[i]);
-    }
-  }
-  all.wait_share = *std::min_element(waits.begin(), waits.end());
-  return all;
-}
-
-bool link_bound(const LinkReport& report) { return report.wait_share > kLinkBound; }
-
-double bandwidth_after(double before, const LinkReport& report) {
-  if (report.wait_share > kOnlyTheLink || (link_bound(report) && !(report.probed > 0))) {
-    return report.bytes_per_second > 0 ? report.bytes_per_second : before;
-  }
-  return std::max(report.probed > 0 ? report.probed : before, report.bytes_per_second);
-}
-
 Adaptation::Adaptation(Runner& runner, const plan::Plan& plan, const Policy& policy)
     : runner_(runner),
       plan_(plan),
       given_(policy.link),
       least_steps_(std::clamp<std::uint64_t>(policy.switching.dwell, 1, kMostBetween)),
-      controller_({.gain = policy.switching.gain, .dwell = policy.switching.dwell}),
-      guard_({}, bits_of(plan)),
-      choices_(plan.buckets.size()),
+      chooser_(plan, policy),
       samples_(plan.buckets.size()),
       step_(policy.switching.window),
       busy_(policy.switching.window),
@@ -96,25 +55,22 @@ Adaptation::Adaptation(Runner& runner, const plan::Plan& plan, const Policy& pol
       levels_(plan.buckets.size()) {}
 
 void Adaptation::begin(std::uint64_t step) {
-  calibration_ = calibrate(runner_, plan_, given_);
+  Calibration calibration = calibrate(runner_, plan_, given_);
+  measured_in_seconds_ = calibration.seconds;
   begun_ = true;
-  guard_.begin(step);
   first_ = step;
   next_ = step + least_steps_;
   {
     const std::lock_guard lock(mutex_);
-    link_ = to_estimate(calibration_.cluster, calibration_.seconds);
+    link_ = to_estimate(calibration.cluster, calibration.seconds);
   }
   if (runner_.world_size() == 1) {
     return;
   }
-  controller_.start(step, forecast(step, nullptr));
-  take(controller_.levels());
-  note({step,
-        {},
-        controller_.levels(),
-        "measured in " + format_number(calibration_.seconds * 1000, 3) +
-            " ms: " + format_rate(calibration_.cluster.inter.bytes_per_second)});
+  plan::Change change = chooser_.start(step, std::move(calibration));
+  change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
+                  " ms: " + format_rate(chooser_.calibration().cluster.inter.bytes_per_second);
+  note(change);
 }
 
 bool Adaptation::samples(std::uint64_t step) const noexcept { return step % kSampleEvery == kSampleEvery - 1; }
@@ -139,33 +95,42 @@ void Adaptation::end_step(std::uint64_t step, const StepSeen& seen) {
   }
   const Clock::time_point start = Clock::now();
   const Agreed agreed = compare(step);
-  learn(agreed.report);
-  guard(step, agreed);
-  if (auto change = controller_.update(step + 1, forecast(step + 1, &agreed.report))) {
-    if (!reason_.empty() && change->reason == "quality") {
-      change->reason = reason_;
-    }
-    take(controller_.levels());
-    note(*change);
-    // What was seen belongs to the levels that were.
+  const CodecChooser::Decision decision = chooser_.decide(step, agreed.report, agreed.samples);
+  {
+    const std::lock_guard lock(mutex_);
+    link_ = to_estimate(chooser_.calibration().cluster, measured_in_seconds_);
+  }
+  if (decision.change) {
+    note(*decision.change);
+  }
+  if (decision.moved) {
     for (plan::Window* window : {&step_, &busy_, &wait_, &bytes_}) {
       window->clear();
     }
   }
-  reason_.clear();
-  if (!given_ && agreed.report.wait_share < kOnlyTheLink) {
-    const double rate = calibration_.cluster.inter.bytes_per_second;
-    const auto bytes = static_cast<std::uint64_t>(std::clamp(rate * kProbeSeconds, kLeastProbe, kMostProbe));
-    const Neighbours neighbours = probe_neighbours();
-    const double seconds =
-        runner_.time_exchange(neighbours.to, neighbours.from, bytes) - calibration_.cluster.inter.latency_seconds;
-    probed_.add(calibration_.cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
+  log_report(step, agreed.report);
+  if (decision.trial > 0) {
+    next_ = step + decision.trial;
+    log(LogLevel::debug, "the codecs next to these are tried until step " + std::to_string(next_));
   }
+  probe(agreed.report);
   compare_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+void Adaptation::probe(const LinkReport& report) {
+  if (given_ || only_the_link(report)) {
+    return;
+  }
+  const plan::Cluster& cluster = chooser_.calibration().cluster;
+  const auto bytes =
+      static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, kMostProbe));
+  const Neighbours neighbours = probe_neighbours();
+  const double seconds = runner_.time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
+  probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
+}
+
 Neighbours Adaptation::probe_neighbours() const {
-  if (calibration_.cluster.ranks_per_node > 1) {
+  if (chooser_.calibration().cluster.ranks_per_node > 1) {
     return neighbours_between(*plan_.tiers, runner_.rank());
   }
   const int world = runner_.world_size();
@@ -221,72 +186,6 @@ Adaptation::Agreed Adaptation::compare(std::uint64_t step) {
   next_ = step + static_cast<std::uint64_t>(
                      std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));
   return agreed;
-}
-
-void Adaptation::learn(const LinkReport& report) {
-  plan::LinkCost& inter = calibration_.cluster.inter;
-  inter.bytes_per_second = bandwidth_after(inter.bytes_per_second, report);
-  const double busy = forecast_busy();
-  if (busy > 0 && report.busy_seconds > 0) {
-    const double ratio = report.busy_seconds / busy;
-    for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
-      auto& levels = calibration_.buckets[i].levels;
-      if (!levels.empty()) {
-        levels[choices_[i].level].correct(ratio);
-      }
-    }
-  }
-  const std::lock_guard lock(mutex_);
-  link_ = to_estimate(calibration_.cluster, calibration_.seconds);
-}
-
-void Adaptation::guard(std::uint64_t step, const Agreed& agreed) {
-  for (std::size_t i = 0; i < agreed.samples.size(); ++i) {
-    const std::string why = guard_.observe(step, i, choices_[i].level, agreed.samples[i]);
-    if (!why.empty()) {
-      reason_ = "bucket " + std::to_string(i) + ": " + why;
-    }
-  }
-}
-
-double Adaptation::forecast_busy() const {
-  double seconds = 0;
-  for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
-    const auto& levels = calibration_.buckets[i].levels;
-    if (levels.empty()) {
-      return 0;  // part of what was seen has no forecast
-    }
-    seconds += levels[choices_[i].level].seconds(calibration_.cluster, static_cast<double>(plan_.buckets[i].count));
-  }
-  return seconds;
-}
-
-plan::StepForecast Adaptation::forecast(std::uint64_t step, const LinkReport* report) const {
-  plan::StepForecast all;
-  for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
-    plan::BucketForecast& bucket = all.buckets.emplace_back();
-    bucket.ready_seconds = report == nullptr ? 0 : report->ready_seconds[i];
-    bucket.most = guard_.most(step, i);
-    for (const plan::LevelForecast& level : calibration_.buckets[i].levels) {
-      bucket.seconds.push_back(level.seconds(calibration_.cluster, static_cast<double>(plan_.buckets[i].count)));
-    }
-    if (bucket.seconds.empty()) {
-      bucket.seconds.push_back(0);  // its codec is named
-    }
-    all.compute_seconds = std::max(all.compute_seconds, bucket.ready_seconds);
-  }
-  return all;
-}
-
-void Adaptation::take(const plan::Levels& levels) {
-  for (std::size_t i = 0; i < levels.size(); ++i) {
-    const auto& ways = calibration_.buckets[i];
-    choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.chunk_bytes};
-    if (!ways.levels.empty() && plan_.chunk_bytes == kDefaultChunkBytes) {
-      choices_[i].chunk_bytes = plan::best_chunk_bytes(calibration_.cluster, ways.levels[levels[i]].way(),
-                                                       static_cast<double>(plan_.buckets[i].count));
-    }
-  }
 }
 
 void Adaptation::note(const plan::Change& change) {

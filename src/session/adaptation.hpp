@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "plan/controller.hpp"
-#include "plan/guard.hpp"
 #include "plan/plan.hpp"
 #include "plan/window.hpp"
-#include "session/calibration.hpp"
+#include "session/codec_chooser.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -29,23 +27,6 @@ struct StepSeen {
   std::vector<double> ready_seconds;  // by bucket, from the end of the step before
 };
 
-/// What a rank reports of its last steps: medians.
-struct LinkReport {
-  double step_seconds = 0;
-  double busy_seconds = 0;
-  double wait_share = 0;        // of busy
-  double bytes_per_second = 0;  // sent while busy
-  double probed = 0;            // bytes a second, by a measurement of the link alone; 0: none
-  std::vector<double> ready_seconds = {};
-};
-
-/// One rank's view of all: the slowest rank counts for what steps wait for, the one that waited least for the link.
-[[nodiscard]] LinkReport combined(const std::vector<LinkReport>& reports);
-/// The link's bandwidth after such a report: what was sent where ranks waited for the link, at least that elsewhere.
-[[nodiscard]] double bandwidth_after(double before, const LinkReport& report);
-/// Whether ranks wait for the link so much that what they send is what it carries.
-[[nodiscard]] bool link_bound(const LinkReport& report);
-
 class Adaptation {
  public:
   /// All must outlive this. Of the policy only [link] and [auto] count: the plan has the rest.
@@ -54,7 +35,7 @@ class Adaptation {
   /// Measures and chooses for `step`, the first one. Collective.
   void begin(std::uint64_t step);
   [[nodiscard]] bool begun() const noexcept { return begun_; }
-  [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choices_; }
+  [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return chooser_.choices(); }
   /// Whether encoders look at what they drop in this step.
   [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
   void sampled(std::uint32_t bucket, const plan::QualitySample& sample);
@@ -75,29 +56,22 @@ class Adaptation {
   [[nodiscard]] Neighbours probe_neighbours() const;
   [[nodiscard]] LinkReport report() const;
   [[nodiscard]] Agreed compare(std::uint64_t step);
-  void learn(const LinkReport& report);
-  void guard(std::uint64_t step, const Agreed& agreed);
-  [[nodiscard]] plan::StepForecast forecast(std::uint64_t step, const LinkReport* report) const;
-  [[nodiscard]] double forecast_busy() const;
-  void take(const plan::Levels& levels);
+  void probe(const LinkReport& report);
   void note(const plan::Change& change);
 
   Runner& runner_;
   const plan::Plan& plan_;
   std::optional<Link> given_;
   std::uint64_t least_steps_;  // between two comparisons
-  plan::Controller controller_;
-  plan::Guard guard_;
-  Calibration calibration_;
+  CodecChooser chooser_;
+  double measured_in_seconds_ = 0;
   bool begun_ = false;
-  std::vector<BucketChoice> choices_;
   std::vector<plan::QualitySample> samples_;  // of this rank since the last comparison
   plan::Window step_, busy_, wait_, bytes_, probed_;
   std::vector<plan::Window> ready_;
   std::uint64_t first_ = 0;  // the step for which the first choice was
   std::uint64_t next_ = 0;   // the step after which ranks compare
   double compare_seconds_ = 0;
-  std::string reason_;  // of the guard
 
   mutable std::mutex mutex_;  // guards what other threads ask for
   LinkEstimate link_;
