@@ -17,7 +17,7 @@ std::vector<std::string> corpus() {
   std::vector<std::string> frames;
   for (const char* folder : {"good", "bad", "fuzz"}) {
     for (const auto& entry :
-         std::filesystem::directory_iterator(std::string(GRADWIRE_SOURCE_DIR) + "/tests/golden/" + folder)) {
+         std::filesystem::directory_iterator(std::filesystem::path(GRADWIRE_SOURCE_DIR) / "tests/golden" / folder)) {
       std::ifstream stream(entry.path(), std::ios::binary);
       frames.emplace_back(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
     }

@@ -146,7 +146,7 @@ TEST(Forecast, QualityIsWorthFivePercent) {
 
 TEST(ModelFile, TheExampleLoads) {
   const ModelFile model =
-      ModelFile::load(std::string(GRADWIRE_SOURCE_DIR) + "/python-free-examples/models/gpt2_medium.toml");
+      ModelFile::load(std::filesystem::path(GRADWIRE_SOURCE_DIR) / "python-free-examples/models/gpt2_medium.toml");
   EXPECT_EQ(model.layers.size(), 73U);
 }
 
@@ -175,3 +175,4 @@ TEST(CodecSpeed, SaysWhatACodecMakesOfAnElement) {
 
 }  // namespace
 }  // namespace gradwire::plan
+#include <filesystem>
