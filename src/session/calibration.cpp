@@ -21,6 +21,7 @@ constexpr int kLatencyRounds = 9;
 constexpr std::uint64_t kFirstBytes = 16ULL << 10;
 constexpr std::uint64_t kMostBytes = 8ULL << 20;
 constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
+constexpr double kManyLatencies = 3;     // beside which an error of the latency is small
 constexpr double kTrialSeconds = 3e-3;   // for one reduction
 constexpr double kSmallElements = 1024;
 constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
@@ -228,22 +229,20 @@ plan::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
   const auto exchange = [&](std::uint64_t bytes) {
     return runner.time_exchange(neighbours.to, neighbours.from, bytes);
   };
-  std::vector<double> rounds;
-  for (int round = 0; round < kLatencyRounds; ++round) {
-    rounds.push_back(exchange(1));
-  }
-  std::nth_element(rounds.begin(), rounds.begin() + kLatencyRounds / 2, rounds.end());
-  const double latency = slowest(gather_numbers(runner, {rounds[kLatencyRounds / 2]}, "calibration"))[0];
-  double rate = 0;
-  // Each doubling is agreed, so that every rank makes the same exchanges.
-  for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
-    std::vector<double> tries;
-    for (int round = 0; round < kRounds; ++round) {
-      tries.push_back(exchange(bytes));
+  const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
+    std::vector<double> seconds;
+    for (int round = 0; round < rounds; ++round) {
+      seconds.push_back(exchange(bytes));
     }
-    const double seconds = quickest(slowest(gather_numbers(runner, tries, "calibration")));
+    return quickest(slowest(gather_numbers(runner, seconds, "calibration")));
+  };
+  const double latency = agreed(kLatencyRounds, 1);
+  double rate = 0;
+  // Every rank makes the same exchanges, and stops at bytes that take so long that an error of the latency is small.
+  for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
+    const double seconds = agreed(kRounds, bytes);
     rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
-    if (seconds > kEnoughSeconds) {
+    if (seconds > kEnoughSeconds && seconds > kManyLatencies * latency) {
       break;
     }
   }
