@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kComparingShare = 3e-4;    // of the time that ranks may spend on it
 constexpr double kComparingCredit = 50e-3;  // seconds to spend on it however little time steps take, for a quick start
+constexpr std::uint64_t kFreeComparisons = 10;            // whatever they take, for the same reason
 constexpr std::uint64_t kLeastBetweenComparing = 5;       // steps between comparisons that cost nothing
 constexpr std::uint64_t kMostBetweenComparing = 100'000;  // steps
 constexpr std::uint64_t kNoiseEvery = 4;                  // steps: so that norms cost a part of a thousand
@@ -132,8 +133,8 @@ BatchReport BatchAdaptation::compare(std::uint64_t step) {
   }
   BatchReport agreed = combined(reports);
   spent_ += agreed.compare_seconds;
-  const double steps =
-      spent_ < kComparingCredit ? 0 : agreed.compare_seconds / (kComparingShare * std::max(agreed.step_seconds, 1e-6));
+  const bool free = ++compared_ < kFreeComparisons || spent_ < kComparingCredit;
+  const double steps = free ? 0 : agreed.compare_seconds / (kComparingShare * std::max(agreed.step_seconds, 1e-6));
   next_ = step + static_cast<std::uint64_t>(
                      std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostBetweenComparing)));
   return agreed;

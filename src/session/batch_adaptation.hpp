@@ -68,6 +68,7 @@ class BatchAdaptation {
   std::optional<std::uint64_t> first_;
   double compare_seconds_ = 0;
   double spent_ = 0;  // seconds on comparisons, the slowest rank of each
+  std::uint64_t compared_ = 0;
 
   mutable std::mutex mutex_;  // guards what other threads ask for
   BatchAdvice advice_;

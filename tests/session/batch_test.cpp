@@ -71,7 +71,7 @@ TEST(BatchAdvice, IsTheSameOnAllRanksUnderDelays) {
   std::vector<std::vector<BatchAdvice>> seen(kWorld);
   run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
     std::mt19937 random(seed + static_cast<std::uint32_t>(transport->rank()));
-    Session session(transport, advised("max_accumulation = 4\nscaling = \"sqrt\"", "auto"));
+    Session session(transport, advised("max_accumulation = 4\ntarget_exposed = \"1%\"\nscaling = \"sqrt\"", "auto"));
     Noisy<float> gradients(session, 1000, random());
     std::vector<BatchAdvice> mine{session.batch_advice()};
     while (mine.size() < kLeastSteps || (mine.back().accumulation < 4 && mine.size() < kMostSteps)) {
