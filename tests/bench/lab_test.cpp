@@ -60,14 +60,15 @@ TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
 
 // Only the rates that the kernel holds are looked at: nothing depends on how fast anything is.
 TEST_F(Lab, ChangesTheLinksAsTheScheduleSays) {
-  const std::string schedule = "200Mbit/s until 100ms, 300Mbit/s until 617s, 1Gbit/s";
+  const std::string until = std::to_string(600000 + getpid() % 100000) + "ms";  // other runs of this test have another
+  const std::string schedule = "200Mbit/s until 100ms, 300Mbit/s until " + until + ", 1Gbit/s";
   const Outcome outcome =
       run_program(command("--link '" + schedule + "' -- /bin/sh -c 'sleep 1.5; tc qdisc show dev lab0'"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("2 hosts at " + schedule));
   EXPECT_THAT(outcome.output, HasSubstr("rate 300Mbit"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("rate 200Mbit")));
-  EXPECT_EQ(run_program("pgrep -f '[l]ink_player play .* until 617s'").output, "");  // it ended with the run
+  EXPECT_EQ(run_program("pgrep -f '[l]ink_player play .* until " + until + "'").output, "");  // it ended with the run
 }
 
 TEST_F(Lab, CleansUpAfterAFailingProgram) {

@@ -175,10 +175,11 @@ TEST_F(Run, HandsSignalsOn) {
   write(
       "mpirun",
       "#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI)' && exit\ntrap 'echo ended; kill $!; exit 9' TERM\n"
-      "echo started\nsleep 30 & wait\n");
+      "echo started\nsleep 30 &\n: >ready\nwait\n");
   std::filesystem::permissions(folder_ / "mpirun", std::filesystem::perms::owner_all);
   const Outcome outcome = run_program("cd '" + folder_.string() +
-                                      "' && { bin/gradwire run -- ./mpirun & } && sleep 1 && kill -TERM $! && wait $!");
+                                      "' && { bin/gradwire run -- ./mpirun & } && pid=$! && for i in $(seq 300); do "
+                                      "[ -e ready ] && break; sleep 0.1; done; kill -TERM $pid && wait $pid");
   EXPECT_THAT(outcome.output, HasSubstr("started\nended\n"));
   EXPECT_EQ(outcome.status, 9);
 }

@@ -34,17 +34,18 @@ std::vector<Outcome> outcomes_of(std::vector<std::shared_ptr<Transport>> world, 
   return outcomes;
 }
 
-constexpr std::chrono::milliseconds kQuick(400);
-CommunicatorOptions quick(std::chrono::milliseconds timeout = kQuick) { return {.timeout = timeout, .checksum = true}; }
+constexpr std::chrono::milliseconds kQuick(400);      // where ranks must run out of patience
+constexpr std::chrono::milliseconds kPatient(20000);  // where none should, however busy the machine is
+CommunicatorOptions waiting(std::chrono::milliseconds timeout) { return {.timeout = timeout, .checksum = true}; }
 
 std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm,
-                                       std::chrono::milliseconds timeout = kQuick) {
+                                       std::chrono::milliseconds timeout = kPatient) {
   auto transports = make_inproc_world(world);
   for (auto& transport : transports) {
     transport = transport::make_faulty(transport, {fault});
   }
   return outcomes_of(std::move(transports), [&](const std::shared_ptr<Transport>& transport) {
-    Communicator communicator(transport, quick(timeout));
+    Communicator communicator(transport, waiting(timeout));
     Values values(DType::f32, gaussian(100000, transport->rank()));
     for (int call = 0; call < 3; ++call) {
       communicator.all_reduce(values.view(), {.algorithm = algorithm, .chunk_bytes = 1 << 14});
@@ -75,7 +76,7 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, A
 // Rank 1's first message never arrives: whoever needs it names rank 1.
 TEST(Faults, ALostMessageIsATimeoutThatNamesTheRank) {
   for (const Algorithm algorithm : kAlgorithms) {
-    const auto outcomes = reduce_with_fault(2, {.kind = Fault::Kind::drop, .rank = 1, .nth = 0}, algorithm);
+    const auto outcomes = reduce_with_fault(2, {.kind = Fault::Kind::drop, .rank = 1, .nth = 0}, algorithm, kQuick);
     EXPECT_TRUE(outcomes[0].threw && outcomes[1].threw);
     EXPECT_TRUE(any(outcomes, ErrorCode::timeout, "waiting for rank 1:") ||
                 any(outcomes, ErrorCode::timeout, "waiting for rank 0:"))
@@ -127,9 +128,9 @@ TEST(Faults, DelayedMessagesAreNoError) {
 using Call = std::function<void(Communicator&)>;
 
 // Runs `odd` on rank 1 and `usual` elsewhere; all ranks must throw.
-std::vector<Outcome> disagree(const Call& usual, const Call& odd) {
+std::vector<Outcome> disagree(const Call& usual, const Call& odd, std::chrono::milliseconds timeout) {
   return outcomes_of(make_inproc_world(3), [&](const std::shared_ptr<Transport>& transport) {
-    Communicator communicator(transport, quick());
+    Communicator communicator(transport, waiting(timeout));
     (transport->rank() == 1 ? odd : usual)(communicator);
   });
 }
@@ -162,11 +163,10 @@ TEST(Disagreement, CountsTypesCodecsAndOrder) {
                                                  {usual, then_gather},
                                                  {reduce(3, DType::f32, int8), reduce(4, DType::f32, int8)}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const auto outcomes = disagree(cases[i].first, cases[i].second);
+    const auto outcomes = disagree(cases[i].first, cases[i].second, kQuick);
     for (const std::size_t rank : {0U, 2U}) {  // either saw rank 1's odd message, or heard why rank 1 gave up
       EXPECT_TRUE(outcomes[rank].threw) << "case " << i;
-      EXPECT_NE(outcomes[rank].message.find("rank 1"), std::string::npos)
-          << "case " << i << ": " << outcomes[rank].message;
+      EXPECT_THAT(outcomes[rank].message, ::testing::ContainsRegex("rank 1|ranks (0, )?1")) << "case " << i;
     }
     EXPECT_TRUE(any(outcomes, ErrorCode::mismatch, "") || any(outcomes, ErrorCode::timeout, "")) << "case " << i;
   }
@@ -218,7 +218,7 @@ TEST(BadInput, IsNamedAndEndsTheOthers) {
        },
        "counts has 2"}};
   for (const auto& [call, text] : cases) {
-    const auto outcomes = disagree(reduce(5, DType::f32, options), call);
+    const auto outcomes = disagree(reduce(5, DType::f32, options), call, kPatient);
     EXPECT_NE(outcomes[1].message.find(text), std::string::npos) << outcomes[1].message;
     EXPECT_NE(outcomes[1].code, ErrorCode::aborted);
     EXPECT_TRUE(outcomes[0].threw && outcomes[2].threw);
@@ -248,7 +248,7 @@ TEST(Faults, ADamagedWeightIsSeenAndNamed) {
         transport, {{.kind = Fault::Kind::corrupt, .rank = 1, .nth = 0, .peer = 2, .tag = weight_hop, .offset = 7}});
   }
   const auto outcomes = outcomes_of(std::move(transports), [](const std::shared_ptr<Transport>& transport) {
-    Communicator communicator(transport, quick());
+    Communicator communicator(transport, waiting(kPatient));
     std::vector<float> values(50000, 1.0F);
     communicator.all_reduce(view(values.data(), values.size()), {.weighted = true, .weight = 8});
   });
@@ -259,7 +259,7 @@ TEST(Faults, ADamagedWeightIsSeenAndNamed) {
 
 TEST(BadInput, WeightsThatSumToZero) {
   const auto outcomes = outcomes_of(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    Communicator communicator(transport, quick());
+    Communicator communicator(transport, waiting(kPatient));
     std::vector<float> values(10);
     communicator.all_reduce(view(values.data(), 10), {.weighted = true, .weight = 0});
   });

@@ -35,7 +35,7 @@ Reduced reduce_with_late_peer(int window, const std::function<bool(const TraceEv
         begin = begin || may_begin(event);
       };
     } else {
-      for (int i = 0; i < 2000 && !begin; ++i) {
+      for (int i = 0; i < 20000 && !begin; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
@@ -114,7 +114,7 @@ TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
         second_began = second_began || (event.sequence == 1 && event.kind == StepKind::send);
       };
     } else {
-      for (int i = 0; i < 2000 && !second_began; ++i) {
+      for (int i = 0; i < 20000 && !second_began; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       EXPECT_TRUE(second_began) << "the second collective waited for the first";

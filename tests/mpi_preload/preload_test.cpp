@@ -273,14 +273,14 @@ TEST_P(Preload, ADryRunOnlyCounts) {
 
 // Where a rank has no shim the others must not wait for good, nor add up without it.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
-  const std::string env = preload() + " GRADWIRE_TIMEOUT=3s";
+  const std::string env = preload() + " GRADWIRE_TIMEOUT=6s";
   for (const std::string& second : {env, env + " GRADWIRE_DISABLE=1"}) {
     const auto begin = std::chrono::steady_clock::now();
-    const Outcome outcome = with_each({env, second, "GRADWIRE_TIMEOUT=3s", env}, "compressed");
+    const Outcome outcome = with_each({env, second, "GRADWIRE_TIMEOUT=6s", env}, "compressed");
     EXPECT_NE(outcome.status, 0) << outcome.output;
-    EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 within 3s")) << outcome.output;
+    EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 within 6s")) << outcome.output;
     EXPECT_FALSE(contains(outcome, "compressed ok"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   }
 }
 

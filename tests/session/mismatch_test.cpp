@@ -20,12 +20,12 @@ struct Outcome {
 };
 
 std::vector<Outcome> run(int world, const std::function<Policy(int)>& policy, const Body& body,
-                         Threading threading = Threading::background) {
+                         Threading threading = Threading::background,
+                         std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   std::vector<Outcome> outcomes;
   for (const auto& error :
        run_ranks_catching(make_inproc_world(world), [&](const std::shared_ptr<Transport>& transport) {
-         Session session(transport, policy(transport->rank()),
-                         {.timeout = std::chrono::milliseconds(500), .threading = threading});
+         Session session(transport, policy(transport->rank()), {.timeout = timeout, .threading = threading});
          body(session, transport->rank());
        })) {
     Outcome outcome;
@@ -232,20 +232,22 @@ TEST(Misuse, UseAfterAbort) {
 }
 
 TEST(Misuse, ARankThatNeverCallsReadyIsNamed) {
-  const auto outcomes = run(3, int8, [](Session& session, int rank) {
-    auto& values = memory(100000);
-    const TensorId id = session.add("w", view(values.data(), 100000));
-    if (rank == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-      return;
-    }
-    session.ready(id);
-    session.finish();
-  });
+  const auto outcomes = run(
+      3, int8,
+      [](Session& session, int rank) {
+        auto& values = memory(100000);
+        const TensorId id = session.add("w", view(values.data(), 100000));
+        if (rank == 2) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          return;
+        }
+        session.ready(id);
+        session.finish();
+      },
+      Threading::background, std::chrono::milliseconds(500));
   EXPECT_TRUE(outcomes[0].threw && outcomes[1].threw);
-  EXPECT_TRUE(outcomes[0].message.find("rank(s) 2") != std::string::npos ||
-              outcomes[1].message.find("rank(s) 2") != std::string::npos)
-      << outcomes[0].message;
+  // Living ranks may be late too.
+  EXPECT_THAT(outcomes[0].message + outcomes[1].message, ::testing::ContainsRegex("rank\\(s\\) ([01], )?2"));
 }
 
 TEST(Misuse, ADestroyedSessionEndsTheOthers) {
@@ -268,7 +270,7 @@ TEST(Faults, ACorruptedFrameEndsTheStepOnEveryRank) {
   auto world = make_inproc_world(3);
   world[1] = transport::make_faulty(world[1], {{.kind = transport::Fault::Kind::corrupt, .nth = 6, .offset = 100}});
   const auto errors = run_ranks_catching(std::move(world), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy(), {.timeout = std::chrono::milliseconds(2000), .checksum = true});
+    Session session(transport, Policy(), {.timeout = std::chrono::seconds(20), .checksum = true});
     auto gradients = make_gradients();
     add_all(session, gradients);
     for (int i = 0; i < 3; ++i) {

@@ -130,15 +130,15 @@ void message_of_another_size(Transport& transport) {
 
 void abort_reaches_every_waiter(Transport& transport) {
   const int origin = transport.world_size() - 1;
-  barrier(transport, 1);
-  if (transport.rank() == origin) {
-    std::this_thread::sleep_for(milliseconds(20));  // so that the others wait already
-    transport.abort(ErrorCode::corrupt, "frame 7 is damaged");
-    transport.abort(ErrorCode::timeout, "too late: the first abort wins");
-  }
   Operation operation;
   Bytes data(100'000);
   const Error seen = error_of([&] {
+    barrier(transport, 1);  // who is late hears of it in here
+    if (transport.rank() == origin) {
+      std::this_thread::sleep_for(milliseconds(20));  // so that the others wait already
+      transport.abort(ErrorCode::corrupt, "frame 7 is damaged");
+      transport.abort(ErrorCode::timeout, "too late: the first abort wins");
+    }
     if (transport.world_size() > 1) {
       transport.post_receive(operation, (transport.rank() + 1) % transport.world_size(), 3, data);
     }

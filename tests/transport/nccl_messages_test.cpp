@@ -232,7 +232,9 @@ TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
   messages->begin_group();
   messages->send(memory, 0, nullptr);
   std::thread other([&] { messages->abort(ErrorCode::aborted, "enough"); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (error_of([&] { messages->poll(); }).second != "enough") {
+    std::this_thread::yield();
+  }
   EXPECT_EQ(nccl_.aborts, 0);
   EXPECT_EQ(error_of([&] { messages->send(memory, 0, nullptr); }).second, "enough");
   messages->end_group();

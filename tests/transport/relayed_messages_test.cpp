@@ -144,7 +144,7 @@ TEST(RelayedMessages, ARankThatDoesNotComeIsNamedAndTheStreamGoesOn) {
     if (transport->rank() == 1) {
       return;
     }
-    Relay relay(transport, Path::staged, std::chrono::milliseconds(30));
+    Relay relay(transport, Path::staged, std::chrono::milliseconds(500));
     std::vector<std::byte> in(100);
     for (int group = 0; group < 2; ++group) {  // one under way, one behind it
       relay.messages->begin_group();
