@@ -93,6 +93,7 @@ bool Session::done(const Ticket& ticket) {
   if (!ended()) {
     state_->progress_inside_call();
     const std::lock_guard lock(state_->mutex);
+    state_->work.notify_all();  // who asks does other things meanwhile
     if (!state_->ended(ticket)) {
       return false;
     }

@@ -11,9 +11,12 @@
 namespace gradwire {
 namespace {
 
-// In which a caller may begin to communicate by itself, before its progress thread does: to hand over a small bucket
-// takes longer than to reduce it.
-constexpr std::chrono::microseconds kHeadStart{20};
+// To hand a bucket over to the progress thread takes tens of microseconds, which a small one feels. Where it is a step's
+// last one, finish() is likely to come at once and reduces it itself, so the thread is not woken: it looks now and then
+// as long as steps go on, for callers who do something else first.
+constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;
+constexpr std::chrono::milliseconds kLook{5};
+constexpr int kLooks = 200;  // without anything to do, until it sleeps
 
 }  // namespace
 
@@ -43,7 +46,7 @@ Session::State::~State() {
   {
     const std::lock_guard lock(mutex);
     stopping = true;
-    changed.notify_all();
+    work.notify_all();
   }
   if (reason) {
     runner->abort(reason->code(), reason->what());
@@ -260,26 +263,40 @@ void Session::State::give_up(const Error& error) noexcept {
     failure = error;
   }
   changed.notify_all();
+  work.notify_all();
 }
 
 void Session::State::run() noexcept {
   try {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [this] { return (stopping || has_work()) && !driven; });
-      if (!stopping && all_ready()) {  // finish() will come soon, and need not wait for this thread if it drives
-        changed.wait_for(lock, kHeadStart, [this] { return stopping || driven; });
-      }
-      if (driven) {
-        continue;
-      }
+      await_work(lock);
       if (stopping && !in_background()) {
         return;
       }
-      drive(lock, kPatience, [this] { return !has_work() || (stopping && !in_background()); });
+      drive(lock, std::chrono::microseconds(0), [this] { return !has_work() || (stopping && !in_background()); });
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
   }
+}
+
+void Session::State::await_work(std::unique_lock<std::mutex>& lock) {
+  const auto there = [this] { return (stopping || has_work()) && !driven; };
+  looks = true;
+  for (int left = kLooks; last_is_small() && left > 0; --left) {
+    const std::uint64_t before = step;
+    if (work.wait_for(lock, kLook, there)) {
+      return;
+    }
+    left = step == before ? left : kLooks;
+  }
+  looks = false;
+  work.wait(lock, there);
+}
+
+bool Session::State::last_is_small() const {
+  return plan && !plan->buckets.empty() &&
+         plan->buckets.back().count * element_bytes(plan->buckets.back().dtype) <= kSmallBucketBytes;
 }
 
 bool Session::State::may_communicate() const {
@@ -346,8 +363,8 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     if (--missing[ticket.bucket] == 0) {
       seen.ready_seconds[ticket.bucket] = seconds_since(step_begun);
     }
-    if (background() && (startable() || to_check())) {
-      changed.notify_all();
+    if (background() && !driven && (startable() || to_check()) && !(looks && all_ready() && last_is_small())) {
+      work.notify_all();
     }
   }
   progress_inside_call();

@@ -38,7 +38,8 @@ struct Session::State {
   std::mutex wire;
 
   mutable std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable changed;  // for callers
+  std::condition_variable work;     // for the progress thread
   std::vector<TensorInfo> tensors;
   std::vector<View> registered;               // gradients as added
   std::vector<std::vector<View>> parameters;  // by tensor: the parameter and its optimizer state, where added
@@ -56,6 +57,7 @@ struct Session::State {
   std::atomic<bool> no_sync{false};
   bool stopping = false;
   bool driven = false;  // a thread is in drive()
+  bool looks = false;   // the progress thread looks for work, and need not be woken
   std::uint64_t step = 0;
   double loss_scale = 1;
   bool loss_scale_set = false;
@@ -190,12 +192,15 @@ struct Session::State {
   /// Communicates, or waits for the thread that does, until `reached` (called with `mutex` held).
   template <typename Reached>
   void wait_until(const char* call, Reached&& reached);
-  /// Communicates until `stop`; `lock` is of `mutex`, which is held but while that goes on. Where nobody drives.
+  /// Communicates until `stop`, for `eager` after each bucket without sleeping; `lock` is of `mutex`, which is held but
+  /// while that goes on. Where nobody drives.
   template <typename Stop>
-  void drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds wait, Stop&& stop);
+  void drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds eager, Stop&& stop);
 
  private:
   void run() noexcept;  // the progress thread
+  void await_work(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] bool last_is_small() const;
   void check_finite();
   void check_capture() const;
 
@@ -207,6 +212,9 @@ struct Session::State {
   static Error no_scale_under_outer();
 
   static constexpr std::chrono::microseconds kPatience{200};  // of whoever drives, before it looks for new buckets
+  // A caller has nothing else to do: for so long it does not sleep between two looks, which would cost a small bucket
+  // many times what it takes.
+  static constexpr std::chrono::microseconds kEager{1000};
 };
 
 template <typename Reached>
@@ -223,22 +231,33 @@ void Session::State::wait_until(const char* call, Reached&& reached) {
     if (driven) {
       changed.wait(lock);
     } else {
-      drive(lock, kPatience, [&] { return failure.has_value() || reached(); });
+      drive(lock, kEager, [&] { return failure.has_value() || reached(); });
     }
   }
 }
 
 template <typename Stop>
-void Session::State::drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds wait, Stop&& stop) {
+void Session::State::drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds eager, Stop&& stop) {
+  using Clock = std::chrono::steady_clock;
   driven = true;
   try {
-    while (!stop()) {
+    std::size_t ended = ended_buckets;
+    unsigned looked = 0;
+    for (Clock::time_point polite = Clock::now() + eager; !stop();) {
       lock.unlock();
+      const bool sleeps = eager.count() == 0 || Clock::now() > polite;
       {
         const std::lock_guard wire_lock(wire);
-        communicate(wait);
+        communicate(sleeps ? kPatience : std::chrono::microseconds(0));
+      }
+      if (!sleeps && ++looked % 8 == 0) {
+        std::this_thread::yield();
       }
       lock.lock();
+      if (ended_buckets != ended) {
+        ended = ended_buckets;
+        polite = Clock::now() + eager;
+      }
     }
   } catch (...) {
     lock.lock();
@@ -248,6 +267,9 @@ void Session::State::drive(std::unique_lock<std::mutex>& lock, std::chrono::micr
   }
   driven = false;
   changed.notify_all();
+  if (background() && has_work()) {
+    work.notify_all();
+  }
 }
 
 }  // namespace gradwire

@@ -1,6 +1,7 @@
 // Proof that communication overlaps with the backward pass, and that chunk size and buckets reach the wire.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -104,6 +105,26 @@ std::uint64_t messages_of_a_step(const Policy& policy) {
     }
   });
   return messages;
+}
+
+// Where a step's last bucket is small nobody wakes the progress thread: it must see by itself that the caller does
+// something else before finish(), or this hangs. Mutation tried: it waits until it is woken.
+TEST(Overlap, AStepGoesOnWhileItsCallerIsElsewhere) {
+  constexpr std::uint64_t kSteps = 5;  // the first one wakes the thread
+  std::atomic<std::uint64_t> ended = 0;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform("int8"));
+    std::vector<float> gradient(2000, 1.0F);
+    const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
+    for (std::uint64_t step = 1; step <= kSteps; ++step) {
+      session.ready(id);
+      while (transport->rank() == 0 && ended < step) {
+        std::this_thread::yield();
+      }
+      session.finish();
+      ended += transport->rank() == 1 ? 1 : 0;
+    }
+  });
 }
 
 TEST(Overlap, ChunksAndBucketsOfThePolicyReachTheWire) {
