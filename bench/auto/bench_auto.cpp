@@ -1,14 +1,13 @@
 // bench_auto: is codec = "auto" ever slower than not compressing, or than the best codec it may choose?
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "base/units.hpp"
 #include "bench/auto/contest.hpp"
+#include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
@@ -19,7 +18,8 @@ namespace {
 
 struct Options {
   ContestOptions contest;
-  std::string min_bytes = "4KiB", max_bytes = "64MiB", json, markdown;
+  std::string min_bytes = "4KiB", max_bytes = "64MiB";
+  ReportFiles files;
   double factor = 4;
 };
 
@@ -102,13 +102,7 @@ int run(const Options& options) {
     }
   }
   if (rank == 0) {
-    std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
-    if (!options.json.empty()) {
-      write_report(options.json, report);
-    }
-    if (!options.markdown.empty()) {
-      write_text(options.markdown, head + "\n" + table.to_markdown());
-    }
+    options.files.tell(head, table, report);
   }
   return 0;
 }
@@ -130,13 +124,8 @@ int parse_and_run(int argc, char** argv, int rank) {
   app.add_option("--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(1.1, 1e6))
       ->capture_default_str();
-  app.add_option("--json", options.json, "Write the rows to this file");
-  app.add_option("--markdown", options.markdown, "Write the table to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return rank == 0 ? app.exit(error) : (error.get_exit_code() == 0 ? 0 : 2);
-  }
+  options.files.add_to(app);
+  parse_on_all(app, argc, argv, rank);
   return run(options);
 }
 
@@ -144,17 +133,6 @@ int parse_and_run(int argc, char** argv, int rank) {
 }  // namespace gradwire::bench
 
 int main(int argc, char** argv) {
-  int provided = 0;
-  int rank = 0;
-  int status = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  try {
-    status = gradwire::bench::parse_and_run(argc, argv, rank);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_auto: rank %d: %s\n", rank, error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
+  return gradwire::bench::mpi_program("bench_auto", argc, argv,
+                                      [&](int rank) { return gradwire::bench::parse_and_run(argc, argv, rank); });
 }

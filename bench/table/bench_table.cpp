@@ -1,15 +1,14 @@
 // bench_table: how many rows of an embedding table a rank pulls and pushes in a second, and what that sends.
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
@@ -26,7 +25,8 @@ struct Options {
   std::size_t batch = 1000;
   int steps = 50;   // of a block
   int blocks = 11;  // the first one warms up
-  std::string link, json, markdown;
+  std::string link;
+  ReportFiles files;
 };
 
 /// What a block of steps took and sent on this rank.
@@ -134,13 +134,7 @@ int run(const Options& options) {
                              std::to_string(options.batch) + " rows of " + std::to_string(options.width) +
                              " a step and rank, all held by others; medians of " + std::to_string(options.blocks - 1) +
                              " blocks of " + std::to_string(options.steps) + " steps\n";
-    std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
-    if (!options.json.empty()) {
-      write_report(options.json, report);
-    }
-    if (!options.markdown.empty()) {
-      write_text(options.markdown, head + "\n" + table.to_markdown());
-    }
+    options.files.tell(head, table, report);
   }
   return 0;
 }
@@ -154,13 +148,8 @@ int parse_and_run(int argc, char** argv, int rank) {
   app.add_option("--steps", options.steps, "Steps of a block")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   app.add_option("--blocks", options.blocks, "Blocks")->check(CLI::Range(2, 1000))->capture_default_str();
   app.add_option("--link", options.link, "Emulate a link, such as 1Gbit/s,50us");
-  app.add_option("--json", options.json, "Write the rows to this file");
-  app.add_option("--markdown", options.markdown, "Write the table to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return rank == 0 ? app.exit(error) : (error.get_exit_code() == 0 ? 0 : 2);
-  }
+  options.files.add_to(app);
+  parse_on_all(app, argc, argv, rank);
   return run(options);
 }
 
@@ -168,17 +157,6 @@ int parse_and_run(int argc, char** argv, int rank) {
 }  // namespace gradwire::bench
 
 int main(int argc, char** argv) {
-  int provided = 0;
-  int rank = 0;
-  int status = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  try {
-    status = gradwire::bench::parse_and_run(argc, argv, rank);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_table: rank %d: %s\n", rank, error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
+  return gradwire::bench::mpi_program("bench_table", argc, argv,
+                                      [&](int rank) { return gradwire::bench::parse_and_run(argc, argv, rank); });
 }

@@ -1,0 +1,70 @@
+// What benchmarks that are MPI jobs share: their main(), and where their tables go.
+#pragma once
+
+#include <mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "bench/support/report.hpp"
+#include "bench/support/table.hpp"
+
+namespace gradwire::bench {
+
+/// Runs `body(rank)`, which returns the exit status, in an MPI job with MPI_THREAD_MULTIPLE. An exception ends all
+/// ranks.
+template <typename Body>
+int mpi_program(const char* name, int argc, char** argv, Body&& body) {
+  int provided = 0;
+  int rank = 0;
+  int status = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  try {
+    status = body(rank);
+  } catch (const CLI::ParseError& error) {
+    status = error.get_exit_code() == 0 ? 0 : 2;  // rank 0 has told why
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: rank %d: %s\n", name, rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return status;
+}
+
+/// app.parse() in an MPI job: rank 0 alone prints what it throws.
+inline void parse_on_all(CLI::App& app, int argc, char** argv, int rank) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (rank == 0) {
+      app.exit(error);
+    }
+    throw;
+  }
+}
+
+/// Files that a benchmark was told to write.
+struct ReportFiles {
+  std::string json;
+  std::string markdown;
+
+  void add_to(CLI::App& app) {
+    app.add_option("--json", json, "Write the rows to this file");
+    app.add_option("--markdown", markdown, "Write the table to this file");
+  }
+  /// Prints the table under `head`, a line, and writes the files. On one rank.
+  void tell(const std::string& head, const Table& table, const Json& report) const {
+    std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
+    if (!json.empty()) {
+      write_report(json, report);
+    }
+    if (!markdown.empty()) {
+      write_text(markdown, head + "\n" + table.to_markdown());
+    }
+  }
+};
+
+}  // namespace gradwire::bench
