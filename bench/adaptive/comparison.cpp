@@ -45,12 +45,12 @@ Player clairvoyant(const LinkSchedule& link, const std::vector<Player>& fixed, c
   return player;
 }
 
-// Greedy is auto without what makes it wait: it follows the last step alone, and any gain is enough.
+// Greedy is auto without what makes it wait: it follows every step, the last one alone, and any gain is enough.
 Player automatic(const Options& options, const std::string& name, bool greedy) {
   Policy policy = Policy::automatic({options.allow.begin(), options.allow.end()});
   policy.bucket_bytes = parse_bytes(options.bucket);
   if (greedy) {
-    policy.switching = {.gain = 0, .dwell = 0, .window = 1};
+    policy.switching = {.gain = 0, .dwell = 0, .window = 1, .cost = 1};
   }
   return {name, {policy}, {""}};
 }

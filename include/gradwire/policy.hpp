@@ -145,6 +145,7 @@ class Policy {
     double gain = 0.05;         // share of a step that a change must save
     std::uint64_t dwell = 20;   // steps between two changes
     std::uint32_t window = 15;  // steps whose median counts
+    double cost = 5e-4;         // share of the time that ranks may spend comparing what they saw
     friend bool operator==(const Switching&, const Switching&) = default;
   };
 

@@ -50,8 +50,8 @@ std::string dwelling(const Policy::Switching& switching) {
 }
 
 std::string choosing(const Plan& plan) {
-  return "gain " + std::to_string(plan.switching.gain) + ", " + dwelling(plan.switching) + ", link " +
-         (plan.link ? plan.link->to_string() : "measured");
+  return "gain " + std::to_string(plan.switching.gain) + ", cost " + std::to_string(plan.switching.cost) + ", " +
+         dwelling(plan.switching) + ", link " + (plan.link ? plan.link->to_string() : "measured");
 }
 
 std::string advising(const Plan& plan) {

@@ -158,9 +158,10 @@ class Planner {
     if (policy_.link && policy_.link->latency.count() < 0) {
       fail("the latency of the link is below 0");
     }
-    if (policy_.switching.window == 0 || !(policy_.switching.gain >= 0)) {
-      fail("a window of " + std::to_string(policy_.switching.window) + " steps and a least gain of " +
-           format_number(policy_.switching.gain, 3) + "; give a window from 1 on and a gain from 0 on");
+    if (policy_.switching.window == 0 || !(policy_.switching.gain >= 0) || !(policy_.switching.cost >= 0)) {
+      fail("a window of " + std::to_string(policy_.switching.window) + " steps, a least gain of " +
+           format_number(policy_.switching.gain, 3) + " and a cost of " + format_number(policy_.switching.cost, 3) +
+           "; give a window from 1 on, a gain and a cost from 0 on");
     }
   }
 

@@ -112,17 +112,19 @@ class PolicyReader : private PolicyValues {
   void read_switching(const toml::table& table) {
     constexpr std::int64_t kMostDwell = 1'000'000;
     constexpr std::uint32_t kMostWindow = 1000;
-    read_table(table, "in [auto]",
-               {{"gain", [this](const toml::node& node) { policy_.switching.gain = read_share(node, "gain", "5%"); }},
-                {"dwell",
-                 [this](const toml::node& node) {
-                   policy_.switching.dwell = static_cast<std::uint64_t>(read_integer(
-                       node, "dwell", "an integer such as 20", 0, kMostDwell, "steps between two changes"));
-                 }},
-                {"window", [this](const toml::node& node) {
-                   policy_.switching.window = read_uint32(node, "window", "an integer such as 15", 1, kMostWindow,
-                                                          "the steps whose median counts, 1 to 1000");
-                 }}});
+    read_table(
+        table, "in [auto]",
+        {{"gain", [this](const toml::node& node) { policy_.switching.gain = read_share(node, "gain", "5%"); }},
+         {"cost", [this](const toml::node& node) { policy_.switching.cost = read_share(node, "cost", "0.05%"); }},
+         {"dwell",
+          [this](const toml::node& node) {
+            policy_.switching.dwell = static_cast<std::uint64_t>(
+                read_integer(node, "dwell", "an integer such as 20", 0, kMostDwell, "steps between two changes"));
+          }},
+         {"window", [this](const toml::node& node) {
+            policy_.switching.window = read_uint32(node, "window", "an integer such as 15", 1, kMostWindow,
+                                                   "the steps whose median counts, 1 to 1000");
+          }}});
   }
 
   void read_link(const toml::table& table) {

@@ -13,7 +13,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kProbes = 3;
-constexpr double kShareOfTime = 5e-4;          // that ranks may spend comparing
 constexpr std::uint64_t kMostBetween = 5;      // steps between comparisons that cost nothing
 constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
 constexpr std::uint64_t kSampleEvery = 50;     // steps
@@ -43,6 +42,7 @@ Adaptation::Adaptation(Runner& runner, const plan::Plan& plan, const Policy& pol
     : runner_(runner),
       plan_(plan),
       given_(policy.link),
+      cost_(policy.switching.cost),
       least_steps_(std::clamp<std::uint64_t>(policy.switching.dwell, 1, kMostBetween)),
       chooser_(plan, policy),
       samples_(plan.buckets.size()),
@@ -181,7 +181,7 @@ Adaptation::Agreed Adaptation::compare(std::uint64_t step) {
   }
   agreed.report = combined(reports);
   // At first often, since little is known; in the long run no more than that share of the time.
-  const double steps = std::min(compare_seconds / (kShareOfTime * std::max(agreed.report.step_seconds, 1e-6)),
+  const double steps = std::min(compare_seconds / (std::max(cost_, 1e-9) * std::max(agreed.report.step_seconds, 1e-6)),
                                 static_cast<double>(step - first_) / 2);
   next_ = step + static_cast<std::uint64_t>(
                      std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));

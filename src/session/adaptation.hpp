@@ -62,6 +62,7 @@ class Adaptation {
   Runner& runner_;
   const plan::Plan& plan_;
   std::optional<Link> given_;
+  double cost_;                // share of the time that comparisons may take
   std::uint64_t least_steps_;  // between two comparisons
   CodecChooser chooser_;
   double measured_in_seconds_ = 0;

@@ -311,6 +311,7 @@ TEST(BatchPolicy, RanksMustAgree) {
   EXPECT_THAT(difference(automatic, automatic + "[auto]\ndwell = 3"), HasSubstr("choice of codecs: rank 0 has gain"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\nwindow = 3"), HasSubstr("window 3"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\ngain = \"7%\""), HasSubstr("gain 0.07"));
+  EXPECT_THAT(difference(automatic, automatic + "[auto]\ncost = \"1%\""), HasSubstr("cost 0.01"));
   EXPECT_THAT(difference(automatic, automatic + "[link]\nbandwidth = \"1Gbit/s\""), HasSubstr("link measured"));
 }
 
