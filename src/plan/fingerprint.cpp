@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
 #include "plan/sync.hpp"
@@ -39,7 +40,9 @@ std::string registered(const TensorInfo& info) {
   return info.parameters == 0 ? "" : ", parameters " + std::to_string(info.parameters);
 }
 
-std::string synchronised(const Sync& sync) { return is_step(sync) ? "" : ", sync " + to_string(sync); }
+std::string exact(double value) { return format_number(value); }
+
+std::string synchronised(const Sync& sync) { return is_step(sync) ? "" : ", sync " + to_string(sync, 0); }
 
 std::string turn(const Bucket& bucket) {
   return bucket.sync.stagger ? ", offset " + std::to_string(bucket.meeting_offset) : "";
@@ -50,14 +53,14 @@ std::string dwelling(const Policy::Switching& switching) {
 }
 
 std::string choosing(const Plan& plan) {
-  return "gain " + std::to_string(plan.switching.gain) + ", cost " + std::to_string(plan.switching.cost) + ", " +
+  return "gain " + exact(plan.switching.gain) + ", cost " + exact(plan.switching.cost) + ", " +
          dwelling(plan.switching) + ", link " + (plan.link ? plan.link->to_string() : "measured");
 }
 
 std::string advising(const Plan& plan) {
   const Policy::Batch& batch = *plan.batch;
-  return "at most " + std::to_string(batch.target_exposed) + " exposed, accumulation " +
-         std::to_string(batch.min_accumulation) + " to " + std::to_string(batch.max_accumulation) + ", scaling " +
+  return "at most " + exact(batch.target_exposed) + " exposed, accumulation " + std::to_string(batch.min_accumulation) +
+         " to " + std::to_string(batch.max_accumulation) + ", scaling " +
          (batch.scaling == BatchScaling::linear ? "linear, " : "sqrt, ") + dwelling(plan.switching);
 }
 

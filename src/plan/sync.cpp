@@ -8,8 +8,9 @@
 namespace gradwire::plan {
 namespace {
 
-std::string outer_text(const Sync::Outer& outer) {
-  return "outer lr " + format_number(outer.learning_rate, 3) + ", momentum " + format_number(outer.momentum, 3);
+std::string outer_text(const Sync::Outer& outer, int digits) {
+  return "outer lr " + format_number(outer.learning_rate, digits) + ", momentum " +
+         format_number(outer.momentum, digits);
 }
 
 std::string every_problem(const Sync& sync) {
@@ -65,7 +66,7 @@ bool is_step(const Sync& sync) {
   return sync.mode == Sync::Mode::step || (sync.mode == Sync::Mode::every && sync.every == 1);
 }
 
-std::string to_string(const Sync& sync) {
+std::string to_string(const Sync& sync, int digits) {
   if (is_step(sync)) {
     return "step";
   }
@@ -73,7 +74,7 @@ std::string to_string(const Sync& sync) {
   switch (sync.mode) {
     case Sync::Mode::step: break;
     case Sync::Mode::every:
-      text = "every " + std::to_string(sync.every) + (sync.outer ? " (" + outer_text(*sync.outer) + ")" : "");
+      text = "every " + std::to_string(sync.every) + (sync.outer ? " (" + outer_text(*sync.outer, digits) + ")" : "");
       text += sync.offset != 0 ? ", offset " + std::to_string(sync.offset) : "";
       text += sync.stagger ? ", staggered" : "";
       break;

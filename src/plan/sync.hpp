@@ -26,8 +26,8 @@ inline constexpr std::string_view kRowsNeedATable =
 /// Whether all steps are as `step`: every = 1 is defined to be, and nothing else but "step".
 [[nodiscard]] bool is_step(const Sync& sync);
 /// "step", "every 32 (outer lr 0.7, momentum 0.9), offset 3, from step 100", "async, staleness 4", "rows, staleness
-/// 16".
-[[nodiscard]] std::string to_string(const Sync& sync);
+/// 16". `digits`: of numbers that are no integers; 0 for all that tell two values apart.
+[[nodiscard]] std::string to_string(const Sync& sync, int digits = 3);
 /// By how many steps a result or a parameter may lag behind: "exact", "32 local steps", "4 steps".
 [[nodiscard]] std::string bound_of(const Sync& sync);
 

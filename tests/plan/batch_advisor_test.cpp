@@ -312,6 +312,7 @@ TEST(BatchPolicy, RanksMustAgree) {
   EXPECT_THAT(difference(automatic, automatic + "[auto]\nwindow = 3"), HasSubstr("window 3"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\ngain = \"7%\""), HasSubstr("gain 0.07"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\ncost = \"1%\""), HasSubstr("cost 0.01"));
+  EXPECT_THAT(difference(automatic, automatic + "[auto]\ngain = \"5.00000001%\""), HasSubstr("gain 0.0500000001"));
   EXPECT_THAT(difference(automatic, automatic + "[link]\nbandwidth = \"1Gbit/s\""), HasSubstr("link measured"));
 }
 

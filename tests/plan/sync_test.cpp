@@ -206,6 +206,18 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
   }
   EXPECT_NE(plan("{ async = true, staleness = 1 }").fingerprint(),
             plan("{ async = true, staleness = 2 }").fingerprint());
+  const auto outer = [&](const std::string& settings) {
+    return plan("{ every = 16, outer = { " + settings + " } }").describe();
+  };
+  const std::string settings = outer("lr = 0.7, momentum = 0.9");
+  EXPECT_THAT(
+      first_difference(settings, 0, outer("lr = 0.7004, momentum = 0.9"), 1),
+      HasSubstr("rank 1 has codec int8, collective two_shot, error feedback auto, sync every 16 (outer lr 0.7004,"));
+  EXPECT_THAT(first_difference(settings, 0, outer("lr = 0.7, momentum = 0.90000000000000013"), 1),
+              HasSubstr("momentum 0.9000000000000001)"));
+  EXPECT_EQ(to_string({.mode = Sync::Mode::every, .every = 16, .outer = Sync::Outer{.learning_rate = 0.70041}}),
+            "every 16 (outer lr 0.7, momentum 0.9)")
+      << "for people";
   EXPECT_NE(mine.fingerprint(), plan(every, 3).fingerprint());
   EXPECT_EQ(plan("{ every = 1 }").fingerprint(), plan("\"step\"").fingerprint()) << "every = 1 is step";
 }
