@@ -244,8 +244,8 @@ void SyncModes::ended(const Runner::Ended& ended) {
 bool SyncModes::arrived(std::uint32_t bucket) const {
   const std::lock_guard lock(mutex_);
   const Entry& entry = entries_[bucket];
-  return entry.taken &&
-         (entry.results.size() <= entry.may_lag || entry.results[entry.results.size() - entry.may_lag - 1]->done);
+  return entry.taken && (!bounded_ || entry.results.size() <= entry.may_lag ||
+                         entry.results[entry.results.size() - entry.may_lag - 1]->done);
 }
 
 bool SyncModes::busy() const {
@@ -277,7 +277,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       taken = std::exchange(entry.taken, false);
       const std::size_t may_lag = taken ? std::exchange(entry.may_lag, 0) : 0;
       Lateness& ages = ages_[entry.bucket->group];
-      while (entry.results.size() > may_lag) {
+      while (bounded_ ? entry.results.size() > may_lag : !entry.results.empty() && entry.results.front()->done) {
         due.push_back(std::move(entry.results.front()));
         entry.results.pop_front();
         if (entry.bucket->sync.mode == Sync::Mode::async && taken) {

@@ -51,6 +51,9 @@ class SyncModes {
   [[nodiscard]] std::uint64_t outer_hash(std::uint64_t step) const;
   [[nodiscard]] bool has_outer() const;
 
+  /// For the control of a test: no step waits for results, which are delivered when they have come.
+  void remove_bound() { bounded_ = false; }
+
   // Between steps, while not busy().
   void save(SavedState& state) const;
   void load(const SavedState& state);
@@ -98,6 +101,7 @@ class SyncModes {
   const plan::Plan& plan_;
   std::vector<std::vector<View>> parameters_;
   std::vector<Entry> entries_;  // by bucket
+  bool bounded_ = true;
   mutable std::mutex mutex_;    // of results, flying, taken, may_lag, takes, spare and what follows
   std::deque<JobPtr> waiting_;  // not started
   std::vector<Lateness> ages_;

@@ -1,17 +1,16 @@
-// Saved state: training goes on bit by bit, in another world too, and bad files change nothing.
+// Saved state: training goes on bit by bit, in another world too, and bad bytes change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <random>
 #include <sstream>
 
 #include "model.hpp"
 #include "session/state_file.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -26,23 +25,6 @@ codec = "int2"
 [bucket]
 bytes = "128KiB"
 )";
-
-// Removed with all that is in it.
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() / ("gradwire-state-" + std::to_string(std::random_device{}()))) {}
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 void run_steps(Session& session, std::vector<Gradient>& gradients, std::uint64_t from, std::uint64_t until) {
   for (std::uint64_t step = from; step < until; ++step) {
@@ -66,7 +48,7 @@ struct Trainer {
 
 // Mutation tried: owner residuals are not saved; the step is not saved.
 TEST(Checkpoint, ResumesBitByBit) {
-  const Folder folder;
+  const ScratchFolder folder;
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     Trainer whole(transport);
     run_steps(whole.session, whole.gradients, 0, 10);
@@ -113,7 +95,7 @@ std::vector<float> worth(const std::shared_ptr<Transport>& transport, const std:
   return all;
 }
 
-void reshard(const Folder& from, const Folder& to, int world) {
+void reshard(const ScratchFolder& from, const ScratchFolder& to, int world) {
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport);
     trainer.session.load(from.path());
@@ -121,7 +103,7 @@ void reshard(const Folder& from, const Folder& to, int world) {
   });
 }
 
-std::vector<float> worth_in_world(const Folder& folder, int world, const char* policy = kPolicy,
+std::vector<float> worth_in_world(const ScratchFolder& folder, int world, const char* policy = kPolicy,
                                   const std::vector<std::uint32_t>& nodes = {}) {
   std::vector<float> result;
   run_ranks(make_inproc_world(world, nodes), [&](const std::shared_ptr<Transport>& transport) {
@@ -148,9 +130,9 @@ void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
 
 // Mutation tried: local residuals keep their values although the mean's divisor changes.
 TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
-  const Folder eight;
-  const Folder four;
-  const Folder again;
+  const ScratchFolder eight;
+  const ScratchFolder four;
+  const ScratchFolder again;
   run_ranks(8, [&](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport);
     run_steps(trainer.session, trainer.gradients, 0, 4);
@@ -172,7 +154,7 @@ TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
 TEST(Checkpoint, ResidualsOfTiersKeepTheirWorthInAnyWorld) {
   const char* const tiers =
       "[defaults]\ncodec = \"int2\"\ncollective = \"hierarchical\"\nsmall = \"off\"\n[bucket]\nbytes = \"128KiB\"\n";
-  const Folder folder;
+  const ScratchFolder folder;
   const std::vector<std::uint32_t> nodes{0, 0, 1, 1};
   run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, tiers);
@@ -365,77 +347,6 @@ TEST(Checkpoint, RanksOfDifferentStepsAreToldSo) {
       EXPECT_NE(std::string(e.what()).find("step: rank 0 has 2, rank 1 has 4"), std::string::npos) << e.what();
     }
   }
-}
-
-TEST(Checkpoint, DirectoriesThatCannotServeAreNamed) {
-  auto transport = make_inproc_world(1)[0];
-  const Folder folder;
-  const auto error = [&](auto&& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "nothing";
-  };
-  Trainer trainer(transport);
-  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("cannot be read"), std::string::npos);
-  std::filesystem::create_directories(folder.path());
-  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("holds no state"), std::string::npos);
-  std::ofstream(folder.path() / "rank-0-of-x.gradwire") << "x";
-  std::ofstream(folder.path() / "rank-0-of-0.gradwire") << "x";
-  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("holds no state"), std::string::npos);
-  trainer.session.save(folder.path());
-  std::filesystem::copy_file(folder.path() / "rank-0-of-1.gradwire", folder.path() / "rank-0-of-2.gradwire");
-  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("worlds of 1 and 2 ranks"), std::string::npos);
-  std::filesystem::remove(folder.path() / "rank-0-of-1.gradwire");
-  EXPECT_NE(error([&] { trainer.session.load(folder.path()); }).find("it was renamed"), std::string::npos);
-  std::ofstream(folder.path() / "file") << "x";
-  EXPECT_NE(error([&] { trainer.session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
-}
-
-// Any bytes behind a right head and a right checksum: an error, or a state within its bounds.
-TEST(Checkpoint, DamagedContentNeverReadsOutOfBounds) {
-  const unsigned seed = 5;
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  session::SavedState state;
-  state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
-  state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
-  state.step = 3;
-  state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
-  state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
-  std::stringstream stream;
-  session::write_state(state, stream);
-  const std::string good = stream.str();
-  int loaded = 0;
-  for (int round = 0; round < 4000; ++round) {
-    std::string bad = good;
-    for (std::uint32_t flips = 1 + random() % 3; flips > 0; --flips) {
-      bad[24 + random() % (good.size() - 32)] = static_cast<char>(random());
-    }
-    session::reseal_state(bad);
-    std::stringstream in(bad);
-    try {
-      const session::SavedState read = session::read_state(in, "fuzz");
-      for (const auto& residual : read.residuals) {
-        ASSERT_LT(residual.key.tensor, read.tensors.size());
-        ASSERT_LE(residual.range.end(), read.tensors[residual.key.tensor].count);
-      }
-      for (const auto& result : read.results) {
-        const TensorInfo& tensor = read.tensors.at(result.tensor);
-        ASSERT_EQ(result.values.size(), tensor.count * element_bytes(tensor.dtype));
-        ASSERT_LT(result.step, read.step);
-      }
-      for (const auto& anchor : read.anchors) {
-        ASSERT_EQ(anchor.parameters.size(), anchor.momentum.size());
-      }
-      ++loaded;
-    } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::corrupt) << error.what();
-    }
-  }
-  EXPECT_GT(loaded, 0);
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
-// sync = { every = N }: local steps, meetings of parameters and state, outer momentum, fragments, saved state.
+// sync = { every = N }: local steps, meetings of parameters and state, outer momentum, fragments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <sstream>
 #include <thread>
 
 #include "tests/support/ranks.hpp"
@@ -194,30 +192,6 @@ TEST(LocalSteps, ChangesAreConserved) {
   }
 }
 
-// Residuals of gradients end with the last step that reduces gradients.
-TEST(LocalSteps, NothingIsLostWhereTheyBegin) {
-  for (const char* sync : {"{ every = 3, from_step = 5 }", "{ every = 16, outer = {}, from_step = 5 }"}) {
-    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("topk(2%)+int8", sync));
-      TrainedModel model;
-      model.add_to(session);
-      std::vector<double> wanted;
-      std::vector<double> got;
-      for (std::uint64_t step = 0; step < 5; ++step) {
-        for (int rank = 0; rank < 3; ++rank) {
-          model.compute_gradients(rank, step);
-          add(wanted, model.gradients(), 1.0 / 3);
-        }
-        model.compute_gradients(transport->rank(), step);
-        model.reduce(session);
-        add(got, model.gradients(), 1);
-        EXPECT_EQ(session.residual_bytes() == 0, step == 4) << step;
-      }
-      EXPECT_LE(relative_error(got, wanted), 1e-6);
-    });
-  }
-}
-
 std::vector<bool> moved(const TrainedModel& model, const TrainedModel& before) {
   std::vector<bool> any;
   for (std::size_t t = 0; t < model.tensors.size(); ++t) {
@@ -290,117 +264,6 @@ TEST(LocalSteps, MeetBringsTheRanksTogether) {
       });
       EXPECT_TRUE(parameters[0] == parameters[1] && parameters[1] == parameters[2]);
     }
-  }
-}
-
-// Mutations tried: momentum of the outer optimizer is not saved; the anchor is not.
-TEST(LocalSteps, OuterMomentumSurvivesSavingAndLoading) {
-  const char* const sync = "{ every = 16, outer = {} }";
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int4", sync));
-    TrainedModel model;
-    model.add_to(session);
-    for (std::uint64_t step = 0; step < 40; ++step) {
-      model.train(session, step);
-    }
-    std::stringstream stream;
-    session.save(stream);
-    Session resumed(transport, policy_of("int4", sync));
-    TrainedModel copy = model;
-    copy.add_to(resumed);
-    resumed.load(stream);
-    for (std::uint64_t step = 40; step < 70; ++step) {
-      model.train(session, step);
-    }
-    for (std::uint64_t step = 40; step < 70; ++step) {
-      copy.train(resumed, step);
-    }
-    EXPECT_TRUE(model.values() == copy.values());
-  });
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-    return "nothing was thrown";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
-TEST(LocalSteps, StatesOfAnotherModeMustBeFlushed) {
-  const auto saved = [](const char* sync, std::uint64_t steps, bool flush) {
-    std::string bytes;
-    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("int4", sync));
-      TrainedModel model;
-      model.add_to(session);
-      for (std::uint64_t step = 0; step < steps; ++step) {
-        if (flush && step + 1 == steps) {
-          session.flush();
-        }
-        model.train(session, step);
-      }
-      std::stringstream stream;
-      session.save(stream);
-      if (transport->rank() == 0) {
-        bytes = stream.str();
-      }
-    });
-    return bytes;
-  };
-  const auto load = [](const char* sync, const std::string& bytes) {
-    auto ranks = make_inproc_world(2);
-    Session session(ranks[0], policy_of("int4", sync));
-    TrainedModel model;
-    model.add_to(session);
-    std::stringstream stream(bytes);
-    return error_of([&] { session.load(stream); });
-  };
-  const char* const kOuter = "{ every = 16, outer = {} }";
-  EXPECT_NE(
-      load("\"step\"", saved(kOuter, 20, false)).find("are of parameter changes, which sync step does not reduce"),
-      std::string::npos);
-  EXPECT_NE(load(kOuter, saved("\"step\"", 3, false)).find("are of gradients, which sync every 16"), std::string::npos);
-  EXPECT_EQ(load("\"step\"", saved(kOuter, 20, true)), "nothing was thrown");
-  EXPECT_EQ(load(kOuter, saved("\"step\"", 3, true)), "nothing was thrown");
-}
-
-TEST(LocalSteps, BadInputIsNamed) {
-  auto world = make_inproc_world(1);
-  Session session(world[0], Policy::parse("[[rule]]\nmatch = \"embed*\"\nsync = { rows = true, staleness = 4 }\n"
-                                          "[defaults]\nsync = { every = 16, outer = {} }\nsmall = \"off\""));
-  std::vector<float> values(10);
-  const View all = view(values.data(), values.size());
-  const View fewer = view(values.data(), 9);
-  EXPECT_NE(error_of([&] { session.add("embed.weight", all, all); }).find("make a gradwire::Table"), std::string::npos);
-  EXPECT_NE(
-      error_of([&] { session.add("w", all, fewer); }).find("the parameter of \"w\" is f32 x 9, its gradient f32 x 10"),
-      std::string::npos);
-  EXPECT_NE(error_of([&] { session.add("w", all, all, {fewer}); }).find("state 1 of \"w\" is f32 x 9"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] {
-              session.add("w", all, View{nullptr, 10, DType::f32});
-            }).find("null data"),
-            std::string::npos);
-  const TensorId id = session.add("w", all, all);
-  EXPECT_NE(error_of([&] { session.set_loss_scale(2), session.ready(id); }).find("unscale gradients before"),
-            std::string::npos);
-}
-
-TEST(LocalSteps, RanksThatStartDifferentlyUnderOuterMomentumAreToldSo) {
-  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int8", "{ every = 16, outer = {} }"));
-    TrainedModel model;
-    model.tensors[1].parameter[5] += static_cast<float>(transport->rank());
-    model.add_to(session);
-    model.train(session, 0);
-  });
-  for (const auto& error : errors) {
-    ASSERT_TRUE(error);
-    EXPECT_NE(
-        error_of([&] { std::rethrow_exception(error); }).find("differ between ranks 0 and 1 before the first local"),
-        std::string::npos);
   }
 }
 

@@ -1,0 +1,195 @@
+// Results of sync = { async = true, ... } on their way: in saved states, under other modes, beside groups under `step`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "tests/support/ranks.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "trained_model.hpp"
+
+namespace gradwire::test {
+namespace {
+
+std::string async(unsigned staleness) { return "{ async = true, staleness = " + std::to_string(staleness) + " }"; }
+
+// Mutation tried: results are not saved.
+TEST(LateResults, ResultsOnTheirWaySurviveSavingAndLoading) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    auto session = std::make_unique<Session>(transport, policy_of("topk(5%)+int8", async(2)));
+    TrainedModel model;
+    model.add_to(*session);
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      model.train(*session, step);
+    }
+    std::stringstream stream;
+    session->save(stream);
+    TrainedModel copy = model;
+    for (std::uint64_t step = 6; step < 12; ++step) {
+      model.train(*session, step);
+    }
+    session.reset();  // a transport serves one session at a time
+    Session resumed(transport, policy_of("topk(5%)+int8", async(2)));
+    copy.add_to(resumed);
+    resumed.load(stream);
+    for (std::uint64_t step = 6; step < 12; ++step) {
+      copy.train(resumed, step);
+    }
+    EXPECT_TRUE(model.values() == copy.values());
+  });
+}
+
+// What steps of zeros bring is what residuals and results on their way are worth.
+std::vector<double> worth(int world, const std::string& sync, const std::filesystem::path& folder) {
+  std::vector<double> sum;
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_of("topk(5%)+int8", sync));
+    TrainedModel model;
+    model.add_to(session);
+    session.load(folder);
+    std::vector<double> mine;
+    for (int step = 0; step < 3; ++step) {
+      for (auto& tensor : model.tensors) {
+        std::fill(tensor.gradient.begin(), tensor.gradient.end(), 0.0F);
+      }
+      if (step == 2) {
+        session.flush();
+      }
+      model.reduce(session);
+      add(mine, model.gradients(), 1);
+    }
+    EXPECT_EQ(session.residual_bytes(), 0U);
+    if (transport->rank() == 0) {
+      sum = mine;
+    }
+  });
+  return sum;
+}
+
+// Mutations tried: a plan without modes forgets them; a world of another size does.
+TEST(LateResults, ResultsOnTheirWayReachAnotherModeAndAnotherWorld) {
+  const ScratchFolder folder;
+  std::vector<double> wanted;
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_of("topk(5%)+int8", async(2)));
+    TrainedModel model;
+    model.add_to(session);
+    std::vector<double> all;
+    std::vector<double> got;
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      for (int rank = 0; rank < 3; ++rank) {
+        model.compute_gradients(rank, step);
+        add(all, model.gradients(), 1.0 / 3);
+      }
+      model.compute_gradients(transport->rank(), step);
+      model.reduce(session);
+      add(got, model.gradients(), 1);
+    }
+    session.save(folder.path());
+    if (transport->rank() == 0) {
+      wanted = all;
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        wanted[i] -= got[i];
+      }
+    }
+  });
+  EXPECT_LE(relative_error(worth(3, async(2), folder.path()), wanted), 1e-5);
+  EXPECT_LE(relative_error(worth(3, async(0), folder.path()), wanted), 1e-5);
+  EXPECT_LE(relative_error(worth(3, "\"step\"", folder.path()), wanted), 1e-5);
+  EXPECT_LE(relative_error(worth(2, async(1), folder.path()), wanted), 1e-5);
+}
+
+// Messages from kLarge bytes on stay where they are until the gate opens.
+class Gated final : public Transport {
+ public:
+  static constexpr std::size_t kLarge = 16 << 10;
+
+  Gated(std::shared_ptr<Transport> inner, const std::atomic<bool>& open) : inner_(std::move(inner)), open_(open) {}
+  [[nodiscard]] std::string name() const override { return inner_->name(); }
+  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  [[nodiscard]] TransportCapabilities capabilities() const override { return {}; }
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
+    if (data.size() < kLarge) {
+      inner_->post_send(operation, peer, tag, data);
+      return;
+    }
+    operation.state = Operation::State::pending;
+    held_.push_back({&operation, peer, tag, data});
+  }
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    inner_->post_receive(operation, peer, tag, data);
+  }
+  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
+  bool progress(std::chrono::microseconds wait) override {
+    if (open_) {
+      for (const Held& held : std::exchange(held_, {})) {
+        held.operation->state = Operation::State::idle;
+        inner_->post_send(*held.operation, held.peer, held.tag, held.data);
+      }
+    }
+    return inner_->progress(wait);
+  }
+  bool cancel(Operation& operation) noexcept override {
+    if (std::erase_if(held_, [&](const Held& held) { return held.operation == &operation; }) > 0) {
+      operation.state = Operation::State::idle;
+      return true;
+    }
+    return inner_->cancel(operation);
+  }
+  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
+
+ private:
+  struct Held {
+    Operation* operation;
+    int peer;
+    Tag tag;
+    std::span<const std::byte> data;
+  };
+  std::shared_ptr<Transport> inner_;
+  const std::atomic<bool>& open_;
+  std::vector<Held> held_;
+};
+
+// A small tensor under `step` beside one whose messages do not leave before both steps have ended. Mutation tried: one
+// executor for both.
+TEST(LateResults, GroupsUnderStepDoNotWaitForThem) {
+  std::atomic<bool> open{false};
+  std::atomic<int> waiting{2};
+  auto world = make_inproc_world(2);
+  for (auto& transport : world) {
+    transport = std::make_shared<Gated>(transport, open);
+  }
+  run_ranks(std::move(world), [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n[[rule]]\n"
+                                             "match = \"embed\"\nsync = { async = true, staleness = 2 }"));
+    std::vector<float> dense(1000, 1);
+    std::vector<float> embed(500000, 1);
+    const TensorId first = session.add("dense", view(dense.data(), dense.size()));
+    const TensorId second = session.add("embed", view(embed.data(), embed.size()));
+    const auto step = [&] {
+      std::fill(embed.begin(), embed.end(), 1.0F);
+      session.ready(second);
+      session.ready(first);
+      session.finish();
+    };
+    const auto calls = [&](std::size_t group) { return session.statistics().groups.at(group).totals.calls; };
+    for (std::uint64_t steps = 1; steps <= 2; ++steps) {
+      step();
+      EXPECT_EQ(calls(1), steps);
+      EXPECT_EQ(calls(0), 0U) << "the gate does not hold";
+    }
+    open = --waiting == 0 || open;
+    session.flush();
+    step();
+    EXPECT_EQ(calls(0), 3U);
+    EXPECT_EQ(embed[0], 3);
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test

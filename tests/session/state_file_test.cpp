@@ -1,0 +1,90 @@
+// Files of saved states: folders that cannot serve are named, and no byte is read out of bounds.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "model.hpp"
+#include "session/state_file.hpp"
+#include "tests/support/ranks.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+TEST(StateFile, DirectoriesThatCannotServeAreNamed) {
+  auto transport = make_inproc_world(1)[0];
+  const ScratchFolder folder;
+  const auto error = [&](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "nothing";
+  };
+  auto gradients = make_gradients();
+  Session session(transport, Policy());
+  add_all(session, gradients);
+  EXPECT_NE(error([&] { session.load(folder.path() / "none"); }).find("cannot be read"), std::string::npos);
+  EXPECT_NE(error([&] { session.load(folder.path()); }).find("holds no state"), std::string::npos);
+  std::ofstream(folder.path() / "rank-0-of-x.gradwire") << "x";
+  std::ofstream(folder.path() / "rank-0-of-0.gradwire") << "x";
+  EXPECT_NE(error([&] { session.load(folder.path()); }).find("holds no state"), std::string::npos);
+  session.save(folder.path());
+  std::filesystem::copy_file(folder.path() / "rank-0-of-1.gradwire", folder.path() / "rank-0-of-2.gradwire");
+  EXPECT_NE(error([&] { session.load(folder.path()); }).find("worlds of 1 and 2 ranks"), std::string::npos);
+  std::filesystem::remove(folder.path() / "rank-0-of-1.gradwire");
+  EXPECT_NE(error([&] { session.load(folder.path()); }).find("it was renamed"), std::string::npos);
+  std::ofstream(folder.path() / "file") << "x";
+  EXPECT_NE(error([&] { session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
+}
+
+// Any bytes behind a right head and a right checksum: an error, or a state within its bounds.
+TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
+  const unsigned seed = 5;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  session::SavedState state;
+  state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
+  state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
+  state.step = 3;
+  state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
+  state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
+  std::stringstream stream;
+  session::write_state(state, stream);
+  const std::string good = stream.str();
+  int loaded = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::string bad = good;
+    for (std::uint32_t flips = 1 + random() % 3; flips > 0; --flips) {
+      bad[24 + random() % (good.size() - 32)] = static_cast<char>(random());
+    }
+    session::reseal_state(bad);
+    std::stringstream in(bad);
+    try {
+      const session::SavedState read = session::read_state(in, "fuzz");
+      for (const auto& residual : read.residuals) {
+        ASSERT_LT(residual.key.tensor, read.tensors.size());
+        ASSERT_LE(residual.range.end(), read.tensors[residual.key.tensor].count);
+      }
+      for (const auto& result : read.results) {
+        const TensorInfo& tensor = read.tensors.at(result.tensor);
+        ASSERT_EQ(result.values.size(), tensor.count * element_bytes(tensor.dtype));
+        ASSERT_LT(result.step, read.step);
+      }
+      for (const auto& anchor : read.anchors) {
+        ASSERT_EQ(anchor.parameters.size(), anchor.momentum.size());
+      }
+      ++loaded;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::corrupt) << error.what();
+    }
+  }
+  EXPECT_GT(loaded, 0);
+}
+
+}  // namespace
+}  // namespace gradwire::test
