@@ -35,17 +35,30 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
   }
 }
 
-// Residuals of parameter changes are of no use to gradients, nor the other way round.
+// Residuals of parameter changes are of no use to gradients, nor the other way round; and where parameters travel
+// nothing waits for late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
+  const auto sync_of = [&](std::uint32_t tensor) { return plan.buckets[plan.tensors[tensor].bucket].sync; };
+  const auto is_local = [&](const Sync& sync) {
+    return sync.mode == Sync::Mode::every && plan::active(sync, saved.step);
+  };
+  const auto refuse = [&](const std::string& what, std::uint32_t tensor, bool were_changes, const Sync& sync) {
+    throw Error(ErrorCode::mismatch, source + ": " + what + " of \"" + saved.tensors[tensor].name + "\" are of " +
+                                         (were_changes ? "parameter changes" : "gradients") + ", which sync " +
+                                         plan::to_string(sync) + " does not reduce; flush before saving");
+  };
   for (const SavedState::Residual& residual : saved.residuals) {
     const std::uint32_t tensor = residual.key.tensor;
-    const Sync& sync = plan.buckets[plan.tensors[tensor].bucket].sync;
-    const bool local = sync.mode == Sync::Mode::every && plan::active(sync, saved.step);
+    const Sync sync = sync_of(tensor);
+    const bool local = is_local(sync);
     const bool were_changes = has_anchor(saved, tensor);
     if (were_changes != local || (local && !sync.outer)) {
-      throw Error(ErrorCode::mismatch, source + ": residuals of \"" + saved.tensors[tensor].name + "\" are of " +
-                                           (were_changes ? "parameter changes" : "gradients") + ", which sync " +
-                                           plan::to_string(sync) + " does not reduce; flush before saving");
+      refuse("residuals", tensor, were_changes, sync);
+    }
+  }
+  for (const SavedState::Result& result : saved.results) {  // of gradients all: parameters arrive in their own step
+    if (const Sync sync = sync_of(result.tensor); is_local(sync)) {
+      refuse("results on their way", result.tensor, false, sync);
     }
   }
 }

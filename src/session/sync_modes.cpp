@@ -186,6 +186,7 @@ SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std:
   const plan::Bucket& bucket = *entry.bucket;
   const bool changes = bucket.sync.outer.has_value();
   JobPtr job = new_job(entry, changes ? bucket : entry.average, info, step);
+  job->of_parameters = true;
   job->info.weighted = false;  // a rank's parameters are worth as much as another's
   job->info.weight = 1;
   job->info.plain = !changes;
@@ -288,14 +289,18 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
         }
       }
     }
+    std::vector<JobPtr> gradients;
     for (const JobPtr& job : due) {
       nonfinite = nonfinite || job->nonfinite;
+      if (job->of_parameters) {
+        deliver_parameters(entry, *job);
+      } else {
+        gradients.push_back(job);
+      }
     }
-    const bool local = taken && entry.bucket->sync.mode == Sync::Mode::every;
-    if (local && !due.empty()) {
-      deliver_parameters(entry, *due.front());
-    } else if (!local && (taken || !due.empty())) {
-      deliver_gradients(entry, due, memory, scale, taken);
+    const bool replaces = taken && entry.bucket->sync.mode == Sync::Mode::async;
+    if (replaces || !gradients.empty()) {
+      deliver_gradients(entry, gradients, memory, scale, replaces);
     }
     const std::lock_guard lock(mutex_);
     for (const JobPtr& job : due) {

@@ -61,6 +61,7 @@ class SyncModes {
  private:
   struct Job {
     std::uint32_t bucket = 0;
+    bool of_parameters = false;  // else of gradients
     const plan::Bucket* travels = nullptr;
     StepInfo info;
     std::uint64_t step = 0;

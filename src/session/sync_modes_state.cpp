@@ -65,7 +65,7 @@ void SyncModes::load(const SavedState& state) {
     const auto here = [&](std::uint32_t tensor) { return plan_.tensors[tensor].bucket == bucket.id; };
     entry.anchored = false;
     for (const SavedState::Anchor& anchor : state.anchors) {
-      if (bucket.sync.outer && here(anchor.tensor)) {
+      if (bucket.sync.outer && plan::active(bucket.sync, state.step) && here(anchor.tensor)) {
         drop_anchor(entry);  // tensors of the bucket that had none in the saved plan begin here
         put(entry.anchor, anchor.tensor, anchor.parameters);
         put(entry.momentum, anchor.tensor, anchor.momentum);

@@ -100,6 +100,7 @@ TEST(LateResults, ResultsOnTheirWayReachAnotherModeAndAnotherWorld) {
   EXPECT_LE(relative_error(worth(3, async(0), folder.path()), wanted), 1e-5);
   EXPECT_LE(relative_error(worth(3, "\"step\"", folder.path()), wanted), 1e-5);
   EXPECT_LE(relative_error(worth(2, async(1), folder.path()), wanted), 1e-5);
+  EXPECT_LE(relative_error(worth(3, "{ every = 8, from_step = 50 }", folder.path()), wanted), 1e-5);
 }
 
 // Messages from kLarge bytes on stay where they are until the gate opens.

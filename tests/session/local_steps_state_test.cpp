@@ -70,10 +70,10 @@ TEST(LocalStepsState, OuterMomentumSurvivesSavingAndLoading) {
 }
 
 TEST(LocalStepsState, StatesOfAnotherModeMustBeFlushed) {
-  const auto saved = [](const char* sync, std::uint64_t steps, bool flush) {
+  const auto saved = [](const char* sync, std::uint64_t steps, bool flush, const char* codec = "int4") {
     std::string bytes;
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("int4", sync));
+      Session session(transport, policy_of(codec, sync));
       TrainedModel model;
       model.add_to(session);
       for (std::uint64_t step = 0; step < steps; ++step) {
@@ -105,6 +105,20 @@ TEST(LocalStepsState, StatesOfAnotherModeMustBeFlushed) {
   EXPECT_NE(load(kOuter, saved("\"step\"", 3, false)).find("are of gradients, which sync every 16"), std::string::npos);
   EXPECT_EQ(load("\"step\"", saved(kOuter, 20, true)), "nothing was thrown");
   EXPECT_EQ(load(kOuter, saved("\"step\"", 3, true)), "nothing was thrown");
+  // Late gradients are no parameters.
+  const char* const kAsync = "{ async = true, staleness = 1 }";
+  const std::string late = saved(kAsync, 3, false, "exact");
+  const std::string flushed = saved(kAsync, 3, true, "exact");
+  for (const char* sync : {"{ every = 8 }", kOuter}) {
+    EXPECT_NE(load(sync, late).find("results on their way of \"c\" are of gradients, which sync every"),
+              std::string::npos)
+        << load(sync, late);
+    EXPECT_EQ(load(sync, flushed), "nothing was thrown");
+    EXPECT_EQ(load(kAsync, saved(sync, 20, true)), "nothing was thrown");
+  }
+  EXPECT_NE(load(kAsync, saved(kOuter, 20, false)).find("are of parameter changes, which sync async"),
+            std::string::npos);
+  EXPECT_EQ(load("{ every = 8, from_step = 10 }", late), "nothing was thrown") << "delivered before local steps begin";
 }
 
 TEST(LocalStepsState, BadInputIsNamed) {
