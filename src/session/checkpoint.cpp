@@ -38,7 +38,9 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
 // Residuals of parameter changes are of no use to gradients, nor the other way round; and where parameters travel
 // nothing waits for late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
-  const auto sync_of = [&](std::uint32_t tensor) { return plan.buckets[plan.tensors[tensor].bucket].sync; };
+  const auto sync_of = [&](std::uint32_t tensor) {
+    return session::SyncModes::sync_after(plan.buckets[plan.tensors[tensor].bucket], saved);
+  };
   const auto is_local = [&](const Sync& sync) {
     return sync.mode == Sync::Mode::every && plan::active(sync, saved.step);
   };

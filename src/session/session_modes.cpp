@@ -48,7 +48,7 @@ void Session::State::agree_on_outer() {
 }
 
 bool Session::State::in_mode(std::uint32_t bucket) const {
-  return modes && plan && bucket < plan->buckets.size() && plan::active(plan->buckets[bucket].sync, step);
+  return modes && plan && bucket < plan->buckets.size() && plan::active(modes->sync(bucket), step);
 }
 
 bool Session::State::take(const plan::Bucket& bucket, session::StepInfo& info) {
@@ -59,7 +59,7 @@ bool Session::State::take(const plan::Bucket& bucket, session::StepInfo& info) {
     now = step;
     scale = loss_scale;
   }
-  info.flush = info.flush || plan::settles(bucket.sync, now);
+  info.flush = info.flush || (modes && plan::settles(modes->sync(bucket.id), now));
   if (!modes || !modes->take(bucket, memory, info, now, scale)) {
     return false;
   }
@@ -164,9 +164,9 @@ std::vector<View> Session::State::comparable_results() const {
   std::vector<View> results;
   for (std::size_t i = 0; i < memory.size(); ++i) {
     const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
-    if (bucket.sync.mode != Sync::Mode::every || !plan::active(bucket.sync, step)) {
+    if (bucket.sync.mode != Sync::Mode::every || !in_mode(bucket.id)) {
       results.push_back(memory[i].gradient);
-    } else if (flush_next || plan::meets(bucket.sync, bucket.meeting_offset, step)) {
+    } else if (flush_next || plan::meets(modes->sync(bucket.id), bucket.meeting_offset, step)) {
       results.push_back(parameters[i][0]);
     }
   }

@@ -178,6 +178,9 @@ void Session::State::check_finite() {
     outcome.nonfinite_ranks = std::move(ranks);
     next_bucket = ended_buckets = plan->buckets.size();
     has_ended.assign(has_ended.size(), true);
+    if (modes) {
+      modes->put_off(step);
+    }
   }
   changed.notify_all();
 }

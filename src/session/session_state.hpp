@@ -104,8 +104,8 @@ struct Session::State {
   [[nodiscard]] bool skips() const {
     return options.nonfinite == Nonfinite::skip || (options.nonfinite == Nonfinite::automatic && loss_scale_set);
   }
-  /// Whether this step begins with a look for NaN and Inf: a flush must not lose residuals in one that has them.
-  [[nodiscard]] bool checks_first() const { return skips() || flush_next; }
+  /// Whether this step begins with a look for NaN and Inf: one that carries all residuals must not lose them.
+  [[nodiscard]] bool checks_first() const { return skips() || flush_next || (modes && modes->settles(step)); }
   /// All is ready and ranks have not yet agreed that it is finite.
   [[nodiscard]] bool to_check() const;
   [[nodiscard]] bool step_ended() const { return ended_buckets == plan->buckets.size(); }

@@ -25,7 +25,7 @@ namespace gradwire::session {
 namespace {
 
 constexpr std::string_view kMagic = "gradwire";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::uint32_t kOldestVersion = 1;  // without what sync modes keep
 constexpr std::size_t kHeadBytes = 24;       // magic, version, zero, bytes of the body
 constexpr std::size_t kHashBytes = 8;
@@ -135,6 +135,11 @@ std::string body_of(const SavedState& state) {
     body.number(static_cast<std::uint8_t>(result.nonfinite));
     body.raw(result.values);
   }
+  body.number(static_cast<std::uint32_t>(state.local_steps.size()));
+  for (const SavedState::LocalSteps& local : state.local_steps) {
+    body.number(local.tensor);
+    body.number(local.put_off_to);
+  }
   return std::move(body.bytes);
 }
 
@@ -194,6 +199,18 @@ void read_sync_modes(Parser& body, SavedState& state) {
   }
 }
 
+void read_local_steps(Parser& body, SavedState& state) {
+  const auto tensors = body.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < tensors; ++i) {
+    SavedState::LocalSteps local{.tensor = body.number<std::uint32_t>()};
+    local.put_off_to = body.number<std::uint64_t>();
+    if (local.tensor >= state.tensors.size() || (local.put_off_to > 0 && local.put_off_to - 1 > state.step)) {
+      body.fail("local steps belong to no tensor, or begin too late");
+    }
+    state.local_steps.push_back(local);
+  }
+}
+
 SavedState parse_body(std::string_view bytes, std::uint32_t version, const std::string& source) {
   Parser body(bytes, source);
   SavedState state;
@@ -224,6 +241,9 @@ SavedState parse_body(std::string_view bytes, std::uint32_t version, const std::
   read_residuals(body, state);
   if (version >= 2) {
     read_sync_modes(body, state);
+  }
+  if (version >= 3) {
+    read_local_steps(body, state);
   }
   body.expect_end();
   return state;

@@ -35,6 +35,11 @@ struct SavedState {
     bool nonfinite = false;
     std::vector<std::byte> values = {};
   };
+  /// Of a tensor under sync = { every = N, ... }; the same on every rank.
+  struct LocalSteps {
+    std::uint32_t tensor = 0;
+    std::uint64_t put_off_to = 0;  // 0: they begin as the policy says
+  };
   int rank = 0;
   int world_size = 1;
   std::uint64_t step = 0;
@@ -47,6 +52,7 @@ struct SavedState {
   std::vector<Residual> residuals;
   std::vector<Anchor> anchors = {};
   std::vector<Result> results = {};
+  std::vector<LocalSteps> local_steps = {};
 };
 
 /// Error(invalid_argument) where the stream fails.

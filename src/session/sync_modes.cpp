@@ -90,6 +90,7 @@ SyncModes::SyncModes(const plan::Plan& plan, std::vector<std::vector<View>> para
     : plan_(plan), parameters_(std::move(parameters)), entries_(plan.buckets.size()), ages_(plan.groups.size()) {
   for (const plan::Bucket& bucket : plan.buckets) {
     entries_[bucket.id].bucket = &bucket;
+    entries_[bucket.id].sync = bucket.sync;
     if (bucket.sync.mode == Sync::Mode::every && !bucket.sync.outer) {
       entries_[bucket.id].average = average_of(bucket);
     }
@@ -98,11 +99,11 @@ SyncModes::SyncModes(const plan::Plan& plan, std::vector<std::vector<View>> para
 
 bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
                      std::uint64_t step, double scale) {
-  const Sync& sync = bucket.sync;
+  Entry& entry = entries_[bucket.id];
+  const Sync& sync = entry.sync;
   if (!plan::active(sync, step)) {
     return false;
   }
-  Entry& entry = entries_[bucket.id];
   if (sync.mode == Sync::Mode::async) {
     JobPtr job = gradients(entry, memory, info, step);
     job->scale = scale;
@@ -118,7 +119,7 @@ bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> m
 bool SyncModes::take_all_parameters(std::uint64_t step) {
   bool any = false;
   for (Entry& entry : entries_) {
-    const Sync& sync = entry.bucket->sync;
+    const Sync& sync = entry.sync;
     if (sync.mode == Sync::Mode::every && plan::active(sync, step) && step > sync.from_step) {
       drop_anchor(entry);
       add(entry, parameters(entry, {.step = static_cast<std::uint32_t>(step), .flush = true}, step), 0);

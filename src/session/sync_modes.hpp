@@ -43,6 +43,14 @@ class SyncModes {
   [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
   void reset_ages();
 
+  // Whoever holds a lock that put_off() and load() are called under.
+  /// The bucket's mode, with the step at which it really begins.
+  [[nodiscard]] const Sync& sync(std::uint32_t bucket) const { return entries_[bucket].sync; }
+  /// Whether the step carries residuals that must not be lost, since local steps come after it.
+  [[nodiscard]] bool settles(std::uint64_t step) const;
+  /// The step was skipped: what would have settled in it does so in the next, and its local steps begin one later.
+  void put_off(std::uint64_t step);
+
   /// At the end of a step that was not skipped, when all has arrived: writes to gradients and parameters; between
   /// steps, where `memory` is empty, to parameters. Returns whether NaN or Inf was in it.
   bool deliver(std::span<const TensorMemory> memory, double scale);
@@ -57,6 +65,8 @@ class SyncModes {
   // Between steps, while not busy().
   void save(SavedState& state) const;
   void load(const SavedState& state);
+  /// The bucket's mode as it would be after load().
+  [[nodiscard]] static Sync sync_after(const plan::Bucket& bucket, const SavedState& state);
 
  private:
   struct Job {
@@ -75,6 +85,7 @@ class SyncModes {
   using JobPtr = std::shared_ptr<Job>;
   struct Entry {
     const plan::Bucket* bucket = nullptr;
+    Sync sync;                   // the bucket's; from_step may have been put off
     plan::Bucket average;        // what travels where parameters and state are averaged
     std::deque<JobPtr> results;  // not delivered, oldest first
     JobPtr flying = nullptr;     // what the runner has

@@ -13,11 +13,24 @@ bool SyncModes::has_outer() const {
                      [](const Entry& entry) { return entry.bucket->sync.outer.has_value(); });
 }
 
+bool SyncModes::settles(std::uint64_t step) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Entry& entry) { return plan::settles(entry.sync, step); });
+}
+
+void SyncModes::put_off(std::uint64_t step) {
+  for (Entry& entry : entries_) {
+    if (plan::settles(entry.sync, step)) {
+      ++entry.sync.from_step;
+    }
+  }
+}
+
 std::uint64_t SyncModes::outer_hash(std::uint64_t step) const {
   std::uint64_t hash = 0;
   for (const Entry& entry : entries_) {
     const plan::Bucket& bucket = *entry.bucket;
-    if (!bucket.sync.outer || !plan::active(bucket.sync, step)) {
+    if (!bucket.sync.outer || !plan::active(entry.sync, step)) {
       continue;
     }
     if (entry.anchored) {
@@ -45,6 +58,9 @@ void SyncModes::save(SavedState& state) const {
       if (entry.anchored) {
         state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
       }
+      if (entry.sync.from_step != entry.bucket->sync.from_step) {
+        state.local_steps.push_back({tensor, entry.sync.from_step});
+      }
       for (const JobPtr& job : entry.results) {
         state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
       }
@@ -52,9 +68,24 @@ void SyncModes::save(SavedState& state) const {
   }
 }
 
+Sync SyncModes::sync_after(const plan::Bucket& bucket, const SavedState& state) {
+  Sync sync = bucket.sync;
+  if (sync.mode == Sync::Mode::every) {
+    for (const SavedState::LocalSteps& local : state.local_steps) {
+      if (std::any_of(bucket.parts.begin(), bucket.parts.end(),
+                      [&](const plan::Bucket::Part& part) { return part.tensor == local.tensor; })) {
+        sync.from_step = std::max(sync.from_step, local.put_off_to);
+      }
+    }
+  }
+  return sync;
+}
+
 void SyncModes::load(const SavedState& state) {
   for (Entry& entry : entries_) {
     const plan::Bucket& bucket = *entry.bucket;
+    entry.sync = sync_after(bucket, state);
+    const bool active = plan::active(entry.sync, state.step);
     const auto put = [&](std::vector<std::byte>& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
       const auto part = std::find_if(bucket.parts.begin(), bucket.parts.end(),
                                      [&](const plan::Bucket::Part& p) { return p.tensor == tensor; });
@@ -65,7 +96,7 @@ void SyncModes::load(const SavedState& state) {
     const auto here = [&](std::uint32_t tensor) { return plan_.tensors[tensor].bucket == bucket.id; };
     entry.anchored = false;
     for (const SavedState::Anchor& anchor : state.anchors) {
-      if (bucket.sync.outer && plan::active(bucket.sync, state.step) && here(anchor.tensor)) {
+      if (bucket.sync.outer && active && here(anchor.tensor)) {
         drop_anchor(entry);  // tensors of the bucket that had none in the saved plan begin here
         put(entry.anchor, anchor.tensor, anchor.parameters);
         put(entry.momentum, anchor.tensor, anchor.momentum);

@@ -237,25 +237,28 @@ TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
   EXPECT_EQ(trainer.session.step(), 2U);
 }
 
-// Version 1 ended after the residuals.
-TEST(Checkpoint, TheOlderVersionIsReadToo) {
-  std::string bytes = saved_bytes();
+// Version 1 ended after the residuals, version 2 after results on their way.
+TEST(Checkpoint, OlderVersionsAreReadToo) {
+  const std::string bytes = saved_bytes();
   constexpr std::size_t kHash = 8;
-  constexpr std::size_t kNoAnchorsNoResults = 8;
-  std::string older = bytes.substr(0, bytes.size() - kHash - kNoAnchorsNoResults) + std::string(kHash, '\0');
-  older[8] = 1;
-  std::uint64_t body = 0;
-  std::memcpy(&body, older.data() + 16, sizeof body);
-  body -= kNoAnchorsNoResults;
-  std::memcpy(older.data() + 16, &body, sizeof body);
-  session::reseal_state(older);
-  auto world = make_inproc_world(2);
-  Trainer trainer(world[0]);
-  std::stringstream stream(older);
-  trainer.session.load(stream);
-  std::stringstream again;
-  trainer.session.save(again);
-  EXPECT_EQ(again.str(), bytes);
+  constexpr std::size_t kEmptyList = 4;
+  for (const int version : {1, 2}) {
+    const std::size_t less = (version == 1 ? 3 : 1) * kEmptyList;
+    std::string older = bytes.substr(0, bytes.size() - kHash - less) + std::string(kHash, '\0');
+    older[8] = static_cast<char>(version);
+    std::uint64_t body = 0;
+    std::memcpy(&body, older.data() + 16, sizeof body);
+    body -= less;
+    std::memcpy(older.data() + 16, &body, sizeof body);
+    session::reseal_state(older);
+    auto world = make_inproc_world(2);
+    Trainer trainer(world[0]);
+    std::stringstream stream(older);
+    trainer.session.load(stream);
+    std::stringstream again;
+    trainer.session.save(again);
+    EXPECT_EQ(again.str(), bytes) << version;
+  }
 }
 
 TEST(Checkpoint, AnotherModelIsNamed) {

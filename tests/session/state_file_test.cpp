@@ -53,6 +53,7 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   state.step = 3;
   state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
   state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
+  state.local_steps.push_back({.tensor = 1, .put_off_to = 4});
   std::stringstream stream;
   session::write_state(state, stream);
   const std::string good = stream.str();
@@ -74,6 +75,10 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
         const TensorInfo& tensor = read.tensors.at(result.tensor);
         ASSERT_EQ(result.values.size(), tensor.count * element_bytes(tensor.dtype));
         ASSERT_LT(result.step, read.step);
+      }
+      for (const auto& local : read.local_steps) {
+        ASSERT_LT(local.tensor, read.tensors.size());
+        ASSERT_LE(local.put_off_to, read.step + 1);
       }
       for (const auto& anchor : read.anchors) {
         ASSERT_EQ(anchor.parameters.size(), anchor.momentum.size());
