@@ -166,7 +166,7 @@ std::vector<View> Session::State::comparable_results() const {
     const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
     if (bucket.sync.mode != Sync::Mode::every || !in_mode(bucket.id)) {
       results.push_back(memory[i].gradient);
-    } else if (flush_next || plan::meets(modes->sync(bucket.id), bucket.meeting_offset, step)) {
+    } else if (modes->met(bucket.id)) {
       results.push_back(parameters[i][0]);
     }
   }

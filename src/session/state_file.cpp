@@ -139,6 +139,7 @@ std::string body_of(const SavedState& state) {
   for (const SavedState::LocalSteps& local : state.local_steps) {
     body.number(local.tensor);
     body.number(local.put_off_to);
+    body.number(static_cast<std::uint8_t>(local.moved));
   }
   return std::move(body.bytes);
 }
@@ -204,6 +205,7 @@ void read_local_steps(Parser& body, SavedState& state) {
   for (std::uint32_t i = 0; i < tensors; ++i) {
     SavedState::LocalSteps local{.tensor = body.number<std::uint32_t>()};
     local.put_off_to = body.number<std::uint64_t>();
+    local.moved = body.number<std::uint8_t>() != 0;
     if (local.tensor >= state.tensors.size() || (local.put_off_to > 0 && local.put_off_to - 1 > state.step)) {
       body.fail("local steps belong to no tensor, or begin too late");
     }

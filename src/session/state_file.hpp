@@ -39,6 +39,7 @@ struct SavedState {
   struct LocalSteps {
     std::uint32_t tensor = 0;
     std::uint64_t put_off_to = 0;  // 0: they begin as the policy says
+    bool moved = false;            // since parameters last met
   };
   int rank = 0;
   int world_size = 1;

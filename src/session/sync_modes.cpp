@@ -111,7 +111,8 @@ bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> m
     return true;
   }
   drop_anchor(entry);
-  const bool meeting = info.flush || plan::meets(sync, bucket.meeting_offset, step);
+  const bool may_meet = std::exchange(entry.moved, true);
+  const bool meeting = may_meet && (info.flush || plan::meets(sync, bucket.meeting_offset, step));
   add(entry, meeting ? parameters(entry, info, step) : nullptr, 0);
   return true;
 }
@@ -119,9 +120,7 @@ bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> m
 bool SyncModes::take_all_parameters(std::uint64_t step) {
   bool any = false;
   for (Entry& entry : entries_) {
-    const Sync& sync = entry.sync;
-    if (sync.mode == Sync::Mode::every && plan::active(sync, step) && step > sync.from_step) {
-      drop_anchor(entry);
+    if (std::exchange(entry.moved, false)) {
       add(entry, parameters(entry, {.step = static_cast<std::uint32_t>(step), .flush = true}, step), 0);
       any = true;
     }
@@ -210,6 +209,7 @@ SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std:
 void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
   const std::lock_guard lock(mutex_);
   entry.taken = true;
+  entry.met = false;
   entry.may_lag = may_lag;
   ++entry.takes;
   if (job) {
@@ -248,6 +248,11 @@ bool SyncModes::arrived(std::uint32_t bucket) const {
   const Entry& entry = entries_[bucket];
   return entry.taken && (!bounded_ || entry.results.size() <= entry.may_lag ||
                          entry.results[entry.results.size() - entry.may_lag - 1]->done);
+}
+
+bool SyncModes::met(std::uint32_t bucket) const {
+  const std::lock_guard lock(mutex_);
+  return entries_[bucket].met;
 }
 
 bool SyncModes::busy() const {
@@ -291,10 +296,12 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       }
     }
     std::vector<JobPtr> gradients;
+    bool met = false;
     for (const JobPtr& job : due) {
       nonfinite = nonfinite || job->nonfinite;
       if (job->of_parameters) {
         deliver_parameters(entry, *job);
+        met = true;
       } else {
         gradients.push_back(job);
       }
@@ -304,6 +311,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       deliver_gradients(entry, gradients, memory, scale, replaces);
     }
     const std::lock_guard lock(mutex_);
+    entry.met = met;
     for (const JobPtr& job : due) {
       entry.spare.push_back(std::move(job->values));
     }

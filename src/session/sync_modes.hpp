@@ -29,7 +29,7 @@ class SyncModes {
   /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale.
   bool take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info, std::uint64_t step,
             double scale);
-  /// Between steps: all parameters that local steps have moved apart; exactly, with all residuals.
+  /// Between steps: all parameters that local steps have moved since they last met; exactly, with all residuals.
   /// Returns whether there are any.
   bool take_all_parameters(std::uint64_t step);
   /// Starts what may start, in the order of take(), which is the same on every rank.
@@ -42,6 +42,8 @@ class SyncModes {
   [[nodiscard]] bool busy() const;
   [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
   void reset_ages();
+  /// Whether the bucket's parameters met in the step that deliver() ended.
+  [[nodiscard]] bool met(std::uint32_t bucket) const;
 
   // Whoever holds a lock that put_off() and load() are called under.
   /// The bucket's mode, with the step at which it really begins.
@@ -92,6 +94,8 @@ class SyncModes {
     bool taken = false;          // in this step
     std::size_t may_lag = 0;     // results that may be missing at its end
     std::uint64_t takes = 0;
+    bool moved = false;  // by a local step since parameters last met
+    bool met = false;    // in the step that ended
     bool anchored = false;
     std::vector<std::byte> anchor = {};    // parameters after the last meeting, the same on every rank
     std::vector<std::byte> momentum = {};  // of the outer optimizer

@@ -58,8 +58,9 @@ void SyncModes::save(SavedState& state) const {
       if (entry.anchored) {
         state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
       }
-      if (entry.sync.from_step != entry.bucket->sync.from_step) {
-        state.local_steps.push_back({tensor, entry.sync.from_step});
+      if (entry.sync.mode == Sync::Mode::every && !plan::is_step(entry.sync)) {
+        const bool late = entry.sync.from_step != entry.bucket->sync.from_step;
+        state.local_steps.push_back({tensor, late ? entry.sync.from_step : 0, entry.moved});
       }
       for (const JobPtr& job : entry.results) {
         state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
@@ -102,6 +103,16 @@ void SyncModes::load(const SavedState& state) {
         put(entry.momentum, anchor.tensor, anchor.momentum);
       }
     }
+    const bool local = active && bucket.sync.mode == Sync::Mode::every;
+    entry.moved = local && (bucket.sync.outer ? entry.anchored : state.step > entry.sync.from_step);
+    std::size_t told = 0;  // of older states nothing is known: they may have moved
+    std::size_t moved = 0;
+    for (const SavedState::LocalSteps& saved : state.local_steps) {
+      told += here(saved.tensor) ? 1 : 0;
+      moved += here(saved.tensor) && saved.moved ? 1 : 0;
+    }
+    entry.moved = entry.moved && (told == 0 || moved > 0);
+    entry.met = false;
     entry.results.clear();
     for (const SavedState::Result& result : state.results) {
       if (!here(result.tensor)) {

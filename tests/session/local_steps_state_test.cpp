@@ -116,6 +116,33 @@ TEST(LocalStepsState, ASettlingStepThatIsSkippedIsMadeUpFor) {
   }
 }
 
+// After meet(), a loaded session knows that nothing has moved. Mutation tried: that is not saved.
+TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
+  for (const bool met : {true, false}) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      const Policy policy = policy_of("exact", "{ every = 16, outer = {} }");
+      auto session = std::make_unique<Session>(transport, policy);
+      TrainedModel model;
+      model.add_to(*session);
+      for (std::uint64_t step = 0; step < 20; ++step) {
+        model.train(*session, step);
+      }
+      if (met) {
+        session->meet();
+      }
+      std::stringstream stream;
+      session->save(stream);
+      session.reset();
+      Session resumed(transport, policy);
+      model.add_to(resumed);
+      resumed.load(stream);
+      const auto before = model.parameters();
+      resumed.meet();
+      EXPECT_EQ(before == model.parameters(), met);
+    });
+  }
+}
+
 // Mutations tried: momentum of the outer optimizer is not saved; the anchor is not.
 TEST(LocalStepsState, OuterMomentumSurvivesSavingAndLoading) {
   const char* const sync = "{ every = 16, outer = {} }";

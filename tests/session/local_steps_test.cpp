@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <thread>
 
 #include "tests/support/ranks.hpp"
@@ -259,12 +260,46 @@ TEST(LocalSteps, MeetBringsTheRanksTogether) {
         session.meet();
         EXPECT_NE(before, model.parameters());
         EXPECT_EQ(session.residual_bytes(), 0U);
+        const auto once = model.parameters();
+        session.meet();  // nothing has moved since
+        EXPECT_EQ(once, model.parameters());
         parameters[static_cast<std::size_t>(transport->rank())] = model.parameters();
         model.train(session, 5);
       });
       EXPECT_TRUE(parameters[0] == parameters[1] && parameters[1] == parameters[2]);
     }
   }
+}
+
+// Momentum of the outer optimizer must not move parameters that have not moved since they met. Mutation tried: a
+// meeting whether or not anything has moved.
+TEST(LocalSteps, AMeetingWithoutALocalStepSinceTheLastOneDoesNothing) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.7, momentum = 0.9 } }"));
+    TrainedModel model;
+    model.add_to(session);
+    const auto expect_nothing = [&](const std::function<void()>& call) {
+      const auto parameters = model.parameters();
+      const std::uint64_t sent = session.statistics().all().bytes_sent;
+      call();
+      EXPECT_EQ(parameters, model.parameters());
+      EXPECT_EQ(session.statistics().all().bytes_sent, sent);
+    };
+    for (std::uint64_t step = 0; step < 16; ++step) {
+      model.train(session, step);
+    }
+    session.meet();
+    expect_nothing([&] { session.meet(); });
+    expect_nothing([&] { model.compute_gradients(transport->rank(), 16), model.reduce(session); });  // the 16th meets
+    model.optimize();
+    session.meet();
+    session.flush();
+    expect_nothing([&] { model.compute_gradients(transport->rank(), 17), model.reduce(session); });
+    model.optimize();
+    const auto before = model.parameters();
+    session.meet();
+    EXPECT_NE(before, model.parameters());
+  });
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   state.step = 3;
   state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
   state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
-  state.local_steps.push_back({.tensor = 1, .put_off_to = 4});
+  state.local_steps.push_back({.tensor = 1, .put_off_to = 4, .moved = true});
   std::stringstream stream;
   session::write_state(state, stream);
   const std::string good = stream.str();
