@@ -32,12 +32,11 @@ Error Session::State::no_scale_under_outer() {
 }
 
 // Each rank goes on from its own copy of what the ranks are said to have agreed on.
-void Session::State::agree_on_outer() {
-  if (!modes || !modes->has_outer()) {
+void Session::State::agree_on_outer(std::uint64_t now) {
+  if (!modes || !modes->has_outer() || (agreed_on_outer && !modes->begins_outer(now))) {
     return;
   }
-  const auto hashes =
-      runner->peers().all_gather(std::to_string(modes->outer_hash(step)), "the agreement on parameters");
+  const auto hashes = runner->peers().all_gather(std::to_string(modes->outer_hash()), "the agreement on parameters");
   for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
     if (hashes[rank] != hashes[0]) {
       throw Error(ErrorCode::mismatch, "parameters of tensors under sync with outer differ between ranks 0 and " +
@@ -45,6 +44,8 @@ void Session::State::agree_on_outer() {
                                            " before the first local step; broadcast() them, or load the same state");
     }
   }
+  modes->drop_anchors(now);
+  agreed_on_outer = true;
 }
 
 bool Session::State::in_mode(std::uint32_t bucket) const {

@@ -149,7 +149,6 @@ bool Session::State::ended(const Ticket& ticket) const {
 void Session::State::agree_once(bool with_weights) {
   if (!agreed) {
     runner->agree(*plan, with_weights, step);
-    agree_on_outer();
     if (adaptation) {
       adaptation->begin(step);
     }
@@ -207,6 +206,7 @@ void Session::State::communicate(std::chrono::microseconds wait) {
         busy = true;
       }
       agree_once(info.weighted);
+      agree_on_outer(info.step);
       if (adaptation) {
         info.choices = adaptation->choices();
         info.sample = adaptation->samples(info.step);

@@ -51,6 +51,7 @@ struct Session::State {
   std::size_t next_bucket = 0;         // the first that has not started
   std::size_t ended_buckets = 0;       // of an asynchronous runner: enqueued
   bool agreed = false;                 // on the plan, with all ranks
+  bool agreed_on_outer = false;        // on what outer momentum begins with
   bool weighted = false;
   bool must_be_weighted = false;  // loaded residuals are in units of weight x gradient
   double weight = 1;
@@ -208,7 +209,7 @@ struct Session::State {
   void check_gradient(std::size_t index, const View& gradient) const;
   void check_parameters(const std::string& text, const View& gradient, const std::vector<View>& beside) const;
   void refuse_rows(const TensorInfo& tensor) const;
-  void agree_on_outer();
+  void agree_on_outer(std::uint64_t now);
   static Error no_scale_under_outer();
 
   static constexpr std::chrono::microseconds kPatience{200};  // of whoever drives, before it looks for new buckets

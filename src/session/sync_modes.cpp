@@ -110,7 +110,6 @@ bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> m
     add(entry, std::move(job), info.flush ? 0 : sync.staleness);
     return true;
   }
-  drop_anchor(entry);
   const bool may_meet = std::exchange(entry.moved, true);
   const bool meeting = may_meet && (info.flush || plan::meets(sync, bucket.meeting_offset, step));
   add(entry, meeting ? parameters(entry, info, step) : nullptr, 0);
@@ -173,9 +172,8 @@ void SyncModes::copy_parameters(const plan::Bucket& bucket, std::size_t which, s
   }
 }
 
-// Before the first local step, from parameters that are the same on every rank.
 void SyncModes::drop_anchor(Entry& entry) const {
-  if (entry.bucket->sync.outer && !std::exchange(entry.anchored, true)) {
+  if (!std::exchange(entry.anchored, true)) {
     entry.anchor.resize(bytes_of(*entry.bucket));
     copy_parameters(*entry.bucket, 0, entry.anchor.data());
     entry.momentum.assign(entry.anchor.size(), std::byte{0});

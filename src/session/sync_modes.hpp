@@ -26,7 +26,7 @@ class SyncModes {
   SyncModes(const plan::Plan& plan, std::vector<std::vector<View>> parameters);
 
   // For whoever communicates, one thread at a time.
-  /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale.
+  /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
   bool take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info, std::uint64_t step,
             double scale);
   /// Between steps: all parameters that local steps have moved since they last met; exactly, with all residuals.
@@ -35,6 +35,10 @@ class SyncModes {
   /// Starts what may start, in the order of take(), which is the same on every rank.
   void start(Runner& runner);
   void ended(const Runner::Ended& ended);
+  /// Whether a bucket under outer momentum begins with local steps in this one. Its anchor is dropped before the first
+  /// take(), from parameters that are the same on every rank.
+  [[nodiscard]] bool begins_outer(std::uint64_t step) const;
+  void drop_anchors(std::uint64_t step);
 
   // Any thread.
   /// Whether the bucket was taken and all that is due in this step has come.
@@ -57,8 +61,8 @@ class SyncModes {
   /// steps, where `memory` is empty, to parameters. Returns whether NaN or Inf was in it.
   bool deliver(std::span<const TensorMemory> memory, double scale);
 
-  /// Hash of the parameters, or later of the anchors, of what is under outer momentum in this step; 0 where nothing is.
-  [[nodiscard]] std::uint64_t outer_hash(std::uint64_t step) const;
+  /// Hash of the parameters, or later of the anchors, of what is or will be under outer momentum.
+  [[nodiscard]] std::uint64_t outer_hash() const;
   [[nodiscard]] bool has_outer() const;
 
   /// For the control of a test: no step waits for results, which are delivered when they have come.

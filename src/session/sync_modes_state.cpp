@@ -13,6 +13,20 @@ bool SyncModes::has_outer() const {
                      [](const Entry& entry) { return entry.bucket->sync.outer.has_value(); });
 }
 
+bool SyncModes::begins_outer(std::uint64_t step) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.sync.outer && !entry.anchored && plan::active(entry.sync, step);
+  });
+}
+
+void SyncModes::drop_anchors(std::uint64_t step) {
+  for (Entry& entry : entries_) {
+    if (entry.sync.outer && plan::active(entry.sync, step)) {
+      drop_anchor(entry);
+    }
+  }
+}
+
 bool SyncModes::settles(std::uint64_t step) const {
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const Entry& entry) { return plan::settles(entry.sync, step); });
@@ -26,11 +40,11 @@ void SyncModes::put_off(std::uint64_t step) {
   }
 }
 
-std::uint64_t SyncModes::outer_hash(std::uint64_t step) const {
+std::uint64_t SyncModes::outer_hash() const {
   std::uint64_t hash = 0;
   for (const Entry& entry : entries_) {
     const plan::Bucket& bucket = *entry.bucket;
-    if (!bucket.sync.outer || !plan::active(entry.sync, step)) {
+    if (!bucket.sync.outer) {
       continue;
     }
     if (entry.anchored) {

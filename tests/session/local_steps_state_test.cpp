@@ -243,19 +243,33 @@ TEST(LocalStepsState, BadInputIsNamed) {
             std::string::npos);
 }
 
+// Also where local steps begin later, and where ranks come apart in the steps before. Mutations tried: parameters are
+// compared only in the first step, or only where local steps begin.
 TEST(LocalStepsState, RanksThatStartDifferentlyUnderOuterMomentumAreToldSo) {
-  const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int8", "{ every = 16, outer = {} }"));
-    TrainedModel model;
-    model.tensors[1].parameter[5] += static_cast<float>(transport->rank());
-    model.add_to(session);
-    model.train(session, 0);
-  });
-  for (const auto& error : errors) {
-    ASSERT_TRUE(error);
-    EXPECT_NE(
-        error_of([&] { std::rethrow_exception(error); }).find("differ between ranks 0 and 1 before the first local"),
-        std::string::npos);
+  struct Case {
+    const char* sync;
+    std::uint64_t moved_before;  // this step, on rank 1
+    std::uint64_t told_in;
+  };
+  for (const Case& c :
+       {Case{"{ every = 16, outer = {} }", 0, 0}, Case{"{ every = 16, outer = {}, from_step = 3 }", 0, 0},
+        Case{"{ every = 16, outer = {}, from_step = 3 }", 2, 3}}) {
+    const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& transport) {
+      Session session(transport, policy_of("int8", c.sync));
+      TrainedModel model;
+      model.add_to(session);
+      for (std::uint64_t step = 0; step <= c.told_in; ++step) {
+        model.tensors[1].parameter[5] += step == c.moved_before ? static_cast<float>(transport->rank()) : 0.0F;
+        EXPECT_EQ(session.step(), step);
+        model.train(session, step);
+      }
+    });
+    for (const auto& error : errors) {
+      ASSERT_TRUE(error) << c.sync;
+      EXPECT_NE(error_of([&] { std::rethrow_exception(error); }).find("differ between ranks 0 and 1 before the first"),
+                std::string::npos)
+          << error_of([&] { std::rethrow_exception(error); });
+    }
   }
 }
 
