@@ -26,8 +26,8 @@ Policy policy() {
   return Policy::parse("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\", \"int4\"]\nsmall = \"off\"\n");
 }
 
-plan::Plan one_bucket() {
-  return plan::make_plan(policy(), {{"w", static_cast<std::uint64_t>(kElements), DType::f32}}, {.world_size = 2});
+plan::Plan one_bucket(double elements = kElements) {
+  return plan::make_plan(policy(), {{"w", static_cast<std::uint64_t>(elements), DType::f32}}, {.world_size = 2});
 }
 
 plan::Cluster link(double bytes_per_second) {
@@ -184,6 +184,60 @@ TEST(CodecChooser, ALinkThatChangesIsFollowed) {
   training.run(chooser, rates.size());
   EXPECT_LE(training.switches, 20U);
   EXPECT_LT(training.spent, 1.1 * training.best);
+}
+
+struct Recorded {
+  std::uint64_t step;
+  double step_ms, busy_ms, wait_share, sent_mbit, probed_mbit;
+};
+
+// What two ranks reported in a run of
+// GRADWIRE_LOG=debug bench_adaptive --players auto
+// of 8 tensors of 65536 elements: 100 Mbit/s, 1 Gbit/s from about step 360 on, 250 Mbit/s from 860 on, 1 Gbit/s from
+// 1320 on, each with 30% of noise.
+constexpr Recorded kRecorded[] = {
+    {5, 67.96, 59.22, 0.944, 71.51, 0},        {10, 63.45, 57.69, 0.958, 73.41, 0},
+    {15, 61.21, 57.69, 0.958, 73.41, 0},       {22, 60.04, 53.44, 0.954, 79.26, 0},
+    {32, 56.99, 50.4, 0.953, 84.03, 0},        {44, 55.19, 52.01, 0.916, 81.43, 0},
+    {50, 45.89, 41.91, 0.936, 101.1, 0},       {64, 27.12, 23.42, 0.847, 91.31, 0},
+    {96, 25.26, 21.21, 0.71, 100.8, 0},        {124, 32.91, 24.34, 0.82, 87.83, 55.87},
+    {186, 28.52, 25.07, 0.843, 85.28, 55.87},  {201, 30.18, 26.24, 0.845, 81.47, 55.87},
+    {225, 33.84, 28.23, 0.657, 75.74, 55.87},  {238, 33.32, 25.32, 0.735, 84.43, 55.87},
+    {357, 31.91, 28.74, 0.818, 74.39, 62.56},  {535, 11.27, 4.17, 0.453, 512.8, 62.56},
+    {540, 11.62, 5.389, 0.687, 785.9, 94.8},   {810, 11.28, 4.278, 0.465, 499.8, 795.2},
+    {815, 14.54, 8.573, 0.673, 494, 795.2},    {1222, 13.7, 10.67, 0.753, 249.4, 630.4},
+    {1227, 12.86, 9.643, 0.723, 221.7, 511.4}, {1840, 11.31, 4.492, 0.5, 476, 252.1},
+};
+
+TEST(CodecChooser, ARecordedTrainingIsReplayed) {
+  constexpr double kRecordedElements = 8 * 65536;
+  constexpr double kMbit = 125e3;
+  const plan::Plan plan = one_bucket(kRecordedElements);
+  CodecChooser chooser(plan, policy());
+  chooser.start(0, calibration(86.94 * kMbit));
+  std::uint64_t switches = 0;
+  const std::vector<plan::QualitySample> samples(1);
+  for (const Recorded& seen : kRecorded) {
+    const CodecChooser::Decision decision = chooser.decide(seen.step,
+                                                           {.step_seconds = seen.step_ms * 1e-3,
+                                                            .busy_seconds = seen.busy_ms * 1e-3,
+                                                            .wait_share = seen.wait_share,
+                                                            .bytes_per_second = seen.sent_mbit * kMbit,
+                                                            .probed = seen.probed_mbit * kMbit,
+                                                            .ready_seconds = {5e-3}},
+                                                           samples);
+    switches += decision.change ? 1 : 0;
+    const std::size_t level = chooser.choices()[0].level;
+    if (seen.step < 49) {
+      EXPECT_EQ(level, kInt8) << "in warm-up, on a slow link, after step " << seen.step;
+    } else if (seen.step < 510) {
+      EXPECT_EQ(level, kInt4) << "after step " << seen.step;
+    }
+    const double rate = chooser.calibration().cluster.inter.bytes_per_second / kMbit;
+    EXPECT_GT(rate, seen.step < 510 ? 50 : 150) << "after step " << seen.step;
+    EXPECT_LT(rate, seen.step < 510 ? 150 : 1500) << "after step " << seen.step;
+  }
+  EXPECT_LE(switches, 6U);
 }
 
 TEST(CodecChooser, BacksOffWhereACodecHarmsAndRecovers) {
