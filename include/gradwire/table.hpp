@@ -135,10 +135,12 @@ class Table {
   /// Collective, at any place in each rank's program: holds what each rank pushed before its call, and nothing later,
   /// whatever goes on meanwhile. Pages of rows are copied when they are written to (copy on write).
   [[nodiscard]] TableSnapshot snapshot();
-  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md).
+  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md). Returns when
+  /// all files are there; if any rank cannot write its own, all throw, and the table goes on.
   void save(const std::filesystem::path& directory);
   /// Collective: replaces all rows by saved ones, of a world of any size; clocks go on. Error(corrupt) for a damaged
-  /// file, Error(mismatch) for another table's; then the table is as before on every rank, and all ranks throw.
+  /// file, Error(mismatch) for another table's, or files of different saves; then the table is as before on every
+  /// rank, and all ranks throw.
   void load(const std::filesystem::path& directory);
 
   [[nodiscard]] TableStatistics statistics() const;

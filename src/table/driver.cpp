@@ -175,12 +175,12 @@ void Driver::throttle(const char* call) {
   });
 }
 
-std::vector<std::string> Driver::exchange(const char* call, const std::string& mine) {
-  const std::uint64_t number = with(call, [&](Service& service) { return service.start_exchange(mine); });
+std::vector<std::string> Driver::exchange(const char* call, const std::string& mine, Topic topic) {
+  const Service::Exchange number = with(call, [&](Service& service) { return service.start_exchange(topic, mine); });
   wait(
       call,
       [&](const Service& service) {
-        return service.exchanged(number) && service.outbox_bytes() + mailbox_.unsent_bytes() == 0;
+        return service.missing_in_exchange(number).empty() && service.outbox_bytes() + mailbox_.unsent_bytes() == 0;
       },
       [&](const Service& service) { return "for rank " + service.missing_in_exchange(number); });
   return with(call, [&](Service& service) { return service.take_exchanged(number); });

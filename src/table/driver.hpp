@@ -45,7 +45,8 @@ class Driver {
   /// Blocks while more than a bound waits to be sent.
   void throttle(const char* call);
   /// Every rank's text, once all have called. Returns when its own has left.
-  [[nodiscard]] std::vector<std::string> exchange(const char* call, const std::string& mine);
+  [[nodiscard]] std::vector<std::string> exchange(const char* call, const std::string& mine,
+                                                  Topic topic = Topic::collective);
 
   void abort(ErrorCode code, const std::string& message) noexcept;
   [[nodiscard]] bool failed() const;

@@ -21,8 +21,11 @@ enum class MessageKind : std::uint8_t {
   assign,  // payload: ids, rows exactly
   tick,    // a step of the sender is over
   cut,     // number: of the snapshot; what comes later is not in it
-  text,    // number: of the exchange; payload: the text
+  text,    // count: its topic; number: of the exchange; payload: the text
 };
+
+/// Exchanges of one topic come in the same order on every rank; those of another may come between them.
+enum class Topic : std::uint8_t { collective, save };
 
 struct MessageHead {
   static constexpr std::uint32_t kMagic = 0x54577247;  // "GrWT"

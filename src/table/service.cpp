@@ -81,7 +81,7 @@ void Service::take(int from, const Message& message) {
       break;
     case MessageKind::cut: mark_cut(head.number, from); break;
     case MessageKind::text: {
-      auto& texts = exchanges_[head.number];
+      auto& texts = exchanges_[{head.count, head.number}];
       texts.resize(static_cast<std::size_t>(world_size_));
       texts[static_cast<std::size_t>(from)] =
           std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());

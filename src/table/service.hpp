@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/table.hpp"
@@ -64,11 +65,11 @@ class Service {
   /// The same numbers on every rank. A finished one is handed over once.
   [[nodiscard]] std::uint64_t start_cut();
   [[nodiscard]] std::shared_ptr<const Shard> finished_cut(std::uint64_t number);
-  [[nodiscard]] std::uint64_t start_exchange(const std::string& mine);
-  [[nodiscard]] bool exchanged(std::uint64_t number) const;
-  [[nodiscard]] std::vector<std::string> take_exchanged(std::uint64_t number);
+  using Exchange = std::pair<std::uint32_t, std::uint64_t>;  // topic, number
+  [[nodiscard]] Exchange start_exchange(Topic topic, const std::string& mine);
+  [[nodiscard]] std::vector<std::string> take_exchanged(const Exchange& exchange);
   /// Ranks whose part is missing, "1, 3".
-  [[nodiscard]] std::string missing_in_exchange(std::uint64_t number) const;
+  [[nodiscard]] std::string missing_in_exchange(const Exchange& exchange) const;
   [[nodiscard]] std::string missing_in_cut(std::uint64_t number) const;
 
   /// Other rows from here on: of `rows`, those that are this rank's. Caches must be distrusted then.
@@ -117,8 +118,9 @@ class Service {
   std::map<std::uint64_t, std::shared_ptr<Pull>> pulls_;  // not done, by number
   std::vector<Parked> parked_;                            // others' pulls that wait for a clock
   std::map<std::uint64_t, Cut> cuts_;
-  std::map<std::uint64_t, std::vector<std::optional<std::string>>> exchanges_;
-  std::uint64_t next_pull_ = 0, next_cut_ = 0, next_exchange_ = 0;
+  std::map<Exchange, std::vector<std::optional<std::string>>> exchanges_;
+  std::map<std::uint32_t, std::uint64_t> next_exchange_;  // by topic
+  std::uint64_t next_pull_ = 0, next_cut_ = 0;
 
   TableStatistics statistics_;
   std::uint64_t age_sum_ = 0;

@@ -50,32 +50,32 @@ std::shared_ptr<const Shard> Service::finished_cut(std::uint64_t number) {
 
 std::string Service::missing_in_cut(std::uint64_t number) const { return missing(cuts_.at(number).marked); }
 
-std::uint64_t Service::start_exchange(const std::string& mine) {
-  const std::uint64_t number = next_exchange_++;
+Service::Exchange Service::start_exchange(Topic topic, const std::string& mine) {
+  const auto count = static_cast<std::uint32_t>(topic);
+  const Exchange exchange{count, next_exchange_[count]++};
   Message message;
   message.head.kind = MessageKind::text;
-  message.head.number = number;
+  message.head.count = count;
+  message.head.number = exchange.second;
   put(message.payload, mine.data(), mine.size());
   send_all(message);
-  auto& texts = exchanges_[number];
+  auto& texts = exchanges_[exchange];
   texts.resize(static_cast<std::size_t>(world_size_));
   texts[static_cast<std::size_t>(rank_)] = mine;
-  return number;
+  return exchange;
 }
 
-bool Service::exchanged(std::uint64_t number) const { return missing_in_exchange(number).empty(); }
-
-std::string Service::missing_in_exchange(std::uint64_t number) const {
+std::string Service::missing_in_exchange(const Exchange& exchange) const {
   std::vector<bool> here;
-  for (const auto& text : exchanges_.at(number)) {
+  for (const auto& text : exchanges_.at(exchange)) {
     here.push_back(text.has_value());
   }
   return missing(here);
 }
 
-std::vector<std::string> Service::take_exchanged(std::uint64_t number) {
+std::vector<std::string> Service::take_exchanged(const Exchange& exchange) {
   std::vector<std::string> texts;
-  auto node = exchanges_.extract(number);
+  auto node = exchanges_.extract(exchange);
   for (auto& text : node.mapped()) {
     texts.push_back(std::move(*text));
   }

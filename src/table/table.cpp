@@ -32,7 +32,8 @@ struct Table::State {
   State& operator=(const State&) = delete;
 
   /// Collective: throws on every rank if any has a `problem`, there its own. Else returns what the others said.
-  std::vector<std::string> agree(const char* call, const std::optional<Error>& problem, const std::string& mine) const;
+  std::vector<std::string> agree(const char* call, const std::optional<Error>& problem, const std::string& mine,
+                                 table::Topic topic = table::Topic::collective) const;
   void check_size(const char* call, std::size_t ids, std::size_t elements) const;
   void check_finite(const char* call, std::span<const std::uint64_t> ids, std::span<const float> values) const;
   void write(const char* call, MessageKind kind, std::span<const std::uint64_t> ids,
@@ -77,9 +78,9 @@ Table::State::~State() {
 }
 
 std::vector<std::string> Table::State::agree(const char* call, const std::optional<Error>& problem,
-                                             const std::string& mine) const {
+                                             const std::string& mine, table::Topic topic) const {
   std::vector<std::string> texts =
-      driver->exchange(call, problem ? kFailed + std::string(problem->what()) : kFine + mine);
+      driver->exchange(call, problem ? kFailed + std::string(problem->what()) : kFine + mine, topic);
   if (problem) {
     throw Error(*problem);
   }
@@ -228,20 +229,34 @@ TableSnapshot Table::snapshot() {
 }
 
 void Table::save(const std::filesystem::path& directory) {
+  State& state = *state_;
   const TableSnapshot view = snapshot();
-  table::write_table_file(state_->file_head(), view.shard_->sorted(), directory);
+  // Rank 0's name for this save goes into every file, so that files of different saves are never loaded together.
+  const std::vector<std::string> names =
+      state.agree("save", {}, table::to_text(table::new_save_id(clock())), table::Topic::save);
+  std::optional<Error> problem;
+  try {
+    table::FileHead head = state.file_head();
+    head.save = table::save_of(names[0], 0);
+    table::write_table_file(head, view.shard_->sorted(), directory);
+  } catch (...) {
+    problem = current_error();
+  }
+  state.agree("save", problem, {}, table::Topic::save);
 }
 
 void Table::load(const std::filesystem::path& directory) {
   State& state = *state_;
   std::optional<Error> problem;
   std::vector<table::FileRows> files;
+  std::string save;
   try {
     files = table::read_table_files(state.file_head(), directory);
+    save = table::to_text(files[0].save, files[0].path);
   } catch (...) {
     problem = current_error();
   }
-  state.agree("load", problem, {});
+  table::compare_saves(state.agree("load", problem, save));
   state.driver->with("load", [&](Service& service) {
     std::vector<table::Shard::Row> rows;
     for (const table::FileRows& file : files) {

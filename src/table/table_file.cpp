@@ -3,6 +3,7 @@
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <set>
 #include <span>
 #include <string_view>
@@ -16,7 +17,7 @@ namespace gradwire::table {
 namespace {
 
 constexpr std::string_view kMagic = "gwtable";  // and its final zero
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::string_view kExtension = ".gwtable";
 
 std::string file_name(const std::string& table, int rank, int world_size) {
@@ -34,6 +35,8 @@ Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
   put_number(bytes, head.rows);
   put_number(bytes, head.width);
   put_number(bytes, static_cast<std::uint32_t>(head.optimizer));
+  put_number(bytes, head.save.clock);
+  put_number(bytes, head.save.number);
   put_number(bytes, static_cast<std::uint64_t>(rows.size()));
   for (const Shard::Row& row : rows) {
     put_number(bytes, row.id);
@@ -46,8 +49,8 @@ Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
 
 std::string to_string(RowOptimizer optimizer) { return optimizer == RowOptimizer::sgd ? "sgd" : "adagrad"; }
 
-/// Checks that the file is what its name and the table say.
-void check_head(Reader& in, const FileHead& expected, int rank, int world_size, const std::string& file) {
+/// Checks that the file is what its name and the table say; returns whose save it is.
+SaveId check_head(Reader& in, const FileHead& expected, int rank, int world_size, const std::string& file) {
   const auto expect = [&](const std::string& what, const std::string& found, const std::string& wanted) {
     if (found != wanted) {
       throw Error(ErrorCode::mismatch,
@@ -62,6 +65,8 @@ void check_head(Reader& in, const FileHead& expected, int rank, int world_size, 
   expect("the width of rows", std::to_string(in.number<std::uint32_t>()), std::to_string(expected.width));
   expect("the optimizer", to_string(in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad),
          to_string(expected.optimizer));
+  const auto clock = in.number<std::uint64_t>();
+  return {.clock = clock, .number = in.number<std::uint64_t>()};
 }
 
 FileRows decode(const Bytes& bytes, const FileHead& expected, int rank, int world_size, const std::string& file) {
@@ -84,14 +89,13 @@ FileRows decode(const Bytes& bytes, const FileHead& expected, int rank, int worl
   if (crc != wire::crc32c(content)) {
     in.fail("it is damaged: its checksum is wrong; use another copy");
   }
-  check_head(in, expected, rank, world_size, file);
+  FileRows result{.path = file, .save = check_head(in, expected, rank, world_size, file), .memory = {}, .rows = {}};
   const std::size_t parts = expected.optimizer == RowOptimizer::adagrad ? 2 : 1;
   const std::size_t row_bytes = sizeof(std::uint64_t) + parts * expected.width * sizeof(float);
   const auto count = in.number<std::uint64_t>();
   if (count > in.left() / row_bytes) {
     in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
   }
-  FileRows result;
   result.memory.resize(count * parts * expected.width);
   for (std::size_t i = 0; i < count; ++i) {
     Shard::Row row{.id = in.number<std::uint64_t>(), .values = {}, .accumulators = {}};
@@ -161,7 +165,46 @@ std::vector<FileRows> read_table_files(const FileHead& head, const std::filesyst
     put(bytes, text.data(), text.size());
     files.push_back(decode(bytes, head, rank, world, path.string()));
   }
+  std::vector<std::string> saves;
+  for (const FileRows& file : files) {
+    saves.push_back(to_text(file.save, file.path));
+  }
+  compare_saves(saves);
   return files;
+}
+
+SaveId new_save_id(std::uint64_t clock) {
+  std::random_device random;
+  const std::uint64_t high = random();
+  return {.clock = clock, .number = high << 32U | random()};
+}
+
+std::string to_text(const SaveId& save, const std::filesystem::path& file) {
+  Bytes bytes;
+  put_number(bytes, save.clock);
+  put_number(bytes, save.number);
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + file.string();
+}
+
+SaveId save_of(const std::string& text, int peer) {
+  Reader in(std::as_bytes(std::span(text)), "what rank " + std::to_string(peer) + " said of a saved table");
+  const auto clock = in.number<std::uint64_t>();
+  return {.clock = clock, .number = in.number<std::uint64_t>()};
+}
+
+void compare_saves(const std::vector<std::string>& texts) {
+  for (std::size_t i = 1; i < texts.size(); ++i) {
+    const SaveId first = save_of(texts[0], 0);
+    const SaveId other = save_of(texts[i], static_cast<int>(i));
+    if (first == other) {
+      continue;
+    }
+    const auto describe = [](const std::string& text, const SaveId& save) {
+      return text.substr(sizeof save) + " (clock " + std::to_string(save.clock) + ")";
+    };
+    throw Error(ErrorCode::mismatch, describe(texts[0], first) + " and " + describe(texts[i], other) +
+                                         " are of different saves; use a directory that one save() wrote as a whole");
+  }
 }
 
 }  // namespace gradwire::table

@@ -1,4 +1,4 @@
-// One rank's part of a table as a file; docs/tables.md has the bytes.
+// One rank's part of a table as a file; docs/tables.md has the bytes. All files of one save have its id.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,14 @@
 
 namespace gradwire::table {
 
+/// One call of save(), the same in the files of all ranks.
+struct SaveId {
+  std::uint64_t clock = 0;   // of rank 0
+  std::uint64_t number = 0;  // random
+  friend bool operator==(const SaveId&, const SaveId&) = default;
+};
+[[nodiscard]] SaveId new_save_id(std::uint64_t clock);
+
 struct FileHead {
   std::string name;  // of the table
   int rank = 0;
@@ -17,10 +25,13 @@ struct FileHead {
   std::uint64_t rows = 0;  // of the table
   std::uint32_t width = 0;
   RowOptimizer optimizer = RowOptimizer::sgd;
+  SaveId save = {};
 };
 
 /// The rows of a file, with the memory that they lie in.
 struct FileRows {
+  std::filesystem::path path;
+  SaveId save;
   std::vector<float> memory;
   std::vector<Shard::Row> rows;
 };
@@ -30,7 +41,14 @@ struct FileRows {
 void write_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
                       const std::filesystem::path& directory);
 /// What rank head.rank of a world of head.world_size needs: its own file, or those of all ranks of another world.
-/// Error(corrupt) for damage, Error(mismatch) for another table's; both name the file.
+/// Error(corrupt) for damage, Error(mismatch) for another table's; both name the file. head.save is ignored.
 [[nodiscard]] std::vector<FileRows> read_table_files(const FileHead& head, const std::filesystem::path& directory);
+
+/// What ranks tell each other of the files that they are about to load, and of the save that they are about to write.
+[[nodiscard]] std::string to_text(const SaveId& save, const std::filesystem::path& file = {});
+/// `text` is rank `peer`'s.
+[[nodiscard]] SaveId save_of(const std::string& text, int peer);
+/// Error(mismatch) that names two files of different saves; `texts` are to_text()s.
+void compare_saves(const std::vector<std::string>& texts);
 
 }  // namespace gradwire::table

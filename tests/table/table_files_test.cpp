@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <thread>
 
 #include "table_support.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -84,8 +85,54 @@ TEST(TableFiles, TheSameWorldNeedsOnlyItsOwnFilesWhichAreEqualBitByBit) {
     const std::string name = "table-rank-" + std::to_string(rank) + "-of-3.gwtable";
     const std::string bytes = read_text(folder.path() / "a" / name);
     EXPECT_GT(bytes.size(), 1000U);
-    EXPECT_EQ(bytes, read_text(folder.path() / "b" / name));
+    std::string again = read_text(folder.path() / "b" / name);
+    ASSERT_EQ(bytes.size(), again.size());
+    constexpr std::size_t kSave = 45;  // where its id begins
+    EXPECT_NE(bytes.substr(kSave, 16), again.substr(kSave, 16)) << "another save";
+    again.replace(kSave, 16, bytes, kSave, 16);
+    EXPECT_EQ(bytes.substr(0, bytes.size() - 4), again.substr(0, bytes.size() - 4));
   }
+}
+
+TEST(TableFiles, ASaveThatFailsOnOneRankFailsOnAll) {
+  const ScratchFolder folder;
+  std::ofstream(folder.path() / "file") << "not a folder";
+  run_tables(3, file_options(), [&](Table& table) {
+    train(table, 1);
+    try {
+      table.save(folder.path() / (table.rank() == 1 ? "file" : "a"));
+      ADD_FAILURE() << "rank " << table.rank() << " saved it";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr((folder.path() / "file").string()));
+      EXPECT_THAT(error.what(), HasSubstr(table.rank() == 1 ? "" : "save failed on rank 1"));
+    }
+    train(table, 2);
+    const std::vector<float> rows = pull(table, all_ids(table));
+    table.save(folder.path() / "a");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "a"), {}), 3);  // all are there
+    train(table, 3);
+    table.load(folder.path() / "a");
+    EXPECT_EQ(pull(table, all_ids(table)), rows);
+  });
+}
+
+TEST(TableFiles, AnotherThreadMaySaveWhileRanksSynchronize) {
+  const ScratchFolder folder;
+  run_tables(3, file_options(), [&](Table& table) {
+    train(table, 1);
+    std::thread other([&] {
+      for (int i = 0; i < 5; ++i) {
+        table.save(folder.path());
+      }
+    });
+    for (int i = 0; i < 50; ++i) {
+      table.synchronize();
+    }
+    other.join();
+    const std::vector<float> rows = pull(table, all_ids(table));
+    table.load(folder.path());
+    EXPECT_EQ(pull(table, all_ids(table)), rows);
+  });
 }
 
 class BadFile : public ::testing::Test {
@@ -137,6 +184,19 @@ TEST_F(BadFile, Damaged) {
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     write(0, damaged);
     expect_refused(2, file_options(), "table-rank-0-of-2.gwtable");
+  }
+}
+
+TEST_F(BadFile, OfAnotherSave) {
+  const std::string first = read_text(file(1));
+  run_tables(2, file_options(), [&](Table& table) {
+    train(table, 2);
+    table.save(folder_.path());
+  });
+  write(1, first);  // as if rank 1 had died before it wrote
+  for (const int world : {1, 2, 3}) {
+    expect_refused(world, file_options(), "table-rank-0-of-2.gwtable (clock 1) and ");
+    expect_refused(world, file_options(), "table-rank-1-of-2.gwtable (clock 1) are of different saves");
   }
 }
 
