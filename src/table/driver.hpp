@@ -58,6 +58,11 @@ class Driver {
   void step(std::chrono::microseconds wait);
   void post_outbox();
   void run() noexcept;
+  [[nodiscard]] std::string describe_unsent(const Service& service) const;
+  /// In the outbox, on its way from there, or not gone from the mailbox.
+  [[nodiscard]] std::uint64_t unsent_bytes(const Service& service) const noexcept {
+    return service.outgoing().bytes - mailbox_.left_bytes();
+  }
 
   std::shared_ptr<Transport> transport_;
   const TableOptions& options_;

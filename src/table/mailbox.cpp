@@ -53,8 +53,8 @@ void Mailbox::send(int peer, Message message) {
   seal(message, checksum_);
   outgoing_.push_back(std::make_unique<Outgoing>());
   Outgoing& outgoing = *outgoing_.back();
+  outgoing.number = sent_++;
   outgoing.message = std::move(message);
-  unsent_bytes_ += bytes_of(outgoing.message);
   transport_->post_send(outgoing.head, peer, kHeadTag, std::as_bytes(std::span(&outgoing.message.head, 1)));
   if (!outgoing.message.payload.empty()) {
     transport_->post_send(outgoing.payload, peer, kPayloadTag, outgoing.message.payload);
@@ -72,9 +72,10 @@ void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
     if (outgoing->pending()) {
       return false;
     }
-    unsent_bytes_ -= bytes_of(outgoing->message);
+    left_bytes_ += bytes_of(outgoing->message);
     return true;
   });
+  left_ = outgoing_.empty() ? sent_ : outgoing_.front()->number;
 }
 
 /// Whether anything came from this peer.

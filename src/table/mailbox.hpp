@@ -27,12 +27,14 @@ class Mailbox {
   void send(int peer, Message message);
   /// Waits up to `wait` for something to happen; calls `take` for each message that came.
   void progress(std::chrono::microseconds wait, const Take& take);
-  /// Of messages that have not left yet. Any thread.
-  [[nodiscard]] std::uint64_t unsent_bytes() const noexcept { return unsent_bytes_; }
-  [[nodiscard]] bool all_sent() const noexcept { return outgoing_.empty(); }
+  /// Of the messages that send() was given, how many in a row from the first one on have left. Any thread.
+  [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
+  /// Of all that have left. Any thread.
+  [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
 
  private:
   struct Outgoing {
+    std::uint64_t number = 0;  // from 0
     Message message;
     Operation head, payload;
     [[nodiscard]] bool pending() const { return head.pending() || payload.pending(); }
@@ -52,7 +54,8 @@ class Mailbox {
   bool checksum_;
   std::list<std::unique_ptr<Outgoing>> outgoing_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
-  std::atomic<std::uint64_t> unsent_bytes_ = 0;
+  std::uint64_t sent_ = 0;  // messages that send() was given
+  std::atomic<std::uint64_t> left_ = 0, left_bytes_ = 0;
 };
 
 }  // namespace gradwire::table

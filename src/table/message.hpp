@@ -54,6 +54,12 @@ struct Message {
   return sizeof(MessageHead) + message.payload.size();
 }
 
+/// Messages since the table was made, in the order in which they were made.
+struct Traffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
 /// Fills in the sizes, and the checksum if there is to be one.
 void seal(Message& message, bool checksum);
 /// Error(corrupt) that names the peer; check_head before the payload is received, check_payload after.

@@ -36,7 +36,8 @@ Shard::Settings Service::shard_settings() const noexcept {
 }
 
 void Service::send(int peer, Message message) {
-  outbox_bytes_ += bytes_of(message);
+  outgoing_.bytes += bytes_of(message);
+  ++outgoing_.messages;
   outbox_.push_back({peer, std::move(message)});
 }
 
@@ -48,10 +49,7 @@ void Service::send_all(const Message& message) {
   }
 }
 
-std::vector<Service::Envelope> Service::take_outbox() {
-  outbox_bytes_ = 0;
-  return std::exchange(outbox_, {});
-}
+std::vector<Service::Envelope> Service::take_outbox() { return std::exchange(outbox_, {}); }
 
 void Service::take(int from, const Message& message) {
   const MessageHead& head = message.head;

@@ -48,7 +48,8 @@ class Service {
   /// A message of another rank. Error(corrupt) for one that makes no sense.
   void take(int from, const Message& message);
   [[nodiscard]] std::vector<Envelope> take_outbox();
-  [[nodiscard]] std::uint64_t outbox_bytes() const noexcept { return outbox_bytes_; }
+  /// All that ever went into the outbox.
+  [[nodiscard]] const Traffic& outgoing() const noexcept { return outgoing_; }
 
   [[nodiscard]] int owner(std::uint64_t id) const noexcept { return ring_.owner(id); }
   /// `ids` ascending, each once, here and below.
@@ -114,7 +115,7 @@ class Service {
   RowCache cache_;
 
   std::vector<Envelope> outbox_;
-  std::uint64_t outbox_bytes_ = 0;
+  Traffic outgoing_;
   std::map<std::uint64_t, std::shared_ptr<Pull>> pulls_;  // not done, by number
   std::vector<Parked> parked_;                            // others' pulls that wait for a clock
   std::map<std::uint64_t, Cut> cuts_;

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "table_support.hpp"
 
@@ -214,6 +215,40 @@ TEST(Table, SnapshotsAreConsistentWhileThreadsPush) {
     EXPECT_EQ(sums[static_cast<std::size_t>(i)], 0.0) << "snapshot " << i;
     EXPECT_GT(rows[static_cast<std::size_t>(i)], 50U);
   }
+}
+
+TEST(Table, CollectivesEndWhileAnotherThreadPushes) {
+  auto world = make_inproc_world(2);
+  for (auto& transport : world) {
+    transport = make_throttled(transport, LinkSchedule::parse("1Gbit/s,100us"));
+  }
+  TableOptions options = table_options(2000, 64);
+  options.timeout = std::chrono::seconds(10);
+  const auto errors = run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
+    Table table(transport, options);
+    std::atomic<int> pushes = 0;
+    std::string error;
+    {
+      const std::jthread pusher([&](const std::stop_token& stop) {
+        try {
+          const Ids ids = all_ids(table);
+          const std::vector<float> gradients(ids.size() * 64, 0.01F);
+          for (; !stop.stop_requested(); ++pushes) {
+            table.push(ids, gradients);
+          }
+        } catch (const std::exception& caught) {
+          error = caught.what();
+          pushes = 1000;
+        }
+      });
+      while (pushes < 70) {  // enough for as many unsent bytes as a table allows
+        std::this_thread::yield();
+      }
+      table.synchronize();
+    }
+    EXPECT_EQ(error, "");
+  });
+  EXPECT_TRUE(errors[0] == nullptr && errors[1] == nullptr);
 }
 
 TEST(Table, ManyThreadsOfManyRanks) {
