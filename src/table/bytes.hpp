@@ -45,6 +45,7 @@ class Reader {
   Reader(std::span<const std::byte> bytes, std::string source) : bytes_(bytes), source_(std::move(source)) {}
 
   [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::corrupt, source_ + ": " + what); }
+  [[nodiscard]] const std::string& source() const noexcept { return source_; }
   [[nodiscard]] std::size_t left() const noexcept { return bytes_.size(); }
 
   std::span<const std::byte> take(std::uint64_t count) {

@@ -356,9 +356,7 @@ void Service::replace(std::span<const Shard::Row> rows) {
   Shard shard(shard_settings());
   shard.continue_after(shard_.sequence());
   for (const Shard::Row& row : rows) {
-    if (ring_.owner(row.id) == rank_) {
-      shard.restore(row);
-    }
+    shard.restore(row);
   }
   shard_ = std::move(shard);
 }

@@ -73,7 +73,7 @@ class Service {
   [[nodiscard]] std::string missing_in_exchange(const Exchange& exchange) const;
   [[nodiscard]] std::string missing_in_cut(std::uint64_t number) const;
 
-  /// Other rows from here on: of `rows`, those that are this rank's. Caches must be distrusted then.
+  /// Other rows from here on, all of them this rank's. Caches must be distrusted then.
   void replace(std::span<const Shard::Row> rows);
   /// Every cached row is compared with its owner's before it is used again.
   void distrust_cache() noexcept { cache_.distrust(); }

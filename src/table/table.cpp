@@ -248,22 +248,16 @@ void Table::save(const std::filesystem::path& directory) {
 void Table::load(const std::filesystem::path& directory) {
   State& state = *state_;
   std::optional<Error> problem;
-  std::vector<table::FileRows> files;
+  table::FileRows saved;
   std::string save;
   try {
-    files = table::read_table_files(state.file_head(), directory);
-    save = table::to_text(files[0].save, files[0].path);
+    saved = table::read_table_files(state.file_head(), directory);
+    save = table::to_text(saved.save, saved.path);
   } catch (...) {
     problem = current_error();
   }
   table::compare_saves(state.agree("load", problem, save));
-  state.driver->with("load", [&](Service& service) {
-    std::vector<table::Shard::Row> rows;
-    for (const table::FileRows& file : files) {
-      rows.insert(rows.end(), file.rows.begin(), file.rows.end());
-    }
-    service.replace(rows);
-  });
+  state.driver->with("load", [&](Service& service) { service.replace(saved.rows); });
   state.agree("load", {}, {});
   state.driver->with("load", [](Service& service) { service.distrust_cache(); });
 }

@@ -1,8 +1,8 @@
 #include "table/table_file.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <set>
 #include <span>
@@ -11,6 +11,7 @@
 
 #include "base/durable_file.hpp"
 #include "table/bytes.hpp"
+#include "table/hash_ring.hpp"
 #include "wire/crc32c.hpp"
 
 namespace gradwire::table {
@@ -47,6 +48,11 @@ Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
   return bytes;
 }
 
+/// Values, and the sums of adagrad.
+std::size_t floats_of(const FileHead& head) {
+  return std::size_t{head.optimizer == RowOptimizer::adagrad ? 2U : 1U} * head.width;
+}
+
 std::string to_string(RowOptimizer optimizer) { return optimizer == RowOptimizer::sgd ? "sgd" : "adagrad"; }
 
 /// Checks that the file is what its name and the table say; returns whose save it is.
@@ -69,7 +75,8 @@ SaveId check_head(Reader& in, const FileHead& expected, int rank, int world_size
   return {.clock = clock, .number = in.number<std::uint64_t>()};
 }
 
-FileRows decode(const Bytes& bytes, const FileHead& expected, int rank, int world_size, const std::string& file) {
+/// A file that is not damaged; what is left to read are its head and its rows.
+Reader open_file(const Bytes& bytes, const std::string& file) {
   Reader in(bytes, file);
   const auto magic = in.take(kMagic.size() + 1);
   if (std::string_view(reinterpret_cast<const char*>(magic.data()), kMagic.size()) != kMagic) {
@@ -81,7 +88,8 @@ FileRows decode(const Bytes& bytes, const FileHead& expected, int rank, int worl
                                             " of the format; this build reads version " + std::to_string(kVersion));
   }
   std::uint32_t crc = 0;
-  if (bytes.size() < sizeof crc + kMagic.size() + 1) {
+  const std::size_t begin = bytes.size() - in.left();
+  if (in.left() < sizeof crc) {
     in.fail("it ends too early");
   }
   const std::span<const std::byte> content = std::span(bytes).first(bytes.size() - sizeof crc);
@@ -89,29 +97,48 @@ FileRows decode(const Bytes& bytes, const FileHead& expected, int rank, int worl
   if (crc != wire::crc32c(content)) {
     in.fail("it is damaged: its checksum is wrong; use another copy");
   }
-  FileRows result{.path = file, .save = check_head(in, expected, rank, world_size, file), .memory = {}, .rows = {}};
-  const std::size_t parts = expected.optimizer == RowOptimizer::adagrad ? 2 : 1;
-  const std::size_t row_bytes = sizeof(std::uint64_t) + parts * expected.width * sizeof(float);
+  return {content.subspan(begin), file};
+}
+
+/// Visits each row of a file as (id, its floats), after the head.
+template <class Visit>
+void read_rows(Reader& in, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
+  const std::size_t row_floats = floats_of(expected);
   const auto count = in.number<std::uint64_t>();
-  if (count > in.left() / row_bytes) {
+  if (count > in.left() / (sizeof(std::uint64_t) + row_floats * sizeof(float))) {
     in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
   }
-  result.memory.resize(count * parts * expected.width);
-  for (std::size_t i = 0; i < count; ++i) {
-    Shard::Row row{.id = in.number<std::uint64_t>(), .values = {}, .accumulators = {}};
-    if (row.id >= expected.rows || (i > 0 && row.id <= result.rows.back().id)) {
-      in.fail("row " + std::to_string(row.id) + " is out of place");
+  std::uint64_t next = 0;  // the least that the next id can be
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto id = in.number<std::uint64_t>();
+    if (id >= expected.rows || id < next) {
+      in.fail("row " + std::to_string(id) + " is out of place");
     }
-    const std::span<float> memory =
-        std::span(result.memory).subspan(i * parts * expected.width, parts * expected.width);
-    std::memcpy(memory.data(), in.take(memory.size_bytes()).data(), memory.size_bytes());
-    row.values = memory.first(expected.width);
-    row.accumulators = memory.subspan(expected.width);
-    result.rows.push_back(row);
+    next = id + 1;
+    if (ring.owner(id) != rank) {
+      throw Error(ErrorCode::mismatch, in.source() + ": row " + std::to_string(id) + " belongs to rank " +
+                                           std::to_string(ring.owner(id)) +
+                                           " of the world that saved it, by this build's shares; load it with the "
+                                           "build that saved it");
+    }
+    visit(id, in.take(row_floats * sizeof(float)));
   }
-  in.take(sizeof crc);
   in.expect_end();
-  return result;
+}
+
+Bytes read_file(const std::filesystem::path& path, int world) {
+  std::ifstream stream(path, std::ios::binary | std::ios::ate);
+  Bytes bytes;
+  if (stream) {
+    bytes.resize(static_cast<std::size_t>(std::max<std::streamoff>(0, stream.tellg())));
+    stream.seekg(0);
+    stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+  if (!stream) {
+    throw Error(ErrorCode::invalid_argument, path.string() + ": cannot be read; load() needs the files of all " +
+                                                 std::to_string(world) + " ranks that saved");
+  }
+  return bytes;
 }
 
 /// The size of the world that saved this table there.
@@ -149,28 +176,37 @@ void write_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
   });
 }
 
-std::vector<FileRows> read_table_files(const FileHead& head, const std::filesystem::path& directory) {
+FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory) {
   const int world = saved_world(head.name, directory);
   const bool same = world == head.world_size;
-  std::vector<FileRows> files;
-  for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
-    const std::filesystem::path path = directory / file_name(head.name, rank, world);
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream) {
-      throw Error(ErrorCode::invalid_argument, path.string() + ": cannot be read; load() needs the files of all " +
-                                                   std::to_string(world) + " ranks that saved");
-    }
-    const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-    Bytes bytes;
-    put(bytes, text.data(), text.size());
-    files.push_back(decode(bytes, head, rank, world, path.string()));
-  }
+  const HashRing saved(world);
+  const HashRing here(head.world_size);
+  const std::size_t row_floats = floats_of(head);
+  FileRows result;
+  std::vector<std::uint64_t> ids;
   std::vector<std::string> saves;
-  for (const FileRows& file : files) {
-    saves.push_back(to_text(file.save, file.path));
+  for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
+    result.path = directory / file_name(head.name, rank, world);
+    const Bytes bytes = read_file(result.path, world);
+    Reader in = open_file(bytes, result.path.string());
+    result.save = check_head(in, head, rank, world, result.path.string());
+    saves.push_back(to_text(result.save, result.path));
+    read_rows(in, head, saved, rank, [&](std::uint64_t id, std::span<const std::byte> floats) {
+      if (here.owner(id) == head.rank) {
+        ids.push_back(id);
+        const std::size_t at = result.memory.size();
+        result.memory.resize(at + row_floats);
+        std::memcpy(result.memory.data() + at, floats.data(), floats.size());
+      }
+    });
   }
   compare_saves(saves);
-  return files;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::span<const float> memory = std::span(result.memory).subspan(i * row_floats, row_floats);
+    result.rows.push_back(
+        {.id = ids[i], .values = memory.first(head.width), .accumulators = memory.subspan(head.width)});
+  }
+  return result;
 }
 
 SaveId new_save_id(std::uint64_t clock) {

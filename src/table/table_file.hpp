@@ -28,10 +28,10 @@ struct FileHead {
   SaveId save = {};
 };
 
-/// The rows of a file, with the memory that they lie in.
+/// One rank's rows of saved files, with the memory that they lie in.
 struct FileRows {
-  std::filesystem::path path;
-  SaveId save;
+  std::filesystem::path path;  // of one of the files
+  SaveId save;                 // theirs
   std::vector<float> memory;
   std::vector<Shard::Row> rows;
 };
@@ -40,9 +40,10 @@ struct FileRows {
 /// Error(invalid_argument) names what cannot be written.
 void write_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
                       const std::filesystem::path& directory);
-/// What rank head.rank of a world of head.world_size needs: its own file, or those of all ranks of another world.
-/// Error(corrupt) for damage, Error(mismatch) for another table's; both name the file. head.save is ignored.
-[[nodiscard]] std::vector<FileRows> read_table_files(const FileHead& head, const std::filesystem::path& directory);
+/// The rows of rank head.rank in a world of head.world_size: from its own file, or those of all ranks of another world,
+/// of which one at a time is in memory. Error(corrupt) for damage, Error(mismatch) for another table's, for files of
+/// different saves and for a row that its file's rank does not hold; they name the file. head.save is ignored.
+[[nodiscard]] FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory);
 
 /// What ranks tell each other of the files that they are about to load, and of the save that they are about to write.
 [[nodiscard]] std::string to_text(const SaveId& save, const std::filesystem::path& file = {});

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "table/hash_ring.hpp"
+#include "table/table_file.hpp"
 #include "table_support.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -197,6 +199,25 @@ TEST_F(BadFile, OfAnotherSave) {
   for (const int world : {1, 2, 3}) {
     expect_refused(world, file_options(), "table-rank-0-of-2.gwtable (clock 1) and ");
     expect_refused(world, file_options(), "table-rank-1-of-2.gwtable (clock 1) are of different saves");
+  }
+}
+
+TEST_F(BadFile, WithARowThatItsRankDoesNotHold) {
+  for (int rank = 0; rank < 2; ++rank) {
+    const table::HashRing ring(2);
+    std::vector<float> values(6, 1.0F);
+    std::vector<table::Shard::Row> rows;
+    for (std::uint64_t id = 0; id < 20; ++id) {
+      if (ring.owner(id) == rank || id == 13) {  // 13 is in both files
+        rows.push_back({.id = id, .values = std::span(values).first(3), .accumulators = std::span(values).last(3)});
+      }
+    }
+    const table::FileHead head{
+        .name = "table", .rank = rank, .world_size = 2, .rows = 400, .width = 3, .optimizer = RowOptimizer::adagrad};
+    table::write_table_file(head, rows, folder_.path());
+  }
+  for (const int world : {1, 2, 3}) {
+    expect_refused(world, file_options(), "row 13 belongs to rank " + std::to_string(table::HashRing(2).owner(13)));
   }
 }
 
