@@ -20,7 +20,7 @@ Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options
       threading_(std::max(options.threading,
                           transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
       service_(transport_->rank(), transport_->world_size(), options),
-      mailbox_(transport_) {
+      mailbox_(transport_, {.rows = options.rows, .width = options.width}) {
   if (threading_ == Threading::background && transport_->world_size() > 1) {
     thread_ = std::thread([this] { run(); });
   }

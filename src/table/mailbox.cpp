@@ -11,8 +11,8 @@ constexpr Tag kPayloadTag = 1;
 
 }  // namespace
 
-Mailbox::Mailbox(std::shared_ptr<Transport> transport)
-    : transport_(std::move(transport)), checksum_(transport_->capabilities().checksum_by_default) {
+Mailbox::Mailbox(std::shared_ptr<Transport> transport, const MessageLimits& limits)
+    : transport_(std::move(transport)), limits_(limits), checksum_(transport_->capabilities().checksum_by_default) {
   for (int peer = 0; peer < transport_->world_size(); ++peer) {
     if (peer != transport_->rank()) {
       incoming_.push_back(std::make_unique<Incoming>());
@@ -85,7 +85,7 @@ bool Mailbox::advance(Incoming& incoming, const Take& take) {
   }
   Message& message = incoming.message;
   if (!incoming.payload_posted) {
-    check_head(message.head, incoming.peer);
+    check_head(message.head, limits_, incoming.peer);
     message.payload.resize(message.head.payload_bytes);
     incoming.payload_posted = true;
     if (!message.payload.empty()) {

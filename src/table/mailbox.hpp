@@ -18,7 +18,7 @@ class Mailbox {
  public:
   using Take = std::function<void(int peer, Message message)>;
 
-  explicit Mailbox(std::shared_ptr<Transport> transport);
+  Mailbox(std::shared_ptr<Transport> transport, const MessageLimits& limits);
   /// Takes back what is under way.
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
@@ -51,6 +51,7 @@ class Mailbox {
   bool give_up(Operation& head, Operation& payload) noexcept;
 
   std::shared_ptr<Transport> transport_;
+  MessageLimits limits_;
   bool checksum_;
   std::list<std::unique_ptr<Outgoing>> outgoing_;
   std::vector<std::unique_ptr<Incoming>> incoming_;

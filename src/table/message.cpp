@@ -1,6 +1,7 @@
 #include "table/message.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "table/id_codec.hpp"
 #include "wire/crc32c.hpp"
@@ -10,35 +11,59 @@ namespace {
 
 std::string source(int peer) { return "a message of rank " + std::to_string(peer) + " to this table"; }
 
-std::uint32_t checksum_of(const Message& message) {
-  MessageHead head = message.head;
+std::uint32_t checksum_of(MessageHead head) {
   head.crc32c = 0;
-  const std::uint32_t crc = wire::crc32c(std::as_bytes(std::span(&head, 1)));
-  return wire::crc32c(message.payload, crc);
+  return wire::crc32c(std::as_bytes(std::span(&head, 1)));
 }
 
 }  // namespace
 
-void seal(Message& message, bool checksum) {
-  message.head.payload_bytes = message.payload.size();
-  message.head.crc32c = checksum ? checksum_of(message) : 0;
+std::uint64_t largest_payload(const MessageHead& head, const MessageLimits& limits) noexcept {
+  constexpr std::uint64_t kVarint = 10;  // bytes, at most
+  const auto rows = [&](std::uint64_t row_bytes) {
+    const std::uint64_t count = std::min(head.count, limits.rows);
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+    return count > kMost / row_bytes ? kMost : count * row_bytes;
+  };
+  switch (head.kind) {
+    case MessageKind::pull: return rows(3 * kVarint);  // an id; a run's length and value
+    case MessageKind::reply:
+    case MessageKind::push:
+    case MessageKind::assign: return rows(kVarint + sizeof(float) * std::uint64_t{limits.width} + sizeof(float));
+    case MessageKind::text: return MessageLimits::kText;
+    case MessageKind::tick:
+    case MessageKind::cut: break;
+  }
+  return 0;
 }
 
-void check_head(const MessageHead& head, int peer) {
-  constexpr std::uint64_t kMostBytes = 1ULL << 40;  // more means that the size itself is damaged
-  if (head.magic != MessageHead::kMagic || head.zero != 0 || head.kind > MessageKind::text ||
-      head.payload_bytes > kMostBytes) {
-    throw Error(ErrorCode::corrupt, source(peer) + " is damaged; does its transport belong to the table alone?");
+void seal(Message& message, bool checksum) {
+  message.head.payload_bytes = message.payload.size();
+  message.head.payload_crc32c = checksum ? wire::crc32c(message.payload) : 0;
+  message.head.crc32c = checksum_of(message.head);
+}
+
+void check_head(const MessageHead& head, const MessageLimits& limits, int peer) {
+  constexpr const char* kQuestion = "; does its transport belong to the table alone?";
+  if (head.magic != MessageHead::kMagic) {
+    throw Error(ErrorCode::corrupt, source(peer) + " is damaged" + kQuestion);
   }
   if (head.version != MessageHead::kVersion) {
     throw Error(ErrorCode::mismatch, source(peer) + " is of version " + std::to_string(head.version) +
                                          ", this build's is " + std::to_string(MessageHead::kVersion) +
                                          "; use one build on all ranks");
   }
+  if (head.crc32c != checksum_of(head)) {
+    throw Error(ErrorCode::corrupt, source(peer) + " is damaged: the checksum of its head is wrong" + kQuestion);
+  }
+  if (head.zero != 0 || head.kind > MessageKind::text || head.payload_bytes > largest_payload(head, limits)) {
+    throw Error(ErrorCode::corrupt, source(peer) + " makes no sense: " + std::to_string(head.payload_bytes) +
+                                        " bytes for " + std::to_string(head.count) + " rows" + kQuestion);
+  }
 }
 
 void check_payload(const Message& message, bool checksum, int peer) {
-  if (checksum && checksum_of(message) != message.head.crc32c) {
+  if (checksum && wire::crc32c(message.payload) != message.head.payload_crc32c) {
     throw Error(ErrorCode::corrupt, source(peer) + " was damaged on its way: its checksum is wrong");
   }
 }
@@ -48,7 +73,7 @@ Message encode_pull(const PullRequest& request) {
   message.head.kind = MessageKind::pull;
   message.head.number = request.number;
   message.head.clock = request.clock;
-  message.head.count = static_cast<std::uint32_t>(request.ids.size());
+  message.head.count = request.ids.size();
   message.head.sequence = *std::max_element(request.known.begin(), request.known.end());
   encode_ids(request.ids, message.payload);
   std::vector<std::uint64_t> back = request.known;
@@ -78,7 +103,7 @@ Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const 
                     const RowCodec& codec) {
   Message message;
   message.head.kind = kind;
-  message.head.count = static_cast<std::uint32_t>(ids.size());
+  message.head.count = ids.size();
   message.payload.reserve(ids.size() * (codec.row_bytes() + 2));
   encode_ids(ids, message.payload);
   std::size_t at = message.payload.size();

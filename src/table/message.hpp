@@ -1,5 +1,5 @@
 // What the ranks of a table tell each other: a head of fixed size, and a payload whose size the head tells. What a peer
-// sent is checked before it is used.
+// sent is checked before it is used, the head before memory is taken for the payload.
 #pragma once
 
 #include <cstdint>
@@ -29,20 +29,21 @@ enum class Topic : std::uint8_t { collective, save };
 
 struct MessageHead {
   static constexpr std::uint32_t kMagic = 0x54577247;  // "GrWT"
-  static constexpr std::uint8_t kVersion = 1;
+  static constexpr std::uint8_t kVersion = 2;
 
   std::uint32_t magic = kMagic;
   std::uint8_t version = kVersion;
   MessageKind kind = MessageKind::text;
   std::uint16_t zero = 0;
-  std::uint32_t crc32c = 0;  // of head (this field zero) and payload; 0 where the transport needs none
-  std::uint32_t count = 0;   // rows
+  std::uint32_t crc32c = 0;          // of the head, this field zero
+  std::uint32_t payload_crc32c = 0;  // 0 where the transport needs none
+  std::uint64_t count = 0;           // rows
   std::uint64_t number = 0;
   std::uint64_t clock = 0;
   std::uint64_t sequence = 0;
   std::uint64_t payload_bytes = 0;
 };
-static_assert(sizeof(MessageHead) == 48);
+static_assert(sizeof(MessageHead) == 56);
 
 struct Message {
   MessageHead head;
@@ -60,10 +61,19 @@ struct Traffic {
   std::uint64_t bytes = 0;
 };
 
-/// Fills in the sizes, and the checksum if there is to be one.
+/// The most that a message may hold.
+struct MessageLimits {
+  static constexpr std::uint64_t kText = 1 << 20;  // bytes
+  std::uint64_t rows = 0;                          // of the table
+  std::uint32_t width = 0;
+};
+/// Bytes of the largest payload that belongs to this kind and count.
+[[nodiscard]] std::uint64_t largest_payload(const MessageHead& head, const MessageLimits& limits) noexcept;
+
+/// Fills in the sizes and the checksums, that of the payload if there is to be one.
 void seal(Message& message, bool checksum);
 /// Error(corrupt) that names the peer; check_head before the payload is received, check_payload after.
-void check_head(const MessageHead& head, int peer);
+void check_head(const MessageHead& head, const MessageLimits& limits, int peer);
 void check_payload(const Message& message, bool checksum, int peer);
 
 /// A request as its owner reads it. known[i]: the sequence at which the caller last compared row i, plus 1; 0: never.

@@ -169,7 +169,7 @@ void Service::serve(int peer, const PullRequest& request) {
       changed.push_back(i);
     }
   }
-  reply.head.count = static_cast<std::uint32_t>(changed.size());
+  reply.head.count = changed.size();
   if (changed.size() != request.ids.size()) {
     encode_ids(changed, reply.payload);
   }

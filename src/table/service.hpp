@@ -66,7 +66,8 @@ class Service {
   /// The same numbers on every rank. A finished one is handed over once.
   [[nodiscard]] std::uint64_t start_cut();
   [[nodiscard]] std::shared_ptr<const Shard> finished_cut(std::uint64_t number);
-  using Exchange = std::pair<std::uint32_t, std::uint64_t>;  // topic, number
+  using Exchange = std::pair<std::uint64_t, std::uint64_t>;  // topic, number
+  /// A longer text than a message may hold is cut.
   [[nodiscard]] Exchange start_exchange(Topic topic, const std::string& mine);
   [[nodiscard]] std::vector<std::string> take_exchanged(const Exchange& exchange);
   /// Ranks whose part is missing, "1, 3".
@@ -120,7 +121,7 @@ class Service {
   std::vector<Parked> parked_;                            // others' pulls that wait for a clock
   std::map<std::uint64_t, Cut> cuts_;
   std::map<Exchange, std::vector<std::optional<std::string>>> exchanges_;
-  std::map<std::uint32_t, std::uint64_t> next_exchange_;  // by topic
+  std::map<std::uint64_t, std::uint64_t> next_exchange_;  // by topic
   std::uint64_t next_pull_ = 0, next_cut_ = 0;
 
   TableStatistics statistics_;

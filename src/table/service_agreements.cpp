@@ -1,4 +1,5 @@
 // What all ranks of a table do together: snapshots, and the exchange of texts.
+#include <algorithm>
 #include <utility>
 
 #include "table/service.hpp"
@@ -51,13 +52,13 @@ std::shared_ptr<const Shard> Service::finished_cut(std::uint64_t number) {
 std::string Service::missing_in_cut(std::uint64_t number) const { return missing(cuts_.at(number).marked); }
 
 Service::Exchange Service::start_exchange(Topic topic, const std::string& mine) {
-  const auto count = static_cast<std::uint32_t>(topic);
+  const auto count = static_cast<std::uint64_t>(topic);
   const Exchange exchange{count, next_exchange_[count]++};
   Message message;
   message.head.kind = MessageKind::text;
   message.head.count = count;
   message.head.number = exchange.second;
-  put(message.payload, mine.data(), mine.size());
+  put(message.payload, mine.data(), std::min<std::size_t>(mine.size(), MessageLimits::kText));
   send_all(message);
   auto& texts = exchanges_[exchange];
   texts.resize(static_cast<std::size_t>(world_size_));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "table/message.hpp"
 #include "table_support.hpp"
 #include "transport/faulty.hpp"
 
@@ -183,6 +184,24 @@ TEST(TableErrors, ADamagedMessageIsNoticed) {
     table.synchronize();
   });
   EXPECT_TRUE(errors[0] != nullptr && errors[1] != nullptr);
+}
+
+TEST(TableErrors, ADamagedSizeTakesNoMemory) {
+  using transport::Fault;
+  auto world = make_inproc_world(2);
+  // The head of rank 0's second text: the upper half of its payload's size.
+  world[0] = transport::make_faulty(
+      world[0],
+      {{.kind = Fault::Kind::corrupt, .rank = 0, .nth = 1, .tag = 0, .offset = sizeof(table::MessageHead) - 3}});
+  std::vector<std::string> texts(2);
+  run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
+    texts[static_cast<std::size_t>(transport->rank())] = error_of([&] {
+      Table table(transport, table_options());  // rank 1 may still be in here
+      table.synchronize();
+    });
+  });
+  EXPECT_THAT(texts[1], AllOf(HasSubstr("corrupt"), HasSubstr("message of rank 0"), HasSubstr("its head is wrong")));
+  EXPECT_THAT(texts[0], HasSubstr("aborted"));
 }
 
 TEST(TableErrors, OnlyTheMakersThreadMayCallWhereMpiSaysSo) {
