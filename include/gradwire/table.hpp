@@ -68,8 +68,11 @@ struct TableStatistics {
   std::uint64_t rows_pushed = 0;
   std::uint64_t maximum_age = 0;  // the oldest row that a pull returned, in clocks: it may miss updates of that many
   double mean_age = 0;
-  double wait_seconds = 0;        // inside pull()
-  std::uint64_t rows_held = 0;    // of this rank's shard: those that ever changed
+  double wait_seconds = 0;      // inside pull()
+  std::uint64_t rows_held = 0;  // of this rank's shard: those that ever changed
+  /// Of rows_held, those with NaN or Inf in values or optimizer state now: finite gradients added up to more than a
+  /// float holds. Pushes do not mend them; assign() mends values, load() all.
+  std::uint64_t rows_nonfinite = 0;
   std::uint64_t cache_bytes = 0;  // in use
   TransportCounters traffic;
 };
@@ -117,7 +120,8 @@ class Table {
   /// it waited for.
   void pull(std::span<const std::uint64_t> ids, std::span<float> rows);
   /// Sends gradients[i * width] for row ids[i] to its owner, those of duplicates added up, and does not wait for it.
-  /// Error(invalid_argument) for NaN or Inf, which names the id; nothing was sent then.
+  /// Error(invalid_argument) for NaN or Inf, and for what is that once gradient_codec has rounded it (bf16: above
+  /// 3.39e38); it names the id, and nothing was sent then. Sums at the owner may still overflow: rows_nonfinite.
   void push(std::span<const std::uint64_t> ids, std::span<const float> gradients);
   /// Replaces rows; of duplicates the last one counts. Otherwise as push. Optimizer state stays.
   void assign(std::span<const std::uint64_t> ids, std::span<const float> values);

@@ -110,6 +110,12 @@ Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const 
   message.payload.resize(at + ids.size() * codec.row_bytes());
   for (std::size_t i = 0; i < ids.size(); ++i, at += codec.row_bytes()) {
     codec.encode(values + i * width, message.payload.data() + at);
+    if (!codec.finite(message.payload.data() + at)) {
+      throw Error(ErrorCode::invalid_argument, "the row for id " + std::to_string(ids[i]) + " is too large for " +
+                                                   codec.name() +
+                                                   ", which makes Inf of it; nothing was sent: leave this step out, "
+                                                   "or use gradient_codec = \"exact\"");
+    }
   }
   return message;
 }

@@ -85,7 +85,8 @@ struct PullRequest {
 [[nodiscard]] Message encode_pull(const PullRequest& request);
 [[nodiscard]] PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer);
 
-/// `kind` push or assign; row i of `values` is ids[i]'s, ids ascending.
+/// `kind` push or assign; row i of `values` is ids[i]'s, ids ascending, all finite. Error(invalid_argument) names the
+/// id and the codec where rounding makes one infinite.
 [[nodiscard]] Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values,
                                   std::uint32_t width, const RowCodec& codec);
 struct Rows {

@@ -1,7 +1,9 @@
 #include "table/row_codec.hpp"
 
 #include <cstring>
+#include <vector>
 
+#include "codec/codec.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/bf16.hpp"
@@ -47,6 +49,20 @@ void RowCodec::decode(const std::byte* in, float* row) const {
     case Kind::bf16: Bf16Row::decode(bytes, width_, row); break;
     case Kind::int8: Int8Row::decode(bytes, width_, row); break;
   }
+}
+
+bool RowCodec::finite(const std::byte* in) const {
+  if (kind_ == Kind::exact) {
+    return true;
+  }
+  thread_local std::vector<float> row;
+  row.resize(width_);
+  decode(in, row.data());
+  return codec::all_finite(codec::Working::f32, row.data(), width_);
+}
+
+const char* RowCodec::name() const noexcept {
+  return kind_ == Kind::exact ? "exact" : kind_ == Kind::bf16 ? "bf16" : "int8";
 }
 
 }  // namespace gradwire::table

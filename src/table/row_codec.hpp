@@ -17,6 +17,9 @@ class RowCodec {
   void encode(const float* row, std::byte* out) const;
   /// Any bytes give values.
   void decode(const std::byte* in, float* row) const;
+  /// Whether a finite row still is after encode() made `in` of it.
+  [[nodiscard]] bool finite(const std::byte* in) const;
+  [[nodiscard]] const char* name() const noexcept;
 
  private:
   enum class Kind : std::uint8_t { exact, bf16, int8 };

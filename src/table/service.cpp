@@ -304,13 +304,18 @@ void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const 
     part_ids.push_back(ids[i]);
     part_values.insert(part_values.end(), values + i * width, values + (i + 1) * width);
   }
+  const RowCodec& codec = kind == MessageKind::push ? gradient_codec_ : exact_codec_;
+  std::vector<Envelope> messages;
   for (const auto& [owner, part] : parts) {
-    if (owner == rank_) {
-      write_own(kind, rank_, part.first, part.second.data());
-    } else {
-      send(owner, encode_rows(kind, part.first, part.second.data(), width,
-                              kind == MessageKind::push ? gradient_codec_ : exact_codec_));
+    if (owner != rank_) {
+      messages.push_back({owner, encode_rows(kind, part.first, part.second.data(), width, codec)});
     }
+  }
+  if (const auto own = parts.find(rank_); own != parts.end()) {
+    write_own(kind, rank_, own->second.first, own->second.second.data());
+  }
+  for (Envelope& envelope : messages) {
+    send(envelope.peer, std::move(envelope.message));
   }
   mark_written(ids);
   statistics_.rows_pushed += ids.size();
@@ -366,6 +371,7 @@ TableStatistics Service::statistics() const {
   statistics.mean_age =
       statistics.rows_pulled == 0 ? 0 : static_cast<double>(age_sum_) / static_cast<double>(statistics.rows_pulled);
   statistics.rows_held = shard_.rows();
+  statistics.rows_nonfinite = shard_.nonfinite_rows();
   statistics.cache_bytes = cache_.bytes();
   return statistics;
 }

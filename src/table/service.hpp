@@ -58,7 +58,8 @@ class Service {
   [[nodiscard]] bool prefetching(std::span<const std::uint64_t> ids) const;
   /// Whom a pull that is not done waits for.
   [[nodiscard]] std::string describe_wait(const Pull& pull) const;
-  /// `kind` push or assign.
+  /// `kind` push or assign. Error(invalid_argument), before anything has changed, for a row that is not finite once its
+  /// codec has rounded it.
   void write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values);
   void tick();
   [[nodiscard]] std::uint64_t clock() const noexcept { return clocks_.of(rank_); }

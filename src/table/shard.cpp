@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 
 #include "kernels/philox.hpp"
@@ -20,6 +21,15 @@ void apply_adagrad(float rate, float epsilon, std::uint32_t width, const float* 
     sums[i] += gradient[i] * gradient[i];
     values[i] -= rate * gradient[i] / (std::sqrt(sums[i]) + epsilon);
   }
+}
+
+bool all_finite(const float* values, std::uint32_t width) {
+  constexpr std::uint32_t kExponent = 0x7F800000;
+  std::uint32_t others = 0;  // not bool, which g++ 12 does not vectorize
+  for (std::uint32_t i = 0; i < width; ++i) {
+    others |= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent ? 1U : 0U;
+  }
+  return others == 0;
 }
 
 }  // namespace
@@ -121,8 +131,20 @@ Shard::Slot Shard::writable(std::uint64_t id) {
   }
   Page& page = own_page(place / kPageRows);
   const std::size_t row = place % kPageRows;
-  return {page.versions[row], page.values.data() + row * settings_.width,
+  return {page, row, page.values.data() + row * settings_.width,
           page.accumulators.empty() ? nullptr : page.accumulators.data() + row * settings_.width};
+}
+
+void Shard::note_change(const Slot& slot) noexcept {
+  slot.page.versions[slot.row] = sequence_;
+  const bool finite = all_finite(slot.values, settings_.width) &&
+                      (slot.accumulators == nullptr || all_finite(slot.accumulators, settings_.width));
+  const std::uint64_t bit = std::uint64_t{1} << slot.row;
+  const bool was_finite = (slot.page.nonfinite & bit) == 0;
+  if (finite != was_finite) {
+    slot.page.nonfinite ^= bit;
+    finite ? --nonfinite_rows_ : ++nonfinite_rows_;
+  }
 }
 
 void Shard::apply(std::span<const std::uint64_t> ids, const float* gradients) {
@@ -130,13 +152,13 @@ void Shard::apply(std::span<const std::uint64_t> ids, const float* gradients) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const Slot row = writable(ids[i]);
     const float* gradient = gradients + i * settings_.width;
-    row.version = sequence_;
     if (row.accumulators == nullptr) {
       apply_sgd(settings_.learning_rate, settings_.width, gradient, row.values);
     } else {
       apply_adagrad(settings_.learning_rate, settings_.epsilon, settings_.width, gradient, row.values,
                     row.accumulators);
     }
+    note_change(row);
   }
 }
 
@@ -144,19 +166,19 @@ void Shard::assign(std::span<const std::uint64_t> ids, const float* values) {
   ++sequence_;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const Slot row = writable(ids[i]);
-    row.version = sequence_;
     std::copy_n(values + i * settings_.width, settings_.width, row.values);
+    note_change(row);
   }
 }
 
 void Shard::restore(const Row& row) {
   ++sequence_;
   const Slot slot = writable(row.id);
-  slot.version = sequence_;
   std::copy(row.values.begin(), row.values.end(), slot.values);
   if (slot.accumulators != nullptr) {
     std::copy(row.accumulators.begin(), row.accumulators.end(), slot.accumulators);
   }
+  note_change(slot);
 }
 
 std::vector<Shard::Row> Shard::sorted() const {

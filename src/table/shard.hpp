@@ -53,7 +53,9 @@ class Shard {
 
   /// Rows that ever changed.
   [[nodiscard]] std::uint64_t rows() const noexcept { return index_->count(); }
-  /// Those, by ascending id. Valid until this shard changes.
+  /// Of these, rows with NaN or Inf in their values or optimizer state.
+  [[nodiscard]] std::uint64_t nonfinite_rows() const noexcept { return nonfinite_rows_; }
+  /// All rows, by ascending id. Valid until this shard changes.
   [[nodiscard]] std::vector<Row> sorted() const;
 
   /// This empty shard takes the place of one that has come to `sequence`: every row counts as changed since.
@@ -62,12 +64,15 @@ class Shard {
  private:
   static constexpr std::uint32_t kPageRows = 64;
   struct Page {
-    std::uint64_t writer = 0;  // the shard that may write here
+    std::uint64_t writer = 0;     // the shard that may write here
+    std::uint64_t nonfinite = 0;  // a bit for each row
     std::vector<std::uint64_t> ids, versions;
     std::vector<float> values, accumulators;
   };
+  static_assert(kPageRows == 64, "a page has a bit for each row");
   struct Slot {
-    std::uint64_t& version;
+    Page& page;
+    std::uint64_t row;  // in it
     float* values;
     float* accumulators;  // null with SGD
   };
@@ -79,11 +84,14 @@ class Shard {
   [[nodiscard]] Slot writable(std::uint64_t id);
   [[nodiscard]] Page& own_page(std::uint32_t number);
   std::uint32_t add_row(std::uint64_t id);
+  /// After the row was written to.
+  void note_change(const Slot& slot) noexcept;
 
   Settings settings_;
   std::uint64_t writer_ = new_writer();
   std::uint64_t index_writer_ = writer_;
   std::uint64_t sequence_ = 0;
+  std::uint64_t nonfinite_rows_ = 0;
   std::uint64_t unchanged_ = 0;       // version of rows that are not here
   std::shared_ptr<FlatIndex> index_;  // to number of page x kPageRows + row; shared like pages
   std::vector<std::shared_ptr<Page>> pages_;

@@ -125,7 +125,13 @@ void Table::State::write(const char* call, MessageKind kind, std::span<const std
   if (merged.ids.empty()) {
     return;
   }
-  driver->with(call, [&](Service& service) { service.write(kind, merged.ids, rows.data()); });
+  driver->with(call, [&](Service& service) {
+    try {
+      service.write(kind, merged.ids, rows.data());
+    } catch (const Error& error) {
+      throw Error(error.code(), said(call) + ": " + error.what());
+    }
+  });
   driver->throttle(call);
 }
 

@@ -77,6 +77,28 @@ TEST(Shard, VersionsAreTheSequenceOfTheLastChange) {
   EXPECT_GT(next.version(1), 2U) << "a row that is gone counts as changed";
 }
 
+TEST(Shard, CountsRowsThatFiniteGradientsMadeInfinite) {
+  const std::vector<float> huge{3e38F, 1, 1, 1, 1, 1};
+  for (const RowOptimizer optimizer : {RowOptimizer::sgd, RowOptimizer::adagrad}) {  // the value; the sum of squares
+    Shard shard(settings(optimizer));
+    const int enough = optimizer == RowOptimizer::sgd ? 3 : 1;
+    for (int i = 0; i < enough; ++i) {
+      EXPECT_EQ(shard.nonfinite_rows(), 0U);
+      shard.apply(Ids{7, 9}, huge.data());
+    }
+    EXPECT_EQ(shard.nonfinite_rows(), 1U);
+    Shard copy = shard.copy();
+    shard.apply(Ids{7, 9}, huge.data());
+    EXPECT_EQ(shard.nonfinite_rows(), 1U) << "counted once";
+    const std::vector<float> fine(6, 1.0F);
+    copy.assign(Ids{7, 9}, fine.data());
+    EXPECT_EQ(copy.nonfinite_rows(), optimizer == RowOptimizer::sgd ? 0U : 1U) << "optimizer state stays";
+    copy.restore({.id = 7, .values = std::span(fine).first(3), .accumulators = std::span(fine).last(3)});
+    EXPECT_EQ(copy.nonfinite_rows(), 0U);
+    EXPECT_EQ(shard.nonfinite_rows(), 1U);
+  }
+}
+
 TEST(Shard, CopiesDoNotSeeEachOther) {
   std::mt19937 random(6);
   std::vector<Shard> shards;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <thread>
@@ -48,6 +49,47 @@ TEST(TableErrors, WrongArgumentsAreNamedAndChangeNothing) {
     EXPECT_THAT(error_of([&] { static_cast<void>(table.owner(10)); }), HasSubstr("outside"));
     table.synchronize();
     EXPECT_EQ(pull(table, {3, 7}), (std::vector<float>(4)));
+  });
+}
+
+TEST(TableErrors, AGradientThatItsCodecMakesInfiniteIsNotSent) {
+  for (const char* codec : {"exact", "bf16", "int8"}) {
+    TableOptions options = table_options(40, 2);
+    options.gradient_codec = codec;
+    run_tables(2, options, [&](Table& table) {
+      Ids ids = all_ids(table);
+      std::vector<float> gradients(80);
+      const std::uint64_t foreign =
+          *std::find_if(ids.begin() + 20, ids.end(), [&](std::uint64_t id) { return table.owner(id) != table.rank(); });
+      gradients[2 * foreign] = 3.4e38F;
+      if (table.rank() == 0) {
+        const std::string error = error_of([&] { table.push(ids, gradients); });
+        if (std::string(codec) == "bf16") {
+          EXPECT_THAT(error, AllOf(HasSubstr("invalid_argument"), HasSubstr("push: the row for id"),
+                                   HasSubstr(" " + std::to_string(foreign) + " "), HasSubstr("bf16")));
+        } else {
+          EXPECT_EQ(error, "no error") << codec;
+        }
+      }
+      table.synchronize();
+      const std::vector<float> rows = pull(table, all_ids(table));
+      EXPECT_TRUE(std::all_of(rows.begin(), rows.end(), [](float x) { return std::isfinite(x); })) << codec;
+      EXPECT_EQ(table.statistics().rows_nonfinite, 0U);
+    });
+  }
+}
+
+TEST(TableErrors, OwnersCountRowsThatOverflowed) {
+  run_tables(2, table_options(40, 2), [](Table& table) {
+    table.push(Ids{3, 5}, std::vector<float>{0, 3e38F, 1, 1});  // by both ranks
+    table.synchronize();
+    EXPECT_EQ(table.statistics().rows_nonfinite, table.owner(3) == table.rank() ? 1U : 0U);
+    table.synchronize();
+    if (table.rank() == 0) {
+      table.assign(Ids{3}, std::vector<float>{1, 1});
+    }
+    table.synchronize();
+    EXPECT_EQ(table.statistics().rows_nonfinite, 0U);
   });
 }
 
