@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/error.hpp"
@@ -20,6 +21,8 @@
 #include "gradwire/transport.hpp"
 
 namespace gradwire {
+
+class Policy;
 
 namespace table {
 class Shard;
@@ -57,6 +60,13 @@ struct TableOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   Threading threading = Threading::background;
 };
+
+/// `base` with what the first matching rule of the policy says of an embedding table: staleness, gradient_codec (its
+/// codec) and codec (its second_hop, or its codec too). All else is base's. Rules see the name, rows x width elements
+/// of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule asks for rows of it;
+/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, warmup, error
+/// feedback.
+[[nodiscard]] TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base = {});
 
 /// Since the table was made, on this rank. Rows are counted after duplicates were merged.
 struct TableStatistics {

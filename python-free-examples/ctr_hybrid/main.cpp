@@ -22,6 +22,8 @@ struct Options {
   std::vector<std::string> modes{"synchronous", "hybrid", "asynchronous"};
   ctr_hybrid::TrainingOptions training;
   ctr_hybrid::GeneratorOptions generator;
+  std::uint64_t staleness = 4;
+  std::string codec = "exact", policy;
   int seeds = 1;
   std::string data, json, svg, markdown;
 };
@@ -56,11 +58,17 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--lr", training.trainer.learning_rate, "Learning rate of Adagrad")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--staleness", training.trainer.staleness, "hybrid: bound on the age of rows, in steps")
+  app.add_option("--staleness", options.staleness, "hybrid: bound on the age of rows, in steps")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--codec", training.trainer.codec, "hybrid: of rows and their gradients: exact, bf16, int8")
+  app.add_option("--codec", options.codec, "hybrid: of rows and their gradients: exact, bf16, int8")
       ->capture_default_str();
+  app.add_option("--policy", options.policy,
+                 "hybrid: this policy file instead; a rule with sync = { rows = true, ... } must match the table "
+                 "\"embeddings\", the others are for dense layers")
+      ->check(CLI::ExistingFile)
+      ->excludes("--staleness")
+      ->excludes("--codec");
   app.add_option("--slow-rank", training.slow_rank_ms, "Milliseconds that the last rank needs longer for each step")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -89,12 +97,13 @@ std::unique_ptr<ctr_hybrid::Data> make_data(const Options& options, std::uint64_
 }
 
 int run(const Options& options, int rank) {
-  ctr_hybrid::Report report{.runs = {}, .options = options.training, .data = {}};
+  ctr_hybrid::Report report{.runs = {}, .options = options.training, .table = {}, .data = {}};
   MPI_Comm_size(MPI_COMM_WORLD, &report.ranks);
   for (int i = 0; i < options.seeds; ++i) {
     ctr_hybrid::TrainingOptions training = options.training;
     training.trainer.seed += static_cast<std::uint64_t>(i);
     const auto data = make_data(options, training.trainer.seed);
+    report.table = ctr_hybrid::hybrid_table(*data, training.trainer);
     report.data = (options.data.empty() ? "generated samples" : options.data) + ", " + std::to_string(data->fields()) +
                   " fields, " + std::to_string(data->table_rows()) + " rows of " +
                   std::to_string(training.trainer.width) + ", " + std::to_string(options.seeds) + " seed(s)";
@@ -133,6 +142,8 @@ int parse_and_run(int argc, char** argv, int rank) {
   } catch (const CLI::ParseError& error) {
     return rank == 0 ? app.exit(error) : (error.get_exit_code() == 0 ? 0 : 2);
   }
+  options.training.trainer.policy = options.policy.empty() ? ctr_hybrid::hybrid_policy(options.staleness, options.codec)
+                                                           : gradwire::Policy::load(options.policy);
   return run(options, rank);
 }
 

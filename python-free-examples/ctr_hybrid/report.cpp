@@ -160,8 +160,10 @@ void write_json(const std::string& file, const Report& report) {
             {"batch", options.batch},
             {"width", options.trainer.width},
             {"learning_rate", options.trainer.learning_rate},
-            {"staleness", options.trainer.staleness},
-            {"codec", options.trainer.codec},
+            {"policy", options.trainer.policy.source},
+            {"staleness", report.table.staleness},
+            {"codec", report.table.codec},
+            {"gradient_codec", report.table.gradient_codec},
             {"slow_rank_ms", options.slow_rank_ms},
             {"rows", Json::array()}};
   for (const Run& run : report.runs) {

@@ -11,7 +11,8 @@ namespace ctr_hybrid {
 struct Report {
   std::vector<Run> runs;
   TrainingOptions options;
-  std::string data;  // in words
+  gradwire::TableOptions table;  // of hybrid
+  std::string data;              // in words
   int ranks = 1;
 };
 

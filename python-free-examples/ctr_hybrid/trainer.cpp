@@ -31,7 +31,7 @@ std::string share_of(const std::string& link, double users) {
 }
 
 gradwire::TableOptions table_options(const Data& data, const TrainerOptions& options) {
-  gradwire::TableOptions table{.name = "embeddings", .rows = data.table_rows(), .width = options.width};
+  gradwire::TableOptions table{.name = kTableName, .rows = data.table_rows(), .width = options.width};
   table.optimizer = gradwire::RowOptimizer::adagrad;
   table.learning_rate = static_cast<float>(options.learning_rate);
   table.epsilon = kEpsilon;
@@ -106,7 +106,7 @@ class Synchronous final : public Base {
         table_(data.table_rows() * options.width),
         gradients_(table_.size()),
         sums_(table_.size()),
-        id_(session_.add("embeddings", gradwire::view(gradients_.data(), gradients_.size()))),
+        id_(session_.add(kTableName, gradwire::view(gradients_.data(), gradients_.size()))),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)) {
     // The same start as the other ways have.
@@ -171,11 +171,10 @@ class Hybrid final : public Base {
  public:
   Hybrid(const Data& data, const TrainerOptions& options)
       : Base(data, options),
-        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform("exact"), {},
-                                             share_of(options.link, 2))),
+        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, options.policy, {}, share_of(options.link, 2))),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)),
-        table_(make_table(data, options)) {}
+        table_(gradwire::mpi::make_table(MPI_COMM_WORLD, hybrid_table(data, options), share_of(options.link, 2))) {}
 
   void step(const Batch& batch, const Batch& next) override {
     const std::span<float> rows = room_for(batch);
@@ -208,15 +207,6 @@ class Hybrid final : public Base {
   }
 
  private:
-  static gradwire::Table make_table(const Data& data, const TrainerOptions& options) {
-    gradwire::TableOptions table = table_options(data, options);
-    table.staleness = options.staleness;
-    table.codec = table.gradient_codec = options.codec;
-    table.cache_bytes = kCacheBytes;
-    table.read_own_writes = false;
-    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, share_of(options.link, 2));
-  }
-
   gradwire::Session session_;
   gradwire::torch::Adapter adapter_;
   torch::optim::Adagrad optimizer_;
@@ -317,6 +307,20 @@ class Asynchronous final : public Base {
 };
 
 }  // namespace
+
+gradwire::Policy hybrid_policy(std::uint64_t staleness, const std::string& codec) {
+  return gradwire::Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n[[rule]]\nmatch = \"" +
+                                     std::string(kTableName) + "\"\ncodec = \"" + codec +
+                                     "\"\nsync = { rows = true, staleness = " + std::to_string(staleness) + " }\n",
+                                 "hybrid");
+}
+
+gradwire::TableOptions hybrid_table(const Data& data, const TrainerOptions& options) {
+  gradwire::TableOptions table = gradwire::table_options(options.policy, kTableName, table_options(data, options));
+  table.cache_bytes = kCacheBytes;
+  table.read_own_writes = false;
+  return table;
+}
 
 std::unique_ptr<Trainer> make_trainer(const std::string& mode, const Data& data, const TrainerOptions& options) {
   if (mode == "synchronous") {

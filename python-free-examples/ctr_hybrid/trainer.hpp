@@ -12,20 +12,30 @@
 #include <vector>
 
 #include "data.hpp"
+#include "gradwire/policy.hpp"
 #include "gradwire/table.hpp"
 #include "model.hpp"
 
 namespace ctr_hybrid {
 
+/// What policies call the embedding table.
+inline constexpr const char* kTableName = "embeddings";
+
+/// Rows of the table by `codec`, at most `staleness` steps old; dense layers exactly, every step.
+[[nodiscard]] gradwire::Policy hybrid_policy(std::uint64_t staleness, const std::string& codec);
+
 struct TrainerOptions {
-  std::uint32_t width = 16;     // of an embedding
-  std::int64_t hidden = 64;     // of the first dense layer
-  double learning_rate = 0.05;  // of Adagrad, for everything
-  std::uint64_t staleness = 4;  // hybrid: clocks
-  std::string codec = "exact";  // hybrid: of rows and their gradients
+  std::uint32_t width = 16;                             // of an embedding
+  std::int64_t hidden = 64;                             // of the first dense layer
+  double learning_rate = 0.05;                          // of Adagrad, for everything
+  gradwire::Policy policy = hybrid_policy(4, "exact");  // hybrid: of the table and of dense layers
   std::uint64_t seed = 1;
   std::string link;  // what each rank has, "1Gbit/s,50us"; shared evenly where two things use it; empty: as it is
 };
+
+/// The table that hybrid training makes: what the policy says of it, and the rest. gradwire::Error where it says
+/// nothing.
+[[nodiscard]] gradwire::TableOptions hybrid_table(const Data& data, const TrainerOptions& options);
 
 /// What was sent and how old what was read could be; of this rank.
 struct TrainerStatistics {

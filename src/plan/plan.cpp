@@ -351,7 +351,9 @@ class Planner {
     for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
       any_by_name |= matchers_[rule].by_name();
       any_by_order |= matchers_[rule].by_order();
-      if (slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name()) || matchers_[rule].by_order()) {
+      const bool of_table = policy_.rules[rule].policy.sync.mode == Sync::Mode::rows;  // such a tensor is not added
+      if (of_table || slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name()) ||
+          matchers_[rule].by_order()) {
         continue;
       }
       std::string what = rule_place(policy_, rule) + " (" + matchers_[rule].describe() + ") matched no tensor";

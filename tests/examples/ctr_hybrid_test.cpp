@@ -43,6 +43,31 @@ TEST(CtrHybrid, TrainsInThreeWays) {
   EXPECT_THAT(read_text(folder.file("a.md")), HasSubstr("| hybrid |"));
 }
 
+TEST(CtrHybrid, TakesItsModesFromAPolicy) {
+  const ScratchFolder folder;
+  const std::string tiny =
+      "ctr_hybrid --modes hybrid --steps 20 --batch 16 --held-out 64 --categories 512 --fields 4 --json " +
+      folder.file("a.json");
+  const auto run = [&](const std::string& options) {
+    const Outcome outcome = run_ranks_of(2, tiny + options);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return json::parse(read_text(folder.file("a.json")));
+  };
+  const json exact = run("");
+  EXPECT_EQ(exact.at("staleness"), 4);
+  const json policy = run(" --policy " GRADWIRE_SOURCE_DIR "/python-free-examples/policies/embeddings.toml");
+  EXPECT_EQ(policy.at("staleness"), 3);
+  EXPECT_EQ(policy.at("codec"), "bf16");
+  EXPECT_EQ(policy.at("gradient_codec"), "int8");
+  EXPECT_LE(policy.at("rows")[0].at("maximum_age").get<int>(), 3);
+  EXPECT_LT(policy.at("rows")[0].at("bytes_per_step").get<double>(),
+            0.8 * exact.at("rows")[0].at("bytes_per_step").get<double>());
+  std::ofstream(folder.file("dense.toml")) << "[defaults]\ncodec = \"int8\"\n";
+  const Outcome bad = run_ranks_of(2, tiny + " --policy " + folder.file("dense.toml"));
+  EXPECT_NE(bad.status, 0);
+  EXPECT_THAT(bad.output, HasSubstr("table \"embeddings\": no rule matches it"));
+}
+
 TEST(CtrHybrid, ReadsFilesOfCriteosFormatAndNamesBadLines) {
   const ScratchFolder folder;
   const auto write = [&](const std::string& name, int bad_line) {

@@ -1,0 +1,69 @@
+// From a policy to a table, by the layer that knows both.
+#include <limits>
+#include <utility>
+
+#include "gradwire/policy.hpp"
+#include "gradwire/table.hpp"
+#include "plan/rule.hpp"
+#include "plan/sync.hpp"
+#include "table/row_codec.hpp"
+
+namespace gradwire {
+namespace {
+
+std::uint64_t elements_of(const TableOptions& options) noexcept {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  return options.width != 0 && options.rows > kMost / options.width ? kMost : options.rows * options.width;
+}
+
+/// What is wrong with a rule for a table; empty where nothing is.
+std::string problem_of(const TensorPolicy& rule) {
+  if (rule.automatic()) {
+    return std::string(plan::kSyncNeedsACodec);
+  }
+  if (!rule.warmup.empty()) {
+    return "tables have no warmup; remove it";
+  }
+  if (rule.error_feedback == ErrorFeedback::on) {
+    return "rows have no error feedback; remove it";
+  }
+  return plan::problem_of(rule.sync);
+}
+
+}  // namespace
+
+TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base) {
+  const TensorInfo tensor{.name = std::string(tensor_name), .count = elements_of(base), .dtype = DType::f32, .ndim = 2};
+  const std::vector<plan::RuleMatcher> matchers = plan::compile_rules(policy);
+  std::size_t first = 0;
+  while (first < matchers.size() && !matchers[first].matches(tensor)) {
+    ++first;
+  }
+  const bool any = first < matchers.size();
+  const TensorPolicy& rule = any ? policy.rules[first].policy : policy.defaults;
+  const std::string place = any ? plan::rule_place(policy, first) : "no rule";
+  const auto fail = [&](const std::string& what, ErrorCode code) {
+    throw Error(code, "policy " + policy.source + ": table \"" + tensor.name + "\": " + what);
+  };
+  if (rule.sync.mode != Sync::Mode::rows) {
+    fail((any ? place + " matches it first, with sync " + plan::to_string(rule.sync) : place + " matches it") +
+             "; write a [[rule]] with match = \"" + tensor.name +
+             "\" and sync = { rows = true, staleness = N } before it",
+         ErrorCode::invalid_argument);
+  }
+  if (const std::string problem = problem_of(rule); !problem.empty()) {
+    fail(place + ": " + problem, ErrorCode::unsupported);
+  }
+  base.gradient_codec = rule.codec.to_string();
+  base.codec = rule.second_hop.value_or(rule.codec).to_string();
+  base.staleness = rule.sync.staleness;
+  try {
+    static_cast<void>(table::RowCodec(base.gradient_codec, 1));
+    static_cast<void>(table::RowCodec(base.codec, 1));
+  } catch (const Error& error) {
+    fail(place + ": " + error.what(), error.code());
+  }
+  return base;
+}
+
+}  // namespace gradwire

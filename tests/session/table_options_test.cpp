@@ -1,0 +1,94 @@
+// A rule that asks for rows becomes the options of a table; what a table cannot do is an error that names it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/policy.hpp"
+#include "gradwire/session.hpp"
+#include "gradwire/table.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kPolicy = R"(
+strict = true
+[defaults]
+codec = "exact"
+small = "off"
+[[rule]]
+match = "embed.users"
+codec = "int8"
+second_hop = "bf16"
+sync = { rows = true, staleness = 16 }
+[[rule]]
+match = "embed.*"
+min_bytes = "1MiB"
+sync = { rows = true, staleness = 0 }
+)";
+
+TEST(TableOptionsOfPolicy, TheFirstMatchingRuleSaysWhatTheTableDoes) {
+  const Policy policy = Policy::parse(kPolicy, "p");
+  const TableOptions base{
+      .name = "users", .rows = 1U << 20U, .width = 8, .learning_rate = 0.5F, .codec = "int8", .staleness = 99};
+  const TableOptions users = table_options(policy, "embed.users", base);
+  EXPECT_EQ(users.gradient_codec, "int8");
+  EXPECT_EQ(users.codec, "bf16");
+  EXPECT_EQ(users.staleness, 16U);
+  EXPECT_EQ(users.name, "users");
+  EXPECT_EQ(users.rows, base.rows);
+  EXPECT_EQ(users.learning_rate, 0.5F);
+  const TableOptions items = table_options(policy, "embed.items", base);
+  EXPECT_EQ(items.codec, "exact");
+  EXPECT_EQ(items.gradient_codec, "exact");
+  EXPECT_EQ(items.staleness, 0U);
+}
+
+TEST(TableOptionsOfPolicy, MistakesNameTheTensorAndTheRule) {
+  const auto error_of = [](const std::string& text, const TableOptions& base = {.rows = 100, .width = 4}) {
+    try {
+      static_cast<void>(table_options(Policy::parse(text, "p"), "embed.x", base));
+    } catch (const Error& error) {
+      return std::string(to_string(error.code())) + ": " + error.what();
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(error_of("[[rule]]\nmatch = \"head\"\nsync = { rows = true, staleness = 1 }\n"),
+              AllOf(HasSubstr("invalid_argument"), HasSubstr("table \"embed.x\": no rule matches it"),
+                    HasSubstr("match = \"embed.x\" and sync = { rows = true")));
+  EXPECT_THAT(error_of("[[rule]]\nmatch = \"embed.*\"\ncodec = \"int8\"\n[[rule]]\nmatch = \"*.x\"\nsync = { rows "
+                       "= true, staleness = 1 }\n"),
+              HasSubstr("rule 1 at p:1 matches it first, with sync step"));
+  EXPECT_THAT(error_of(kPolicy), HasSubstr("no rule matches it")) << "too small for the second rule";
+  const std::string rows = "[[rule]]\nmatch = \"embed.x\"\nsync = { rows = true, staleness = 1 }\n";
+  EXPECT_EQ(error_of(rows + "codec = \"bf16\"\n"), "no error");
+  EXPECT_THAT(error_of(rows + "codec = \"topk(1%)+int8\"\n"),
+              AllOf(HasSubstr("unsupported"), HasSubstr("\"embed.x\""), HasSubstr("rule 1"), HasSubstr("+int8"),
+                    HasSubstr("use exact, bf16 or int8")));
+  EXPECT_THAT(error_of(rows + "codec = \"int8\"\nsecond_hop = \"int4\"\n"), HasSubstr("no codec \"int4\""));
+  EXPECT_THAT(error_of(rows + "codec = \"int8\"\nerror_feedback = \"on\"\n"), HasSubstr("no error feedback"));
+  EXPECT_THAT(error_of(rows + "codec = \"int8\"\nwarmup = [{ until_step = 5, codec = \"exact\" }]\n"),
+              HasSubstr("no warmup"));
+}
+
+TEST(TableOptionsOfPolicy, OnePolicyServesASessionAndATable) {
+  const Policy policy = Policy::parse(kPolicy, "p");  // strict: rules for tables are not unused
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, policy);
+    std::vector<float> gradient(1000, 1.0F);
+    const TensorId id = session.add("head", view(gradient.data(), gradient.size()));
+    session.ready(id);
+    session.finish();
+    EXPECT_EQ(gradient[7], 1.0F);
+  });
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Table table(transport, table_options(policy, "embed.users", {.name = "users", .rows = 100, .width = 4}));
+    EXPECT_EQ(table.options().staleness, 16U);
+    table.synchronize();
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test
