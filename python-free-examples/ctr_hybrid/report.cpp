@@ -25,8 +25,8 @@ struct Row {
   double auc_change = NAN;  // percentage points over synchronous, paired by seed
   double auc_error = NAN;   // standard error of that
   double bytes_per_step = 0;
-  double mean_age = 0;
-  std::uint64_t maximum_age = 0;
+  Run::Ages rows = {};
+  Run::Ages dense = {};
 };
 
 std::vector<const Run*> runs_of(const Report& report, const std::string& mode) {
@@ -72,8 +72,10 @@ std::vector<Row> rows_of(const Report& report) {
       row.log_loss += one->curve.back().log_loss / count;
       row.auc += 100 * one->curve.back().auc / count;
       row.bytes_per_step += one->bytes_per_step / count;
-      row.mean_age += one->mean_age / count;
-      row.maximum_age = std::max(row.maximum_age, one->maximum_age);
+      row.rows.mean += one->rows.mean / count;
+      row.rows.maximum = std::max(row.rows.maximum, one->rows.maximum);
+      row.dense.mean += one->dense.mean / count;
+      row.dense.maximum = std::max(row.dense.maximum, one->dense.maximum);
     }
     compare(row, runs, runs_of(report, "synchronous"));
     rows.push_back(row);
@@ -97,14 +99,16 @@ std::string describe(const Report& report) {
 }
 
 std::vector<std::vector<std::string>> cells(const Report& report) {
-  std::vector<std::vector<std::string>> table{
-      {"mode", "samples/s", "speed-up", "log loss", "AUC %", "AUC - sync", "+-", "KB/step", "mean age", "max age"}};
+  std::vector<std::vector<std::string>> table{{"mode", "samples/s", "speed-up", "log loss", "AUC %", "AUC - sync", "+-",
+                                               "KB/step", "mean age", "max age", "dense mean", "dense max"}};
   for (const Row& row : rows_of(report)) {
     const bool aged = row.mode != "synchronous";
+    const bool dense_aged = row.mode == "asynchronous";
     table.push_back({row.mode, number(row.samples_per_second, 0), number(row.speed_up, 2), number(row.log_loss, 4),
                      number(row.auc, 2), number(row.auc_change, 3, true), number(row.auc_error, 3),
-                     number(row.bytes_per_step / 1e3, 0), aged ? number(row.mean_age, 2) : "-",
-                     aged ? std::to_string(row.maximum_age) : "-"});
+                     number(row.bytes_per_step / 1e3, 0), aged ? number(row.rows.mean, 2) : "-",
+                     aged ? std::to_string(row.rows.maximum) : "-", dense_aged ? number(row.dense.mean, 2) : "-",
+                     dense_aged ? std::to_string(row.dense.maximum) : "-"});
   }
   return table;
 }
@@ -172,8 +176,10 @@ void write_json(const std::string& file, const Report& report) {
              {"seconds", run.seconds},
              {"samples_per_second", run.samples_per_second},
              {"bytes_per_step", run.bytes_per_step},
-             {"maximum_age", run.maximum_age},
-             {"mean_age", run.mean_age},
+             {"maximum_age", run.rows.maximum},
+             {"mean_age", run.rows.mean},
+             {"dense_maximum_age", run.dense.maximum},
+             {"dense_mean_age", run.dense.mean},
              {"log_loss", run.curve.back().log_loss},
              {"auc", run.curve.back().auc},
              {"curve", Json::array()}};

@@ -40,6 +40,11 @@ gradwire::TableOptions table_options(const Data& data, const TrainerOptions& opt
   return table;
 }
 
+TrainerStatistics::Ages ages_of(const gradwire::TableStatistics& table) {
+  const auto reads = static_cast<double>(table.rows_pulled);
+  return {.maximum = table.maximum_age, .clocks = table.mean_age * reads, .reads = reads};
+}
+
 /// What all ways share: the model, and what one batch says about it.
 class Base : public Trainer {
  public:
@@ -147,7 +152,7 @@ class Synchronous final : public Base {
     for (const gradwire::SessionStatistics::Group& group : session_.statistics().groups) {
       all.add(group.totals);
     }
-    return {.bytes_sent = all.bytes_sent};
+    return {.bytes_sent = all.bytes_sent, .rows = {}, .dense = {}};
   }
 
  private:
@@ -203,7 +208,7 @@ class Hybrid final : public Base {
       dense.add(group.totals);
     }
     const gradwire::TableStatistics rows = table_.statistics();
-    return {dense.bytes_sent + rows.traffic.bytes_sent, rows.maximum_age, rows.mean_age};
+    return {.bytes_sent = dense.bytes_sent + rows.traffic.bytes_sent, .rows = ages_of(rows), .dense = {}};
   }
 
  private:
@@ -260,7 +265,10 @@ class Asynchronous final : public Base {
 
   [[nodiscard]] TrainerStatistics statistics() const override {
     const gradwire::TableStatistics rows = table_.statistics();
-    return {rows.traffic.bytes_sent + dense_.statistics().traffic.bytes_sent, rows.maximum_age, rows.mean_age};
+    const gradwire::TableStatistics dense = dense_.statistics();
+    return {.bytes_sent = rows.traffic.bytes_sent + dense.traffic.bytes_sent,
+            .rows = ages_of(rows),
+            .dense = ages_of(dense)};
   }
 
  private:

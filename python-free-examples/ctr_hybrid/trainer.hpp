@@ -39,9 +39,14 @@ struct TrainerOptions {
 
 /// What was sent and how old what was read could be; of this rank.
 struct TrainerStatistics {
+  /// Of the rows of a table.
+  struct Ages {
+    std::uint64_t maximum = 0;  // clocks
+    double clocks = 0;          // summed over reads of rows
+    double reads = 0;
+  };
   std::uint64_t bytes_sent = 0;
-  std::uint64_t maximum_age = 0;  // clocks, of rows of the embedding table
-  double mean_age = 0;
+  Ages rows, dense;  // of the embedding table; of dense layers, where a table holds them
 };
 
 class Trainer {

@@ -29,6 +29,26 @@ double reduced(double value, MPI_Op operation) {
   return value;
 }
 
+/// Ages of what was read while training. Evaluation reads only what is up to date, which would flatter the mean.
+class AgeCounter {
+ public:
+  void add(const TrainerStatistics::Ages& before, const TrainerStatistics::Ages& after) {
+    sums_.clocks += after.clocks - before.clocks;
+    sums_.reads += after.reads - before.reads;
+    sums_.maximum = after.maximum;
+  }
+  /// Collective.
+  [[nodiscard]] Run::Ages over_ranks() const {
+    const double clocks = reduced(sums_.clocks, MPI_SUM);
+    const double reads = reduced(sums_.reads, MPI_SUM);
+    return {.maximum = static_cast<std::uint64_t>(reduced(static_cast<double>(sums_.maximum), MPI_MAX)),
+            .mean = reads == 0 ? 0 : clocks / reads};
+  }
+
+ private:
+  TrainerStatistics::Ages sums_;
+};
+
 /// Each rank predicts its share of what is held out; rank 0 gathers.
 class Examiner {
  public:
@@ -74,6 +94,8 @@ Run train(const std::string& mode, const Data& data, const TrainingOptions& opti
   run.seed = options.trainer.seed;
   run.curve.push_back(examiner.examine(*trainer, world));
   double bytes = 0;
+  AgeCounter rows;
+  AgeCounter dense;
   for (std::uint64_t step = 0; step < options.steps;) {
     // Samples are made beforehand, so that times are those of training.
     const std::uint64_t until = std::min(options.steps, step + options.evaluate_every);
@@ -81,7 +103,7 @@ Run train(const std::string& mode, const Data& data, const TrainingOptions& opti
     for (std::uint64_t i = step; i <= until; ++i) {
       batches.push_back(batch_at(data, i, options.batch, rank, world));
     }
-    const std::uint64_t sent = trainer->statistics().bytes_sent;
+    const TrainerStatistics before = trainer->statistics();
     MPI_Barrier(MPI_COMM_WORLD);
     const Clock::time_point start = Clock::now();
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
@@ -91,17 +113,19 @@ Run train(const std::string& mode, const Data& data, const TrainingOptions& opti
       trainer->step(batches[i], batches[i + 1]);
     }
     run.seconds += reduced(std::chrono::duration<double>(Clock::now() - start).count(), MPI_MAX);
-    bytes += static_cast<double>(trainer->statistics().bytes_sent - sent);
+    const TrainerStatistics after = trainer->statistics();
+    bytes += static_cast<double>(after.bytes_sent - before.bytes_sent);
+    rows.add(before.rows, after.rows);
+    dense.add(before.dense, after.dense);
     step = until;
     run.curve.push_back(examiner.examine(*trainer, world));
     run.curve.back().steps = step;
     run.curve.back().seconds = run.seconds;
   }
-  const TrainerStatistics statistics = trainer->statistics();
   run.samples_per_second = static_cast<double>(options.steps * options.batch) * world / run.seconds;
   run.bytes_per_step = reduced(bytes, MPI_SUM) / world / static_cast<double>(options.steps);
-  run.maximum_age = static_cast<std::uint64_t>(reduced(static_cast<double>(statistics.maximum_age), MPI_MAX));
-  run.mean_age = reduced(statistics.mean_age, MPI_SUM) / world;
+  run.rows = rows.over_ranks();
+  run.dense = dense.over_ranks();
   return run;
 }
 

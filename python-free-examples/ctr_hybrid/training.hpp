@@ -32,8 +32,12 @@ struct Run {
   double seconds = 0;
   double samples_per_second = 0;
   double bytes_per_step = 0;  // sent, the mean over ranks
-  std::uint64_t maximum_age = 0;
-  double mean_age = 0;
+  /// In steps, of what training read on all ranks; evaluation does not count.
+  struct Ages {
+    std::uint64_t maximum = 0;
+    double mean = 0;
+  };
+  Ages rows, dense;
   std::vector<Point> curve;  // the last one is the end
 };
 

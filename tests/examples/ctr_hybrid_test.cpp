@@ -43,6 +43,26 @@ TEST(CtrHybrid, TrainsInThreeWays) {
   EXPECT_THAT(read_text(folder.file("a.md")), HasSubstr("| hybrid |"));
 }
 
+TEST(CtrHybrid, AgesAreThoseOfWhatTrainingRead) {
+  const ScratchFolder folder;
+  // One rank runs ahead of the other; evaluation reads hundreds of times as many rows, all of them up to date.
+  const Outcome outcome = run_ranks_of(
+      2,
+      "ctr_hybrid --modes hybrid,asynchronous --steps 40 --evaluate-every 40 --batch 2 --held-out 16384 --fields 4 "
+      "--zipf 0 --slow-rank 10 --staleness 3 --json " +
+          folder.file("a.json"));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const json report = json::parse(read_text(folder.file("a.json")));
+  const json& hybrid = report.at("rows")[0];
+  const json& asynchronous = report.at("rows")[1];
+  EXPECT_GT(hybrid.at("mean_age").get<double>(), 0.05);
+  EXPECT_EQ(hybrid.at("dense_maximum_age"), 0);
+  for (const std::string table : {"", "dense_"}) {
+    EXPECT_GT(asynchronous.at(table + "mean_age").get<double>(), 0.5) << table;
+    EXPECT_GE(asynchronous.at(table + "maximum_age").get<double>(), asynchronous.at(table + "mean_age").get<double>());
+  }
+}
+
 TEST(CtrHybrid, TakesItsModesFromAPolicy) {
   const ScratchFolder folder;
   const std::string tiny =
