@@ -11,9 +11,9 @@
 namespace gradwire {
 namespace {
 
-// To hand a bucket over to the progress thread takes tens of microseconds, which a small one feels. Where it is a step's
-// last one, finish() is likely to come at once and reduces it itself, so the thread is not woken: it looks now and then
-// as long as steps go on, for callers who do something else first.
+// To hand a bucket over to the progress thread takes tens of microseconds, which a small one feels. Where it is a
+// step's last one, finish() is likely to come at once and reduces it itself, so the thread is not woken: it looks now
+// and then as long as steps go on, for callers who do something else first.
 constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;
 constexpr std::chrono::milliseconds kLook{5};
 constexpr int kLooks = 200;  // without anything to do, until it sleeps
