@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -32,22 +33,22 @@ double greatest(double value) {
   return value;
 }
 
-// Half of a round trip of one byte between the first two ranks, which all ranks get. A low quantile: others that want
-// the core delay it by whole slices of the scheduler.
-double measure_latency() {
+// Half of a round trip of one byte between rank 0 and rank `other`, which all ranks get. A low quantile: others that
+// want the core delay it by whole slices of the scheduler.
+double measure_latency(int other) {
   constexpr int kRounds = 50;
   constexpr int kTag = 7;
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::vector<double> seconds;
   char byte = 0;
-  for (int round = 0; round < kRounds && rank < 2 && world_size() > 1; ++round) {
+  for (int round = 0; round < kRounds && (rank == 0 || rank == other) && other < world_size(); ++round) {
     const auto start = std::chrono::steady_clock::now();
-    for (const int sender : {0, 1}) {
+    for (const int sender : {0, other}) {
       if (rank == sender) {
-        MPI_Send(&byte, 1, MPI_CHAR, 1 - rank, kTag, MPI_COMM_WORLD);
+        MPI_Send(&byte, 1, MPI_CHAR, other - rank, kTag, MPI_COMM_WORLD);
       } else {
-        MPI_Recv(&byte, 1, MPI_CHAR, 1 - rank, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(&byte, 1, MPI_CHAR, other - rank, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       }
     }
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / 2);
@@ -84,6 +85,36 @@ double measure_transport() {
   return greatest(std::isnan(best) ? 0 : best);
 }
 
+int find_ranks_per_node() {
+  MPI_Comm node = MPI_COMM_NULL;
+  int ranks = 1;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  MPI_Comm_size(node, &ranks);
+  MPI_Comm_free(&node);
+  return static_cast<int>(greatest(ranks));
+}
+
+// Bytes a second, each way, between neighbours of a node (ranks in a row) that all exchange at once.
+double measure_inside(int ranks_per_node) {
+  constexpr int kBytes = 4 << 20;
+  constexpr int kTag = 9;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int first = rank / ranks_per_node * ranks_per_node;
+  const int members = std::min(ranks_per_node, world_size() - first);
+  const int place = rank - first;
+  std::vector<char> out(kBytes, 1), in(kBytes);
+  std::vector<double> seconds;
+  for (int round = 0; round < 5; ++round) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto start = std::chrono::steady_clock::now();
+    MPI_Sendrecv(out.data(), kBytes, MPI_CHAR, first + (place + 1) % members, kTag, in.data(), kBytes, MPI_CHAR,
+                 first + (place + members - 1) % members, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    seconds.push_back(greatest(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+  }
+  return kBytes / median(seconds);
+}
+
 }  // namespace
 
 Predictor::Predictor(const Options& options, double bytes_per_second)
@@ -94,11 +125,17 @@ Predictor::Predictor(const Options& options, double bytes_per_second)
       options.link.empty()
           ? 0
           : std::chrono::duration<double>(LinkSchedule::parse(options.link).link_at({}).latency).count();
+  const int members = options.ranks_per_node != 0 ? static_cast<int>(options.ranks_per_node) : find_ranks_per_node();
+  // Ranks of one node only: their memory is the link.
+  const int ranks_per_node = members < world_size() ? members : 1;
   cluster_ = {.ranks = world_size(),
-              .ranks_per_node = 1,
+              .ranks_per_node = ranks_per_node,
               .ranks_per_core = std::isnan(options.ranks_per_core) ? world_size() / cores : options.ranks_per_core,
               .transport_seconds = measure_transport(),
-              .inter = {measure_latency() + added, bytes_per_second}};
+              .inter = {measure_latency(ranks_per_node) + added, bytes_per_second}};
+  if (ranks_per_node > 1) {
+    cluster_.intra = {measure_latency(1), measure_inside(ranks_per_node)};
+  }
 }
 
 const plan::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
@@ -114,11 +151,11 @@ plan::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
   if (recipe.implementation != "gradwire") {
     return plan::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
   }
-  if (recipe.collective == "hierarchical") {
-    return {NAN, NAN, NAN, NAN};  // needs a second tier
-  }
   const CodecSpec codec = CodecSpec::parse(recipe.codec);
   const plan::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
+  if (recipe.collective == "hierarchical" && cluster_.ranks_per_node > 1) {
+    return plan::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, false), first, chunk_bytes_);
+  }
   if (recipe.collective == "one_shot") {
     return plan::one_shot_cost(cluster_, elements, first, chunk_bytes_);
   }
@@ -129,9 +166,13 @@ plan::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
 }
 
 std::string Predictor::describe() const {
+  const std::string inside = cluster_.ranks_per_node > 1
+                                 ? std::to_string(cluster_.ranks_per_node) + " ranks a node and " +
+                                       format_rate(cluster_.intra.bytes_per_second) + " inside it, "
+                                 : "";
   return "predicted by the cost model: latency " + fixed(cluster_.inter.latency_seconds * 1e6, 0) + " us, " +
-         format_rate(cluster_.inter.bytes_per_second) + ", " + fixed(cluster_.ranks_per_core, 1) + " ranks a core, " +
-         fixed(cluster_.transport_seconds * 1e9, 2) +
+         format_rate(cluster_.inter.bytes_per_second) + ", " + inside + fixed(cluster_.ranks_per_core, 1) +
+         " ranks a core, " + fixed(cluster_.transport_seconds * 1e9, 2) +
          " ns of a core for each byte sent and received, codecs as measured on one idle core; error = predicted / p50 "
          "- 1\n";
 }
