@@ -58,11 +58,12 @@ Service::Exchange Service::start_exchange(Topic topic, const std::string& mine) 
   message.head.kind = MessageKind::text;
   message.head.count = count;
   message.head.number = exchange.second;
-  put(message.payload, mine.data(), std::min<std::size_t>(mine.size(), MessageLimits::kText));
+  const std::string text = mine.substr(0, MessageLimits::kText);
+  put(message.payload, text.data(), text.size());
   send_all(message);
   auto& texts = exchanges_[exchange];
   texts.resize(static_cast<std::size_t>(world_size_));
-  texts[static_cast<std::size_t>(rank_)] = mine;
+  texts[static_cast<std::size_t>(rank_)] = text;
   return exchange;
 }
 

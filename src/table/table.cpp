@@ -238,9 +238,14 @@ void Table::save(const std::filesystem::path& directory) {
   State& state = *state_;
   const TableSnapshot view = snapshot();
   // Rank 0's name for this save goes into every file, so that files of different saves are never loaded together.
-  const std::vector<std::string> names =
-      state.agree("save", {}, table::to_text(table::new_save_id(clock())), table::Topic::save);
   std::optional<Error> problem;
+  std::string name;
+  try {
+    name = rank() == 0 ? table::to_text(table::new_save_id(clock())) : "";
+  } catch (...) {
+    problem = current_error();
+  }
+  const std::vector<std::string> names = state.agree("save", problem, name, table::Topic::save);
   try {
     table::FileHead head = state.file_head();
     head.save = table::save_of(names[0], 0);
