@@ -12,8 +12,8 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr int kLanesBehindOthers = 2;  // of the background, where other buckets share the link
-constexpr int kPatience = 100;         // waits of a progress thread, 20 ms in all
+constexpr int kLanesBehindOthers = 2;                // of the background, where other buckets share the link
+constexpr std::chrono::milliseconds kHoldsBack{20};  // the background, for others that have something to send
 
 // Calls body(first, count) for each tile of `count` elements.
 template <typename Body>
@@ -204,19 +204,24 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
 // messages to send: they would share the link. It never waits for ever: a peer may take those messages only when it has
 // what it waits for in the background.
 void BucketRunner::advance_executors(std::chrono::microseconds wait) {
+  const auto now = std::chrono::steady_clock::now();
   if (background_.idle()) {
-    held_back_ = 0;
+    moved_ = now;
     if (!executor_.idle()) {
       executor_.advance(wait);
     }
     return;
   }
   if (!executor_.idle() && executor_.advance(std::chrono::microseconds(0))) {
-    held_back_ = 0;
+    moved_ = now;
     return;
   }
-  if (executor_.sending() && held_back_ < kPatience) {
-    held_back_ = executor_.advance(wait) ? 0 : held_back_ + 1;
+  if (!executor_.sending()) {
+    moved_ = now;
+  } else if (now - moved_ < kHoldsBack) {
+    if (executor_.advance(wait)) {
+      moved_ = now;
+    }
     return;
   }
   background_.advance(wait);

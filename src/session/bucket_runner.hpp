@@ -98,7 +98,7 @@ class BucketRunner final : public Runner {
   SessionOptions options_;
   collective::HostExecutor executor_;
   collective::HostExecutor background_;
-  int held_back_ = 0;  // fruitless waits in a row for the former to send
+  std::chrono::steady_clock::time_point moved_;  // when the former did something, or had nothing to send
   TransportPeers peers_;
   plan::ResidualStore residuals_;
   std::deque<Flight> flights_;
