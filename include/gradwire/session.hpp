@@ -29,11 +29,11 @@ class Runner;
 /// What a step with NaN or Inf in a gradient does.
 enum class Nonfinite : std::uint8_t {
   automatic,  // propagate; skip once set_loss_scale() was called
-  propagate,  // reduced like any step: the result is not finite on any rank, and residuals of the blocks concerned
-              // stay. What healthy ranks sent in a step that the caller then skips is lost,
-              // and so are residuals that an exact step carried
-  skip,       // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
-              // therefore start only once all tensors are ready: no overlap with the backward pass
+  propagate,  // reduced like any step, but where it flushes or is the last one before local steps, which is skipped:
+              // the result is not finite on any rank, and residuals of the blocks concerned stay. What healthy ranks
+              // sent in a step that the caller then skips is lost, and so are residuals that an exact step carried
+  skip,  // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
+         // therefore start only once all tensors are ready: no overlap with the backward pass
 };
 
 /// What finish() found; the same on every rank, but for `nonfinite` over device memory.
@@ -105,7 +105,9 @@ class Session {
   /// Whether the gradient behind the ticket holds the reduced value. Never blocks. Throws the step's Error if there is
   /// one.
   [[nodiscard]] bool done(const Ticket& ticket);
-  /// Blocks until done(ticket). Error(invalid_argument) while a tensor that must come before is not ready on this rank.
+  /// Blocks until done(ticket), and communicates meanwhile. Error(invalid_argument) while a tensor that must come
+  /// before is not ready on this rank: of all tensors in steps in which ranks look for NaN first (Nonfinite::skip,
+  /// flush(), the step before local steps begin).
   void wait(const Ticket& ticket);
 
   /// Blocks until every gradient of this step holds the reduced value; over device memory it only enqueues that, and

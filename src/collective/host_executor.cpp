@@ -10,6 +10,12 @@
 #include "collective/lane_run.hpp"
 
 namespace gradwire::collective {
+namespace {
+
+// A caller who does not sleep comes back sooner, and waited meanwhile; one who stays away longer did something else.
+constexpr std::chrono::microseconds kBetweenLooks{100};
+
+}  // namespace
 
 HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
     : transport_(transport),
@@ -62,7 +68,11 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
 
 bool HostExecutor::advance(std::chrono::microseconds wait) {
   throw_if_failed();
-  last_progress_ += std::chrono::steady_clock::now() - left_;  // time outside is the caller's, not the peers'
+  const auto outside = std::chrono::steady_clock::now() - left_;
+  last_progress_ += outside;  // the caller's time, not the peers'
+  if (waits_ && outside < kBetweenLooks && !lanes_.empty()) {
+    lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(outside).count();
+  }
   try {
     open_lanes();
     bool worked = run_lanes();
@@ -81,6 +91,7 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
       check_timeout();
     }
     left_ = std::chrono::steady_clock::now();
+    waits_ = !worked;
     return worked;
   } catch (...) {
     const Error error = current_error();

@@ -135,6 +135,7 @@ class HostExecutor {
   std::uint32_t next_sequence_ = 0;
   std::chrono::steady_clock::time_point last_progress_;
   std::chrono::steady_clock::time_point left_;  // when the last advance() ended
+  bool waits_ = false;                          // it found nothing to do
   bool failed_ = false;
   ErrorCode failure_code_ = ErrorCode::internal;
   std::string failure_message_;

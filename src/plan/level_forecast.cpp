@@ -42,10 +42,11 @@ Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings)
   return {std::max(0.0, small.seconds - factor * model_seconds(cluster, way, small.elements)), factor};
 }
 
-void LevelForecast::correct(double ratio, double share) {
+void LevelForecast::correct(double ratio, bool wholly) {
   constexpr double kMostCorrection = 4;
   if (ratio > 0 && std::isfinite(ratio)) {
-    const double step = std::pow(std::clamp(ratio, 1 / kMostCorrection, kMostCorrection), share);
+    const double bounded = std::clamp(ratio, 1 / kMostCorrection, kMostCorrection);
+    const double step = wholly ? bounded : std::sqrt(bounded);  // the same bits on every machine, as pow() is not
     fit_.factor = std::clamp(fit_.factor * step, kLeastFactor, kMostFactor);
     fit_.overhead_seconds *= step;
   }

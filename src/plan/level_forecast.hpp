@@ -47,8 +47,8 @@ class LevelForecast {
   [[nodiscard]] double seconds(const Cluster& cluster, double elements) const {
     return fit_.overhead_seconds + fit_.factor * model_seconds(cluster, way_, elements);
   }
-  /// What took `ratio` times its forecast; `share` of the way there (0 to 1), and never far from the model.
-  void correct(double ratio, double share = 0.5);
+  /// What took `ratio` times its forecast: half of the way there, or wholly; never far from the model.
+  void correct(double ratio, bool wholly = false);
   [[nodiscard]] const Way& way() const noexcept { return way_; }
   [[nodiscard]] const Fit& fitted() const noexcept { return fit_; }
 

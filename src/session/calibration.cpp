@@ -22,6 +22,7 @@ constexpr std::uint64_t kFirstBytes = 16ULL << 10;
 constexpr std::uint64_t kMostBytes = 8ULL << 20;
 constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
 constexpr double kManyLatencies = 3;     // beside which an error of the latency is small
+constexpr double kTierSeconds = 50e-3;   // for exchanges, after which one that is long enough will do
 constexpr double kTrialSeconds = 3e-3;   // for one reduction
 constexpr double kSmallElements = 1024;
 constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
@@ -238,11 +239,13 @@ plan::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
   };
   const double latency = agreed(kLatencyRounds, 1);
   double rate = 0;
+  double spent = 0;
   // Every rank makes the same exchanges, and stops at bytes that take so long that an error of the latency is small.
   for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
     const double seconds = agreed(kRounds, bytes);
+    spent += kRounds * seconds;
     rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
-    if (seconds > kEnoughSeconds && seconds > kManyLatencies * latency) {
+    if (seconds > kEnoughSeconds && (seconds > kManyLatencies * latency || spent > kTierSeconds)) {
       break;
     }
   }

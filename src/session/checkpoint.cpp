@@ -58,6 +58,15 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
       refuse("residuals", tensor, were_changes, sync);
     }
   }
+  for (const SavedState::LocalSteps& local : saved.local_steps) {
+    if (const Sync sync = sync_of(local.tensor); local.moved && !is_local(sync)) {
+      log(LogLevel::warning, source + ": when it was saved, ranks held different values of \"" +
+                                 saved.tensors[local.tensor].name + "\", which sync " + plan::to_string(sync) +
+                                 " does not let meet; load the same parameters on every rank, or call meet() before " +
+                                 "saving");
+      break;
+    }
+  }
   for (const SavedState::Result& result : saved.results) {  // of gradients all: parameters arrive in their own step
     if (const Sync sync = sync_of(result.tensor); is_local(sync)) {
       refuse("results on their way", result.tensor, false, sync);

@@ -15,7 +15,6 @@ constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
 constexpr std::uint64_t kTrialSteps = 5;
 constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
 constexpr double kWorthATrial = 0.3;           // of the step, that it may take longer by the forecast
-constexpr double kHalfWay = 0.5;
 
 std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
   constexpr double kExactBits = 32;
@@ -62,6 +61,7 @@ double bandwidth_after(double before, const LinkReport& report) {
 
 CodecChooser::CodecChooser(const plan::Plan& plan, const Policy& policy)
     : plan_(plan),
+      tries_(policy.switching.cost > 0),
       controller_({.gain = policy.switching.gain, .dwell = policy.switching.dwell}),
       guard_({}, bits_of(plan)),
       choices_(plan.buckets.size()) {}
@@ -111,7 +111,7 @@ void CodecChooser::learn(const LinkReport& report) {
     return;
   }
   for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
-    calibration_.buckets[i].levels[choices_[i].level].correct(report.busy_seconds / busy, trying_ ? 1 : kHalfWay);
+    calibration_.buckets[i].levels[choices_[i].level].correct(report.busy_seconds / busy, trying_);
   }
 }
 
@@ -156,7 +156,7 @@ plan::StepForecast CodecChooser::forecast(std::uint64_t step, const LinkReport* 
 }
 
 std::optional<plan::Levels> CodecChooser::next_trial(std::uint64_t step, const plan::StepForecast& forecast) {
-  if (!(forecast_busy() > 0)) {
+  if (!tries_ || !(forecast_busy() > 0)) {
     return std::nullopt;  // what would be seen could not be told apart
   }
   const plan::Levels& levels = controller_.levels();

@@ -71,6 +71,7 @@ class CodecChooser {
   };
 
   const plan::Plan& plan_;
+  bool tries_;
   plan::Controller controller_;
   plan::Guard guard_;
   Calibration calibration_;

@@ -118,9 +118,12 @@ void Session::wait(const Ticket& ticket) {
     const std::size_t last = state.checks_first() ? state.missing.size() : std::size_t{ticket.bucket} + 1;
     for (std::size_t bucket = 0; bucket < std::min(last, state.missing.size()); ++bucket) {
       if (state.missing[bucket] > 0) {
-        throw Error(ErrorCode::invalid_argument,
-                    "wait: bucket " + std::to_string(bucket) + " has " + std::to_string(state.missing[bucket]) +
-                        " tensor(s) that are not ready, and must start first; call ready() for them first");
+        throw Error(
+            ErrorCode::invalid_argument,
+            "wait: bucket " + std::to_string(bucket) + " has " + std::to_string(state.missing[bucket]) +
+                " tensor(s) that are not ready, and must start first" +
+                (state.checks_first() ? " (in this step ranks look for NaN and Inf in all gradients first)" : "") +
+                "; call ready() for them first");
       }
     }
   });

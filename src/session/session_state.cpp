@@ -185,7 +185,8 @@ void Session::State::check_finite() {
 }
 
 void Session::State::communicate(std::chrono::microseconds wait) {
-  const auto begin = std::chrono::steady_clock::now();
+  // Since the last time, where something was under way then: nobody does anything else with it.
+  const auto begin = std::exchange(busy_since, {}).value_or(std::chrono::steady_clock::now());
   try {
     check_finite();
     bool busy = false;
@@ -238,11 +239,15 @@ void Session::State::communicate(std::chrono::microseconds wait) {
           batch->sampled(step, *bucket.norms);
         }
       }
-      seen.busy_seconds += busy ? seconds_since(begin) : 0;
       changed.notify_all();
-    } else if (busy) {
+    }
+    if (busy) {
+      const auto end = std::chrono::steady_clock::now();
       const std::lock_guard lock(mutex);
-      seen.busy_seconds += seconds_since(begin);
+      seen.busy_seconds += std::chrono::duration<double>(end - begin).count();
+      if (under_way()) {
+        busy_since = end;
+      }
     }
   } catch (...) {
     rethrow_given_up(std::this_thread::get_id() != thread.get_id());
@@ -366,7 +371,8 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     if (--missing[ticket.bucket] == 0) {
       seen.ready_seconds[ticket.bucket] = seconds_since(step_begun);
     }
-    if (background() && !driven && (startable() || to_check()) && !(looks && all_ready() && last_is_small())) {
+    const bool only_the_last = next_bucket + 1 == plan->buckets.size() && !to_check();
+    if (background() && !driven && (startable() || to_check()) && !(looks && only_the_last && last_is_small())) {
       work.notify_all();
     }
   }

@@ -69,12 +69,13 @@ struct Session::State {
   std::uint64_t counted_steps = 0;
   bool stepped = false;  // ever
   double exposed_seconds = 0;
-  std::unique_ptr<session::Adaptation> adaptation;  // where the plan has codecs to choose
-  std::unique_ptr<session::BatchAdaptation> batch;  // where the policy has [batch]
-  std::unique_ptr<session::SyncModes> modes;        // where groups have other sync modes than `step`
-  std::vector<std::uint32_t> accumulated;           // by tensor: micro-steps before the last one
-  session::StepSeen seen;                           // of this step so far
-  session::StepSeen last_seen;                      // of the step that ended
+  std::unique_ptr<session::Adaptation> adaptation;                  // where the plan has codecs to choose
+  std::unique_ptr<session::BatchAdaptation> batch;                  // where the policy has [batch]
+  std::unique_ptr<session::SyncModes> modes;                        // where groups have other sync modes than `step`
+  std::vector<std::uint32_t> accumulated;                           // by tensor: micro-steps before the last one
+  session::StepSeen seen;                                           // of this step so far
+  std::optional<std::chrono::steady_clock::time_point> busy_since;  // guarded by `wire`: to be counted by the next look
+  session::StepSeen last_seen;                                      // of the step that ended
   std::chrono::steady_clock::time_point step_begun;
   Statistics counted;  // when this step began
   std::optional<Error> failure;

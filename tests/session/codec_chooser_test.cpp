@@ -131,6 +131,19 @@ TEST(CodecChooser, TrialsOfWhatIsNoBetterAreRareAndChangeNothing) {
   EXPECT_LT(training.spent, 1.003 * training.best);
 }
 
+TEST(CodecChooser, NothingIsTriedWhereItMayCostNothing) {
+  const plan::Plan plan = one_bucket();
+  Policy frugal = policy();
+  frugal.switching.cost = 0;
+  CodecChooser chooser(plan, frugal);
+  const double rate = 250e6;
+  chooser.start(0, calibration(rate, {1, 1, 1, 1.6}));
+  Training training([=](std::uint64_t) { return rate; }, calibration(rate, {1, 1, 1, 0.6}));
+  training.run(chooser, 2'000);
+  EXPECT_EQ(training.trials, 0U);
+  EXPECT_EQ(training.steps_at[kInt8], 2'000U);
+}
+
 TEST(CodecChooser, NothingFarSlowerIsTried) {
   const plan::Plan plan = one_bucket();
   CodecChooser chooser(plan, policy());
