@@ -14,7 +14,7 @@ constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
 
 constexpr std::uint64_t kTrialSteps = 5;
 constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
-constexpr double kWorthATrial = 0.3;           // of the step, that it may take longer by the forecast
+constexpr double kWorthATrial = 0.6;           // of the step, that it may take longer by the forecast: models are wrong
 
 std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
   constexpr double kExactBits = 32;
