@@ -231,10 +231,8 @@ plan::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
     return runner.time_exchange(neighbours.to, neighbours.from, bytes);
   };
   const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
-    std::vector<double> seconds;
-    for (int round = 0; round < rounds; ++round) {
-      seconds.push_back(exchange(bytes));
-    }
+    std::vector<double> seconds(static_cast<std::size_t>(rounds));
+    std::generate(seconds.begin(), seconds.end(), [&] { return exchange(bytes); });
     return quickest(slowest(gather_numbers(runner, seconds, "calibration")));
   };
   const double latency = agreed(kLatencyRounds, 1);
