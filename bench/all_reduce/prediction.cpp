@@ -68,13 +68,14 @@ double measure_transport() {
   std::vector<char> out(static_cast<std::size_t>(kMessages) * kBytes, 1), in(out.size());
   double best = NAN;
   for (int round = 0; round < 3 && ranks > 1; ++round) {  // the first connects
-    std::vector<MPI_Request> requests(2 * kMessages);
+    std::vector<MPI_Request> requests(std::size_t{2} * kMessages);
     MPI_Barrier(MPI_COMM_WORLD);
     const double before = cpu_seconds();
     for (int i = 0; i < kMessages; ++i) {
       const auto at = static_cast<std::ptrdiff_t>(i) * kBytes;
-      MPI_Irecv(in.data() + at, kBytes, MPI_CHAR, (rank + ranks - 1) % ranks, kTag, MPI_COMM_WORLD, &requests[2 * i]);
-      MPI_Isend(out.data() + at, kBytes, MPI_CHAR, (rank + 1) % ranks, kTag, MPI_COMM_WORLD, &requests[2 * i + 1]);
+      const std::size_t both = std::size_t{2} * static_cast<std::size_t>(i);
+      MPI_Irecv(in.data() + at, kBytes, MPI_CHAR, (rank + ranks - 1) % ranks, kTag, MPI_COMM_WORLD, &requests[both]);
+      MPI_Isend(out.data() + at, kBytes, MPI_CHAR, (rank + 1) % ranks, kTag, MPI_COMM_WORLD, &requests[both + 1]);
     }
     for (int done = 0; done == 0;) {
       MPI_Testall(2 * kMessages, requests.data(), &done, MPI_STATUSES_IGNORE);
