@@ -77,7 +77,7 @@ void Session::State::note_arrival(std::uint32_t bucket) {
   }
 }
 
-void Session::State::progress_background() {
+void Session::State::progress_background() const {
   modes->start(*runner);
   for (const session::Runner::Ended& ended : runner->advance(std::chrono::milliseconds(1))) {
     modes->ended(ended);

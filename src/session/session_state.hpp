@@ -133,7 +133,7 @@ struct Session::State {
   /// Whether the bucket's turn is a matter of sync modes. The caller holds `wire`.
   bool take(const plan::Bucket& bucket, session::StepInfo& info);
   /// Moves the background, between steps; until nothing is in it. The caller holds `wire`.
-  void progress_background();
+  void progress_background() const;
   void drain(const char* call);
   /// At the end of a session: other ranks wait for this one's part of what is in the background.
   void end_background() noexcept;
