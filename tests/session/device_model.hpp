@@ -14,6 +14,7 @@
 
 #include "gradwire/session.hpp"
 #include "session/device_runner.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/host_device.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/simulated_codecs.hpp"
@@ -162,16 +163,6 @@ inline std::vector<std::string> on_ranks(int world,
 inline Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\ncollective = \"" +
                        algorithm + "\"\n");
-}
-
-inline Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode::internal, "nothing was thrown"};
 }
 
 }  // namespace gradwire::test

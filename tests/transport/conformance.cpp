@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/support/error_of.hpp"
 #include "tests/transport/exchange.hpp"
 
 namespace gradwire::test {
@@ -22,18 +23,6 @@ std::vector<int> peers_of(const Transport& transport) {
     peers.push_back((transport.rank() + step) % transport.world_size());
   }
   return peers;
-}
-
-/// What `action` throws.
-template <class Action>
-Error error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode::internal, "nothing was thrown"};
 }
 
 void any_size(Transport& transport) {

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "relay.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -60,16 +61,6 @@ struct Relay {
   std::unique_ptr<RelayedMessages> messages;
   ThreadStream stream;  // ends first
 };
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode::internal, "nothing was thrown"};
-}
 
 // Mutations tried: the thread does not wait for the stream; the stream not for the thread; copies on the wrong side of
 // a group.
