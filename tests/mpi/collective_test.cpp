@@ -140,9 +140,9 @@ TEST(MpiCollective, ReduceScatterGatherBroadcast) {
 
 TEST(MpiCollective, SessionsTrainAndStayIdentical) {
   for (const Threading threading : {Threading::background, Threading::serialized, Threading::main_thread}) {
-    Session session = mpi::make_session(MPI_COMM_WORLD, Policy(), {.threading = threading, .compare_ranks_every = 1});
     std::vector<float> weight(300000, 1.0F);
     std::vector<float> bias(100, 1.0F);
+    Session session = mpi::make_session(MPI_COMM_WORLD, Policy(), {.threading = threading, .compare_ranks_every = 1});
     const TensorId weight_id = session.add("weight", view(weight.data(), weight.size()), 2);
     const TensorId bias_id = session.add("bias", view(bias.data(), bias.size()));
     session.broadcast(view(weight.data(), weight.size()));
@@ -166,10 +166,10 @@ TEST(MpiCollective, TwoSessionsAtOnceOnSplitCommunicators) {
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, rank() % 2, rank(), &half);
   {
-    Session all = mpi::make_session(MPI_COMM_WORLD, Policy::uniform("exact"));
-    Session part = mpi::make_session(half, Policy::uniform("exact"));
     std::vector<float> a(50000, 1.0F);
     std::vector<float> b(50000, 1.0F);
+    Session all = mpi::make_session(MPI_COMM_WORLD, Policy::uniform("exact"));
+    Session part = mpi::make_session(half, Policy::uniform("exact"));
     const TensorId id_a = all.add("a", view(a.data(), a.size()));
     const TensorId id_b = part.add("b", view(b.data(), b.size()));
     for (int step = 0; step < 5; ++step) {
@@ -202,9 +202,9 @@ TEST(MpiCollective, AnErrorOnOneRankReachesAll) {
 }
 
 TEST(MpiCollective, PoliciesThatDifferAreNamedOnEveryRank) {
+  std::vector<float> values(100000, 1.0F);
   Session session = mpi::make_session(MPI_COMM_WORLD, Policy::uniform(rank() == 1 ? "bf16" : "int8"),
                                       {.timeout = std::chrono::seconds(20)});
-  std::vector<float> values(100000, 1.0F);
   const TensorId id = session.add("w", view(values.data(), values.size()));
   try {
     session.ready(id);

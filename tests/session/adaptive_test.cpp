@@ -50,13 +50,13 @@ TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
   std::vector<SessionStatistics> statistics(kWorld);
   run_ranks(throttled_world(kWorld, "200Mbit/s,20us"), [&](const std::shared_ptr<Transport>& transport) {
     std::mt19937 random(seed + static_cast<std::uint32_t>(transport->rank()));
+    auto gradients = make_gradients();
     Session session(transport,
                     automatic(R"(["bf16", "int8", "int4"])",
                               "[auto]\ndwell = 2\nwindow = 1\ngain = 0\n[bucket]\nbytes = \"128KiB\""),
                     {.compare_ranks_every = 1});  // throws where results differ
     // What ranks see differs: on the last one the backward pass hides most of the communication, on the first nothing.
     const auto pause = std::chrono::milliseconds(10 * transport->rank());
-    auto gradients = make_gradients();
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 30; ++s) {
       fill(gradients, transport->rank(), s);
@@ -87,8 +87,8 @@ TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
 
 TEST(Adaptive, ASlowLinkIsSeenAndSaved) {
   run_ranks(throttled_world(2, "20Mbit/s"), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, automatic(R"(["bf16", "int8"])"));
     auto gradients = make_gradients();
+    Session session(transport, automatic(R"(["bf16", "int8"])"));
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 3; ++s) {
       fill(gradients, transport->rank(), s);
@@ -104,8 +104,8 @@ TEST(Adaptive, ASlowLinkIsSeenAndSaved) {
 
 TEST(Adaptive, AGivenLinkIsNotMeasured) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, automatic(R"(["bf16"])", "[link]\nbandwidth = \"1Mbit/s\"\nlatency = \"1ms\""));
     auto gradients = make_gradients();
+    Session session(transport, automatic(R"(["bf16"])", "[link]\nbandwidth = \"1Mbit/s\"\nlatency = \"1ms\""));
     add_all(session, gradients);
     step(session, gradients);
     EXPECT_EQ(session.link().inter.bytes_per_second, 125e3);
@@ -133,8 +133,8 @@ TEST(Adaptive, TiersAreMeasuredApartAndChosenFor) {
   Policy policy = automatic(R"(["int8"])");
   policy.defaults.algorithm = Algorithm::hierarchical;
   run_ranks(throttled_world(4, "40Mbit/s", {0, 1, 0, 1}), [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy);
     auto gradients = make_gradients();
+    Session session(transport, policy);
     add_all(session, gradients);
     fill(gradients, transport->rank(), 5);
     step(session, gradients);
@@ -156,8 +156,8 @@ TEST(Neighbours, AroundTheNodeAndAroundTheNodes) {
 
 TEST(Adaptive, AWorldOfOneHasNothingToChoose) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::automatic());
     auto gradients = make_gradients();
+    Session session(transport, Policy::automatic());
     add_all(session, gradients);
     fill(gradients, 0, 7);
     step(session, gradients);
@@ -171,8 +171,8 @@ TEST(Adaptive, APeerThatStallsDuringCalibrationIsNamed) {
   auto world = make_inproc_world(2);
   world[1] = transport::make_faulty(world[1], {{.kind = transport::Fault::Kind::kill, .rank = 1, .nth = 20}});
   const auto errors = run_ranks_catching(world, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::automatic(), {.timeout = std::chrono::milliseconds(1000)});
     auto gradients = make_gradients();
+    Session session(transport, Policy::automatic(), {.timeout = std::chrono::milliseconds(1000)});
     add_all(session, gradients);
     step(session, gradients);
   });

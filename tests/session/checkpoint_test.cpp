@@ -37,8 +37,8 @@ void run_steps(Session& session, std::vector<Gradient>& gradients, std::uint64_t
 }
 
 struct Trainer {
-  Session session;
   std::vector<Gradient> gradients = make_gradients();
+  Session session;
 
   explicit Trainer(const std::shared_ptr<Transport>& transport, const char* policy = kPolicy)
       : session(transport, Policy::parse(policy)) {

@@ -25,12 +25,12 @@ std::string message_of(Call&& call) {
 
 TEST(DevicePointer, IsRefusedByASessionOverHostMemory) {
   auto world = make_inproc_world(1);
+  std::vector<float> host(1024);
   Session session(world[0], Policy::uniform("int8"));
   const View device = view(static_cast<float*>(fake_device_memory(4096)), 1024);
   EXPECT_THAT(message_of([&] { session.add("weight", device); }),
               HasSubstr("add: \"weight\" is in the memory of a GPU"));
   EXPECT_THAT(message_of([&] { session.broadcast(device); }), HasSubstr("gradwire/nccl.hpp"));
-  std::vector<float> host(1024);
   const TensorId id = session.add("bias", view(host.data(), host.size()));
   EXPECT_THAT(message_of([&] { session.ready(id, device); }), HasSubstr("ready: \"bias\""));
   session.ready(id);

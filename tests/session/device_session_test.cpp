@@ -245,8 +245,8 @@ TEST(DeviceSession, TakesNoMemoryAfterTheFirstStep) {
 TEST(DeviceSession, GathersOnlyWhereABucketHasSeveralTensors) {
   auto world = make_inproc_world(1);
   auto device = std::make_shared<HostDevice>(world[0]);
-  Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}), uniform("int8"), {});
   std::vector<float> one(5000, 1.0F);
+  Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}), uniform("int8"), {});
   const TensorId id = session.add("one", view(one.data(), one.size()));
   session.ready(id);
   session.finish();

@@ -69,8 +69,8 @@ class Sums {
 TEST(SessionFeedback, WarmUpAndFlushConserveTheSum) {
   for (const int world : {1, 2, 3}) {
     run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_with_warmup());
       auto gradients = make_gradients();
+      Session session(transport, policy_with_warmup());
       add_all(session, gradients);
       Sums wanted(gradients);
       Sums got(gradients);
@@ -98,8 +98,8 @@ TEST(SessionFeedback, WarmUpAndFlushConserveTheSum) {
 
 TEST(SessionFeedback, TheWarmUpChangesWhatTravels) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_with_warmup());
     auto gradients = make_gradients();
+    Session session(transport, policy_with_warmup());
     add_all(session, gradients);
     std::vector<std::uint64_t> sent;
     for (std::uint64_t s = 0; s < 11; ++s) {
@@ -117,8 +117,8 @@ TEST(SessionFeedback, TheWarmUpChangesWhatTravels) {
 // A residual of a step with scale 1024 is worth 1/4 of itself in a step with scale 256.
 TEST(SessionFeedback, ResidualsFollowTheLossScale) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform(kTopk));
     auto gradients = make_gradients();
+    Session session(transport, Policy::uniform(kTopk));
     add_all(session, gradients);
     Sums wanted(gradients);
     Sums got(gradients);
@@ -175,8 +175,8 @@ TEST(SessionFeedback, ASkippedStepLeavesNoTrace) {
       run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
         Policy policy = Policy::uniform(kTopk);
         policy.bucket_bytes = 64 << 10;  // several buckets, so that some are complete before the bad one
-        Session session(transport, policy, {.threading = threading, .nonfinite = Nonfinite::skip});
         auto gradients = make_gradients();
+        Session session(transport, policy, {.threading = threading, .nonfinite = Nonfinite::skip});
         add_all(session, gradients);
         fill(gradients, transport->rank(), 0);
         step(session, gradients);
@@ -201,8 +201,8 @@ TEST(SessionFeedback, ASkippedStepLeavesNoTrace) {
 TEST(SessionFeedback, PropagatesNonfiniteValuesUnlessAsked) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     for (const char* codec : {"int8", kTopk, "exact"}) {
-      Session session(transport, Policy::uniform(codec));
       auto gradients = make_gradients();
+      Session session(transport, Policy::uniform(codec));
       add_all(session, gradients);
       fill(gradients, transport->rank(), 0);
       if (transport->rank() == 1) {
@@ -227,8 +227,8 @@ TEST(SessionFeedback, PropagatesNonfiniteValuesUnlessAsked) {
 // A flush in a step with NaN would lose what it carries: it waits for the next one.
 TEST(SessionFeedback, AFlushOutlastsABadStep) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform(kTopk));
     auto gradients = make_gradients();
+    Session session(transport, Policy::uniform(kTopk));
     add_all(session, gradients);
     fill(gradients, transport->rank(), 0);
     step(session, gradients);
@@ -253,8 +253,8 @@ TEST(SessionFeedback, WaitingTooEarlyIsAnErrorWhereStepsAreSkipped) {
   Policy policy = Policy::uniform("int8");
   policy.bucket_bytes = 64 << 10;
   auto world = make_inproc_world(1);
-  Session session(world[0], policy, {.nonfinite = Nonfinite::skip});
   auto gradients = make_gradients();
+  Session session(world[0], policy, {.nonfinite = Nonfinite::skip});
   add_all(session, gradients);
   fill(gradients, 0, 0);
   const Ticket ticket = session.ready(gradients.back().id);
@@ -264,8 +264,8 @@ TEST(SessionFeedback, WaitingTooEarlyIsAnErrorWhereStepsAreSkipped) {
 // int8 of the largest halves decodes beyond them.
 TEST(SessionFeedback, AnOverflowIntoHalvesIsReported) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform("exact"), {.reduction = Reduction::sum});
     std::vector<std::uint16_t> halves(100, 0x7BFF);  // 65504
+    Session session(transport, Policy::uniform("exact"), {.reduction = Reduction::sum});
     const auto id = session.add("halves", view(halves.data(), halves.size(), DType::f16));
     session.ready(id);
     EXPECT_TRUE(session.finish().nonfinite);
@@ -274,8 +274,8 @@ TEST(SessionFeedback, AnOverflowIntoHalvesIsReported) {
 
 TEST(SessionFeedback, RanksWithOtherLossScalesAreToldSo) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform("int8"));
     auto gradients = make_gradients();
+    Session session(transport, Policy::uniform("int8"));
     add_all(session, gradients);
     session.set_loss_scale(transport->rank() == 0 ? 2 : 4);
     step(session, gradients);

@@ -46,11 +46,11 @@ TEST(LateResults, ResultsOnTheirWaySurviveSavingAndLoading) {
 std::vector<double> worth(int world, const std::string& sync, const std::filesystem::path& folder) {
   std::vector<double> sum;
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("topk(5%)+int8", sync));
     TrainedModel model;
+    std::vector<double> mine;
+    Session session(transport, policy_of("topk(5%)+int8", sync));
     model.add_to(session);
     session.load(folder);
-    std::vector<double> mine;
     for (int step = 0; step < 3; ++step) {
       for (auto& tensor : model.tensors) {
         std::fill(tensor.gradient.begin(), tensor.gradient.end(), 0.0F);
@@ -74,11 +74,11 @@ TEST(LateResults, ResultsOnTheirWayReachAnotherModeAndAnotherWorld) {
   const ScratchFolder folder;
   std::vector<double> wanted;
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("topk(5%)+int8", async(2)));
     TrainedModel model;
-    model.add_to(session);
     std::vector<double> all;
     std::vector<double> got;
+    Session session(transport, policy_of("topk(5%)+int8", async(2)));
+    model.add_to(session);
     for (std::uint64_t step = 0; step < 6; ++step) {
       for (int rank = 0; rank < 3; ++rank) {
         model.compute_gradients(rank, step);
@@ -166,10 +166,10 @@ TEST(LateResults, GroupsUnderStepDoNotWaitForThem) {
     transport = std::make_shared<Gated>(transport, open);
   }
   run_ranks(std::move(world), [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n[[rule]]\n"
-                                             "match = \"embed\"\nsync = { async = true, staleness = 2 }"));
     std::vector<float> dense(1000, 1);
     std::vector<float> embed(500000, 1);
+    Session session(transport, Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n[[rule]]\n"
+                                             "match = \"embed\"\nsync = { async = true, staleness = 2 }"));
     const TensorId first = session.add("dense", view(dense.data(), dense.size()));
     const TensorId second = session.add("embed", view(embed.data(), embed.size()));
     const auto step = [&] {

@@ -24,11 +24,11 @@ std::string error_of(const std::function<void()>& call) {
 TEST(LocalStepsState, NothingIsLostWhereTheyBegin) {
   for (const char* sync : {"{ every = 3, from_step = 5 }", "{ every = 16, outer = {}, from_step = 5 }"}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("topk(2%)+int8", sync));
       TrainedModel model;
-      model.add_to(session);
       std::vector<double> wanted;
       std::vector<double> got;
+      Session session(transport, policy_of("topk(2%)+int8", sync));
+      model.add_to(session);
       for (std::uint64_t step = 0; step < 5; ++step) {
         for (int rank = 0; rank < 3; ++rank) {
           model.compute_gradients(rank, step);
@@ -147,16 +147,16 @@ TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
 TEST(LocalStepsState, OuterMomentumSurvivesSavingAndLoading) {
   const char* const sync = "{ every = 16, outer = {} }";
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int4", sync));
     TrainedModel model;
+    Session session(transport, policy_of("int4", sync));
     model.add_to(session);
     for (std::uint64_t step = 0; step < 40; ++step) {
       model.train(session, step);
     }
     std::stringstream stream;
     session.save(stream);
-    Session resumed(transport, policy_of("int4", sync));
     TrainedModel copy = model;
+    Session resumed(transport, policy_of("int4", sync));
     copy.add_to(resumed);
     resumed.load(stream);
     for (std::uint64_t step = 40; step < 70; ++step) {
@@ -173,8 +173,8 @@ TEST(LocalStepsState, StatesOfAnotherModeMustBeFlushed) {
   const auto saved = [](const char* sync, std::uint64_t steps, bool flush, const char* codec = "int4") {
     std::string bytes;
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of(codec, sync));
       TrainedModel model;
+      Session session(transport, policy_of(codec, sync));
       model.add_to(session);
       for (std::uint64_t step = 0; step < steps; ++step) {
         if (flush && step + 1 == steps) {
@@ -192,8 +192,8 @@ TEST(LocalStepsState, StatesOfAnotherModeMustBeFlushed) {
   };
   const auto load = [](const char* sync, const std::string& bytes) {
     auto ranks = make_inproc_world(2);
-    Session session(ranks[0], policy_of("int4", sync));
     TrainedModel model;
+    Session session(ranks[0], policy_of("int4", sync));
     model.add_to(session);
     std::stringstream stream(bytes);
     return error_of([&] { session.load(stream); });
@@ -223,9 +223,9 @@ TEST(LocalStepsState, StatesOfAnotherModeMustBeFlushed) {
 
 TEST(LocalStepsState, BadInputIsNamed) {
   auto world = make_inproc_world(1);
+  std::vector<float> values(10);
   Session session(world[0], Policy::parse("[[rule]]\nmatch = \"embed*\"\nsync = { rows = true, staleness = 4 }\n"
                                           "[defaults]\nsync = { every = 16, outer = {} }\nsmall = \"off\""));
-  std::vector<float> values(10);
   const View all = view(values.data(), values.size());
   const View fewer = view(values.data(), 9);
   EXPECT_NE(error_of([&] { session.add("embed.weight", all, all); }).find("make a gradwire::Table"), std::string::npos);
@@ -255,8 +255,8 @@ TEST(LocalStepsState, RanksThatStartDifferentlyUnderOuterMomentumAreToldSo) {
        {Case{"{ every = 16, outer = {} }", 0, 0}, Case{"{ every = 16, outer = {}, from_step = 3 }", 0, 0},
         Case{"{ every = 16, outer = {}, from_step = 3 }", 2, 3}}) {
     const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("int8", c.sync));
       TrainedModel model;
+      Session session(transport, policy_of("int8", c.sync));
       model.add_to(session);
       for (std::uint64_t step = 0; step <= c.told_in; ++step) {
         model.tensors[1].parameter[5] += step == c.moved_before ? static_cast<float>(transport->rank()) : 0.0F;

@@ -57,8 +57,8 @@ TEST(LocalSteps, EveryOneIsStep) {
   const auto train = [](const char* sync, int world) {
     std::vector<std::vector<float>> all(static_cast<std::size_t>(world));
     run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("int4", sync));
       TrainedModel model;
+      Session session(transport, policy_of("int4", sync));
       model.add_to(session);
       for (std::uint64_t step = 0; step < 9; ++step) {
         model.train(session, step);
@@ -79,8 +79,8 @@ TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
     std::vector<std::vector<float>> met(static_cast<std::size_t>(world));
     run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
       const auto rank = static_cast<std::size_t>(transport->rank());
-      Session session(transport, policy_of("int4", "{ every = 4 }"));
       TrainedModel model;
+      Session session(transport, policy_of("int4", "{ every = 4 }"));
       model.add_to(session);
       Reference reference(world);
       for (std::uint64_t step = 0; step < 10; ++step) {
@@ -114,12 +114,12 @@ TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
 TEST(LocalSteps, OuterMomentumFollowsDiLoCo) {
   constexpr int kWorld = 3;
   run_ranks(kWorld, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.6, momentum = 0.8 } }"));
     TrainedModel model;
-    model.add_to(session);
-    Reference reference(kWorld);
     TrainedModel anchor;
     TrainedModel outer;
+    Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.6, momentum = 0.8 } }"));
+    model.add_to(session);
+    Reference reference(kWorld);
     outer.clear();
     for (std::uint64_t step = 0; step < 50; ++step) {
       model.compute_gradients(transport->rank(), step);
@@ -152,12 +152,12 @@ TEST(LocalSteps, ChangesAreConserved) {
     std::vector<TrainedModel> at_meeting(kWorld);
     run_ranks(kWorld, [&](const std::shared_ptr<Transport>& transport) {
       const int rank = transport->rank();
-      Session session(transport, policy_of(codec, "{ every = 16, outer = { lr = 1, momentum = 0 } }"));
       TrainedModel model;
-      model.add_to(session);
       std::vector<float> anchor = model.parameters();
       std::vector<double> own(anchor.size());  // this rank's changes
       const std::vector<float> start = anchor;
+      Session session(transport, policy_of(codec, "{ every = 16, outer = { lr = 1, momentum = 0 } }"));
+      model.add_to(session);
       for (std::uint64_t step = 0; step <= 70; ++step) {
         const bool meets = step == 70 || (step > 0 && step % 16 == 0);
         const std::vector<float> before = model.parameters();
@@ -206,8 +206,8 @@ TEST(LocalSteps, FragmentsMeetAtDifferentSteps) {
     Policy policy = Policy::parse(
         "[defaults]\nsmall = \"off\"\nsync = { every = 6, stagger = true }\n[bucket]\nbytes = \"4KiB\"\n"
         "[[rule]]\nmatch = \"a\"\nsync = { every = 6, offset = 5 }");
-    Session session(transport, policy);
     TrainedModel model;  // buckets in reverse order of add: c, b staggered by 3; a by its offset
+    Session session(transport, policy);
     model.add_to(session);
     for (std::uint64_t step = 0; step < 14; ++step) {
       model.compute_gradients(transport->rank(), step);
@@ -226,8 +226,8 @@ TEST(LocalSteps, MeetingsOverlapTheBackwardPass) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Policy policy = policy_of("exact", "{ every = 2 }");
     policy.bucket_bytes = 4096;
-    Session session(transport, policy);
     TrainedModel model;
+    Session session(transport, policy);
     model.add_to(session);
     for (std::uint64_t step = 0; step < 3; ++step) {
       model.compute_gradients(transport->rank(), step);
@@ -249,8 +249,8 @@ TEST(LocalSteps, MeetBringsTheRanksTogether) {
     for (const char* sync : {"{ every = 100 }", "{ every = 100, outer = {} }"}) {
       std::vector<std::vector<float>> parameters(3);
       run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
-        Session session(transport, policy_of("int4", sync), {.threading = threading});
         TrainedModel model;
+        Session session(transport, policy_of("int4", sync), {.threading = threading});
         model.add_to(session);
         session.meet();  // nothing has moved
         for (std::uint64_t step = 0; step < 5; ++step) {
@@ -275,8 +275,8 @@ TEST(LocalSteps, MeetBringsTheRanksTogether) {
 // meeting whether or not anything has moved.
 TEST(LocalSteps, AMeetingWithoutALocalStepSinceTheLastOneDoesNothing) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.7, momentum = 0.9 } }"));
     TrainedModel model;
+    Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.7, momentum = 0.9 } }"));
     model.add_to(session);
     const auto expect_nothing = [&](const std::function<void()>& call) {
       const auto parameters = model.parameters();

@@ -20,8 +20,8 @@ TEST(Overlap, TheFirstFrameLeavesBeforeTheLastReady) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Policy policy;
     policy.bucket_bytes = 256 << 10;
-    Session session(transport, policy);
     auto gradients = make_gradients();
+    Session session(transport, policy);
     add_all(session, gradients);
     fill(gradients, transport->rank(), 0);
     for (std::size_t t = gradients.size() - 1; t > 0; --t) {
@@ -43,8 +43,8 @@ TEST(Overlap, SerializedSessionsSendInsideReady) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Policy policy;
     policy.bucket_bytes = 256 << 10;
-    Session session(transport, policy, {.threading = Threading::serialized});
     auto gradients = make_gradients();
+    Session session(transport, policy, {.threading = Threading::serialized});
     add_all(session, gradients);
     fill(gradients, transport->rank(), 0);
     for (std::size_t t = gradients.size() - 1; t > 0; --t) {
@@ -90,8 +90,8 @@ TEST(Overlap, OneThreadDrivesTwoRanks) {
 std::uint64_t messages_of_a_step(const Policy& policy) {
   std::uint64_t messages = 0;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy);
     auto gradients = make_gradients();
+    Session session(transport, policy);
     add_all(session, gradients);
     for (const int step : {0, 1}) {
       const std::uint64_t before = transport->counters().messages_sent;
@@ -113,8 +113,8 @@ TEST(Overlap, AStepGoesOnWhileItsCallerIsElsewhere) {
   constexpr std::uint64_t kSteps = 5;  // the first one wakes the thread
   std::atomic<std::uint64_t> ended = 0;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform("int8"));
     std::vector<float> gradient(2000, 1.0F);
+    Session session(transport, Policy::uniform("int8"));
     const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
     for (std::uint64_t step = 1; step <= kSteps; ++step) {
       session.ready(id);
@@ -140,8 +140,8 @@ TEST(Overlap, ChunksAndBucketsOfThePolicyReachTheWire) {
 TEST(Overlap, AnEmulatedLinkIsFeltAndSaid) {
   run_ranks(2, [](const std::shared_ptr<Transport>& inner) {
     const auto transport = make_throttled(inner, Link::parse("100Mbit/s,1ms"));
-    Session session(transport, Policy::uniform("exact"));
     std::vector<float> gradient(100000, 1.0F);
+    Session session(transport, Policy::uniform("exact"));
     const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
     const auto begin = std::chrono::steady_clock::now();
     session.ready(id);

@@ -22,8 +22,8 @@ TEST(Session, EveryGradientBecomesTheMean) {
         SCOPED_TRACE(std::string(codec) + " world " + std::to_string(world) + " threading " +
                      std::to_string(static_cast<int>(threading)));
         run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
-          Session session(transport, Policy::uniform(codec), {.threading = threading});
           auto gradients = make_gradients();
+          Session session(transport, Policy::uniform(codec), {.threading = threading});
           add_all(session, gradients);
           std::mt19937 random(static_cast<unsigned>(transport->rank()));
           for (std::uint64_t step = 0; step < 4; ++step) {
@@ -50,8 +50,8 @@ TEST(Session, EveryGradientBecomesTheMean) {
 TEST(Session, RanksAreBitIdenticalAndTheDebugHashAgrees) {
   std::vector<std::vector<float>> results(4);
   run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy(), {.compare_ranks_every = 1});
     auto gradients = make_gradients();
+    Session session(transport, Policy(), {.compare_ranks_every = 1});
     add_all(session, gradients);
     for (std::uint64_t step = 0; step < 5; ++step) {
       fill(gradients, transport->rank(), step);
@@ -77,8 +77,8 @@ TEST(Session, TheDebugHashFindsARankThatDiffers) {
   world[0] = transport::make_faulty(
       world[0], {{.kind = transport::Fault::Kind::corrupt, .nth = agreement_sends + 1, .offset = 32 + 400}});
   const auto errors = run_ranks_catching(std::move(world), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform("exact"), {.checksum = false, .compare_ranks_every = 1});
     std::vector<float> gradient(8192, 1.0F);
+    Session session(transport, Policy::uniform("exact"), {.checksum = false, .compare_ranks_every = 1});
     session.ready(session.add("w", view(gradient.data(), gradient.size())));
     session.finish();
   });
@@ -96,10 +96,10 @@ TEST(Session, WeightsZerosAndOtherAddresses) {
   for (const Threading threading : kThreading) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const int rank = transport->rank();
-      Session session(transport, Policy::uniform("exact"), {.threading = threading});
       std::vector<float> a(5000);
       std::vector<float> b(100);
       std::vector<float> moved(5000);
+      Session session(transport, Policy::uniform("exact"), {.threading = threading});
       const TensorId id_a = session.add("a", view(a.data(), a.size()));
       const TensorId id_b = session.add("b", view(b.data(), b.size()));
       for (int step = 0; step < 3; ++step) {
@@ -119,8 +119,8 @@ TEST(Session, WeightsZerosAndOtherAddresses) {
 
 TEST(Session, NoSyncAccumulatesLocally) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy::uniform("exact"));
     std::vector<float> gradient(64, 0.0F);
+    Session session(transport, Policy::uniform("exact"));
     const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
     const auto backward = [&] {
       for (float& value : gradient) {
@@ -142,9 +142,9 @@ TEST(Session, NoSyncAccumulatesLocally) {
 
 TEST(Session, BroadcastStartsEveryRankAlike) {
   run_ranks(3, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy());
     std::vector<float> a(70000, static_cast<float>(transport->rank()));
     std::vector<double> b(3, transport->rank() * 2.0);
+    Session session(transport, Policy());
     const std::vector<View> values{view(a.data(), a.size()), view(b.data(), b.size())};
     session.broadcast(values, 2);
     EXPECT_EQ(a[69999], 2.0F);
@@ -155,8 +155,8 @@ TEST(Session, BroadcastStartsEveryRankAlike) {
 
 TEST(Session, ReadyFromManyThreads) {
   run_ranks(3, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy());
     auto gradients = make_gradients();
+    Session session(transport, Policy());
     add_all(session, gradients);
     for (std::uint64_t step = 0; step < 10; ++step) {
       fill(gradients, transport->rank(), step);
@@ -187,8 +187,8 @@ match = "embed.*"
 codec = "fp16"
 )");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy, {.measure_error = true});
     auto gradients = make_gradients();
+    Session session(transport, policy, {.measure_error = true});
     add_all(session, gradients);
     const std::uint64_t sent_before = transport->counters().bytes_sent;
     for (std::uint64_t step = 0; step < 2; ++step) {
@@ -228,9 +228,9 @@ TEST(Session, TicketsTellWhenAGradientIsReduced) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
       Policy policy = Policy::uniform("exact");
       policy.bucket_bytes = 64 << 10;
-      Session session(transport, policy, {.threading = threading});
       std::vector<float> first(40000, 1.0F + static_cast<float>(transport->rank()));
       std::vector<float> last = first;
+      Session session(transport, policy, {.threading = threading});
       const TensorId first_id = session.add("first", view(first.data(), first.size()));
       const TensorId last_id = session.add("last", view(last.data(), last.size()));
       for (int step = 0; step < 3; ++step) {

@@ -26,8 +26,8 @@ std::vector<std::vector<float>> train(int world, const std::string& codec, const
                                       Threading threading) {
   std::vector<std::vector<float>> all(static_cast<std::size_t>(world));
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of(codec, sync), {.threading = threading});
     TrainedModel model;
+    Session session(transport, policy_of(codec, sync), {.threading = threading});
     model.add_to(session);
     for (std::uint64_t step = 0; step < 9; ++step) {
       model.train(session, step);
@@ -128,8 +128,8 @@ TEST(Staleness, FinishBlocksOnlyWhereTheBoundWouldBreak) {
   std::atomic<bool> ended{false};
   std::atomic<bool> begun{false};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int8", async(1)));
     TrainedModel model;
+    Session session(transport, policy_of("int8", async(1)));
     model.add_to(session);
     session.reserve();  // the agreement on the plan needs all
     if (transport->rank() == 0) {
@@ -155,11 +155,11 @@ TEST(Staleness, NothingIsLost) {
   for (const char* codec : {"int4", "topk(2%)+int8"}) {
     for (const int world : {1, 3}) {
       run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
-        Session session(transport, policy_of(codec, async(3, 4)));
         TrainedModel model;
-        model.add_to(session);
         std::vector<double> wanted;
         std::vector<double> got;
+        Session session(transport, policy_of(codec, async(3, 4)));
+        model.add_to(session);
         for (std::uint64_t step = 0; step < 20; ++step) {
           const double scale = step < 9 ? 64 : 256;
           session.set_loss_scale(scale);
@@ -197,8 +197,8 @@ TEST(Staleness, NothingIsLost) {
 
 TEST(Staleness, NonfiniteResultsAreToldWhenTheyArrive) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int8", async(2)));
     TrainedModel model;
+    Session session(transport, policy_of("int8", async(2)));
     model.add_to(session);
     for (std::uint64_t step = 0; step < 5; ++step) {
       model.compute_gradients(transport->rank(), step);
@@ -217,8 +217,8 @@ TEST(Staleness, NonfiniteResultsAreToldWhenTheyArrive) {
 TEST(Staleness, ARankThatEndsDoesNotLeaveOthersWaiting) {
   for (const Threading threading : kThreading) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, policy_of("int8", async(1)), {.threading = threading});
       TrainedModel model;
+      Session session(transport, policy_of("int8", async(1)), {.threading = threading});
       model.add_to(session);
       for (std::uint64_t step = 0; step < 4; ++step) {
         std::this_thread::sleep_for(std::chrono::milliseconds(3 * transport->rank()));
@@ -230,8 +230,8 @@ TEST(Staleness, ARankThatEndsDoesNotLeaveOthersWaiting) {
 
 TEST(Staleness, WaitingForATensorAloneIsAnError) {
   auto world = make_inproc_world(1);
-  Session session(world[0], policy_of("int8", async(1)));
   std::vector<float> values(10);
+  Session session(world[0], policy_of("int8", async(1)));
   const Ticket ticket = session.ready(session.add("w", view(values.data(), values.size())));
   EXPECT_FALSE(session.done(ticket));
   EXPECT_THROW(session.wait(ticket), Error);
@@ -239,8 +239,8 @@ TEST(Staleness, WaitingForATensorAloneIsAnError) {
 
 TEST(Staleness, AModeOnOneRankOnlyIsNamed) {
   const auto errors = run_ranks_catching(make_inproc_world(3), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy_of("int8", transport->rank() == 1 ? async(4) : "\"step\""));
     TrainedModel model;
+    Session session(transport, policy_of("int8", transport->rank() == 1 ? async(4) : "\"step\""));
     model.add_to(session);
     model.train(session, 0);
   });
@@ -262,10 +262,10 @@ double loss_after(const std::string& sync) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     constexpr int kFeatures = 24;
     constexpr int kSamples = 16;
-    Session session(transport, policy_of("exact", sync));
     std::vector<float> weights(kFeatures);
     std::vector<float> momentum(kFeatures);
     std::vector<float> gradient(kFeatures);
+    Session session(transport, policy_of("exact", sync));
     const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
     std::mt19937 random(17 + static_cast<unsigned>(transport->rank()));
     std::normal_distribution<float> normal;

@@ -76,8 +76,8 @@ TEST(TableOptionsOfPolicy, MistakesNameTheTensorAndTheRule) {
 TEST(TableOptionsOfPolicy, OnePolicyServesASessionAndATable) {
   const Policy policy = Policy::parse(kPolicy, "p");  // strict: rules for tables are not unused
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy);
     std::vector<float> gradient(1000, 1.0F);
+    Session session(transport, policy);
     const TensorId id = session.add("head", view(gradient.data(), gradient.size()));
     session.ready(id);
     session.finish();

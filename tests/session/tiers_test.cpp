@@ -40,8 +40,8 @@ Trained train(const Nodes& nodes, const Policy& policy) {
   const int world = static_cast<int>(nodes.size());
   trained.results.resize(nodes.size());
   run_ranks(make_inproc_world(world, nodes), [&](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, policy);
     auto gradients = make_gradients();
+    Session session(transport, policy);
     add_all(session, gradients);
     for (std::uint64_t number = 0; number < 3; ++number) {
       step(session, gradients, number);
@@ -89,8 +89,8 @@ TEST(SessionTiers, NativeSumsCrossEachNodesLinkOnce) {
   for (const Nodes& nodes : {Nodes{0, 0, 1, 1}, Nodes{0, 0, 0, 1, 1, 1}, Nodes{0, 1}}) {
     const int world = static_cast<int>(nodes.size());
     run_ranks(make_inproc_world(world, nodes), [&](const std::shared_ptr<Transport>& transport) {
-      Session session(transport, Policy::parse("[defaults]\ncollective = \"dense\""));
       std::vector<float> values(6000, 1.0F);
+      Session session(transport, Policy::parse("[defaults]\ncollective = \"dense\""));
       const TensorId id = session.add("w", {values.data(), values.size(), DType::f32});
       session.ready(id);
       session.finish();
@@ -167,9 +167,9 @@ TEST(SessionTiers, RanksThatDisagreeAboutNodesAllFailAtTheStart) {
     auto transports = make_inproc_world(4, {0, 0, 1, 1});
     const auto errors = run_ranks_catching(transports, [&](const std::shared_ptr<Transport>& transport) {
       const std::string rows = transport->rank() == 3 ? "[tier]\nranks_per_node = 4\n" : "";
+      auto gradients = make_gradients();
       Session session(transport, Policy::parse(std::string("[defaults]\ncollective = \"") + collective + "\"\n" + rows),
                       {.timeout = std::chrono::seconds(20)});
-      auto gradients = make_gradients();
       add_all(session, gradients);
       step(session, gradients, 0);
     });
@@ -185,16 +185,16 @@ TEST(SessionTiers, RanksThatDisagreeAboutNodesAllFailAtTheStart) {
 TEST(SessionTiers, WarmUpAndFlushConserveTheSum) {
   const Nodes nodes{0, 1, 0, 1};
   run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {
+    auto gradients = make_gradients();
+    const std::size_t count = gradients[0].values.size();
+    std::vector<double> wanted(count);
+    std::vector<double> got(count);
     Session session(
         transport,
         hierarchical("warmup = [ { until_step = 3, codec = \"exact\" }, { until_step = 8, codec = \"int8\" } ]\n"
                      "[[rule]]\nmatch = \"layer1.*\"\ncodec = \"int2\"\ncollective = \"two_shot\"\n",
                      "int4"));
-    auto gradients = make_gradients();
     add_all(session, gradients);
-    const std::size_t count = gradients[0].values.size();
-    std::vector<double> wanted(count);
-    std::vector<double> got(count);
     for (std::uint64_t number = 0; number < 16; ++number) {
       if (number == 15) {
         // Local, owner and, for the other node's shard of this place, its node's sums.
