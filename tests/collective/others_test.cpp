@@ -10,7 +10,11 @@
 namespace gradwire::test {
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr int kWorlds[] = {1, 2, 3};  // the same paths; it is slower by up to 15 times
+#else
 constexpr int kWorlds[] = {1, 2, 3, 4, 7, 8};
+#endif
 
 std::vector<std::uint64_t> segment_counts(int world, std::uint64_t scale) {
   std::vector<std::uint64_t> counts;

@@ -47,7 +47,7 @@ void communicators() {
   JOB_CHECK(g_copies == 0);
 
   long before = 0;
-  constexpr int kRounds = 150;
+  constexpr int kRounds = 70;
   for (int round = 0; round < kRounds; ++round) {
     MPI_Comm half = MPI_COMM_NULL;
     MPI_Comm copy = MPI_COMM_NULL;
@@ -58,14 +58,14 @@ void communicators() {
     MPI_Comm_free(&half);
     reduce_on(copy);
     MPI_Comm_free(&copy);
-    if (round == 49) {
+    if (round == 19) {
       before = resident_kib();
     }
   }
   const long grown = resident_kib() - before;
-  JOB_CHECK(grown < 2048);  // a communicator's private ones and buffers take more than 20 KiB
+  JOB_CHECK(grown < 1024);  // a communicator's private ones and buffers take more than 20 KiB
   if (g_rank == 0) {
-    std::printf("100 rounds more took %ld KiB\n", grown);
+    std::printf("50 rounds more took %ld KiB\n", grown);
   }
   MPI_Comm left = MPI_COMM_NULL;  // never freed
   MPI_Comm_dup(MPI_COMM_WORLD, &left);

@@ -190,7 +190,7 @@ TEST_P(Preload, ResidualsGoWithTheirCommunicator) {
 TEST_P(Preload, CommunicatorsComeAndGoWithoutALeak) {
   for (const char* level : {"init", "multiple"}) {
     expect_ok(with(4, preload(), std::string("communicators ") + level), "communicators");
-    EXPECT_EQ(compressed_calls(report()), 4 * (1 + 3 * 150 + 1U));
+    EXPECT_EQ(compressed_calls(report()), 4 * (1 + 3 * 70 + 1U));
   }
 }
 

@@ -5,7 +5,9 @@ namespace gradwire::test {
 
 /// Long tests do this part of their steps: sanitizers are slower by up to 15 times and find in few steps what they
 /// find.
-#ifdef GRADWIRE_SANITIZED
+#ifdef __SANITIZE_THREAD__
+inline constexpr int kStepShare = 15;
+#elif defined(GRADWIRE_SANITIZED)
 inline constexpr int kStepShare = 5;
 #else
 inline constexpr int kStepShare = 1;
