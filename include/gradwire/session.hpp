@@ -32,8 +32,8 @@ enum class Nonfinite : std::uint8_t {
   propagate,  // reduced like any step, but where it flushes or is the last one before local steps, which is skipped:
               // the result is not finite on any rank, and residuals of the blocks concerned stay. What healthy ranks
               // sent in a step that the caller then skips is lost, and so are residuals that an exact step carried
-  skip,  // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
-         // therefore start only once all tensors are ready: no overlap with the backward pass
+  skip,       // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
+              // therefore start only once all tensors are ready: no overlap with the backward pass
 };
 
 /// What finish() found; the same on every rank, but for `nonfinite` over device memory.
