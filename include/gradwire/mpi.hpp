@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,16 +30,24 @@ namespace gradwire::mpi {
   return link.empty() ? transport : make_throttled(std::move(transport), LinkSchedule::parse(link));
 }
 
-/// `options.threading` is lowered to what MPI's thread level allows. `link`: see make_transport.
-[[nodiscard]] inline Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {},
-                                          const std::string& link = {}) {
+/// The same over a link that others of this rank use too; none: as it is.
+[[nodiscard]] inline std::shared_ptr<Transport> make_transport(MPI_Comm comm, const std::optional<EmulatedLink>& link) {
+  auto transport = make_transport(comm);
+  return link ? make_throttled(std::move(transport), *link) : transport;
+}
+
+/// `options.threading` is lowered to what MPI's thread level allows. `link`: what make_transport takes.
+template <class Emulated = std::string>
+[[nodiscard]] Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {},
+                                   const Emulated& link = {}) {
   auto transport = make_transport(comm, link);
   options.threading = std::max(options.threading, threading());
   return Session(std::move(transport), std::move(policy), options);
 }
 
 /// Collective over `comm`. `options.threading` as for make_session, `link` too.
-[[nodiscard]] inline Table make_table(MPI_Comm comm, TableOptions options, const std::string& link = {}) {
+template <class Emulated = std::string>
+[[nodiscard]] Table make_table(MPI_Comm comm, TableOptions options, const Emulated& link = {}) {
   auto transport = make_transport(comm, link);
   options.threading = std::max(options.threading, threading());
   return Table(std::move(transport), std::move(options));

@@ -113,4 +113,18 @@ class Transport {
     std::shared_ptr<Transport> inner, LinkSchedule link,
     std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);
 
+/// This rank's end of an emulated link that several transports use, as communicators share a network card: what they
+/// send shares its rate, and what they receive. `start` as for make_throttled.
+class EmulatedLink {
+ public:
+  explicit EmulatedLink(LinkSchedule link, std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);
+
+  struct State;
+
+ private:
+  friend std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, const EmulatedLink& link);
+  std::shared_ptr<State> state_;
+};
+[[nodiscard]] std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, const EmulatedLink& link);
+
 }  // namespace gradwire

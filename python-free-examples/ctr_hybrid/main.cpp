@@ -35,8 +35,7 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"synchronous", "hybrid", "asynchronous"}))
       ->capture_default_str();
   app.add_option("--link", training.trainer.link,
-                 "Emulate a link of each rank, such as 1Gbit/s,50us; where a session and tables use it, each has its "
-                 "share of the rate");
+                 "Emulate a link of each rank, such as 1Gbit/s,50us; a session and tables share it");
   app.add_option("--data", options.data, "Learn from this file, in Criteo's format (default: generated samples)")
       ->check(CLI::ExistingFile);
   app.add_option("--categories", options.generator.categories, "Of each field")

@@ -20,16 +20,6 @@ constexpr float kEpsilon = 1e-10F;
 constexpr std::uint32_t kDenseWidth = 256;  // of the rows that hold dense layers
 constexpr std::uint64_t kCacheBytes = 64ULL << 20;
 
-/// `link` with 1/`users` of its rate.
-std::string share_of(const std::string& link, double users) {
-  if (link.empty()) {
-    return link;
-  }
-  gradwire::Link shared = gradwire::Link::parse(link);
-  shared.bytes_per_second /= users;
-  return shared.to_string();
-}
-
 gradwire::TableOptions table_options(const Data& data, const TrainerOptions& options) {
   gradwire::TableOptions table{.name = kTableName, .rows = data.table_rows(), .width = options.width};
   table.optimizer = gradwire::RowOptimizer::adagrad;
@@ -45,15 +35,20 @@ TrainerStatistics::Ages ages_of(const gradwire::TableStatistics& table) {
   return {.maximum = table.maximum_age, .clocks = table.mean_age * reads, .reads = reads};
 }
 
+using EmulatedLink = std::optional<gradwire::EmulatedLink>;
+
 /// What all ways share: the model, and what one batch says about it.
 class Base : public Trainer {
  public:
   Base(const Data& data, const TrainerOptions& options)
-      : data_(data), options_(options), model_(make_model(data, options)) {
+      : data_(data), options_(options), link_(emulated(options.link)), model_(make_model(data, options)) {
     MPI_Comm_size(MPI_COMM_WORLD, &world_);
   }
 
  protected:
+  static EmulatedLink emulated(const std::string& link) {
+    return link.empty() ? EmulatedLink() : gradwire::EmulatedLink(gradwire::LinkSchedule::parse(link));
+  }
   static Model make_model(const Data& data, const TrainerOptions& options) {
     torch::manual_seed(options.seed);
     return Model(static_cast<std::int64_t>(data.fields() * options.width + data.numbers()), options.hidden);
@@ -87,6 +82,7 @@ class Base : public Trainer {
 
   const Data& data_;
   TrainerOptions options_;
+  EmulatedLink link_;
   Model model_;
   int world_ = 1;
 
@@ -107,10 +103,10 @@ class Synchronous final : public Base {
  public:
   Synchronous(const Data& data, const TrainerOptions& options)
       : Base(data, options),
-        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform("exact"), {}, options.link)),
         table_(data.table_rows() * options.width),
         gradients_(table_.size()),
         sums_(table_.size()),
+        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform("exact"), {}, link_)),
         id_(session_.add(kTableName, gradwire::view(gradients_.data(), gradients_.size()))),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)) {
@@ -165,8 +161,8 @@ class Synchronous final : public Base {
     return rows;
   }
 
-  gradwire::Session session_;
   std::vector<float> table_, gradients_, sums_;  // sums of squared gradients
+  gradwire::Session session_;
   gradwire::TensorId id_;
   gradwire::torch::Adapter adapter_;
   torch::optim::Adagrad optimizer_;
@@ -176,10 +172,10 @@ class Hybrid final : public Base {
  public:
   Hybrid(const Data& data, const TrainerOptions& options)
       : Base(data, options),
-        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, options.policy, {}, share_of(options.link, 2))),
+        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, options.policy, {}, link_)),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)),
-        table_(gradwire::mpi::make_table(MPI_COMM_WORLD, hybrid_table(data, options), share_of(options.link, 2))) {}
+        table_(gradwire::mpi::make_table(MPI_COMM_WORLD, hybrid_table(data, options), link_)) {}
 
   void step(const Batch& batch, const Batch& next) override {
     const std::span<float> rows = room_for(batch);
@@ -222,7 +218,7 @@ class Hybrid final : public Base {
 class Asynchronous final : public Base {
  public:
   Asynchronous(const Data& data, const TrainerOptions& options)
-      : Base(data, options), table_(make_table(data, options)), dense_(make_dense(*model_, options)) {
+      : Base(data, options), table_(make_table(data, options, link_)), dense_(make_dense(*model_, options, link_)) {
     for (std::uint64_t row = 0; row < dense_.options().rows; ++row) {
       dense_ids_.push_back(row);
     }
@@ -272,13 +268,14 @@ class Asynchronous final : public Base {
   }
 
  private:
-  static gradwire::Table make_table(const Data& data, const TrainerOptions& options) {
+  static gradwire::Table make_table(const Data& data, const TrainerOptions& options, const EmulatedLink& link) {
     gradwire::TableOptions table = table_options(data, options);
     table.staleness = gradwire::TableOptions::kUnbounded;
     table.cache_bytes = kCacheBytes;
-    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, share_of(options.link, 2));
+    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, link);
   }
-  static gradwire::Table make_dense(const torch::nn::Module& model, const TrainerOptions& options) {
+  static gradwire::Table make_dense(const torch::nn::Module& model, const TrainerOptions& options,
+                                    const EmulatedLink& link) {
     std::uint64_t elements = 0;
     for (const torch::Tensor& parameter : model.parameters()) {
       elements += static_cast<std::uint64_t>(parameter.numel());
@@ -289,7 +286,7 @@ class Asynchronous final : public Base {
     table.learning_rate = static_cast<float>(options.learning_rate);
     table.epsilon = kEpsilon;
     table.staleness = gradwire::TableOptions::kUnbounded;
-    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, share_of(options.link, 2));
+    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, link);
   }
 
   /// Calls copy(parameter, its place among the dense rows) for each.

@@ -30,7 +30,7 @@ struct TrainerOptions {
   double learning_rate = 0.05;                          // of Adagrad, for everything
   gradwire::Policy policy = hybrid_policy(4, "exact");  // hybrid: of the table and of dense layers
   std::uint64_t seed = 1;
-  std::string link;  // what each rank has, "1Gbit/s,50us"; shared evenly where two things use it; empty: as it is
+  std::string link;  // what each rank has, "1Gbit/s,50us", whatever uses it; empty: as it is
 };
 
 /// The table that hybrid training makes: what the policy says of it, and the rest. gradwire::Error where it says

@@ -1,9 +1,11 @@
 // A slow link without root. Each rank has one virtual wire out and one in, both of the link's rate. A message is handed
 // to the inner transport at once, behind a stamp that says when its first byte leaves the sender's wire; receiver and
 // sender then let the time pass that the bytes would take. So the wires also run while nobody calls progress, and
-// a message spends its serialisation time once: both wires carry it at the same time. The rate may change meanwhile.
+// a message spends its serialisation time once: both wires carry it at the same time. The rate may change meanwhile,
+// and several transports may share the wires.
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,10 +15,26 @@
 #include "transport/throttled.hpp"
 
 namespace gradwire {
-namespace {
 
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
+
+struct EmulatedLink::State {
+  State(LinkSchedule schedule, std::optional<Time> start) : link(std::move(schedule)), origin(start) {}
+
+  /// When the last of `bytes`, whose first is on the wire at `first`, has left it. With `mutex` held, like all else.
+  [[nodiscard]] Time end_of(Time first, std::uint64_t bytes) const {
+    return *origin + link.end_of(first - *origin, static_cast<double>(bytes));
+  }
+
+  const LinkSchedule link;
+  std::mutex mutex;            // guards what follows
+  std::optional<Time> origin;  // when the schedule's time is 0; none: nobody has used it yet
+  Time egress_free;
+  Time ingress_free;
+};
+
+namespace {
 
 /// Travels before each message, under its tag. Times of another machine's clock mean nothing here.
 struct Stamp {
@@ -46,9 +64,9 @@ struct Entry : transport::DecoratedOperation {
 
 class ThrottledTransport final : public transport::Decorator<Entry> {
  public:
-  ThrottledTransport(std::shared_ptr<Transport> inner, LinkSchedule link, std::optional<Time> start,
+  ThrottledTransport(std::shared_ptr<Transport> inner, std::shared_ptr<EmulatedLink::State> wires,
                      std::function<Time()> clock)
-      : Decorator(std::move(inner)), link_(std::move(link)), clock_(std::move(clock)), origin_(start) {}
+      : Decorator(std::move(inner)), wires_(std::move(wires)), clock_(std::move(clock)) {}
 
   [[nodiscard]] std::string name() const override { return "throttled(" + inner_->name() + ")"; }
   [[nodiscard]] TransportCapabilities capabilities() const override;
@@ -63,17 +81,13 @@ class ThrottledTransport final : public transport::Decorator<Entry> {
   bool step(Time now) override;
   [[nodiscard]] Time next_event(Time limit) const override;
 
-  [[nodiscard]] Time origin();
-  [[nodiscard]] Time end_of(Time start, std::uint64_t bytes);
+  void read_stamp(Entry& entry, Time now);
   [[nodiscard]] std::vector<Entry*> find_coming(Time now);
   void admit(std::vector<Entry*> coming);
 
-  LinkSchedule link_;
+  std::shared_ptr<EmulatedLink::State> wires_;
   std::function<Time()> clock_;
-  std::optional<Time> origin_;  // when the schedule's time is 0; none: nobody has used it yet
   std::uint64_t machine_ = machine_id();
-  Time egress_free_;
-  Time ingress_free_;
   Time last_due_;  // nothing overtakes when the latency falls
 };
 
@@ -83,39 +97,33 @@ TransportCapabilities ThrottledTransport::capabilities() const {
   capabilities.native_all_reduce_f64 = false;
   capabilities.device_memory = false;
   capabilities.emulation = "emulated ";
-  capabilities.emulation.append(link_.to_string());
+  capabilities.emulation.append(wires_->link.to_string());
   const auto comma = capabilities.emulation.find(',');
-  if (link_.constant() && comma != std::string::npos) {
+  if (wires_->link.constant() && comma != std::string::npos) {
     capabilities.emulation.replace(comma, 1, ", latency ");
   }
   return capabilities;
 }
 
-Time ThrottledTransport::origin() {
-  if (!origin_) {
-    origin_ = now();
-  }
-  return *origin_;
-}
-
-/// When the last of `bytes`, whose first is on the wire at `start`, has left it.
-Time ThrottledTransport::end_of(Time start, std::uint64_t bytes) {
-  return origin() + link_.end_of(start - origin(), static_cast<double>(bytes));
-}
-
 void ThrottledTransport::post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) {
   transport::begin_send(operation, *this, peer, tag, data);
   Entry& entry = add(operation);
-  entry.start = std::max(now(), egress_free_);
-  entry.due = end_of(entry.start, data.size());
-  entry.admitted = true;
-  entry.stamp = {std::chrono::nanoseconds(entry.start.time_since_epoch()).count(),
-                 std::chrono::nanoseconds(origin().time_since_epoch()).count(), machine_};
+  {
+    const std::lock_guard lock(wires_->mutex);
+    if (!wires_->origin) {
+      wires_->origin = now();
+    }
+    entry.start = std::max(now(), wires_->egress_free);
+    entry.due = wires_->end_of(entry.start, data.size());
+    entry.admitted = true;
+    entry.stamp = {std::chrono::nanoseconds(entry.start.time_since_epoch()).count(),
+                   std::chrono::nanoseconds(wires_->origin->time_since_epoch()).count(), machine_};
+    wires_->egress_free = entry.due;
+  }
   hand_over(operation, [&] {
     inner_->post_send(entry.side, peer, tag, std::as_bytes(std::span(&entry.stamp, 1)));
     inner_->post_send(entry.inner, peer, tag, data);
   });
-  egress_free_ = entry.due;
 }
 
 void ThrottledTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
@@ -130,6 +138,19 @@ void ThrottledTransport::post_receive(Operation& operation, int peer, Tag tag, s
 bool ThrottledTransport::step(Time now) {
   admit(find_coming(now));
   return complete_if([&](const Entry& entry) { return entry.admitted && !entry.under_way() && entry.due <= now; });
+}
+
+void ThrottledTransport::read_stamp(Entry& entry, Time now) {
+  const std::lock_guard lock(wires_->mutex);
+  if (!wires_->origin) {
+    wires_->origin = now;
+  }
+  entry.timed = true;
+  entry.start = now;
+  if (entry.stamp.machine == machine_) {
+    entry.start = Time(std::chrono::nanoseconds(entry.stamp.start_ns));
+    wires_->origin = std::min(*wires_->origin, Time(std::chrono::nanoseconds(entry.stamp.origin_ns)));
+  }
 }
 
 /// The messages whose first byte has come, and which are not on the incoming wire yet.
@@ -148,12 +169,7 @@ std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
       continue;
     }
     if (!entry->timed) {
-      entry->timed = true;
-      entry->start = now;
-      if (entry->stamp.machine == machine_) {
-        entry->start = Time(std::chrono::nanoseconds(entry->stamp.start_ns));
-        origin_ = std::min(origin(), Time(std::chrono::nanoseconds(entry->stamp.origin_ns)));
-      }
+      read_stamp(*entry, now);
     }
     if (entry->start <= now) {
       coming.push_back(entry.get());
@@ -165,9 +181,11 @@ std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
 /// Puts messages onto the incoming wire, in the order in which they left their senders.
 void ThrottledTransport::admit(std::vector<Entry*> coming) {
   std::stable_sort(coming.begin(), coming.end(), [](const Entry* a, const Entry* b) { return a->start < b->start; });
+  const std::lock_guard lock(wires_->mutex);
   for (Entry* entry : coming) {
-    ingress_free_ = end_of(std::max(entry->start, ingress_free_), entry->operation->bytes);
-    last_due_ = std::max(last_due_, ingress_free_ + link_.link_at(ingress_free_ - origin()).latency);
+    wires_->ingress_free = wires_->end_of(std::max(entry->start, wires_->ingress_free), entry->operation->bytes);
+    const auto latency = wires_->link.link_at(wires_->ingress_free - *wires_->origin).latency;
+    last_due_ = std::max(last_due_, wires_->ingress_free + latency);
     entry->due = last_due_;
     entry->admitted = true;
   }
@@ -189,7 +207,18 @@ std::shared_ptr<Transport> transport::make_throttled(std::shared_ptr<Transport> 
   if (inner == nullptr) {
     throw Error(ErrorCode::invalid_argument, "make_throttled: no transport to slow down");
   }
-  return std::make_shared<ThrottledTransport>(std::move(inner), std::move(link), start, std::move(clock));
+  return std::make_shared<ThrottledTransport>(
+      std::move(inner), std::make_shared<EmulatedLink::State>(std::move(link), start), std::move(clock));
+}
+
+EmulatedLink::EmulatedLink(LinkSchedule link, std::optional<Time> start)
+    : state_(std::make_shared<State>(std::move(link), start)) {}
+
+std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, const EmulatedLink& link) {
+  if (inner == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "make_throttled: no transport to slow down");
+  }
+  return std::make_shared<ThrottledTransport>(std::move(inner), link.state_, [] { return Clock::now(); });
 }
 
 std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, LinkSchedule link,

@@ -149,6 +149,31 @@ TEST(Throttled, IngressIsSharedByAllSenders) {
   });
 }
 
+TEST(Throttled, TransportsOverOneLinkShareIt) {
+  std::vector<EmulatedLink> links(2, EmulatedLink(Link::parse("10MB/s")));
+  links[1] = EmulatedLink(Link::parse("10MB/s"));  // each rank has its own
+  std::vector<std::vector<std::shared_ptr<Transport>>> worlds{make_inproc_world(2), make_inproc_world(2)};
+  for (auto& world : worlds) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      world[rank] = make_throttled(world[rank], links[rank]);
+    }
+  }
+  EXPECT_EQ(worlds[0][0]->capabilities().emulation, "emulated 80Mbit/s");
+  EXPECT_THROW((void)make_throttled(nullptr, links[0]), Error);
+  const auto start = Clock::now();
+  run_ranks(worlds[0], [&](const std::shared_ptr<Transport>& transport) {
+    const auto rank = static_cast<std::size_t>(transport->rank());
+    Batch first(*worlds[0][rank]);
+    Batch second(*worlds[1][rank]);
+    for (Batch* batch : {&first, &second}) {
+      rank == 0 ? batch->send(1, 0, Bytes(200'000)) : batch->receive(0, 0, Bytes(200'000));
+    }
+    first.wait();
+    second.wait();
+    EXPECT_GE(Clock::now() - start, milliseconds(40));
+  });
+}
+
 TEST(Throttled, EgressIsSharedByAllMessages) {
   const auto world = throttled_world(3, "10MB/s");
   const auto start = Clock::now();
