@@ -202,7 +202,7 @@ std::vector<int> LaneRun::missing() const {
 
 bool LaneRun::sending() const noexcept {
   return std::any_of(pending_.begin(), pending_.end(), [](const Pending& pending) {
-    return pending.operation.pending() && pending.operation.kind == Operation::Kind::send;
+    return pending.operation.pending() && pending.operation.kind != Operation::Kind::receive;
   });
 }
 

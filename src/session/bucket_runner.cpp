@@ -12,8 +12,7 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr int kLanesBehindOthers = 2;                // of the background, where other buckets share the link
-constexpr std::chrono::milliseconds kHoldsBack{20};  // the background, for others that have something to send
+constexpr int kLanesBehindOthers = 2;  // of the background, where other buckets share the link
 
 // Calls body(first, count) for each tile of `count` elements.
 template <typename Body>
@@ -141,6 +140,9 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
     start_exact(flight, plan, bucket, task);
   }
   collective::HostExecutor& executor = step.background ? background_ : executor_;
+  if (!step.background && transport_->world_size() > 1) {
+    foreground_.note(true, true);
+  }
   flight.execution = executor.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
                                                                 {.weighted = step.weighted,
                                                                  .folds_owner = folds_owner,
@@ -200,6 +202,12 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
       std::move(exact_task));
 }
 
+bool BucketRunner::advance_foreground(std::chrono::microseconds wait) {
+  const bool moved = executor_.advance(wait);
+  foreground_.note(executor_.sending(), moved);
+  return moved;
+}
+
 // What is on a link cannot be called back, so the background has few lanes, and posts none while the foreground has
 // messages to send: they would share the link. It never waits for ever: a peer may take those messages only when it has
 // what it waits for in the background.
@@ -207,19 +215,21 @@ void BucketRunner::advance_executors(std::chrono::microseconds wait) {
   const auto now = std::chrono::steady_clock::now();
   if (background_.idle()) {
     moved_ = now;
-    if (!executor_.idle()) {
-      executor_.advance(wait);
+    if (executor_.idle()) {
+      foreground_.note(false, false);
+    } else {
+      advance_foreground(wait);
     }
     return;
   }
-  if (!executor_.idle() && executor_.advance(std::chrono::microseconds(0))) {
+  if (!executor_.idle() && advance_foreground(std::chrono::microseconds(0))) {
     moved_ = now;
     return;
   }
   if (!executor_.sending()) {
     moved_ = now;
-  } else if (now - moved_ < kHoldsBack) {
-    if (executor_.advance(wait)) {
+  } else if (now - moved_ < transport::kHoldsBack) {
+    if (advance_foreground(wait)) {
       moved_ = now;
     }
     return;

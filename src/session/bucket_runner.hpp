@@ -16,6 +16,7 @@
 #include "session/device_pointer.hpp"
 #include "session/peers.hpp"
 #include "session/runner.hpp"
+#include "transport/foreground.hpp"
 
 namespace gradwire::session {
 
@@ -49,6 +50,7 @@ class BucketRunner final : public Runner {
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   void fail(ErrorCode code, const std::string& message) noexcept override {
+    foreground_.note(false, false);
     executor_.fail(code, message);
     background_.fail(code, message);
   }
@@ -91,6 +93,7 @@ class BucketRunner final : public Runner {
   static double squared_norm(const codec::TensorList& tensors);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
   void collect(Flight& flight);
+  bool advance_foreground(std::chrono::microseconds wait);
   // Moves both executors, the background behind what sends.
   void advance_executors(std::chrono::microseconds wait);
 
@@ -98,6 +101,7 @@ class BucketRunner final : public Runner {
   SessionOptions options_;
   collective::HostExecutor executor_;
   collective::HostExecutor background_;
+  transport::Foreground foreground_;             // the former, to whoever else shares the link
   std::chrono::steady_clock::time_point moved_;  // when the former did something, or had nothing to send
   TransportPeers peers_;
   plan::ResidualStore residuals_;

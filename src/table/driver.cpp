@@ -1,16 +1,20 @@
 #include "table/driver.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "transport/foreground.hpp"
 
 namespace gradwire::table {
 namespace {
 
 // How long whoever moves messages waits for one before it looks whether there is something new to send.
 constexpr std::chrono::microseconds kSlice{100};
-constexpr std::uint64_t kMostUnsent = 16ULL << 20;  // bytes
+constexpr std::uint64_t kMostUnsentBytes = 16ULL << 20;
+constexpr std::uint64_t kMostWritesUnderWay = 64 << 10;  // bytes to all peers; a step may have something to send soon
+constexpr std::uint64_t kMostUnsentMessages = 4096;      // each is looked at whenever messages move
 
 }  // namespace
 
@@ -78,6 +82,17 @@ void Driver::post_outbox() {
   for (Service::Envelope& envelope : outbox) {
     mailbox_.send(envelope.peer, std::move(envelope.message));
   }
+  mailbox_.post_waiting(most_writes_under_way());
+}
+
+/// To one peer, in bytes.
+std::uint64_t Driver::most_writes_under_way() const {
+  if (threading_ != Threading::background) {  // it may be called too rarely for what waits
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+  return transport::foreground_sends()
+             ? 0
+             : kMostWritesUnderWay / static_cast<std::uint64_t>(std::max(1, transport_->world_size() - 1));
 }
 
 /// With `wire_` held. Whatever goes wrong here is the end of the table on every rank.
@@ -163,7 +178,10 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
 }
 
 void Driver::throttle(const char* call) {
-  const auto few = [this](const Service& service) { return unsent_bytes(service) <= kMostUnsent; };
+  const auto few = [this](const Service& service) {
+    return unsent_bytes(service) <= kMostUnsentBytes &&
+           service.outgoing().messages - mailbox_.left() <= kMostUnsentMessages;
+  };
   if (with(call, few)) {
     flush();
     return;

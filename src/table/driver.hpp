@@ -57,6 +57,7 @@ class Driver {
   void throw_if_failed() const;
   void step(std::chrono::microseconds wait);
   void post_outbox();
+  [[nodiscard]] std::uint64_t most_writes_under_way() const;
   void run() noexcept;
   [[nodiscard]] std::string describe_unsent(const Service& service) const;
   /// In the outbox, on its way from there, or not gone from the mailbox.

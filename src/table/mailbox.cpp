@@ -54,10 +54,38 @@ void Mailbox::send(int peer, Message message) {
   outgoing_.push_back(std::make_unique<Outgoing>());
   Outgoing& outgoing = *outgoing_.back();
   outgoing.number = sent_++;
+  outgoing.peer = peer;
   outgoing.message = std::move(message);
-  transport_->post_send(outgoing.head, peer, kHeadTag, std::as_bytes(std::span(&outgoing.message.head, 1)));
+}
+
+void Mailbox::post(Outgoing& outgoing) {
+  outgoing.posted = true;
+  transport_->post_send(outgoing.head, outgoing.peer, kHeadTag, std::as_bytes(std::span(&outgoing.message.head, 1)));
   if (!outgoing.message.payload.empty()) {
-    transport_->post_send(outgoing.payload, peer, kPayloadTag, outgoing.message.payload);
+    transport_->post_send(outgoing.payload, outgoing.peer, kPayloadTag, outgoing.message.payload);
+  }
+}
+
+void Mailbox::post_waiting(std::uint64_t writes_under_way) {
+  if (outgoing_.empty()) {
+    return;
+  }
+  std::vector<std::uint64_t> under_way(static_cast<std::size_t>(transport_->world_size()));
+  std::vector<bool> waits(under_way.size());
+  for (const auto& outgoing : outgoing_) {
+    const auto peer = static_cast<std::size_t>(outgoing->peer);
+    if (!outgoing->posted && outgoing->message.head.kind != MessageKind::reply) {
+      waits[peer] = waits[peer] || (outgoing->is_write() && under_way[peer] >= writes_under_way);
+      if (waits[peer]) {
+        continue;
+      }
+    }
+    if (!outgoing->posted) {
+      post(*outgoing);
+    }
+    if (outgoing->is_write() && outgoing->pending()) {
+      under_way[peer] += bytes_of(outgoing->message);
+    }
   }
 }
 

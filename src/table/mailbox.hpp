@@ -24,7 +24,11 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
+  /// Takes it; post_waiting() sends it.
   void send(int peer, Message message);
+  /// Posts what waits: no write to a peer that has as many bytes of writes under way, nor what comes behind such a
+  /// write, but replies: a peer waits for them, and they do not depend on what this rank writes.
+  void post_waiting(std::uint64_t writes_under_way);
   /// Waits up to `wait` for something to happen; calls `take` for each message that came.
   void progress(std::chrono::microseconds wait, const Take& take);
   /// Of the messages that send() was given, how many in a row from the first one on have left. Any thread.
@@ -37,7 +41,12 @@ class Mailbox {
     std::uint64_t number = 0;  // from 0
     Message message;
     Operation head, payload;
-    [[nodiscard]] bool pending() const { return head.pending() || payload.pending(); }
+    int peer = -1;
+    bool posted = false;
+    [[nodiscard]] bool pending() const { return !posted || head.pending() || payload.pending(); }
+    [[nodiscard]] bool is_write() const {
+      return message.head.kind == MessageKind::push || message.head.kind == MessageKind::assign;
+    }
   };
   struct Incoming {
     int peer = -1;
@@ -46,6 +55,7 @@ class Mailbox {
     bool payload_posted = false;
   };
 
+  void post(Outgoing& outgoing);
   void expect_head(Incoming& incoming);
   bool advance(Incoming& incoming, const Take& take);
   bool give_up(Operation& head, Operation& payload) noexcept;

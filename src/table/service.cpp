@@ -8,6 +8,11 @@
 namespace gradwire::table {
 namespace {
 
+// A write travels in messages of about so many bytes: what is on a link cannot be called back when a step has something
+// to send, and MPI hands over larger ones less well.
+constexpr std::uint64_t kWriteBytes = 56 << 10;
+constexpr std::uint64_t kMostIdBytes = 10;  // a row
+
 std::string damaged(int from) {
   return "rank " + std::to_string(from) + " sent this table a message that nobody asked for";
 }
@@ -308,7 +313,12 @@ void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const 
   std::vector<Envelope> messages;
   for (const auto& [owner, part] : parts) {
     if (owner != rank_) {
-      messages.push_back({owner, encode_rows(kind, part.first, part.second.data(), width, codec)});
+      const std::span<const std::uint64_t> all(part.first);
+      const std::size_t most = std::max<std::size_t>(1, kWriteBytes / (codec.row_bytes() + kMostIdBytes));
+      for (std::size_t first = 0; first < all.size(); first += most) {
+        const auto some = all.subspan(first, std::min(most, all.size() - first));
+        messages.push_back({owner, encode_rows(kind, some, part.second.data() + first * width, width, codec)});
+      }
     }
   }
   if (const auto own = parts.find(rank_); own != parts.end()) {

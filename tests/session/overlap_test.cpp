@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include "model.hpp"
 #include "tests/support/ranks.hpp"
+#include "transport/foreground.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -135,6 +137,36 @@ TEST(Overlap, ChunksAndBucketsOfThePolicyReachTheWire) {
   many_buckets.bucket_bytes = 64 << 10;
   EXPECT_GT(messages_of_a_step(fine), messages_of_a_step(coarse));
   EXPECT_GT(messages_of_a_step(many_buckets), messages_of_a_step(coarse));
+}
+
+// At time 0, to which every sender has moved only just.
+bool others_see_a_step() { return transport::foreground_sends(transport::Foreground::Clock::time_point{}); }
+
+TEST(Overlap, OthersSeeWhetherAStepIsUnderWay) {
+  for (const Threading threading : {Threading::background, Threading::serialized}) {
+    std::atomic<bool> seen{false};
+    std::barrier<> both(2);
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      std::vector<float> gradient(100000, 1.0F);
+      Session session(transport, Policy::uniform("int8"), {.threading = threading});
+      const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
+      session.reserve();  // the agreement on the plan needs all
+      EXPECT_FALSE(others_see_a_step());
+      both.arrive_and_wait();
+      if (transport->rank() == 1) {  // its peer's exchange cannot end
+        while (!others_see_a_step()) {
+          std::this_thread::yield();
+        }
+        seen = true;
+      }
+      session.ready(id);
+      session.finish();
+      EXPECT_TRUE(seen);
+      both.arrive_and_wait();
+      EXPECT_FALSE(others_see_a_step());
+      both.arrive_and_wait();
+    });
+  }
 }
 
 TEST(Overlap, AnEmulatedLinkIsFeltAndSaid) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <random>
 
@@ -16,7 +17,7 @@ TableOptions options(std::uint64_t staleness) {
   return {.rows = 1000, .width = 1, .learning_rate = 1, .staleness = staleness};
 }
 
-/// Services and the messages between them, first in first out for each pair.
+/// Services and the messages between them, first in first out for each pair, but that replies may overtake others.
 class World {
  public:
   World(int ranks, TableOptions o, unsigned seed) : options(std::move(o)), random(seed) {
@@ -42,8 +43,12 @@ class World {
       return false;
     }
     const std::size_t pair = waiting[random() % waiting.size()];
-    const Message message = std::move(queues[pair].front());
-    queues[pair].pop_front();
+    auto& queue = queues[pair];
+    const auto is_reply = [](const Message& m) { return m.head.kind == MessageKind::reply; };
+    const auto reply = random() % 2 == 0 ? queue.end() : std::find_if(queue.begin(), queue.end(), is_reply);
+    const auto next = reply == queue.end() ? queue.begin() : reply;
+    const Message message = std::move(*next);
+    queue.erase(next);
     services[pair % services.size()]->take(static_cast<int>(pair / services.size()), message);
     return true;
   }
