@@ -154,6 +154,7 @@ Trace play(const Setting& setting, const Player& player) {
   std::vector<Trace> traces(static_cast<std::size_t>(setting.ranks));
   std::vector<std::exception_ptr> errors(traces.size());
   std::vector<std::thread> threads;
+  threads.reserve(traces.size());
   for (int rank = 0; rank < setting.ranks; ++rank) {
     threads.emplace_back([&, rank, place = static_cast<std::size_t>(rank)] {
       try {

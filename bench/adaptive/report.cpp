@@ -93,7 +93,8 @@ double longest(const Comparison& comparison) {
 
 std::vector<std::pair<double, double>> rate_curve(const Comparison& comparison, double until) {
   std::vector<std::pair<double, double>> points;
-  for (double time = 0; time < until; time += kSlice) {
+  for (int slice = 0; slice * kSlice < until; ++slice) {
+    const double time = slice * kSlice;
     points.emplace_back(time + kSlice / 2, mean_rate(comparison.setting.link, time, time + kSlice) * 8e-6);
   }
   return points;

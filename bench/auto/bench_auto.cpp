@@ -93,7 +93,8 @@ int run(const Options& options) {
   Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
                "spread", "auto/MPI", "spread", "switches"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
-  for (auto bytes = static_cast<double>(parse_bytes(options.min_bytes)); bytes <= most; bytes *= options.factor) {
+  auto bytes = static_cast<double>(parse_bytes(options.min_bytes));
+  for (; bytes <= most; bytes *= options.factor) {
     const Contest contest = hold(options.contest, static_cast<std::uint64_t>(bytes) / 4 * 4);
     report["rows"].push_back(row_of(contest, native, allowed));
     table.add(cells(report["rows"].back()));

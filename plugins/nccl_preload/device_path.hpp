@@ -22,7 +22,7 @@ namespace gradwire::nccl_preload {
 class CaptureTruce {
  public:
   CaptureTruce() noexcept;
-  ~CaptureTruce();
+  ~CaptureTruce();  // NOLINT(performance-trivially-destructible): only where there is no device path
   CaptureTruce(const CaptureTruce&) = delete;
   CaptureTruce& operator=(const CaptureTruce&) = delete;
 

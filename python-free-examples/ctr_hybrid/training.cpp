@@ -55,7 +55,7 @@ class Examiner {
   Examiner(const Data& data, std::uint64_t samples, int rank, int world) : rank_(rank) {
     const auto ranks = static_cast<std::uint64_t>(world);
     samples = samples / ranks * ranks;  // equal shares
-    for (std::uint64_t i = static_cast<std::uint64_t>(rank); i < samples; i += ranks) {
+    for (auto i = static_cast<std::uint64_t>(rank); i < samples; i += ranks) {
       data.append(i, true, share_);
     }
     clicks_ = gather(share_.clicks, world);

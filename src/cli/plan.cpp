@@ -53,9 +53,9 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
   for (const std::string& text : options.codecs) {
     add(CodecSpec::parse(text), true);
   }
-  for (std::size_t i = 0, offered = candidates.size(); i < offered; ++i) {
+  for (const Candidate& candidate : std::vector(candidates)) {
     for (const int ranks : options.ranks) {
-      add(plan::default_second_hop(candidates[i].codec, ranks), false);
+      add(plan::default_second_hop(candidate.codec, ranks), false);
     }
   }
   return candidates;
