@@ -31,8 +31,7 @@ struct Options {
 class Contest {
  public:
   explicit Contest(const Options& options)
-      : options_(options),
-        link_(options.link.empty() ? std::nullopt : std::optional<EmulatedLink>(LinkSchedule::parse(options.link))),
+      : link_(options.link.empty() ? std::nullopt : std::optional<EmulatedLink>(LinkSchedule::parse(options.link))),
         gradient_(parse_bytes(options.dense) / sizeof(float)),
         row_gradients_(options.rows * options.width, 0.01F),
         session_(mpi::make_session(MPI_COMM_WORLD, Policy::uniform("exact"), {}, link_)),
@@ -51,7 +50,7 @@ class Contest {
     MPI_Barrier(MPI_COMM_WORLD);
     if (beside) {
       table_.push(ids_, row_gradients_);
-      MPI_Barrier(MPI_COMM_WORLD);  // merging and encoding them is not the link's time
+      MPI_Barrier(MPI_COMM_WORLD);  // merging and encoding them is not the link's time; the first ones leave already
     }
     const Clock::time_point start = Clock::now();
     session_.ready(id_);
@@ -72,7 +71,6 @@ class Contest {
   }
 
  private:
-  const Options& options_;
   std::optional<EmulatedLink> link_;
   std::vector<float> gradient_, row_gradients_;
   std::vector<std::uint64_t> ids_;

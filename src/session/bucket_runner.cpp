@@ -213,11 +213,12 @@ bool BucketRunner::advance_foreground(std::chrono::microseconds wait) {
 // what it waits for in the background.
 void BucketRunner::advance_executors(std::chrono::microseconds wait) {
   const auto now = std::chrono::steady_clock::now();
+  if (executor_.idle()) {
+    foreground_.note(false, false);
+  }
   if (background_.idle()) {
     moved_ = now;
-    if (executor_.idle()) {
-      foreground_.note(false, false);
-    } else {
+    if (!executor_.idle()) {
       advance_foreground(wait);
     }
     return;

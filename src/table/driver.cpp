@@ -13,8 +13,10 @@ namespace {
 // How long whoever moves messages waits for one before it looks whether there is something new to send.
 constexpr std::chrono::microseconds kSlice{100};
 constexpr std::uint64_t kMostUnsentBytes = 16ULL << 20;
-constexpr std::uint64_t kMostWritesUnderWay = 64 << 10;  // bytes to all peers; a step may have something to send soon
-constexpr std::uint64_t kMostUnsentMessages = 4096;      // each is looked at whenever messages move
+constexpr std::uint64_t kMostUnsentMessages = 4096;  // each is looked at whenever messages move
+// In bytes, shared out over all peers, though each may have one message: a step may have something to send soon.
+constexpr std::uint64_t kMostWritesUnderWay = 64 << 10;
+constexpr std::chrono::seconds kLongestHold{1};  // then writes share the link with a step: others may wait for them
 
 }  // namespace
 
@@ -86,13 +88,17 @@ void Driver::post_outbox() {
 }
 
 /// To one peer, in bytes.
-std::uint64_t Driver::most_writes_under_way() const {
+std::uint64_t Driver::most_writes_under_way() {
   if (threading_ != Threading::background) {  // it may be called too rarely for what waits
     return std::numeric_limits<std::uint64_t>::max();
   }
-  return transport::foreground_sends()
-             ? 0
-             : kMostWritesUnderWay / static_cast<std::uint64_t>(std::max(1, transport_->world_size() - 1));
+  const auto now = std::chrono::steady_clock::now();
+  if (!transport::foreground_sends(now)) {
+    held_since_ = now;
+  } else if (now - held_since_ < std::min<std::chrono::milliseconds>(kLongestHold, options_.timeout / 4)) {
+    return 0;
+  }
+  return kMostWritesUnderWay / static_cast<std::uint64_t>(std::max(1, transport_->world_size() - 1));
 }
 
 /// With `wire_` held. Whatever goes wrong here is the end of the table on every rank.
@@ -180,7 +186,7 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
 void Driver::throttle(const char* call) {
   const auto few = [this](const Service& service) {
     return unsent_bytes(service) <= kMostUnsentBytes &&
-           service.outgoing().messages - mailbox_.left() <= kMostUnsentMessages;
+           service.outgoing().messages - mailbox_.left_messages() <= kMostUnsentMessages;
   };
   if (with(call, few)) {
     flush();
@@ -190,7 +196,8 @@ void Driver::throttle(const char* call) {
 }
 
 std::string Driver::describe_unsent(const Service& service) const {
-  return "for " + std::to_string(unsent_bytes(service)) + " bytes to leave";
+  return "for " + std::to_string(unsent_bytes(service)) + " bytes in " +
+         std::to_string(service.outgoing().messages - mailbox_.left_messages()) + " messages to leave";
 }
 
 std::vector<std::string> Driver::exchange(const char* call, const std::string& mine, Topic topic) {

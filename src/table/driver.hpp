@@ -57,7 +57,7 @@ class Driver {
   void throw_if_failed() const;
   void step(std::chrono::microseconds wait);
   void post_outbox();
-  [[nodiscard]] std::uint64_t most_writes_under_way() const;
+  [[nodiscard]] std::uint64_t most_writes_under_way();
   void run() noexcept;
   [[nodiscard]] std::string describe_unsent(const Service& service) const;
   /// In the outbox, on its way from there, or not gone from the mailbox.
@@ -79,6 +79,7 @@ class Driver {
 
   std::mutex wire_;  // guards what follows; taken before mutex_
   Mailbox mailbox_;
+  std::chrono::steady_clock::time_point held_since_ = std::chrono::steady_clock::now();  // writes, for a step
   std::thread thread_;
 };
 

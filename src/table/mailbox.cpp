@@ -66,7 +66,7 @@ void Mailbox::post(Outgoing& outgoing) {
   }
 }
 
-void Mailbox::post_waiting(std::uint64_t writes_under_way) {
+void Mailbox::post_waiting(std::uint64_t most) {
   if (outgoing_.empty()) {
     return;
   }
@@ -75,7 +75,7 @@ void Mailbox::post_waiting(std::uint64_t writes_under_way) {
   for (const auto& outgoing : outgoing_) {
     const auto peer = static_cast<std::size_t>(outgoing->peer);
     if (!outgoing->posted && outgoing->message.head.kind != MessageKind::reply) {
-      waits[peer] = waits[peer] || (outgoing->is_write() && under_way[peer] >= writes_under_way);
+      waits[peer] = waits[peer] || (outgoing->is_write() && under_way[peer] >= most);
       if (waits[peer]) {
         continue;
       }
@@ -83,7 +83,7 @@ void Mailbox::post_waiting(std::uint64_t writes_under_way) {
     if (!outgoing->posted) {
       post(*outgoing);
     }
-    if (outgoing->is_write() && outgoing->pending()) {
+    if (outgoing->is_write() && outgoing->unsent()) {
       under_way[peer] += bytes_of(outgoing->message);
     }
   }
@@ -97,9 +97,10 @@ void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
     }
   }
   std::erase_if(outgoing_, [&](const std::unique_ptr<Outgoing>& outgoing) {
-    if (outgoing->pending()) {
+    if (outgoing->unsent()) {
       return false;
     }
+    ++left_messages_;
     left_bytes_ += bytes_of(outgoing->message);
     return true;
   });

@@ -26,14 +26,15 @@ class Mailbox {
 
   /// Takes it; post_waiting() sends it.
   void send(int peer, Message message);
-  /// Posts what waits: no write to a peer that has as many bytes of writes under way, nor what comes behind such a
-  /// write, but replies: a peer waits for them, and they do not depend on what this rank writes.
-  void post_waiting(std::uint64_t writes_under_way);
+  /// Posts what waits, in order for each peer. A peer that has `most` bytes of writes under way gets no more of them,
+  /// nor what comes behind them. Replies pass: a peer waits for them, and they do not depend on what this rank writes.
+  void post_waiting(std::uint64_t most);
   /// Waits up to `wait` for something to happen; calls `take` for each message that came.
   void progress(std::chrono::microseconds wait, const Take& take);
   /// Of the messages that send() was given, how many in a row from the first one on have left. Any thread.
   [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
-  /// Of all that have left. Any thread.
+  /// Of all that have left, in any order. Any thread.
+  [[nodiscard]] std::uint64_t left_messages() const noexcept { return left_messages_; }
   [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
 
  private:
@@ -43,7 +44,7 @@ class Mailbox {
     Operation head, payload;
     int peer = -1;
     bool posted = false;
-    [[nodiscard]] bool pending() const { return !posted || head.pending() || payload.pending(); }
+    [[nodiscard]] bool unsent() const { return !posted || head.pending() || payload.pending(); }
     [[nodiscard]] bool is_write() const {
       return message.head.kind == MessageKind::push || message.head.kind == MessageKind::assign;
     }
@@ -66,7 +67,7 @@ class Mailbox {
   std::list<std::unique_ptr<Outgoing>> outgoing_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::uint64_t sent_ = 0;  // messages that send() was given
-  std::atomic<std::uint64_t> left_ = 0, left_bytes_ = 0;
+  std::atomic<std::uint64_t> left_ = 0, left_messages_ = 0, left_bytes_ = 0;
 };
 
 }  // namespace gradwire::table

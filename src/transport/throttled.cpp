@@ -2,7 +2,7 @@
 // to the inner transport at once, behind a stamp that says when its first byte leaves the sender's wire; receiver and
 // sender then let the time pass that the bytes would take. So the wires also run while nobody calls progress, and
 // a message spends its serialisation time once: both wires carry it at the same time. The rate may change meanwhile,
-// and several transports may share the wires.
+// and several transports may share the wires; the incoming one takes messages of each in the order in which it looks.
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -215,8 +215,9 @@ EmulatedLink::EmulatedLink(LinkSchedule link, std::optional<Time> start)
     : state_(std::make_shared<State>(std::move(link), start)) {}
 
 std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, const EmulatedLink& link) {
-  if (inner == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "make_throttled: no transport to slow down");
+  if (inner == nullptr || link.state_ == nullptr) {
+    throw Error(ErrorCode::invalid_argument, inner == nullptr ? "make_throttled: no transport to slow down"
+                                                              : "make_throttled: the link was moved from");
   }
   return std::make_shared<ThrottledTransport>(std::move(inner), link.state_, [] { return Clock::now(); });
 }

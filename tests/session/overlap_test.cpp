@@ -154,10 +154,11 @@ TEST(Overlap, OthersSeeWhetherAStepIsUnderWay) {
       EXPECT_FALSE(others_see_a_step());
       both.arrive_and_wait();
       if (transport->rank() == 1) {  // its peer's exchange cannot end
-        while (!others_see_a_step()) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (!seen && std::chrono::steady_clock::now() < deadline) {
+          seen = others_see_a_step();
           std::this_thread::yield();
         }
-        seen = true;
       }
       session.ready(id);
       session.finish();
