@@ -94,13 +94,14 @@ int run(const Options& options) {
                "spread", "auto/MPI", "spread", "switches"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
   auto bytes = static_cast<double>(parse_bytes(options.min_bytes));
-  for (; bytes <= most; bytes *= options.factor) {
+  while (bytes <= most) {
     const Contest contest = hold(options.contest, static_cast<std::uint64_t>(bytes) / 4 * 4);
     report["rows"].push_back(row_of(contest, native, allowed));
     table.add(cells(report["rows"].back()));
     if (rank == 0) {
       std::fprintf(stderr, "%s done\n", format_bytes(contest.bytes).c_str());
     }
+    bytes *= options.factor;
   }
   if (rank == 0) {
     options.files.tell(head, table, report);

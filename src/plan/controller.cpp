@@ -65,21 +65,19 @@ void Controller::start(std::uint64_t step, const StepForecast& forecast) {
 Levels Controller::moved_towards(const StepForecast& forecast, const Levels& target) const {
   Levels next = levels_;
   const auto move = [&](bool first) {
+    bool moved = false;
     for (std::size_t i = 0; i < next.size(); ++i) {
       const bool open = first || next[i] != levels_[i];
       if (open && next[i] != target[i]) {
         next[i] += next[i] < target[i] ? 1 : -1;
+        moved = true;
       }
     }
+    return moved;
   };
   move(true);
   const double now = step_seconds(forecast, levels_) * (1 + options_.tolerance);
-  while (next != target && step_seconds(forecast, next) > now) {
-    const Levels before = next;
-    move(false);
-    if (next == before) {
-      break;
-    }
+  while (step_seconds(forecast, next) > now && move(false)) {
   }
   return next;
 }

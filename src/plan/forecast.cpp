@@ -111,10 +111,10 @@ std::vector<Forecast> forecast(const ModelFile& model, const Cluster& cluster, s
     if (candidate.offered) {
       Forecast best = forecast_one(model, cluster, candidate.codec, Algorithm::two_shot, candidates);
       if (cluster.ranks_per_node > 1 && cluster.ranks > cluster.ranks_per_node && candidate.codec.k == 0) {
-        Forecast tiered = forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates);
-        best = tiered.step.seconds < best.step.seconds ? std::move(tiered) : std::move(best);
+        const Forecast tiered = forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates);
+        best = tiered.step.seconds < best.step.seconds ? tiered : best;
       }
-      forecasts.push_back(std::move(best));
+      forecasts.push_back(best);
     }
   }
   return forecasts;

@@ -256,28 +256,28 @@ std::string Communicator::tiers() const {
   return tiers.describe() + (obstacle.empty() ? "" : "; hierarchical is two_shot here: " + obstacle);
 }
 
-Statistics Communicator::all_reduce(ConstView input, View output, const CallOptions& given) {
-  CallOptions options = given;
-  return state_->run("all_reduce", given, [&]() -> Prepared {
+Statistics Communicator::all_reduce(ConstView input, View output, const CallOptions& options) {
+  CallOptions call = options;
+  return state_->run("all_reduce", options, [&]() -> Prepared {
     check_view(input, "all_reduce input");
     check_view(output, "all_reduce output");
     check_same_type(input, output);
     check_count("all_reduce output", output.count, input.count);
     check_overlap(input, output, input.data);
-    state_->settle_algorithm(options);
-    const bool tiered = options.algorithm == Algorithm::hierarchical;
-    const bool twice = collective::encodes_at_owner(options.algorithm);
-    const collective::HopCodecs codecs = state_->codecs(options, input.dtype, twice ? 2 : 1);
+    state_->settle_algorithm(call);
+    const bool tiered = call.algorithm == Algorithm::hierarchical;
+    const bool twice = collective::encodes_at_owner(call.algorithm);
+    const collective::HopCodecs codecs = state_->codecs(call, input.dtype, twice ? 2 : 1);
     codec::TensorList tensors(input.dtype, codecs.first.working());
     tensors.append(input.data, output.data, input.count);
     plan::ResidualCall residuals{.intra = tiered, .owner = twice, .local_count = input.count};
-    residuals.set_shards(collective::Partition::even(input.count, world_size(), codecs, options.chunk_bytes), rank(),
+    residuals.set_shards(collective::Partition::even(input.count, world_size(), codecs, call.chunk_bytes), rank(),
                          tiered ? &state_->tiers() : nullptr);
     return {.tensors = std::move(tensors),
             .codecs = codecs,
             .schedule =
                 [&, codecs](const collective::Shape& shape) {
-                  return collective::all_reduce_over(*state_->transport, options.algorithm, codecs, input.count,
+                  return collective::all_reduce_over(*state_->transport, call.algorithm, codecs, input.count,
                                                      {.weighted = shape.weighted,
                                                       .folds_owner = shape.folds_owner,
                                                       .chunk_bytes = shape.chunk_bytes,

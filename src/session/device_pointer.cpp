@@ -34,7 +34,7 @@ GetAttribute driver() noexcept {
 
 bool is_device_memory(const void* data) noexcept {
   const GetAttribute ask = driver();
-  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(data);
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
   unsigned type = 0;
   if (ask == nullptr || ask(&type, kMemoryType, address) != 0 || type != kDeviceMemory) {
     return false;

@@ -85,7 +85,7 @@ void DeviceResiduals::begin(const plan::Bucket& bucket, Use& use) {
   use.owner = now.owner;
 }
 
-void DeviceResiduals::drop(collective::StreamBackend& backend, DeviceRange<float>& range) {
+void DeviceResiduals::drop(collective::StreamBackend& backend, DeviceRange<float>& range) const {
   if (!keeps_memory_ && range.data != nullptr) {
     backend.release(reinterpret_cast<std::byte*>(range.data));
     range = {};

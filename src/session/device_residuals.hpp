@@ -54,7 +54,7 @@ class DeviceResiduals {
     collective::DeviceRange<float> owner = {};
   };
   Kept& kept(std::uint32_t bucket);
-  void drop(collective::StreamBackend& backend, collective::DeviceRange<float>& range);
+  void drop(collective::StreamBackend& backend, collective::DeviceRange<float>& range) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const collective::DeviceRange<float>& range,
                  std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved);
   void load_bucket(plan::ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan);

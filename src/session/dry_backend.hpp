@@ -15,7 +15,7 @@ class NoMemory final : public memory::ArenaSource {
  public:
   [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
     next_ += bytes;
-    return reinterpret_cast<std::byte*>(next_ - bytes);
+    return reinterpret_cast<std::byte*>(next_ - bytes);  // NOLINT(performance-no-int-to-ptr)
   }
   void free(std::byte* /*slab*/) noexcept override {}
   [[nodiscard]] std::string why() const override { return {}; }

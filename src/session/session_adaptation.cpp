@@ -29,7 +29,7 @@ void Session::State::see_step_end(double exposed) {
   counted = now;
 }
 
-void Session::State::adapt(std::uint64_t ended_step) {
+void Session::State::adapt(std::uint64_t ended_step) const {
   if (adaptation) {
     adaptation->end_step(ended_step, last_seen);
   }

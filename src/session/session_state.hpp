@@ -189,7 +189,7 @@ struct Session::State {
   /// Takes note of how long the step took, how much of that in finish(), and what it sent.
   void see_step_end(double exposed);
   /// After a step that was reduced as usual. The caller holds `wire`.
-  void adapt(std::uint64_t ended_step);
+  void adapt(std::uint64_t ended_step) const;
   void check_all_ready();
   /// Communicates, or waits for the thread that does, until `reached` (called with `mutex` held).
   template <typename Reached>

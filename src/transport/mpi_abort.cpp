@@ -87,7 +87,7 @@ void MpiAbortChannel::announce(std::chrono::milliseconds limit) noexcept {
   }
 }
 
-void MpiAbortChannel::send(const AbortReason& reason, std::chrono::milliseconds limit) noexcept {
+void MpiAbortChannel::send(const AbortReason& reason, std::chrono::milliseconds limit) const noexcept {
   auto buffer = std::make_unique<Buffer>();
   auto requests = std::make_unique<std::vector<MPI_Request>>();
   const std::size_t text = std::min(reason.message.size(), kBytes - 1);

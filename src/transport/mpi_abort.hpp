@@ -44,7 +44,7 @@ class MpiAbortChannel {
   using Buffer = std::array<char, kBytes>;
 
   bool set(AbortReason reason) noexcept;
-  void send(const AbortReason& reason, std::chrono::milliseconds limit) noexcept;
+  void send(const AbortReason& reason, std::chrono::milliseconds limit) const noexcept;
 
   int rank_;
   int world_size_;

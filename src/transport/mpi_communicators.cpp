@@ -39,7 +39,7 @@ void MpiCommunicators::free() noexcept {
 std::vector<std::uint32_t> find_nodes(MPI_Comm comm, int rank, int world_size) {
   MPI_Comm node = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  std::uint32_t lowest = static_cast<std::uint32_t>(rank);
+  auto lowest = static_cast<std::uint32_t>(rank);
   check_mpi(MPI_Bcast(&lowest, 1, MPI_UINT32_T, 0, node), "telling a node its lowest rank (MPI_Bcast)");
   MPI_Comm_free(&node);
   std::vector<std::uint32_t> nodes(static_cast<std::size_t>(world_size));
