@@ -77,10 +77,17 @@ struct Pass {
 };
 
 /// What one rank's gradients are after these passes, without any communication.
+/// Ranks are threads here, and a serial OpenBLAS is not for several threads at once: two in step got wrong products.
+void backward(Net& net, const at::Tensor& x, bool with_extra) {
+  static std::mutex blas;
+  const std::lock_guard lock(blas);
+  net->loss(x, with_extra).backward();
+}
+
 Gradients expected_of(int rank, const std::vector<Pass>& passes) {
   Net net(0.0);
   for (const Pass& pass : passes) {
-    net->loss(input(rank, pass.step), pass.with_extra).backward();
+    backward(net, input(rank, pass.step), pass.with_extra);
   }
   return gradients_of(net);
 }
@@ -126,7 +133,7 @@ TEST(TorchAdapter, RankZerosValuesReachEveryRank) {
 TEST(TorchAdapter, GradientsBecomeTheMean) {
   const std::vector<Pass> passes{{0, true}};
   expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
-    net->loss(input(rank, 0), true).backward();
+    backward(net, input(rank, 0), true);
     sync.finish();
     expect_mean(gradients_of(net), expected_of(0, passes), expected_of(1, passes));
   }));
@@ -138,7 +145,7 @@ TEST(TorchAdapter, BackwardItselfHandsTheGradientsOver) {
   std::mutex mutex;
   std::array<std::string, kWorld> messages;
   run_adapters([&](int rank, Net& net, Session& session, Adapter&) {
-    net->loss(input(rank, 0), true).backward();
+    backward(net, input(rank, 0), true);
     try {
       session.ready(gradwire::TensorId{0});
     } catch (const Error& error) {
@@ -156,9 +163,9 @@ TEST(TorchAdapter, AccumulatesUnderNoSync) {
   expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
     {
       const auto no_sync = sync.no_sync();
-      net->loss(input(rank, 0), true).backward();
+      backward(net, input(rank, 0), true);
     }
-    net->loss(input(rank, 1), false).backward();  // `extra` has its gradient from the first pass
+    backward(net, input(rank, 1), false);  // `extra` has its gradient from the first pass
     sync.finish();
     expect_mean(gradients_of(net), expected_of(0, passes), expected_of(1, passes));
   }));
@@ -168,7 +175,7 @@ TEST(TorchAdapter, UnusedParametersCountAsZeros) {
   expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
     for (int step = 0; step < 3; ++step) {
       net->zero_grad(/*set_to_none=*/step == 1);
-      net->loss(input(rank, step), rank == 1).backward();
+      backward(net, input(rank, step), rank == 1);
       sync.finish();
       expect_mean(gradients_of(net), expected_of(0, {{step, false}}), expected_of(1, {{step, true}}));
     }
@@ -181,7 +188,7 @@ TEST(TorchAdapter, GradientsMayBeReallocated) {
       const void* before = net->first->weight.grad().data_ptr();
       const at::Tensor keep = net->first->weight.grad();  // its memory must not be used again
       net->zero_grad(/*set_to_none=*/true);
-      net->loss(input(rank, step), true).backward();
+      backward(net, input(rank, step), true);
       EXPECT_NE(net->first->weight.grad().data_ptr(), before);
       sync.finish();
       expect_mean(gradients_of(net), expected_of(0, {{step, true}}), expected_of(1, {{step, true}}));
@@ -193,9 +200,9 @@ TEST(TorchAdapter, TwoBackwardPassesInOneStepAreAnErrorThatNamesTheTensor) {
   std::mutex mutex;
   std::string messages;
   run_adapters([&](int rank, Net& net, Session&, Adapter&) {
-    net->loss(input(rank, 0), true).backward();
+    backward(net, input(rank, 0), true);
     try {
-      net->loss(input(rank, 1), true).backward();
+      backward(net, input(rank, 1), true);
       ADD_FAILURE() << "rank " << rank << " was let through";
     } catch (const Error& error) {
       const std::lock_guard lock(mutex);
@@ -213,8 +220,8 @@ TEST(TorchAdapter, HooksGoWithTheAdapter) {
         Net net(0.0);
         Session session(transport, Policy::uniform("exact"));
         { const Adapter sync(session, net); }
-        net->loss(input(0, 0), true).backward();
-        net->loss(input(0, 0), true).backward();  // would be ready() twice
+        backward(net, input(0, 0), true);
+        backward(net, input(0, 0), true);  // would be ready() twice
       }));
 }
 
