@@ -2,7 +2,7 @@
 #include <mpi.h>
 
 #include <chrono>
-#include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 

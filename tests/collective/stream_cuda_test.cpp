@@ -4,22 +4,13 @@
 #include <memory>
 
 #include "collective/stream_nccl.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace gradwire::test {
 namespace {
 
 using collective::CudaDevice;
 using transport::NcclMessages;
-
-template <class Body>
-Error error_of(Body&& body) {
-  try {
-    std::forward<Body>(body)();
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ErrorCode::internal, "nothing was thrown"};
-}
 
 // A world of one that sends nothing.
 class NoMessages final : public transport::DeviceMessages {
