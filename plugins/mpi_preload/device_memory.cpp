@@ -2,9 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <mutex>
+#include <optional>
 #include <string>
 
+#include "base/loaded_library.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::mpi_preload {
@@ -19,7 +20,6 @@ struct Driver {
 
 constexpr int kMemoryTypeAttribute = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr unsigned kDeviceMemory = 2;    // CU_MEMORYTYPE_DEVICE, managed memory too
-constexpr const char* kLibrary = "libcuda.so.1";
 
 template <typename Function>
 bool find(void* library, const char* name, Function& function) {
@@ -27,19 +27,23 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
+std::optional<Driver> functions_of(void* library) {
+  Driver driver{};
+  const bool all = find(library, "cuPointerGetAttribute", driver.get_attribute) &&
+                   find(library, "cuMemcpyDtoH_v2", driver.to_host) &&
+                   find(library, "cuMemcpyHtoD_v2", driver.to_device);
+  return all ? std::optional(driver) : std::nullopt;
+}
+
 // Null as long as the process has no CUDA.
 const Driver* driver() {
-  static std::mutex mutex;
-  static Driver functions{};
-  static bool found = false;
-  const std::lock_guard lock(mutex);
-  if (!found) {
-    void* library = dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD);
-    found = library != nullptr && find(library, "cuPointerGetAttribute", functions.get_attribute) &&
-            find(library, "cuMemcpyDtoH_v2", functions.to_host) &&
-            find(library, "cuMemcpyHtoD_v2", functions.to_device);
+  static LoadedLibrary cuda("libcuda.so.1");
+  void* library = cuda.handle();
+  if (library == nullptr) {
+    return nullptr;
   }
-  return found ? &functions : nullptr;
+  static const std::optional<Driver> functions = functions_of(library);
+  return functions ? &*functions : nullptr;
 }
 
 void check(int result, const char* what) {

@@ -2,9 +2,9 @@
 
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstdint>
 
+#include "base/loaded_library.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -17,16 +17,14 @@ constexpr int kMemoryType = 2;         // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr int kIsManaged = 8;          // CU_POINTER_ATTRIBUTE_IS_MANAGED
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE, managed memory too
 
-// Null as long as the process has no CUDA. The library then stays.
+// Null as long as the process has no CUDA.
 GetAttribute driver() noexcept {
-  static std::atomic<GetAttribute> found{nullptr};
-  GetAttribute function = found.load(std::memory_order_relaxed);
-  if (function == nullptr) {
-    if (void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
-      function = reinterpret_cast<GetAttribute>(dlsym(library, "cuPointerGetAttribute"));
-      found.store(function, std::memory_order_relaxed);
-    }
+  static LoadedLibrary cuda("libcuda.so.1");
+  void* library = cuda.handle();
+  if (library == nullptr) {
+    return nullptr;
   }
+  static const auto function = reinterpret_cast<GetAttribute>(dlsym(library, "cuPointerGetAttribute"));
   return function;
 }
 
