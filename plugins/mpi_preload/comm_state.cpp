@@ -24,6 +24,8 @@ constexpr const char* kGaveUp =
     "it was in this call, but gave up waiting for another rank; raise GRADWIRE_TIMEOUT where ranks come later than "
     "that";
 
+// The job's own MPI_Allreduce would poll here; a rank that is away for longer writes a checkpoint, say.
+constexpr std::chrono::milliseconds kPolls{100};
 constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are ever compressed
 
 int on_delete(MPI_Comm, int, void* value, void*) noexcept {
@@ -151,7 +153,7 @@ std::shared_ptr<Transport> CommState::connect() const {
   const int created = PMPI_Comm_create(comm, group, &base);
   PMPI_Group_free(&group);
   check_mpi(created, "making a private communicator (MPI_Comm_create)");
-  auto made = transport::make_mpi(base, {.ignore_broken_pipes = false});
+  auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls});
   PMPI_Comm_free(&base);
   return made;
 }

@@ -1,5 +1,6 @@
 // Polite polling: yields for a moment after the last sign of life, then sleeps, longer the longer nothing happens.
-// Ranks that share cores must not steal them from ranks that compute.
+// Ranks that share cores must not steal them from ranks that compute. Where a caller would wait inside MPI, which
+// polls, the moment is longer.
 #pragma once
 
 #include <sched.h>
@@ -14,6 +15,10 @@ class Backoff {
  public:
   using Clock = std::chrono::steady_clock;
 
+  static constexpr std::chrono::microseconds kYield{50};
+
+  explicit Backoff(std::chrono::microseconds yield = kYield) noexcept : yield_(yield) {}
+
   /// Something happened: a completion, or an operation was posted.
   void touch() noexcept { last_ = Clock::now(); }
 
@@ -21,7 +26,7 @@ class Backoff {
   void pause(Clock::time_point deadline) noexcept {
     const auto now = Clock::now();
     const auto idle = now - last_;
-    if (idle < kYield || now < contended_until_) {
+    if (idle < yield_ || now < contended_until_) {
       sched_yield();
       return;
     }
@@ -37,12 +42,12 @@ class Backoff {
 
  private:
   // A sleep takes some 55 us longer than asked. Longer ones would let a fast link's socket buffers run dry.
-  static constexpr std::chrono::microseconds kYield{50};
   static constexpr std::chrono::microseconds kShortest{10};
   static constexpr std::chrono::microseconds kLongest{100};
   static constexpr std::chrono::microseconds kLate{500};
   static constexpr std::chrono::milliseconds kContended{20};
 
+  std::chrono::microseconds yield_;
   Clock::time_point last_ = Clock::now();
   Clock::time_point contended_until_;
 };

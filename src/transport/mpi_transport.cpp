@@ -97,7 +97,10 @@ class MpiTransport final : public Transport {
 };
 
 MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
-    : options_(options), level_(mpi_thread_level()), communicators_(comm, options.tag_upper_bound) {
+    : options_(options),
+      level_(mpi_thread_level()),
+      communicators_(comm, options.tag_upper_bound),
+      backoff_(options.yield) {
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
   nodes_ = find_nodes(communicators_.first(), rank_, world_size_);

@@ -3,10 +3,12 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
 #include "gradwire/transport.hpp"
+#include "transport/backoff.hpp"
 
 namespace gradwire::transport {
 
@@ -17,8 +19,9 @@ struct MpiOptions {
   // Messages may lie in a GPU's memory; the same on every rank. Then parts are as long as MPI allows, since each costs
   // a copy or a registration.
   bool device_memory = false;
-  int tag_upper_bound = 0;          // take MPI_TAG_UB to be this; 0: ask MPI
-  bool ignore_broken_pipes = true;  // see mpi_environment.hpp
+  int tag_upper_bound = 0;                            // take MPI_TAG_UB to be this; 0: ask MPI
+  bool ignore_broken_pipes = true;                    // see mpi_environment.hpp
+  std::chrono::microseconds yield = Backoff::kYield;  // how long a wait polls before it sleeps between two looks
 };
 
 [[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options);
