@@ -13,14 +13,13 @@
 
 namespace gradwire::bench {
 
-/// Runs `body(rank)`, which returns the exit status, in an MPI job with MPI_THREAD_MULTIPLE. An exception ends all
-/// ranks.
+/// Runs `body(rank)`, which returns the exit status, in an MPI job. An exception ends all ranks.
 template <typename Body>
-int mpi_program(const char* name, int argc, char** argv, Body&& body) {
+int mpi_program(const char* name, int argc, char** argv, Body&& body, int threads = MPI_THREAD_MULTIPLE) {
   int provided = 0;
   int rank = 0;
   int status = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Init_thread(&argc, &argv, threads, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
     status = body(rank);

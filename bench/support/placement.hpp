@@ -1,0 +1,42 @@
+// Where the buffers of a benchmark lie. It changes what is measured: where the receive buffer begins a few bytes behind
+// the send buffer modulo 4096, loads of one wait for stores to the other (4 KiB aliasing), and a sum of two streams
+// into a third takes up to three times as long. Two large heap blocks in a row lie like that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradwire::bench {
+
+enum class Placement : std::uint8_t {
+  aligned,   // both at the start of a page, as OSU's benchmarks have them
+  in_place,  // one buffer, at the start of a page
+  heap,      // two blocks in a row from malloc
+};
+
+/// "aligned", "in-place", "heap".
+[[nodiscard]] std::string_view to_string(Placement placement) noexcept;
+/// Throws std::invalid_argument for another text.
+[[nodiscard]] Placement parse_placement(std::string_view text);
+/// "page-aligned buffers", "in place, page-aligned", "heap blocks": for the head of a table.
+[[nodiscard]] std::string describe(Placement placement);
+
+/// A send and a receive buffer of `bytes` each, all pages touched; one and the same where in place.
+class Buffers {
+ public:
+  Buffers(Placement placement, std::uint64_t bytes);
+  ~Buffers();
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+
+  [[nodiscard]] float* send() const noexcept { return static_cast<float*>(send_); }
+  [[nodiscard]] float* receive() const noexcept { return static_cast<float*>(receive_); }
+
+ private:
+  void* send_ = nullptr;
+  void* receive_ = nullptr;
+};
+
+}  // namespace gradwire::bench
