@@ -1,18 +1,21 @@
 // bench_osu: times MPI_Allreduce as OSU's osu_allreduce does: one pair of buffers, warm-up, each call by itself with a
-// barrier behind it, the mean over calls and ranks. Links nothing of gradwire, so that the same program runs with the
-// drop-in and without; bench/osu/compare makes pairs of such runs.
+// barrier behind it, the mean over calls and ranks. Links nothing of the drop-in, so that the same program runs with it
+// and without: bench/osu/compare makes pairs of such runs. With --pairs it compares MPI_Allreduce with PMPI_Allreduce,
+// which is the library's own in any case, in one process: there both have the same heap and the same pages.
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/units.hpp"
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/placement.hpp"
+#include "bench/support/samples.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -23,6 +26,8 @@ struct Options {
   int warmup = 40;
   int calls = 200;
   double seconds = 1;  // of a size, at most
+  int pairs = 0;
+  unsigned seed = 0;
   ReportFiles files;
 };
 
@@ -32,19 +37,38 @@ constexpr int kSmallTimes = 5;
 constexpr int kLeastCalls = 8;
 
 struct Row {
-  double mean = 0;  // microseconds: over calls, then over ranks
-  double least = 0;
-  double most = 0;  // of a rank
   int calls = 0;
+  double mean = 0;  // microseconds: over calls, then over ranks
+  // Pairs only: PMPI_Allreduce's, the median of the ratios of a pair, and how far two equal blocks differ, in 95% of
+  // the pairs.
+  double library = NAN;
+  double ratio = NAN;
+  double spread = NAN;
 };
 
-double time_call(const Buffers& buffers, int count) {
+using AllReduce = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
+
+double time_call(AllReduce all_reduce, const Buffers& buffers, int count) {
   const void* send = buffers.send() == buffers.receive() ? MPI_IN_PLACE : buffers.send();
   const double begin = MPI_Wtime();
-  MPI_Allreduce(send, buffers.receive(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  all_reduce(send, buffers.receive(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   const double seconds = MPI_Wtime() - begin;
   MPI_Barrier(MPI_COMM_WORLD);
   return seconds;
+}
+
+// Microseconds of a call: the mean over calls, then over ranks, on every rank.
+double time_block(AllReduce all_reduce, const Buffers& buffers, int count, int calls) {
+  double seconds = 0;
+  for (int i = 0; i < calls; ++i) {
+    seconds += time_call(all_reduce, buffers, count);
+  }
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const double mine = seconds * 1e6 / calls;
+  double sum = 0;
+  MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+  return sum / ranks;
 }
 
 // As many calls on every rank.
@@ -55,24 +79,47 @@ int calls_of(const Options& options, std::uint64_t bytes, double once) {
   return calls;
 }
 
-Row measure(const Options& options, const Buffers& buffers, std::uint64_t bytes, int ranks) {
+void warm_up(AllReduce all_reduce, const Options& options, const Buffers& buffers, int count) {
+  for (int i = 0; i < options.warmup; ++i) {
+    time_call(all_reduce, buffers, count);
+  }
+}
+
+Row measure(const Options& options, const Buffers& buffers, std::uint64_t bytes) {
   const int count = static_cast<int>(bytes / sizeof(float));
-  std::fill_n(buffers.send(), count, 0.0F);  // sums in place stay finite
-  double last = 0;
-  for (int i = 0; i < std::max(options.warmup, 1); ++i) {
-    last = time_call(buffers, count);
-  }
+  warm_up(&MPI_Allreduce, options, buffers, count);
   Row row;
-  row.calls = calls_of(options, bytes, last);
-  double seconds = 0;
-  for (int i = 0; i < row.calls; ++i) {
-    seconds += time_call(buffers, count);
+  row.calls = calls_of(options, bytes, time_call(&MPI_Allreduce, buffers, count));
+  row.mean = time_block(&MPI_Allreduce, buffers, count, row.calls);
+  return row;
+}
+
+// Blocks of the same call, by turns and in turning order: the drop-in's, the library's, the library's again.
+Row measure_pairs(const Options& options, const Buffers& buffers, std::uint64_t bytes) {
+  const int count = static_cast<int>(bytes / sizeof(float));
+  warm_up(&MPI_Allreduce, options, buffers, count);
+  warm_up(&PMPI_Allreduce, options, buffers, count);
+  Row row;
+  row.calls = std::max(1, calls_of(options, bytes, time_call(&PMPI_Allreduce, buffers, count)) / options.pairs);
+  std::vector<double> dropped;
+  std::vector<double> own;
+  std::vector<double> ratios;
+  std::vector<double> spread;
+  for (int pair = 0; pair < options.pairs; ++pair) {
+    std::array<double, 3> us{};
+    for (std::size_t i = 0; i < us.size(); ++i) {
+      const std::size_t at = pair % 2 == 0 ? i : us.size() - 1 - i;
+      us.at(at) = time_block(at == 1 ? &MPI_Allreduce : &PMPI_Allreduce, buffers, count, row.calls);
+    }
+    dropped.push_back(us[1]);
+    own.push_back((us[0] + us[2]) / 2);
+    ratios.push_back(dropped.back() / own.back());
+    spread.push_back(std::max(us[0] / us[2], us[2] / us[0]));
   }
-  const double mine = seconds * 1e6 / row.calls;
-  MPI_Reduce(&mine, &row.mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-  MPI_Reduce(&mine, &row.least, 1, MPI_DOUBLE, MPI_MIN, 0, MPI_COMM_WORLD);
-  MPI_Reduce(&mine, &row.most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-  row.mean /= ranks;
+  row.mean = median(dropped);
+  row.library = median(own);
+  row.ratio = median(ratios);
+  row.spread = quantile(spread, 0.95);
   return row;
 }
 
@@ -87,22 +134,38 @@ int run(const Options& options) {
   report["ranks"] = ranks;
   report["placement"] = options.placement;
   report["warmup"] = options.warmup;
-  Table table({"bytes", "us", "least", "most", "calls"});
+  Table table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
+                                : std::vector<std::string>{"bytes", "us", "calls"});
+  // What lies on the heap decides where the library's own buffers lie, and so their speed: another seed, another heap.
+  const std::vector<char> shift(16 * (options.seed % 256));
   // Aligned and in place as OSU has it: one pair for all sizes. Heap blocks come and go as a job's do.
   const Buffers largest(placement, placement == Placement::heap ? sizeof(float) : most);
   for (std::uint64_t bytes = parse_bytes(options.min_bytes) / 4 * 4; bytes <= most; bytes *= 2) {
     const Buffers own(placement, placement == Placement::heap ? bytes : sizeof(float));
-    const Row row = measure(options, placement == Placement::heap ? own : largest, bytes, ranks);
-    report["rows"].push_back(
-        {{"bytes", bytes}, {"us", row.mean}, {"us_least", row.least}, {"us_most", row.most}, {"calls", row.calls}});
-    table.add({std::to_string(bytes), fixed(row.mean, 2), fixed(row.least, 2), fixed(row.most, 2),
-               std::to_string(row.calls)});
+    const Buffers& buffers = placement == Placement::heap ? own : largest;
+    std::fill_n(buffers.send(), bytes / sizeof(float), 0.0F);  // sums in place stay finite
+    const Row row = options.pairs > 0 ? measure_pairs(options, buffers, bytes) : measure(options, buffers, bytes);
+    report["rows"].push_back({{"bytes", bytes},
+                              {"us", row.mean},
+                              {"calls", row.calls},
+                              {"library_us", number_or_null(row.library)},
+                              {"ratio", number_or_null(row.ratio)},
+                              {"spread", number_or_null(row.spread)}});
+    std::vector<std::string> cells{std::to_string(bytes), fixed(row.mean, 2)};
+    if (options.pairs > 0) {
+      cells.insert(cells.end(), {fixed(row.library, 2), fixed(row.ratio, 3), fixed(row.spread, 3)});
+    }
+    cells.push_back(std::to_string(row.calls));
+    table.add(std::move(cells));
   }
   if (rank == 0) {
-    options.files.tell("bench_osu: MPI_Allreduce of floats, " + std::to_string(ranks) + " ranks, " +
-                           describe(placement) + ", " + std::to_string(options.warmup) +
-                           " calls of warm-up; microseconds, mean over calls and ranks, and of the ranks\n",
-                       table, report);
+    options.files.tell(
+        "bench_osu: MPI_Allreduce of floats, " + std::to_string(ranks) + " ranks, " + describe(placement) + ", " +
+            std::to_string(options.warmup) + " calls of warm-up; microseconds, mean over calls and ranks" +
+            (options.pairs > 0 ? "; medians of " + std::to_string(options.pairs) + " blocks in turn with PMPI_Allreduce"
+                               : std::string()) +
+            "\n",
+        table, report);
   }
   return 0;
 }
@@ -122,6 +185,10 @@ int parse_and_run(int argc, char** argv, int rank) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   app.add_option("--seconds", options.seconds, "Fewer calls where a size would take longer")->capture_default_str();
+  app.add_option("--pairs", options.pairs, "Compare with PMPI_Allreduce in so many blocks of each")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Shifts the heap by 16 bytes times this, modulo 4096")->capture_default_str();
   options.files.add_to(app);
   parse_on_all(app, argc, argv, rank);
   return run(options);

@@ -158,6 +158,9 @@ class Policy {
     friend bool operator==(const Batch&, const Batch&) = default;
   };
 
+  static constexpr std::uint64_t kFloor = 64ULL << 10;
+  static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // where what does not pay is measured, and passes
+
   std::string source = "built-in";
   TensorPolicy defaults;
   std::optional<Small> small;  // none: small tensors are treated like others
@@ -165,7 +168,7 @@ class Policy {
   Tiers tiers;
   std::uint64_t bucket_bytes = 32ULL << 20;        // uncompressed bytes, in fp32; 0: as the cost model says of `link`
   std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
-  std::uint64_t floor = 64ULL << 10;  // the drop-in passes calls of fewer bytes through; sessions ignore it
+  std::uint64_t floor = kFloor;  // the drop-in passes calls of fewer bytes through; sessions ignore it
   std::optional<Link> link =
       std::nullopt;  // where a codec is chosen: the link as it is, not to be measured at the start
   Switching switching = {};

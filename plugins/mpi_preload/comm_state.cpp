@@ -1,10 +1,12 @@
 #include "plugins/mpi_preload/comm_state.hpp"
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "session/peers.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_transport.hpp"
 
@@ -102,6 +104,11 @@ void free_states() {
 }
 
 CommState::~CommState() {
+  shim::Ledger& ledger = process().ledger;
+  known.tell(ledger, size, [&](const shim::ChoiceClass& what) { return member->measured(what); });
+  if (rank == 0 && member && process().configuration.recording) {
+    ledger.add_choices(name, member->choices());
+  }
   for (std::size_t i = 0; i < passed.size(); ++i) {
     if (passed[i].calls == 0) {
       continue;
@@ -110,8 +117,8 @@ CommState::~CommState() {
     const shim::Reason reason = inter                                        ? shim::Reason::intercommunicator
                                 : function >= shim::Function::mpi_iallreduce ? shim::Reason::nonblocking
                                                                              : shim::Reason::below_floor;
-    process().ledger.add({.function = function, .communicator_size = size, .reason = reason},
-                         shim::passed_totals(function, passed[i].calls, passed[i].bytes, size));
+    ledger.add({.function = function, .communicator_size = size, .reason = reason},
+               shim::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
 }
 
@@ -133,7 +140,11 @@ void CommState::settle() {
     const std::lock_guard lock(process().mutex);
     process().agreed_by_all = agreement;
   }
-  member = std::make_unique<shim::Member>(configuration, process().ledger, agreement, [this] { return connect(); });
+  if (!inter && size > 1) {
+    name = find_name();
+  }
+  member = std::make_unique<shim::Member>(
+      configuration, process().ledger, agreement, [this] { return connect(); }, name);
   small_below = configuration.planner.floor() / kWidestElement;
 }
 
@@ -143,6 +154,26 @@ bool CommState::holds_all_ranks() const {
     check_mpi(PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same), "MPI_Comm_compare");
   }
   return same != MPI_UNEQUAL;
+}
+
+shim::CommunicatorName CommState::find_name() const {
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Group world = MPI_GROUP_NULL;
+  check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
+  check_mpi(PMPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  std::vector<int> own(static_cast<std::size_t>(size));
+  std::vector<int> ranks(own.size());
+  std::iota(own.begin(), own.end(), 0);
+  const int translated = PMPI_Group_translate_ranks(group, size, own.data(), world, ranks.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  check_mpi(translated, "MPI_Group_translate_ranks");
+  shim::CommunicatorName found{.ranks = session::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
+                               .size = static_cast<std::uint32_t>(size),
+                               .first = static_cast<std::uint32_t>(ranks.front())};
+  const std::lock_guard lock(process().mutex);
+  found.number = process().communicators[found]++;
+  return found;
 }
 
 // A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.

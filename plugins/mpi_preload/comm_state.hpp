@@ -14,6 +14,7 @@
 
 #include "api/shim/decision.hpp"
 #include "api/shim/member.hpp"
+#include "plugins/mpi_preload/known_calls.hpp"
 
 namespace gradwire::mpi_preload {
 
@@ -41,14 +42,17 @@ struct CommState {
   [[nodiscard]] Passed& passed_of(shim::Function function) { return passed[static_cast<std::size_t>(function)]; }
   /// All of them: the same on every rank when it calls the same collective.
   [[nodiscard]] std::uint64_t passed_calls() const {
-    std::uint64_t calls = 0;
+    std::uint64_t calls = known.calls();
     for (const Passed& each : passed) {
       calls += each.calls;
     }
     return calls;
   }
 
+  KnownCalls known;
+
   std::mutex mutex;
+  shim::CommunicatorName name;
   std::unique_ptr<shim::Member> member;  // once the ranks have agreed
   shim::Agreement agreement;
   std::string failure;  // not empty: ranks are out of step, and no call can be made right again
@@ -65,6 +69,7 @@ struct CommState {
 
  private:
   [[nodiscard]] bool holds_all_ranks() const;
+  [[nodiscard]] shim::CommunicatorName find_name() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
 };
 

@@ -66,14 +66,13 @@ bool gather_ledgers(int rank, int size) {
   return true;
 }
 
-void write_report(const std::string& file, const std::string& text) {
+void write(const std::string& what, const char* variable, const std::string& file, const std::string& text) {
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   stream << text << std::flush;
   if (!stream) {
-    say("the report cannot be written to " + file + " (" + std::strerror(errno) +
-        "); set GRADWIRE_REPORT to a file "
-        "in a folder that exists");
+    say("the " + what + " cannot be written to " + file + " (" + std::strerror(errno) + "); set " + variable +
+        " to a file in a folder that exists");
   }
 }
 
@@ -101,8 +100,12 @@ void finish_or_throw() {
       .policy = self.configuration.planner.policy().source,
       .disabled = self.agreed_by_all ? self.agreed_by_all->warning : self.configuration.disabled,
       .note = complete ? "" : "the numbers of other ranks are missing"};
+  if (self.configuration.recording) {
+    write("choices", "GRADWIRE_CHOICES", *self.configuration.recording,
+          shim::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
+  }
   if (self.configuration.report) {
-    write_report(*self.configuration.report, shim::report_json(head, self.ledger));
+    write("report", "GRADWIRE_REPORT", *self.configuration.report, shim::report_json(head, self.ledger));
   }
   if (!self.configuration.quiet && self.ledger.any()) {
     say(shim::report_summary(head, self.ledger));

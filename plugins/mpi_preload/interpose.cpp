@@ -62,7 +62,7 @@ int reduce_scatter(const void* send, void* receive, const Count counts[], MPI_Da
                    const Forward& forward) {
   const int size = counts == nullptr ? 0 : size_of(comm);
   const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
-  if (passes_at_once(Function::mpi_reduce_scatter, total, type, comm)) {
+  if (passes_at_once(Function::mpi_reduce_scatter, total, type, op, comm)) {
     return forward();
   }
   const Reduce call{Function::mpi_reduce_scatter, send, receive, total, {}, type, op, comm};
@@ -76,7 +76,7 @@ int reduce_scatter_block(const void* send, void* receive, std::int64_t count, MP
                          MPI_Comm comm, const Forward& forward) {
   const int size = size_of(comm);
   const std::int64_t total = count * size;
-  if (passes_at_once(Function::mpi_reduce_scatter_block, total, type, comm)) {
+  if (passes_at_once(Function::mpi_reduce_scatter_block, total, type, op, comm)) {
     return forward();
   }
   const Reduce call{Function::mpi_reduce_scatter_block, send, receive, total, {}, type, op, comm};
@@ -90,7 +90,7 @@ int reduce_scatter_block(const void* send, void* receive, std::int64_t count, MP
 
 GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                   MPI_Comm comm) {
-  if (passes_at_once(Function::mpi_allreduce, count, type, comm)) {
+  if (passes_at_once(Function::mpi_allreduce, count, type, op, comm)) {
     return PMPI_Allreduce(send, receive, count, type, op, comm);
   }
   return conclude(comm, judge({Function::mpi_allreduce, send, receive, count, {}, type, op, comm}),
@@ -147,7 +147,7 @@ GRADWIRE_ALSO(MPI_Finalize);
 #if MPI_VERSION >= 4  // counts beyond 2^31
 GRADWIRE_EXPORT int MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                     MPI_Comm comm) {
-  if (passes_at_once(Function::mpi_allreduce, count, type, comm)) {
+  if (passes_at_once(Function::mpi_allreduce, count, type, op, comm)) {
     return PMPI_Allreduce_c(send, receive, count, type, op, comm);
   }
   return conclude(comm, judge({Function::mpi_allreduce, send, receive, count, {}, type, op, comm}),

@@ -36,29 +36,33 @@ struct Reduce {
   return true;
 }
 
-/// The same without asking MPI: nothing more is to be done than forward the call.
-[[nodiscard]] inline bool passes_at_once(shim::Function function, std::int64_t count, MPI_Datatype type,
+/// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
+[[nodiscard]] inline bool passes_at_once(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
   CommState* state = cached_state(comm);
-  return state != nullptr && counted_as_small(*state, function, count, type);
+  return state != nullptr &&
+         (counted_as_small(*state, function, count, type) || state->known.pass({function, type, op, count}));
 }
 
 /// What is left to do about a call.
 struct Verdict {
   enum class Next : std::uint8_t { done, forward, raise };
   Next next = Next::forward;
-  int code = MPI_SUCCESS;            // to raise
-  shim::CallClass* timed = nullptr;  // where the seconds of a forwarded call belong; for add_seconds
+  int code = MPI_SUCCESS;  // to raise
+  // How long a forwarded call takes belongs to these; for note_seconds.
+  KnownCall* known = nullptr;
+  shim::CallClass* counted = nullptr;
+  bool chosen = false;  // and the chooser is to be told
 };
 
 /// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.
 [[nodiscard]] Verdict judge(const Reduce& call) noexcept;
-/// Takes `what` back.
-void add_seconds(shim::CallClass* what, double seconds) noexcept;
+/// After a forwarded call. Takes `counted` back.
+void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept;
 
 /// Does what is left. `forward` makes the library's own call and returns its code. In both ways the job's error handler
-/// may run, which may throw, jump or free the communicator: nothing that has a destructor is alive here, and nothing of
-/// the communicator is used after.
+/// may run, which may throw, jump or free the communicator: nothing that has a destructor is alive here, and after an
+/// error nothing of the communicator is used.
 template <typename Forward>
 int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
   if (verdict.next == Verdict::Next::done) {
@@ -70,9 +74,7 @@ int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
   }
   const auto begin = std::chrono::steady_clock::now();
   const int code = forward();
-  if (verdict.timed != nullptr) {
-    add_seconds(verdict.timed, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
+  note_seconds(comm, verdict, code, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   return code;
 }
 

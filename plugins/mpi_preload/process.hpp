@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -20,7 +21,7 @@ namespace gradwire::mpi_preload {
 struct CommState;
 
 struct Process {
-  const shim::Configuration configuration = shim::Configuration::read();
+  const shim::Configuration configuration = shim::Configuration::read(true);
   shim::Ledger ledger;
 
   /// The library that answers is of the kind this shim was built for, so that handles mean what the header says.
@@ -32,6 +33,7 @@ struct Process {
   std::mutex mutex;                // of what follows
   std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
+  std::map<shim::CommunicatorName, std::uint32_t> communicators;  // by all but their number: how many
   /// What all ranks of MPI_COMM_WORLD agreed on, in a call of the job on that or on a communicator of the same ranks:
   /// each of them has it, or none.
   std::optional<shim::Agreement> agreed_by_all;

@@ -1,9 +1,11 @@
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
 
 #include "base/current_error.hpp"
+#include "base/elapsed.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -83,6 +85,31 @@ void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Ro
   input.write_back(own * each);
 }
 
+void compress(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+  const auto begin = std::chrono::steady_clock::now();
+  call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
+  if (route.turn.timed) {
+    state.member->took(seconds_since(begin));
+  }
+}
+
+// Counts what is to be forwarded: in short where calls like it are not looked at any more.
+Verdict count(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+  Verdict verdict{.chosen = route.turn.timed};
+  const std::uint64_t bytes = bytes_of(call.count, call.type);
+  try {
+    if (route.lasting || route.choice) {
+      verdict.known = state.known.remember({call.function, call.type, call.op, call.count}, bytes, route);
+    }
+    if (verdict.known == nullptr) {
+      state.member->count_passed(route, bytes, 0);
+      verdict.counted = std::make_unique<shim::CallClass>(route.what).release();
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): what is not counted is still forwarded
+  }
+  return verdict;
+}
+
 // Compresses, or counts what is to be forwarded.
 Verdict decide_and_do(const Reduce& call, CommState& state) {
   state.settle();
@@ -91,16 +118,10 @@ Verdict decide_and_do(const Reduce& call, CommState& state) {
   const shim::Member::Route route = state.member->route(
       describe(call, state), name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
   if (route.decision.compress && !state.member->dry_run()) {
-    call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
+    compress(call, state, route);
     return {.next = Verdict::Next::done};
   }
-  Verdict verdict;
-  try {
-    state.member->count_passed(route, bytes_of(call.count, call.type), 0);
-    verdict.timed = std::make_unique<shim::CallClass>(route.what).release();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): what is not counted is still forwarded
-  }
-  return verdict;
+  return count(call, state, route);
 }
 
 }  // namespace
@@ -131,10 +152,27 @@ Verdict judge(const Reduce& call) noexcept {
   }
 }
 
-void add_seconds(shim::CallClass* what, double seconds) noexcept {
-  const std::unique_ptr<shim::CallClass> owned(what);
+void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept {
+  const std::unique_ptr<shim::CallClass> owned(verdict.counted);
   try {
-    process().ledger.add(*owned, {.seconds = seconds});
+    if (owned != nullptr) {
+      process().ledger.add(*owned, {.seconds = seconds});
+    }
+    if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen)) {
+      return;
+    }
+    CommState* state = find_state(comm);
+    if (state == nullptr) {
+      return;
+    }
+    const std::lock_guard lock(state->mutex);
+    if (verdict.known != nullptr) {
+      ++verdict.known->timed;
+      verdict.known->seconds += seconds;
+    }
+    if (verdict.chosen) {
+      state->member->took(seconds);
+    }
   } catch (...) {  // NOLINT(bugprone-empty-catch): the call has succeeded
   }
 }

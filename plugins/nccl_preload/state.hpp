@@ -13,7 +13,7 @@
 namespace gradwire::nccl_preload {
 
 struct State {
-  shim::Configuration configuration = shim::Configuration::read();
+  shim::Configuration configuration = shim::Configuration::read(false);
   shim::Settings settings{.floor_bytes = configuration.planner.floor(),
                           .device_path = has_device_path(),
                           .disabled = !configuration.disabled.empty()};

@@ -10,6 +10,12 @@ namespace gradwire {
 namespace {
 
 constexpr std::array kVariables{
+    EnvironmentVariable{
+        "GRADWIRE_CHOICES", "file", "none",
+        "what codec auto chooses for replaced calls is kept there, or followed where the file is there"},
+    EnvironmentVariable{
+        "GRADWIRE_CODEC", "codec", "auto",
+        "of replaced calls, instead of a policy: auto (measures whether int8 is faster), int8, int4, ..."},
     EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0",
                         "1 on any rank: replaced calls of every rank pass through, with one warning"},
     EnvironmentVariable{"GRADWIRE_DRY_RUN", "0 | 1", "0",

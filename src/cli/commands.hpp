@@ -40,6 +40,7 @@ int plan(const PlanCommandOptions& options, std::ostream& out);
 
 struct RunOptions {
   std::optional<std::string> policy;  // file
+  std::optional<std::string> codec;   // instead: of every call that is large enough; "auto" measures
   std::optional<std::string> report;  // file
   bool dry_run = false;
   std::vector<std::string> command;  // mpirun and its arguments

@@ -59,6 +59,9 @@ int dispatch(int argc, char** argv) {
       "run", "Run an unchanged MPI job with compressed collectives: gradwire run -- mpirun -np 4 ./job");
   run_command->add_option("--policy", options.policy,
                           "policy file; without one, large sums of floats are sent as int8");
+  run_command->add_option("--codec", options.codec,
+                          "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
+                          "of them int8 makes faster and passes the others on");
   run_command->add_option("--report", options.report, "write what became of the calls there too, as JSON");
   run_command->add_flag("--dry-run", options.dry_run, "compress nothing; only count what would be");
   run_command->add_option("command", options.command, "mpirun or mpiexec with its arguments, behind --")->required();

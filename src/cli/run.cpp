@@ -91,14 +91,35 @@ class ReportFile {
   bool temporary_ = false;
 };
 
+// The codec that the job will use for all its calls.
+std::optional<std::string> checked_codec(const RunOptions& options) {
+  const std::optional<std::string> codec = options.codec ? options.codec : environment("GRADWIRE_CODEC");
+  if (!codec) {
+    return std::nullopt;
+  }
+  const char* policy = options.policy ? "--policy" : environment("GRADWIRE_POLICY") ? "GRADWIRE_POLICY" : nullptr;
+  if (policy != nullptr) {
+    refuse(std::string(options.codec ? "--codec" : "GRADWIRE_CODEC") + " and " + policy +
+           " are both given; a policy names its codecs itself, so drop one of the two");
+  }
+  if (*codec != "auto") {
+    static_cast<void>(CodecSpec::parse(*codec));
+  }
+  return codec;
+}
+
 // What every rank gets: each of our variables that is set, and the preload before those of the user.
 Environment rank_environment(const RunOptions& options, const std::optional<std::string>& policy,
-                             const fs::path& report, const fs::path& preload) {
+                             const std::optional<std::string>& codec, const fs::path& report, const fs::path& preload) {
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
     std::optional<std::string> value = environment(known.name);
     if (known.name == "GRADWIRE_POLICY") {
       value = policy;
+    } else if (known.name == "GRADWIRE_CODEC") {
+      value = codec;
+    } else if (known.name == "GRADWIRE_CHOICES" && value) {
+      value = fs::absolute(*value).string();
     } else if (known.name == "GRADWIRE_REPORT") {
       value = report.string();
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
@@ -157,11 +178,12 @@ int run(const RunOptions& options, std::ostream& out) {
         << " was not found; install an MPI or write the path of its mpirun\n";
     return kCannotRunStatus;
   }
+  const auto codec = checked_codec(options);
   const auto policy = checked_policy(options, out);
   check_environment();
   const Library library = library_of(options.command[*launcher]);
   const ReportFile report(options);
-  const Environment ranks = rank_environment(options, policy, report.path(), preload_of(library));
+  const Environment ranks = rank_environment(options, policy, codec, report.path(), preload_of(library));
   const Launch launch = make_launch(options.command, *launcher, library, ranks, variable("OMPI_MCA_mca_base_env_list"));
   const auto job = find_job(options.command, *launcher);
   if (job && statically_linked(*job)) {

@@ -23,12 +23,27 @@ std::string rules_text(const std::vector<std::size_t>& rules) {
 // As the policy says it, before a world size is known.
 std::string asked(const TensorPolicy& policy) {
   std::string text;
+  if (policy.automatic()) {
+    return codec_text(policy) + ", collective " + std::string(to_string(policy.algorithm));
+  }
   for (const Warmup& stage : policy.warmup) {
     text += "until step " + std::to_string(stage.until_step) + " " + stage.codec.to_string() + ", then ";
   }
   text += policy.codec.to_string() + ", collective " + std::string(to_string(policy.algorithm)) + ", error feedback " +
           std::string(to_string(policy.error_feedback));
   return policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text;
+}
+
+// What a call with codec = "auto" may be compressed with: one that keeps residuals would lose them where it is passed
+// on.
+std::vector<Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
+  std::vector<Stage> ways;
+  for (const Level& level : make_levels(policy, parts, intra)) {
+    if (level.algorithm != Algorithm::dense && !level.stage.error_feedback) {
+      ways.push_back(level.stage);
+    }
+  }
+  return ways;
 }
 
 bool lossless(const std::vector<Stage>& stages, DType dtype) {
@@ -52,18 +67,21 @@ std::string_view to_string(Pass pass) noexcept {
 }
 
 CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(compile_rules(policy_)) {
-  if (policy_.defaults.automatic() || std::any_of(policy_.rules.begin(), policy_.rules.end(),
-                                                  [](const Policy::Rule& r) { return r.policy.automatic(); })) {
-    throw Error(ErrorCode::unsupported, "policy " + policy_.source +
-                                            ": codec \"auto\" needs a session; calls of MPI and NCCL are not measured "
-                                            "yet, so name a codec for them, such as \"int8\"");
-  }
   const auto waits = [](const TensorPolicy& one) { return !is_step(one.sync); };
   if (waits(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return waits(rule.policy); })) {
     throw Error(ErrorCode::unsupported, "policy " + policy_.source +
                                             ": sync other than \"step\" needs a session; calls of MPI and NCCL must "
                                             "hold their results when they return, so remove it");
+  }
+  const auto keeps = [](const TensorPolicy& one) {
+    return one.automatic() && ways_of(one, 2, std::nullopt).size() < one.allow.size();
+  };
+  if (keeps(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                             [&](const Policy::Rule& rule) { return keeps(rule.policy); })) {
+    notes_.push_back("allow of " + policy_.source +
+                     ": codecs with error feedback are not chosen for calls, which lose residuals where they pass; "
+                     "name such a codec to have it always");
   }
   std::vector<std::size_t> by_name;
   std::vector<std::size_t> by_ndim;
@@ -93,6 +111,18 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
   }
 }
 
+bool CallPlanner::automatic() const noexcept {
+  return policy_.defaults.automatic() || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                                     [](const Policy::Rule& rule) { return rule.policy.automatic(); });
+}
+
+bool CallPlanner::only_automatic() const noexcept {
+  return policy_.defaults.automatic() &&
+         std::all_of(policy_.rules.begin(), policy_.rules.end(), [](const Policy::Rule& rule) {
+           return rule.policy.automatic() && !rule.match.order && !rule.match.glob;
+         });
+}
+
 CallPlan CallPlanner::resolve(const CallInfo& call) const {
   const TensorInfo info{std::string(call.name), call.count, call.dtype, 1, call.order, call.communicator_size};
   CallPlan plan;
@@ -110,14 +140,16 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
     plan.policy.codec = CodecSpec::parse("exact");
     plan.policy.warmup.clear();
   }
-  plan.stages = make_stages(plan.policy, static_cast<int>(call.communicator_size), policy_.tiers.intra_codec);
+  const int parts = static_cast<int>(call.communicator_size);
+  plan.stages = make_stages(plan.policy, parts, policy_.tiers.intra_codec);
+  plan.ways = ways_of(plan.policy, parts, policy_.tiers.intra_codec);
   if (tensor_bytes(info) < policy_.floor) {
     plan.pass = Pass::below_floor;
   } else if (call.dtype == DType::f64 && !(plan.rule && policy_.rules[*plan.rule].match.dtype == DType::f64)) {
     plan.pass = Pass::f64_not_asked;
   } else {
     try {
-      plan.pass = lossless(plan.stages, call.dtype) ? Pass::exact : Pass::no;
+      plan.pass = lossless(plan.policy.automatic() ? plan.ways : plan.stages, call.dtype) ? Pass::exact : Pass::no;
     } catch (const Error&) {  // of Codec, for a dtype it cannot take
       plan.pass = Pass::codec_refused;
     }

@@ -40,6 +40,7 @@ struct CallPlan {
   Pass pass = Pass::no;
   TensorPolicy policy;              // resolved; codec `exact` where the algorithm is dense
   std::vector<Stage> stages;        // codecs of both hops and error feedback, by step; stage_at finds the one of a step
+  std::vector<Stage> ways;          // codec = "auto": what it may be compressed with, each an alternative; else empty
   std::optional<std::size_t> rule;  // index into Policy::rules; none: the defaults
   std::string why;                  // "rule 2 at policy.toml:14 matched at least 1MiB", "default"
   [[nodiscard]] bool compress() const noexcept { return pass == Pass::no; }
@@ -56,6 +57,10 @@ class CallPlanner {
   [[nodiscard]] CallPlan resolve(const CallInfo& call) const;
   [[nodiscard]] std::uint64_t floor() const noexcept { return policy_.floor; }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
+  /// Some call's codec is chosen by measurement.
+  [[nodiscard]] bool automatic() const noexcept;
+  /// Every call's is, and none needs its name or its place in the step.
+  [[nodiscard]] bool only_automatic() const noexcept;
   /// What the policy says that calls without a name, or calls at all, cannot use; for the log, once.
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
   /// Canonical text of all that ranks must agree on, one item a line; not the name of the file. fingerprint_of() it, or

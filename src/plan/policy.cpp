@@ -33,6 +33,7 @@ Policy Policy::automatic(const std::vector<std::string_view>& allow) {
   plan::check_allowed(policy.defaults.allow);
   policy.defaults.codec = policy.defaults.allow.front();
   policy.small.reset();
+  policy.floor = kAutomaticFloor;
   return policy;
 }
 

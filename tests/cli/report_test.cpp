@@ -54,6 +54,21 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   EXPECT_THAT(report.text, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
 }
 
+TEST_F(ReportTable, ShowsWhatWasMeasured) {
+  const auto row = [&](const std::string& measured) {
+    return read(replaced("\"reason\": \"below the floor\"",
+                         "\"reason\": \"no faster on this link\", \"measured\": " + measured))
+        .text;
+  };
+  EXPECT_THAT(row(R"({"passed_seconds": 0.0007, "compressed_seconds": 0.0012})"),
+              HasSubstr("no faster on this link (0.7 ms; compressed 1.2)\n"));
+  EXPECT_THAT(row(R"({"passed_seconds": 0.0000162, "compressed_seconds": 0.0000261})"),
+              HasSubstr("no faster on this link (16.2 us; compressed 26.1)\n"));
+  EXPECT_THAT(row(R"({"passed_seconds": 0.0271, "compressed_seconds": 0.05})"),
+              HasSubstr("no faster on this link (27.1 ms; compressed 50)\n"));
+  EXPECT_THAT(row("null"), HasSubstr("no faster on this link\n"));
+}
+
 // As for calls that one class counts together: every number of elements, dtype and operation.
 TEST_F(ReportTable, ShowsWhatAClassDoesNotHaveAsADash) {
   const Report report =

@@ -138,6 +138,15 @@ TEST_F(Run, WarnsWhereNothingWasHandled) {
   EXPECT_THAT(unreadable.output, HasSubstr("is no report of gradwire"));
 }
 
+TEST_F(Run, ACodecReachesTheRanks) {
+  const Outcome named = gradwire("run --codec int4 -- " + kOpenMpi + "-np 1 " + kProbe, "GRADWIRE_CHOICES=some/file");
+  EXPECT_EQ(named.status, 0) << named.output;
+  EXPECT_THAT(rank_line(named, 0), HasSubstr("[GRADWIRE_CODEC=int4]"));
+  EXPECT_THAT(rank_line(named, 0), HasSubstr("[GRADWIRE_CHOICES=" + (folder_ / "some/file").string() + "]"));
+  const Outcome none = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe);
+  EXPECT_THAT(rank_line(none, 0), Not(HasSubstr("GRADWIRE_CODEC")));
+}
+
 TEST_F(Run, RefusesBeforeAnythingStarts) {
   write("bad.toml", "codec = 1\n");
   const std::string job = kOpenMpi + "-np 1 " + kProbe;
@@ -150,6 +159,10 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
   for (const Case& c : std::vector<Case>{
            {"run --policy bad.toml -- " + job, "", 2, "bad.toml:1:1: unknown key \"codec\" at the top of the file"},
            {"run -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "bad.toml:1:1: "},
+           {"run --codec int9 -- " + job, "", 2, "codec \"int9\": write one of"},
+           {"run --codec int8 --policy bad.toml -- " + job, "", 2, "--codec and --policy are both given"},
+           {"run --codec int8 -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "--codec and GRADWIRE_POLICY are both given"},
+           {"run -- " + job, "GRADWIRE_POLICY=bad.toml GRADWIRE_CODEC=int8", 2, "GRADWIRE_CODEC and GRADWIRE_POLICY"},
            {"run --policy none.toml -- " + job, "", 2, "none.toml: cannot be read"},
            {"run --report no/such/folder/r.json -- " + job, "", 2, "r.json cannot be written"},
            {"run -- " + job, "GRADWIRE_DISABLE=yes", 2, "GRADWIRE_DISABLE is \"yes\"; write one of 0 | 1"},

@@ -33,6 +33,7 @@ constexpr Case kCases[] = {
     {"given_up", job::given_up},
     {"halves", job::halves},
     {"idle", job::idle},
+    {"measured", job::measured},
 };
 
 void finalize() { MPI_Finalize(); }

@@ -124,5 +124,6 @@ void handlers();
 void given_up();
 void halves();
 void idle();
+void measured();
 
 }  // namespace job

@@ -31,13 +31,14 @@ std::string temporary(const std::string& ending) {
       .string();
 }
 
-// `environment` and `program` as for a shell; 4 ranks.
+// `environment` and `program` as for a shell; 4 ranks. Compresses whatever it can, or as a policy says.
 JobRun run_with_report(const std::string& environment, const std::string& program) {
+  const std::string codec = environment.find("GRADWIRE_POLICY") == std::string::npos ? "GRADWIRE_CODEC=int8 " : "";
   const std::string file = temporary(".json");
   JobRun run;
-  run.outcome =
-      run_program(std::string("'") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" + GRADWIRE_MPIEXEC +
-                  "' 4 env GRADWIRE_REPORT='" + file + "' " + environment + " '" + GRADWIRE_BIN + "'/" + program);
+  run.outcome = run_program(std::string("'") + GRADWIRE_SOURCE_DIR + "/tests/support/mpi_run' '" + GRADWIRE_MPIEXEC +
+                            "' 4 env GRADWIRE_REPORT='" + file + "' " + codec + environment + " '" + GRADWIRE_BIN +
+                            "'/" + program);
   run.report = read_and_remove(file);
   return run;
 }
@@ -75,10 +76,10 @@ TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
 TEST(OneLine, TheToolRunsTheJob) {
   const std::string file = temporary(".json");
   JobRun run;
-  run.outcome =
-      run_program(std::string(::geteuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " : "") +
-                  "timeout -k 5 120 '" + GRADWIRE_TOOL + "' run --report '" + file + "' -- '" + GRADWIRE_MPIEXEC +
-                  "' --oversubscribe --mca mpi_yield_when_idle 1 -np 4 '" + GRADWIRE_BIN + "'/existing_mpi_job");
+  run.outcome = run_program(
+      std::string(::geteuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " : "") +
+      "timeout -k 5 120 '" + GRADWIRE_TOOL + "' run --codec int8 --report '" + file + "' -- '" + GRADWIRE_MPIEXEC +
+      "' --oversubscribe --mca mpi_yield_when_idle 1 -np 4 '" + GRADWIRE_BIN + "'/existing_mpi_job");
   run.report = read_and_remove(file);
   expect_compressed_and_as_good(run, loss_before());
 }

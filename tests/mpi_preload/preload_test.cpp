@@ -50,7 +50,9 @@ class Preload : public ::testing::TestWithParam<Library> {
   }
   void TearDown() override { std::filesystem::remove_all(work_); }
 
-  [[nodiscard]] std::string preload() const {
+  // Compresses whatever it can; `measuring()` chooses.
+  [[nodiscard]] std::string preload() const { return measuring() + " GRADWIRE_CODEC=int8"; }
+  [[nodiscard]] std::string measuring() const {
     return "LD_PRELOAD='" + GetParam().shim + "' GRADWIRE_REPORT='" + report_file() + "'";
   }
   [[nodiscard]] std::string report_file() const { return (work_ / "report.json").string(); }
@@ -63,7 +65,7 @@ class Preload : public ::testing::TestWithParam<Library> {
   [[nodiscard]] std::string policy(const std::string& name, const std::string& text) const {
     const std::string file = (work_ / (name + ".toml")).string();
     std::ofstream(file) << "version = 1\n" << text;
-    return "GRADWIRE_POLICY='" + file + "'";
+    return "GRADWIRE_CODEC= GRADWIRE_POLICY='" + file + "'";
   }
 
   [[nodiscard]] Outcome plain(int ranks, const std::string& arguments) const {
@@ -251,7 +253,7 @@ TEST_P(Preload, AnotherPolicyOnOneRankDisablesAll) {
       with_each({preload(), preload(), preload() + " " + policy("other", "floor = \"1MiB\"\n")}, "compressed");
   expect_ok(outcome, "compressed");
   EXPECT_TRUE(contains(outcome, "different no"));
-  EXPECT_TRUE(contains(outcome, "ranks differ: rank 0 has policy built-in")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "ranks differ: rank 0 has policy GRADWIRE_CODEC=int8")) << outcome.output;
   EXPECT_TRUE(has_reason(report(), "ranks differ"));
 }
 
@@ -269,6 +271,71 @@ TEST_P(Preload, ADryRunOnlyCounts) {
   EXPECT_EQ(compressed_calls(report()), 22U);
   EXPECT_TRUE(report().at("dry_run"));
   EXPECT_NEAR(report().at("totals").at("ratio_compressed"), 3.97, 0.05);
+}
+
+// Calls of a count, over all rows of the report.
+std::uint64_t calls_of(const json& report, std::uint64_t least, std::uint64_t most, const char* what = "calls") {
+  std::uint64_t calls = 0;
+  for (const json& row : report.at("classes")) {
+    const std::uint64_t count = row.at("count");
+    calls += row.at("op") == "sum" && row.at("dtype") == "f32" && count >= least && count <= most
+                 ? row.at(what).get<std::uint64_t>()
+                 : 0;
+  }
+  return calls;
+}
+
+TEST_P(Preload, WithoutAPolicyCallsAreMeasured) {
+  const Outcome outcome = with(3, measuring(), "measured");
+  expect_ok(outcome, "measured");
+  const json told = report();
+  EXPECT_EQ(told.at("policy"), "built-in");
+  EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, also those that are not looked at";
+  EXPECT_EQ(calls_of(told, 1500, 1500), 3U * 60);
+  EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "a class of several sizes";
+  EXPECT_GE(calls_of(told, 1500, 1500, "compressed_calls"), 3U * 4) << "four pairs at least";
+  EXPECT_TRUE(has_reason(told, "being measured"));
+  bool measured = false;
+  for (const json& row : told.at("classes")) {
+    if (row.at("reason") == "no faster on this link") {
+      measured = true;
+      EXPECT_GT(row.at("measured").at("compressed_seconds"),
+                0.9 * row.at("measured").at("passed_seconds").get<double>())
+          << row;
+      EXPECT_GT(row.at("seconds"), 0) << row;
+    }
+  }
+  EXPECT_TRUE(measured) << "on one machine 6000 bytes pass: " << told.dump(1);
+}
+
+TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
+  const std::string file = (work_ / "choices.json").string();
+  const std::string env = measuring() + " GRADWIRE_CHOICES='" + file + "'";
+  const auto hash = [](const Outcome& outcome) { return number_in(outcome, R"(hash ([0-9]+))"); };
+  const Outcome first = with(3, env, "measured");
+  expect_ok(first, "measured");
+  const Outcome second = with(3, env, "measured");
+  expect_ok(second, "measured");
+  EXPECT_EQ(hash(second), hash(first));
+  EXPECT_FALSE(has_reason(report(), "being measured"));
+  EXPECT_TRUE(has_reason(report(), "passed in the recorded job"));
+
+  json choices = json::parse(std::ifstream(file));
+  EXPECT_EQ(choices.at("communicators").size(), 3U) << "all ranks, and two parts of them, one of a single rank";
+  for (json& communicator : choices.at("communicators")) {
+    for (json& row : communicator.at("classes")) {
+      row.at("ways") = {{0, 1}};
+    }
+  }
+  std::ofstream(file) << choices;
+  expect_ok(with(3, env, "measured"), "measured");
+  EXPECT_EQ(compressed_calls(report()), 3U * 60 * 2 + 2U * 60) << "the file decides";
+
+  const Outcome other =
+      with(3, env + " GRADWIRE_CODEC= " + policy("two", "[defaults]\ncodec = \"auto\"\n"), "measured");
+  expect_ok(other, "measured");
+  EXPECT_TRUE(contains(other, "recorded under another policy")) << other.output;
+  EXPECT_EQ(compressed_calls(report()), 0U);
 }
 
 // Where a rank has no shim the others must not wait for good, nor add up without it.

@@ -47,6 +47,39 @@ TEST(CallPlan, WithoutAPolicyLargeCallsAreInt8) {
   EXPECT_THAT(planner.notes(), IsEmpty());
 }
 
+TEST(CallPlan, AutomaticCallsHaveWays) {
+  const auto ways = [](const CallPlan& plan) {
+    std::string text;
+    for (const Stage& stage : plan.ways) {
+      text += (text.empty() ? "" : ", ") + to_string(stage);
+    }
+    return text;
+  };
+  const CallPlanner built_in(Policy::automatic({"int8"}));
+  EXPECT_TRUE(built_in.automatic() && built_in.only_automatic());
+  EXPECT_EQ(built_in.floor(), 4096U) << "what does not pay is measured, and passes";
+  const CallPlan large = built_in.resolve({.count = kMany, .communicator_size = 4});
+  EXPECT_EQ(ways(large), "int8");
+  EXPECT_TRUE(large.compress());
+  EXPECT_EQ(built_in.resolve({.count = 1023, .communicator_size = 4}).pass, Pass::below_floor);
+  EXPECT_EQ(built_in.resolve({.count = kMany, .dtype = DType::f64, .communicator_size = 4}).pass, Pass::f64_not_asked);
+
+  const auto planner = [](const std::string& text) { return CallPlanner(Policy::parse(text, "p.toml")); };
+  const CallPlanner several = planner("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\", \"int4\"]\n");
+  EXPECT_EQ(ways(several.resolve({.count = kMany})), "bf16, int8") << "int4 would leave residuals behind";
+  EXPECT_THAT(several.notes(), ElementsAre(HasSubstr("codecs with error feedback are not chosen")));
+  const CallPlanner none = planner("[defaults]\ncodec = \"auto\"\nallow = [\"int4\"]\n");
+  EXPECT_EQ(none.resolve({.count = kMany}).pass, Pass::exact);
+  EXPECT_EQ(planner("floor = \"1MiB\"\n[defaults]\ncodec = \"auto\"\n").floor(), 1U << 20);
+  EXPECT_EQ(planner("[defaults]\ncodec = \"auto\"\n").floor(), 4096U);
+  EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\norder = 1\ncodec = \"auto\"\n").only_automatic());
+  EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\nmin_bytes = 9\ncodec = \"int8\"\n").only_automatic());
+  EXPECT_FALSE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").only_automatic());
+  EXPECT_TRUE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").automatic());
+  EXPECT_NE(planner("[defaults]\ncodec = \"auto\"\n").describe(),
+            planner("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\"]\n").describe());
+}
+
 TEST(CallPlan, RulesMatchByOrderCommunicatorSizeAndSize) {
   const CallPlanner planner(Policy::parse(R"(
 floor = 1000

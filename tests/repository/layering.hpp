@@ -66,7 +66,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"the C library", {"stddef.h", "stdint.h"}, {"include/gradwire/*.h"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
     {"POSIX",
-     {"dlfcn.h", "unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h"},
+     {"dlfcn.h", "unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h", "link.h"},
      {"src/*", "plugins/*"}},
 };
 

@@ -48,6 +48,25 @@ TEST(Ledger, RanksAddUp) {
   EXPECT_EQ(all.seconds, 0.5);
 }
 
+TEST(Ledger, WhatWasMeasuredAndChosenTravelsToo) {
+  const CommunicatorName name{.ranks = 7, .size = 4, .first = 0, .number = 1};
+  const Choices choices{{{.function = Function::mpi_allreduce, .dtype = DType::f32, .size = 20}, {{0, 0}, {1, 1}}}};
+  CallClass passed = compressed_class();
+  passed.codec.clear();
+  passed.reason = Reason::no_faster;
+  Ledger one;
+  Ledger other;
+  one.add(passed, {.calls = 1});
+  other.add(passed, {.calls = 2, .measured = CallTotals::Measured{.passed = 0.5, .compressed = 0.75}});
+  other.add_choices(name, choices);
+  one.merge(other.to_text());
+  EXPECT_EQ(one.choices(), (ChoicesOfJob{{name, choices}}));
+  const json row = json::parse(report_json({}, one)).at("classes").at(0);
+  EXPECT_EQ(row.at("measured"), (json{{"passed_seconds", 0.5}, {"compressed_seconds", 0.75}}));
+  EXPECT_EQ(row.at("reason"), "no faster on this link");
+  EXPECT_EQ(row.at("calls"), 3);
+}
+
 TEST(Ledger, TheReportSaysAll) {
   Ledger ledger;
   ledger.add(compressed_class(),
@@ -133,27 +152,6 @@ TEST(Agreement, RanksAreNamedInShort) {
   EXPECT_EQ(name_ranks(std::span(ranks).first(1)), "rank 1");
   EXPECT_EQ(name_ranks(std::span(ranks).first(3)), "ranks 1, 4 and 7");
   EXPECT_EQ(name_ranks(ranks), "ranks 1, 4, 7, 9, 10, 11, 12, 13 and 2 more");
-}
-
-TEST(Configuration, WhatIsWrongDisables) {
-  struct Case {
-    const char* name;
-    const char* value;
-    const char* expected;
-  };
-  for (const Case& c :
-       {Case{"GRADWIRE_DISABLE", "1", "GRADWIRE_DISABLE=1"}, Case{"GRADWIRE_DISABLE", "yes", "write one of 0 | 1"},
-        Case{"GRADWIRE_POLICY", "/no/such/policy.toml", "/no/such/policy.toml"},
-        Case{"GRADWIRE_TIMEOUT", "soon", "soon"}}) {
-    setenv(c.name, c.value, 1);
-    const Configuration configuration = Configuration::read();
-    unsetenv(c.name);
-    EXPECT_NE(configuration.disabled.find(c.expected), std::string::npos) << configuration.disabled;
-  }
-  EXPECT_TRUE(Configuration::read().disabled.empty());
-  setenv("GRADWIRE_TIMEOUT", "2s", 1);
-  EXPECT_EQ(Configuration::read().timeout, std::chrono::seconds(2));
-  unsetenv("GRADWIRE_TIMEOUT");
 }
 
 }  // namespace

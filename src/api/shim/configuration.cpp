@@ -1,6 +1,9 @@
 #include "api/shim/configuration.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +27,40 @@ std::string_view get(const std::array<char, N>& field) {
   return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
 }
 
-void read_into(Configuration& configuration) {
+Policy policy_of_environment(bool measures) {
+  const auto file = environment("GRADWIRE_POLICY");
+  const auto codec = environment("GRADWIRE_CODEC");
+  if (file && codec) {
+    throw Error(ErrorCode::invalid_argument,
+                "GRADWIRE_POLICY and GRADWIRE_CODEC are both set; a policy names its codecs itself, so unset one");
+  }
+  if (file) {
+    return Policy::load(*file);
+  }
+  const bool automatic = codec ? *codec == "auto" : measures;
+  Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
+  policy.source = codec ? "GRADWIRE_CODEC=" + *codec : "built-in";
+  return policy;
+}
+
+// A file that is there is followed, another one is to be written.
+void read_choices(Configuration& configuration, const std::string& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    configuration.recording = file;
+    return;
+  }
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  try {
+    configuration.script = choices_from_text(text, configuration.policy_fingerprint());
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                "GRADWIRE_CHOICES: " + file + ": " + error.what() + "; name another file to record anew, or remove it");
+  }
+}
+
+void read_into(Configuration& configuration, bool measures) {
   check_environment();
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
@@ -35,8 +71,16 @@ void read_into(Configuration& configuration) {
   }
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
-  } else if (const auto policy = environment("GRADWIRE_POLICY")) {
-    configuration.planner = plan::CallPlanner(Policy::load(*policy));
+    return;
+  }
+  configuration.planner = plan::CallPlanner(policy_of_environment(measures));
+  if (!measures && configuration.planner.automatic()) {
+    throw Error(ErrorCode::unsupported, "policy " + configuration.planner.policy().source +
+                                            ": codec \"auto\": calls of NCCL are not measured yet, so name a codec for "
+                                            "them, such as \"int8\"");
+  }
+  if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.automatic()) {
+    read_choices(configuration, *file);
   }
 }
 
@@ -48,10 +92,12 @@ std::string first_of(std::span<const Standing> standings, std::size_t rank) {
 
 }  // namespace
 
-Configuration Configuration::read() {
+std::string Configuration::policy_fingerprint() const { return plan::fingerprint_of(planner.describe()); }
+
+Configuration Configuration::read(bool measures) {
   Configuration configuration;
   try {
-    read_into(configuration);
+    read_into(configuration, measures);
   } catch (const std::exception& error) {
     configuration.disabled = error.what();
   }
@@ -65,7 +111,8 @@ Standing Standing::of(const Configuration& configuration) {
   standing.dry_run = configuration.dry_run ? 1 : 0;
   put(standing.fingerprint,
       plan::fingerprint_of("gradwire " + std::string(kVersion) + ", timeout " +
-                           std::to_string(configuration.timeout.count()) + " ms\n" + configuration.planner.describe()));
+                           std::to_string(configuration.timeout.count()) + " ms\n" + configuration.planner.describe() +
+                           (configuration.script ? choices_to_text(*configuration.script, "") : "")));
   put(standing.policy, configuration.planner.policy().source);
   put(standing.why, configuration.disabled);
   return standing;

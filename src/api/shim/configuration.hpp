@@ -9,21 +9,27 @@
 #include <span>
 #include <string>
 
+#include "api/shim/choice_file.hpp"
 #include "plan/call_plan.hpp"
 
 namespace gradwire::shim {
 
 struct Configuration {
   plan::CallPlanner planner{Policy()};
-  std::string disabled;  // why this rank passes everything through; empty: it does not
-  bool dry_run = false;  // only counts what would be compressed
-  bool quiet = false;    // no summary
+  std::optional<ChoicesOfJob> script;    // what codec = "auto" is to choose, from an earlier job; none: it measures
+  std::optional<std::string> recording;  // the file where what it chooses is to be kept
+  std::string disabled;                  // why this rank passes everything through; empty: it does not
+  bool dry_run = false;                  // only counts what would be compressed
+  bool quiet = false;                    // no summary
   std::optional<std::string> report;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
 
   /// From the environment. What is wrong there (a bad policy file) disables, and is told in `disabled`: a job does not
-  /// end because of us.
-  [[nodiscard]] static Configuration read();
+  /// end because of us. `measures`: calls can be measured, so codec = "auto" is the default; else it is refused.
+  [[nodiscard]] static Configuration read(bool measures);
+
+  /// Of the policy alone.
+  [[nodiscard]] std::string policy_fingerprint() const;
 };
 
 /// What one rank says of itself: the bytes that travel.

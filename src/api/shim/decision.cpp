@@ -137,8 +137,26 @@ const char* text(Reason reason) noexcept {
     case Reason::policy_exact: return "policy says exact";
     case Reason::learning: return "step not known yet";
     case Reason::device_path: return "device path not built";
+    case Reason::measuring: return "being measured";
+    case Reason::no_faster: return "no faster on this link";
+    case Reason::recorded: return "passed in the recorded job";
   }
   return "";
+}
+
+bool lasts(Reason reason) noexcept {
+  switch (reason) {
+    case Reason::intercommunicator:
+    case Reason::operation:
+    case Reason::dtype:
+    case Reason::alone:
+    case Reason::below_floor:
+    case Reason::disabled:
+    case Reason::ranks_differ:
+    case Reason::one_process:
+    case Reason::policy_exact: return true;
+    default: return false;
+  }
 }
 
 Decision decide(const Call& call, const Settings& settings) noexcept {

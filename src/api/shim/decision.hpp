@@ -37,6 +37,7 @@ enum class Function : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Function function) noexcept;
 
 /// Why a call is passed through. Their order is that in which decide() looks for them: the first that holds is given.
+/// The last three are the choice of codec = "auto".
 enum class Reason : std::uint8_t {
   none,               // it is compressed
   function,           // a function that is passed on, always
@@ -57,12 +58,17 @@ enum class Reason : std::uint8_t {
   policy_exact,       // the policy's codec for it is `exact`
   learning,           // the policy needs its place in the step, which is not known yet
   device_path,        // memory of a device, and this build cannot compress there
+  measuring,          // to compare how long it takes both ways
+  no_faster,          // compressed, as was measured
+  recorded,           // so it was in the job whose choices are followed
 };
 
-inline constexpr std::size_t kReasons = 19;
+inline constexpr std::size_t kReasons = 22;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
+/// Whether a call that passes for this reason always will, with equal arguments on the same communicator.
+[[nodiscard]] bool lasts(Reason reason) noexcept;
 
 /// What is known of a call. Fields that have no meaning in a library keep their defaults.
 struct Call {

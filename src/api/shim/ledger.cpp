@@ -24,6 +24,10 @@ json totals_json(const CallTotals& totals) {
           {"bytes_sent", totals.bytes_sent}, {"ratio", totals.ratio()}};
 }
 
+json measured_json(const std::optional<CallTotals::Measured>& measured) {
+  return measured ? json{{"passed_seconds", measured->passed}, {"compressed_seconds", measured->compressed}} : json();
+}
+
 struct Sums {
   CallTotals all;
   CallTotals compressed;
@@ -49,6 +53,7 @@ void CallTotals::add(const CallTotals& other) {
   bytes_dense += other.bytes_dense;
   bytes_sent += other.bytes_sent;
   seconds += other.seconds;
+  measured = other.measured ? other.measured : measured;
 }
 
 double CallTotals::ratio() const {
@@ -82,9 +87,10 @@ std::string Ledger::to_text() const {
     rows.push_back({static_cast<int>(what.function), what.dtype ? static_cast<int>(*what.dtype) : 0, what.op,
                     what.count, what.communicator_size, or_null(what.order), what.name, what.codec,
                     static_cast<int>(what.reason), totals.calls, totals.compressed_calls, totals.bytes_in,
-                    totals.bytes_dense, totals.bytes_sent, totals.seconds});
+                    totals.bytes_dense, totals.bytes_sent, totals.seconds, measured_json(totals.measured)});
   }
-  return json{{"resets", resets()}, {"rows", rows}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json{{"resets", resets()}, {"rows", rows}, {"choices", choices_to_text(choices(), "")}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
 }
 
 void Ledger::merge(const std::string& text) {
@@ -104,12 +110,20 @@ void Ledger::merge(const std::string& text) {
     what.name = row.at(6);
     what.codec = row.at(7);
     what.reason = Reason{row.at(8).get<std::uint8_t>()};
+    std::optional<CallTotals::Measured> measured;
+    if (const json& compared = row.at(15); !compared.is_null()) {
+      measured = {compared.at("passed_seconds"), compared.at("compressed_seconds")};
+    }
     add(what, {.calls = row.at(9),
                .compressed_calls = row.at(10),
                .bytes_in = row.at(11),
                .bytes_dense = row.at(12),
                .bytes_sent = row.at(13),
-               .seconds = row.at(14)});
+               .seconds = row.at(14),
+               .measured = measured});
+  }
+  for (const auto& [communicator, choices] : choices_from_text(other.at("choices"), "")) {
+    add_choices(communicator, choices);
   }
   const std::lock_guard lock(mutex_);
   resets_ += other.at("resets").get<std::uint64_t>();
@@ -130,6 +144,7 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
     row["codec"] = or_null(what.codec);
     row["seconds"] = totals.seconds;
     row["reason"] = or_null(std::string(text(what.reason)));
+    row["measured"] = measured_json(totals.measured);
     rows.push_back(std::move(row));
   }
   const Sums sums = sum_up(classes);

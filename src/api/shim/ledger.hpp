@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 
+#include "api/shim/choice_file.hpp"
 #include "api/shim/decision.hpp"
 
 namespace gradwire::shim {
@@ -34,12 +35,18 @@ struct CallClass {
 };
 
 struct CallTotals {
+  /// Seconds of a call, as compared where codec = "auto" chooses.
+  struct Measured {
+    double passed = 0;
+    double compressed = 0;
+  };
   std::uint64_t calls = 0;
   std::uint64_t compressed_calls = 0;
   std::uint64_t bytes_in = 0;
-  std::uint64_t bytes_dense = 0;  // what a perfect uncompressed algorithm sends
-  std::uint64_t bytes_sent = 0;   // of a passed call: bytes_dense
-  double seconds = 0;             // inside calls; 0 for calls that are too small to be timed
+  std::uint64_t bytes_dense = 0;                    // what a perfect uncompressed algorithm sends
+  std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
+  double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
+  std::optional<Measured> measured = std::nullopt;  // at the latest comparison
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;
@@ -58,6 +65,15 @@ class Ledger {
   void count_reset() {
     const std::lock_guard lock(mutex_);
     ++resets_;
+  }
+  /// What codec = "auto" chose on a communicator.
+  void add_choices(const CommunicatorName& communicator, const Choices& choices) {
+    const std::lock_guard lock(mutex_);
+    choices_.try_emplace(communicator, choices);
+  }
+  [[nodiscard]] ChoicesOfJob choices() const {
+    const std::lock_guard lock(mutex_);
+    return choices_;
   }
   [[nodiscard]] Classes classes() const {
     const std::lock_guard lock(mutex_);
@@ -84,6 +100,7 @@ class Ledger {
  private:
   mutable std::mutex mutex_;
   Classes classes_;
+  ChoicesOfJob choices_;
   std::uint64_t resets_ = 0;
 };
 

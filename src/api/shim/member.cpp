@@ -1,14 +1,18 @@
 #include "api/shim/member.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace gradwire::shim {
 
-Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect)
+Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect,
+               const CommunicatorName& name)
     : configuration_(configuration),
       connect_(std::move(connect)),
-      router_(configuration, ledger, agreement, [this](std::uint64_t value) { return all_say(value); }) {}
+      router_(
+          configuration, ledger, agreement, [this](std::uint64_t value) { return all_say(value); },
+          [this](std::span<double> values) { make_worst(values); }, name) {}
 
 Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {
   Route route{{router_.route(call, op, origin)}};
@@ -27,15 +31,29 @@ Member::Route Member::route(const Call& call, std::string_view op, const Origin&
   return route;
 }
 
-bool Member::all_say(std::uint64_t value) {
+// By rank. `exact` copies bytes, whatever they mean.
+std::vector<double> Member::gather(std::span<const double> mine) {
   Communicator& ranks = communicator();
-  const std::uint64_t mine = value;
-  const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), 1);
-  std::vector<std::uint64_t> all(counts.size());
-  // `exact` copies bytes, whatever they mean.
-  ranks.all_gather({&mine, 1, DType::f64}, {all.data(), all.size(), DType::f64}, counts,
+  const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), mine.size());
+  std::vector<double> all(counts.size() * mine.size());
+  ranks.all_gather({mine.data(), mine.size(), DType::f64}, {all.data(), all.size(), DType::f64}, counts,
                    {.codec = CodecSpec::parse("exact")});
-  return std::all_of(all.begin(), all.end(), [=](std::uint64_t other) { return other == mine; });
+  return all;
+}
+
+bool Member::all_say(std::uint64_t value) {
+  const double mine = std::bit_cast<double>(value);
+  const std::vector<double> all = gather({&mine, 1});
+  return std::all_of(all.begin(), all.end(),
+                     [=](double other) { return std::bit_cast<std::uint64_t>(other) == value; });
+}
+
+void Member::make_worst(std::span<double> values) {
+  const std::vector<double> all = gather(values);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    double& value = values[i % values.size()];
+    value = std::max(value, all[i]);
+  }
 }
 
 Communicator& Member::communicator() {

@@ -22,7 +22,9 @@ class Member {
   using Connect = std::function<std::shared_ptr<Transport>()>;
 
   /// `configuration` and `ledger` must outlive it.
-  Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
+  /// `name`: of the communicator, where choices are followed.
+  Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect,
+         const CommunicatorName& name = {});
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
@@ -37,6 +39,15 @@ class Member {
   /// Does what route() said, and counts it. On an Error the ranks are out of step: make no more of these calls.
   void all_reduce(const Route& route, ConstView input, View output);
   void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts);
+  /// As Router's.
+  void took(double seconds) { router_.took(seconds); }
+  [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const {
+    return router_.measured(what);
+  }
+  [[nodiscard]] const Choices& choices() const noexcept { return router_.choices(); }
+  [[nodiscard]] CallTotals passed_totals(const Route& route, std::uint64_t bytes) const {
+    return router_.passed_totals(route, bytes);
+  }
   /// As Router::count_passed().
   void count_passed(const Route& route, std::uint64_t bytes, double seconds) {
     router_.count_passed(route, bytes, seconds);
@@ -49,6 +60,8 @@ class Member {
 
  private:
   [[nodiscard]] bool all_say(std::uint64_t value);
+  void make_worst(std::span<double> values);
+  [[nodiscard]] std::vector<double> gather(std::span<const double> mine);
   [[nodiscard]] Communicator& communicator();
   [[nodiscard]] CallOptions options(const Route& route) const;
 

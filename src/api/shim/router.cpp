@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
 #include <utility>
+
+#include "base/elapsed.hpp"
 
 namespace gradwire::shim {
 namespace {
@@ -24,7 +27,9 @@ bool keeps_residuals(const plan::CallPlan& plan) {
                      [](const plan::Stage& stage) { return stage.error_feedback; });
 }
 
-bool needs_step(const plan::CallPlan& plan) { return plan.stages.size() > 1 || keeps_residuals(plan); }
+bool needs_step(const plan::CallPlan& plan) {
+  return !plan.policy.automatic() && (plan.stages.size() > 1 || keeps_residuals(plan));
+}
 
 // FNV-1a: the same on every rank, whatever its standard library.
 std::uint64_t hash_of(std::string_view text) {
@@ -35,10 +40,28 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
+constexpr std::size_t kMostPlans = 4096;  // that are kept
+
+// What all ranks follow, whose scripts are equal.
+CallChooser chooser_for(const Configuration& configuration, const CommunicatorName& name) {
+  if (!configuration.script) {
+    return CallChooser(ChooserOptions{.gain = configuration.planner.policy().switching.gain});
+  }
+  const auto found = configuration.script->find(name);
+  return CallChooser(found == configuration.script->end() ? Choices() : found->second);
+}
+
 }  // namespace
 
-Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say)
-    : configuration_(configuration), ledger_(ledger), dry_run_(agreement.dry_run), all_say_(std::move(all_say)) {
+Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+               Worst worst, const CommunicatorName& name)
+    : configuration_(configuration),
+      ledger_(ledger),
+      dry_run_(agreement.dry_run),
+      all_say_(std::move(all_say)),
+      placeless_(configuration.planner.only_automatic() && !agreement.dry_run),
+      worst_(std::move(worst)),
+      chooser_(chooser_for(configuration, name)) {
   settings_.floor_bytes = configuration.planner.floor();
   settings_.disabled = agreement.disabled;
   settings_.ranks_differ = agreement.ranks_differ;
@@ -61,6 +84,12 @@ Router::Route Router::route(const Call& call, std::string_view op, const Origin&
   if (!route.decision.compress) {
     ++passed_;
     route.what.reason = route.decision.reason;
+    route.lasting = lasts(route.decision.reason);
+    return route;
+  }
+  if (placeless_) {
+    judge(route, call, plan_of(call));
+    route.lasting = !route.choice && lasts(route.what.reason);
     return route;
   }
   const bool named = !origin.name.empty();
@@ -95,19 +124,77 @@ Router::Route Router::route(const Call& call, std::string_view op, const Origin&
     }
   }
   route.stage = plan::stage_at(slot->plan->stages, step);
-  route.algorithm = slot->plan->policy.algorithm;
-  route.decision = decide(judged, settings_);
-  if (route.decision.compress) {
-    const Reason reason = reason_of(slot->plan->pass);
-    route.decision = {.compress = reason == Reason::none, .reason = reason};
-  }
-  route.what.reason = route.decision.reason;
+  judge(route, judged, *slot->plan);
   route.resets = resets_;
   if (route.decision.compress) {
-    route.what.codec = route.stage.codec.to_string();
     route.keeps = slot->keeps ? route.what.order : std::nullopt;
   }
   return route;
+}
+
+const plan::CallPlan& Router::plan_of(const Call& call) {
+  if (plans_.size() >= kMostPlans) {
+    plans_.clear();
+  }
+  const auto [found, made] = plans_.try_emplace({call.count, *call.dtype});
+  if (made) {
+    found->second = configuration_.planner.resolve(
+        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+  }
+  return found->second;
+}
+
+void Router::judge(Route& route, const Call& call, const plan::CallPlan& plan) {
+  route.algorithm = plan.policy.algorithm;
+  route.decision = decide(call, settings_);
+  if (route.decision.compress) {
+    const Reason reason = reason_of(plan.pass);
+    route.decision = {.compress = reason == Reason::none, .reason = reason};
+  }
+  if (route.decision.compress && plan.policy.automatic()) {
+    choose(route, call, plan);
+  }
+  route.what.reason = route.decision.reason;
+  if (route.decision.compress) {
+    route.what.codec = route.stage.codec.to_string();
+  }
+}
+
+void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) {
+  if (dry_run_) {  // as if it were faster
+    route.stage = plan.ways.front();
+    return;
+  }
+  const std::uint64_t bytes = call.count * element_bytes(*call.dtype);
+  route.choice = {.function = call.function,
+                  .dtype = *call.dtype,
+                  .rule = static_cast<std::uint32_t>(plan.rule ? *plan.rule + 1 : 0),
+                  .size = size_class(bytes)};
+  const auto question = chooser_.begin(*route.choice, bytes, plan.ways.size() + 1);
+  if (!question.empty()) {
+    std::vector<double> worst(question.begin(), question.end());
+    const auto begin = std::chrono::steady_clock::now();
+    worst_(worst);
+    chooser_.answer(worst, seconds_since(begin));
+  }
+  route.turn = chooser_.turn();
+  if (route.turn.way > 0) {
+    route.stage = plan.ways[route.turn.way - 1U];
+    return;
+  }
+  route.decision = {.compress = false,
+                    .reason = configuration_.script ? Reason::recorded
+                              : route.turn.settled  ? Reason::no_faster
+                                                    : Reason::measuring};
+}
+
+std::optional<CallTotals::Measured> Router::measured(const ChoiceClass& what) const {
+  const auto seconds = chooser_.compared(what);
+  if (!seconds) {
+    return std::nullopt;
+  }
+  return CallTotals::Measured{.passed = seconds->front(),
+                              .compressed = *std::min_element(seconds->begin() + 1, seconds->end())};
 }
 
 Router::Slot& Router::slot_of(const Call& call, const StepTracker::Place& place, std::string_view name) {

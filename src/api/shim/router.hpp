@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "api/shim/call_chooser.hpp"
 #include "api/shim/configuration.hpp"
 #include "api/shim/decision.hpp"
 #include "api/shim/ledger.hpp"
@@ -22,9 +26,14 @@ class Router {
  public:
   /// Whether every rank has this value here. Collective; blocks. Never asked for in a dry run.
   using AllSay = std::function<bool(std::uint64_t value)>;
+  /// Makes each value the largest of all ranks. Collective; blocks. Only for codec = "auto", and never in a dry run.
+  using Worst = std::function<void(std::span<double> values)>;
 
-  /// `configuration` and `ledger` must outlive it.
-  Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say);
+  /// `configuration` and `ledger` must outlive it. `name`: of the communicator, where choices are followed.
+  Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+         Worst worst = {}, const CommunicatorName& name = {});
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
 
   struct Route {
     Decision decision;
@@ -33,6 +42,10 @@ class Router {
     Algorithm algorithm = Algorithm::two_shot;
     std::optional<std::uint64_t> keeps = {};  // where it is compressed and keeps residuals: the call's order
     std::uint64_t resets = 0;                 // resets() then
+    std::optional<ChoiceClass> choice = {};   // where codec = "auto" chose
+    CallChooser::Turn turn = {};              // then
+    /// Passed, and calls with the same arguments will be; without a choice.
+    bool lasting = false;
   };
 
   /// What a rank knows of a call's place in the job; may differ between ranks but for `others`.
@@ -44,6 +57,12 @@ class Router {
 
   /// Decides about the next call. A call that could be compressed counts in the step whether it is or not.
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
+
+  /// The seconds that the latest call took, where its turn is timed.
+  void took(double seconds) { chooser_.took(seconds); }
+  /// What was measured of calls of the class: seconds passed, and compressed by whatever was quickest.
+  [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const;
+  [[nodiscard]] const Choices& choices() const noexcept { return chooser_.choices(); }
 
   /// Counts a call that was compressed.
   void count(const Route& route, const Statistics& statistics);
@@ -65,6 +84,10 @@ class Router {
     bool keeps = false;  // residuals
   };
 
+  [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
+  /// For a call that may be compressed.
+  void choose(Route& route, const Call& call, const plan::CallPlan& plan);
+  void judge(Route& route, const Call& call, const plan::CallPlan& plan);
   [[nodiscard]] Slot& slot_of(const Call& call, const StepTracker::Place& place, std::string_view name);
   void find_step();
   [[nodiscard]] bool all_say(std::uint64_t value) { return dry_run_ || all_say_(value); }
@@ -82,6 +105,10 @@ class Router {
   std::uint64_t passed_ = 0;  // calls here that could not be compressed
   std::uint64_t others_ = 0;  // these and those elsewhere, at the latest that could
   std::vector<Slot> slots_;   // by order; empty while the step is not known
+  bool placeless_;            // nothing depends on a call's place in the step, and it is not looked for
+  std::map<std::pair<std::uint64_t, DType>, plan::CallPlan> plans_;  // then: by count
+  Worst worst_;
+  CallChooser chooser_;
 };
 
 }  // namespace gradwire::shim

@@ -1,0 +1,88 @@
+// Calls whose way is known for a while: they are passed on and counted, and nothing else is looked at.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "api/shim/ledger.hpp"
+#include "api/shim/router.hpp"
+
+namespace gradwire::mpi_preload {
+
+/// What tells calls apart; handles and counts as the job gave them.
+struct CallKey {
+  shim::Function function = shim::Function::other;
+  std::uint64_t type = 0;
+  std::uint64_t op = 0;
+  std::int64_t count = 0;
+
+  CallKey() = default;
+  CallKey(shim::Function of, MPI_Datatype datatype, MPI_Op operation, std::int64_t elements) noexcept
+      : function(of),
+        type((std::uint64_t)datatype),  // NOLINT: a pointer in one library, an int in the other
+        op((std::uint64_t)operation),   // NOLINT
+        count(elements) {}
+  friend auto operator<=>(const CallKey&, const CallKey&) = default;
+};
+
+/// Calls with one key that passed for one reason.
+struct KnownCall {
+  CallKey key;
+  shim::CallClass what;
+  std::optional<shim::ChoiceClass> choice;
+  std::uint64_t bytes = 0;  // of a call
+  std::uint64_t calls = 0;
+  std::uint64_t timed = 0;  // of these
+  double seconds = 0;       // those took
+  /// So many more calls need not be asked for; the chooser's, or its own.
+  std::uint64_t* left = nullptr;
+  std::uint64_t own_left = 0;
+};
+
+/// Those of one communicator, whose calls do not overlap.
+class KnownCalls {
+ public:
+  /// Counts the call, if it is known to pass.
+  [[nodiscard]] bool pass(const CallKey& key) noexcept {
+    KnownCall* known = slots_[slot_of(key)];
+    if (known == nullptr || !(known->key == key) || *known->left == 0) {
+      return false;
+    }
+    --*known->left;
+    ++known->calls;
+    ++calls_;
+    return true;
+  }
+  /// Counts a call that was routed to pass, and knows the next ones. Null where there are too many; then it is not
+  /// counted.
+  KnownCall* remember(const CallKey& key, std::uint64_t bytes, const shim::Router::Route& route);
+
+  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
+  using Measured = std::function<std::optional<shim::CallTotals::Measured>(const shim::ChoiceClass&)>;
+  /// Adds all to the ledger.
+  void tell(shim::Ledger& ledger, int communicator_size, const Measured& measured) const;
+
+  static constexpr std::size_t kMost = 2000;
+  static constexpr std::uint64_t kUnasked = 63;  // calls after one that lasts
+
+ private:
+  static constexpr std::size_t kSlots = 64;
+  [[nodiscard]] static std::size_t slot_of(const CallKey& key) noexcept {
+    const auto count = static_cast<std::uint64_t>(key.count);
+    return (count ^ (count >> 6) ^ (count >> 12) ^ static_cast<std::uint64_t>(key.function)) % kSlots;
+  }
+
+  std::map<std::pair<CallKey, shim::Reason>, KnownCall> all_;
+  std::array<KnownCall*, kSlots> slots_{};
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace gradwire::mpi_preload
