@@ -1,5 +1,7 @@
 // Arithmetic over working values and checks of elements: loops that every compiler turns into SIMD, each element
 // rounding once.
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "codec/codec.hpp"
@@ -7,6 +9,8 @@
 
 namespace gradwire::codec {
 namespace {
+
+constexpr int kSafeExponent = 100;  // the reciprocal of such a power of two is exact in every working type
 
 template <class Body>
 void with_type(Working type, Body body) {
@@ -18,17 +22,17 @@ void with_type(Working type, Body body) {
   }
 }
 
-// No early end: that keeps the loop SIMD, and almost every array is finite.
+// No early end, and no bool to add up: that keeps the loop SIMD, and almost every array is finite.
 template <class Bits>
 bool no_exponent_is_full(const void* elements, std::uint64_t count, Bits exponent) {
   const auto* bytes = static_cast<const std::byte*>(elements);
-  bool finite = true;
+  Bits full = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     Bits bits = 0;
     std::memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-    finite &= (bits & exponent) != exponent;
+    full |= static_cast<Bits>((bits & exponent) == exponent ? 1 : 0);
   }
-  return finite;
+  return full == 0;
 }
 
 }  // namespace
@@ -71,6 +75,12 @@ void multiply(Working type, const void* values, double factor, void* out, std::u
 }
 
 void divide(Working type, void* values, double divisor, std::uint64_t count) {
+  int exponent = 0;
+  if (std::frexp(divisor, &exponent) == 0.5 && std::abs(exponent) < kSafeExponent) {
+    // Half the time: both round the same number once.
+    multiply(type, values, std::ldexp(1.0, 1 - exponent), values, count);
+    return;
+  }
   with_type(type, [=](auto zero) {
     using T = decltype(zero);
     const auto d = static_cast<T>(divisor);

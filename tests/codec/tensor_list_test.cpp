@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "codec_support.hpp"
 #include "gradwire/error.hpp"
@@ -209,6 +210,45 @@ TEST(Arithmetic, RoundsOnceInTheWorkingType) {
   codec::multiply(Working::f64, &x, 0.1, &x, 1);
   EXPECT_EQ(x, (1 + 1e-12) / 7 * 0.1);
   codec::add(Working::f32, nullptr, nullptr, 0);
+}
+
+// Division by a power of two is made by multiplication.
+TEST(Arithmetic, PowersOfTwoDivideAlike) {
+  std::vector<float> values = gauss(1000, 78);
+  for (std::size_t i = 0; i < 300; ++i) {
+    values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(i * 28'111));  // denormals and small numbers
+  }
+  values[300] = std::numeric_limits<float>::infinity();
+  values[301] = -0.0F;
+  values[302] = std::numeric_limits<float>::max();
+  for (const float divisor : {1.0F, 2.0F, 4.0F, 1024.0F, 0.5F, 0x1p-40F, 0x1p120F, 3.0F, 6.0F}) {
+    std::vector<float> quotient = values;
+    codec::divide(Working::f32, quotient.data(), divisor, quotient.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(quotient[i]), std::bit_cast<std::uint32_t>(values[i] / divisor))
+          << values[i] << " / " << divisor;
+    }
+  }
+}
+
+TEST(Arithmetic, FindsWhatIsNotFiniteAnywhere) {
+  const auto found = [](auto one, auto bad, DType dtype) {
+    std::vector<decltype(one)> values(67, one);
+    EXPECT_TRUE(codec::all_finite(dtype, values.data(), values.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = bad;
+      EXPECT_FALSE(codec::all_finite(dtype, values.data(), values.size())) << i;
+      values[i] = one;
+    }
+  };
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    found(1.0F, bad, DType::f32);
+    found(1.0, static_cast<double>(bad), DType::f64);
+  }
+  found(std::uint16_t{0x3C00}, std::uint16_t{0xFC00}, DType::f16);
+  found(std::uint16_t{0x3F80}, std::uint16_t{0x7F80}, DType::bf16);
+  EXPECT_TRUE(codec::all_finite(DType::f32, nullptr, 0));
 }
 
 }  // namespace
