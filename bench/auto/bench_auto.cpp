@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   ContestOptions contest;
-  std::string min_bytes = "4KiB", max_bytes = "64MiB";
+  std::string min_bytes = "4KiB", max_bytes = "64MiB", placement = "aligned";
   ReportFiles files;
   double factor = 4;
 };
@@ -85,11 +85,13 @@ int run(const Options& options) {
   const std::string head =
       "bench_auto: " + std::to_string(ranks) + " ranks, " +
       (native ? std::string("the link as it is") : "emulated " + Link::parse(options.contest.link).to_string()) +
-      ", auto may choose dense, " + allowed + "; medians of " + std::to_string(options.contest.pairs) +
+      ", auto may choose dense, " + allowed + "; sessions make means in place, MPI_Allreduce sums, " +
+      describe(options.contest.placement) + "; medians of " + std::to_string(options.contest.pairs) +
       " alternating blocks; spread: median distance of two equal contenders\n";
   Json report = make_report("gradwire.bench_auto.1");
   report["ranks"] = ranks;
   report["link"] = options.contest.link;
+  report["placement"] = to_string(options.contest.placement);
   Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
                "spread", "auto/MPI", "spread", "switches"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
@@ -118,6 +120,9 @@ int parse_and_run(int argc, char** argv, int rank) {
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--link", options.contest.link, "Emulate a link, such as 1Gbit/s,50us");
+  app.add_option("--placement", options.placement, "Where MPI_Allreduce's buffers lie")
+      ->check(CLI::IsMember({"aligned", "in-place", "heap"}))
+      ->capture_default_str();
   app.add_option("--pairs", options.contest.pairs, "Alternating blocks")
       ->check(CLI::Range(3, 1000))
       ->capture_default_str();
@@ -128,6 +133,7 @@ int parse_and_run(int argc, char** argv, int rank) {
       ->capture_default_str();
   options.files.add_to(app);
   parse_on_all(app, argc, argv, rank);
+  options.contest.placement = parse_placement(options.placement);
   return run(options);
 }
 

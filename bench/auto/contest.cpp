@@ -75,9 +75,10 @@ const Contender& Contest::best_fixed() const {
 Contest hold(const ContestOptions& options, std::uint64_t bytes) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  std::vector<float> values(bytes / sizeof(float));
-  fill_gradient(rank, 0, values);
-  std::vector<float> sums(options.link.empty() ? values.size() : 0);
+  const std::uint64_t count = bytes / sizeof(float);
+  const Buffers gradient(Placement::in_place, bytes);  // means in place, which stay finite
+  fill_gradient(rank, 0, {gradient.send(), count});
+  const Buffers buffers(options.placement, options.link.empty() ? bytes : sizeof(float));
   std::vector<std::string> names{"auto", "dense", "dense again"};
   names.insert(names.end(), options.allow.begin(), options.allow.end());
   std::vector<std::unique_ptr<Session>> sessions;
@@ -86,7 +87,7 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
     sessions.push_back(std::make_unique<Session>(
         mpi::make_session(MPI_COMM_WORLD, policy_of(name, options), {.reduction = Reduction::mean}, options.link)));
     Session& session = *sessions.back();
-    const TensorId id = session.add("gradient", view(values.data(), values.size()));
+    const TensorId id = session.add("gradient", view(gradient.send(), count));
     runners.push_back({name, [&session, id] {
                          session.ready(id);
                          session.finish();
@@ -95,8 +96,8 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
   if (options.link.empty()) {
     for (const char* name : {"MPI_Allreduce", "MPI_Allreduce again"}) {
       runners.push_back({name, [&] {
-                           MPI_Allreduce(values.data(), sums.data(), static_cast<int>(values.size()), MPI_FLOAT,
-                                         MPI_SUM, MPI_COMM_WORLD);
+                           MPI_Allreduce(buffers.in_place() ? MPI_IN_PLACE : buffers.send(), buffers.receive(),
+                                         static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
                          }});
     }
   }

@@ -6,11 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/placement.hpp"
+
 namespace gradwire::bench {
 
 struct ContestOptions {
   std::vector<std::string> allow{"bf16", "int8", "int4"};
   std::string link;  // empty: as it is
+  Placement placement = Placement::aligned;
   int pairs = 10;
 };
 

@@ -49,7 +49,7 @@ struct Row {
 using AllReduce = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
 double time_call(AllReduce all_reduce, const Buffers& buffers, int count) {
-  const void* send = buffers.send() == buffers.receive() ? MPI_IN_PLACE : buffers.send();
+  const void* send = buffers.in_place() ? MPI_IN_PLACE : buffers.send();
   const double begin = MPI_Wtime();
   all_reduce(send, buffers.receive(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   const double seconds = MPI_Wtime() - begin;

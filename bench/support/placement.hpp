@@ -31,6 +31,7 @@ class Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
+  [[nodiscard]] bool in_place() const noexcept { return send_ == receive_; }
   [[nodiscard]] float* send() const noexcept { return static_cast<float*>(send_); }
   [[nodiscard]] float* receive() const noexcept { return static_cast<float*>(receive_); }
 
