@@ -53,6 +53,7 @@ struct TransportCounters {
 struct TransportCapabilities {
   bool native_all_reduce_f32 = false;  // sums in the library's own order and accumulation
   bool native_all_reduce_f64 = false;
+  bool all_reduce_in_call = false;  // all_reduce() may be called, for the same dtypes
   bool checksum_by_default = true;  // whether frames carry a CRC here unless the user says otherwise
   bool any_thread = true;           // false: post and progress only on the thread that made the transport
   bool device_memory = false;       // messages may lie in a GPU's memory (CUDA-aware MPI)
@@ -86,6 +87,11 @@ class Transport {
   /// Starts an in-place native sum over all ranks; in the same order on every rank. Error(unsupported) where
   /// capabilities() has no such dtype.
   virtual void post_all_reduce(Operation& operation, View data) = 0;
+
+  /// The same sum made by the library's blocking call, on this thread, which knows better ways than nonblocking ones.
+  /// It returns only when every rank has called it, and no timeout ends it: call it where all ranks are known to be
+  /// about to. Error(unsupported) unless capabilities() says all_reduce_in_call.
+  virtual void all_reduce(View data);
 
   /// Moves things forward and marks finished operations done. Waits up to `wait` for at least one operation to finish;
   /// returns at once when one has, or when nothing is pending. Returns whether any finished. Throws on failure.

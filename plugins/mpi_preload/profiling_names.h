@@ -3,6 +3,7 @@
 #ifndef GRADWIRE_PROFILING_NAMES_H
 #define GRADWIRE_PROFILING_NAMES_H
 #define MPI_Allgather PMPI_Allgather
+#define MPI_Allreduce PMPI_Allreduce
 #define MPI_Bcast PMPI_Bcast
 #define MPI_Cancel PMPI_Cancel
 #define MPI_Comm_dup PMPI_Comm_dup

@@ -55,6 +55,12 @@ void TensorList::append(const void* input, void* output, std::uint64_t count) {
   count_ += count;
 }
 
+std::byte* TensorList::whole_output() const noexcept {
+  const bool whole =
+      segments_.size() == 1 && !converts(Form::working) && aligned(segments_.front().output, bytes_of(working_));
+  return whole ? segments_.front().output : nullptr;
+}
+
 std::size_t TensorList::unit(Form form) const noexcept {
   return form == Form::verbatim ? element_bytes(dtype_) : bytes_of(working_);
 }

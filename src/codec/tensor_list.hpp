@@ -32,6 +32,8 @@ class TensorList {
   /// Stores working values to the outputs; nothing to do where `values` is the output itself. f64 -> f16 and the like
   /// round to nearest even.
   void store(std::uint64_t first, std::uint32_t count, const void* values) const;
+  /// Where it is one tensor whose elements are working values: its output; else null.
+  [[nodiscard]] std::byte* whole_output() const noexcept;
   /// Whether what these elements' outputs hold is finite.
   [[nodiscard]] bool finite_outputs(std::uint64_t first, std::uint32_t count) const;
   /// The same three in bytes of the tensors' own dtype, untouched; `scratch` holds count elements of it.

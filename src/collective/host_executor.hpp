@@ -40,6 +40,7 @@ struct Task {
   bool keeps_intra = false;
   bool keeps_owner = false;
   bool folds_owner = false;  // as in the Shape of the schedule
+  bool waits = false;        // this rank's answer to native_ask
   std::string name;          // for messages: "bucket 3 (rule 2)"
 };
 

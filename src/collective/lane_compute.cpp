@@ -251,28 +251,60 @@ void LaneRun::sum_weights(const Step& step) {
   execution_->weights_known_ = true;
 }
 
+void LaneRun::post_native(Slot slot, View values) {
+  Pending& pending = pending_.emplace_back();
+  pending.slot = slot;
+  slots_[slot].receive = &pending.operation;
+  ++slots_[slot].uses;
+  executor_.transport_.post_all_reduce(pending.operation, values);
+  ++open_operations_;
+}
+
+void LaneRun::ask(const Step& step) {
+  std::byte* answer = open_slot(step).data();
+  const float mine = task_.waits ? 1 : 0;
+  std::memcpy(answer, &mine, sizeof mine);
+  post_native(step.slot, View{answer, 1, DType::f32});
+}
+
+std::byte* LaneRun::native_values(Slot slot) const {
+  return in_place_ != nullptr ? in_place_ : slots_[slot].buffer.bytes().data();
+}
+
 void LaneRun::native(const Step& step) {
   const codec::TensorList& tensors = task_.tensors;
   const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
   const codec::Codec& codec = task_.codecs.first;
   const std::size_t element = codec.working_bytes();
   if (step.kind == StepKind::native_load) {
-    std::byte* values = open_slot(step).data();
+    if (!step.inputs.empty()) {
+      float waiting = 0;
+      std::memcpy(&waiting, slots_[step.inputs.front()].buffer.bytes().data(), sizeof waiting);
+      in_call_ = waiting == static_cast<float>(executor_.transport_.world_size());
+    }
+    // Not while others may still write: a nonblocking sum that is given up may go on.
+    in_place_ = in_call_ && !task_.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
+    std::byte* values = in_place_ != nullptr ? in_place_ : open_slot(step).data();
     for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
-      std::memcpy(values + first * element, contribution(first, count, {}, scratch().input), count * element);
+      const void* from = contribution(first, count, {}, scratch().input);
+      if (from != values + first * element) {
+        std::memcpy(values + first * element, from, count * element);
+      }
     });
     return;
   }
-  std::byte* values = slots_[step.slot].buffer.bytes().data();
+  std::byte* values = native_values(step.slot);
   if (step.kind == StepKind::native_reduce) {
-    Pending& pending = pending_.emplace_back();
-    pending.slot = step.slot;
-    slots_[step.slot].receive = &pending.operation;
-    ++slots_[step.slot].uses;
-    executor_.transport_.post_all_reduce(pending.operation, View{values, tensors.count(), codec.dtype()});
-    ++open_operations_;
+    const View view{values, tensors.count(), codec.dtype()};
     const auto world = static_cast<std::uint64_t>(executor_.transport_.world_size());
     execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * tensors.bytes() / world;
+    if (!in_call_) {
+      post_native(step.slot, view);
+      return;
+    }
+    const TransportCounters before = executor_.transport_.counters();
+    executor_.transport_.all_reduce(view);
+    count_sent(-1, executor_.transport_.counters().bytes_sent - before.bytes_sent);
     return;
   }
   for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
@@ -294,6 +326,9 @@ std::span<std::byte> LaneRun::open_slot(const Step& step) {
 std::uint64_t LaneRun::slot_bytes(const Step& step) const {
   if (step.hop == kHopWeight) {
     return sizeof(WeightMessage);
+  }
+  if (step.kind == StepKind::native_ask) {
+    return sizeof(float);
   }
   if (step.kind == StepKind::native_load) {
     return task_.tensors.count() * task_.codecs.first.working_bytes();

@@ -79,8 +79,10 @@ bool LaneRun::ready(const Step& step) {
     case StepKind::send:
     case StepKind::decode:
     case StepKind::native_store: return received(step.slot);
-    case StepKind::encode:
-    case StepKind::native_load: return !execution_->encode_needs_weights_ || execution_->weights_known_;
+    case StepKind::encode: return !execution_->encode_needs_weights_ || execution_->weights_known_;
+    case StepKind::native_load:
+      return (!execution_->encode_needs_weights_ || execution_->weights_known_) &&
+             std::all_of(step.inputs.begin(), step.inputs.end(), received);
     default: return true;
   }
 }
@@ -96,6 +98,7 @@ void LaneRun::execute(const Step& step) {
     case StepKind::copy: copy(step); break;
     case StepKind::weight: write_weight(step); break;
     case StepKind::sum_weights: sum_weights(step); break;
+    case StepKind::native_ask: ask(step); break;
     case StepKind::native_load:
     case StepKind::native_reduce:
     case StepKind::native_store: native(step); break;
@@ -157,26 +160,25 @@ void LaneRun::harvest() {
     if (!pending.counted && pending.operation.done()) {
       pending.counted = true;
       --open_operations_;
-      count_sent(pending.operation);
+      count_sent(pending.operation.peer, pending.operation.bytes_counted);
       release_slot(pending.slot);
     }
   }
 }
 
-void LaneRun::count_sent(const Operation& operation) const {
+// `peer` below 0: by a native sum, a ring over all ranks, which leaves each node once.
+void LaneRun::count_sent(int peer, std::uint64_t bytes) const {
   Statistics& statistics = execution_->statistics_;
-  statistics.bytes_sent += operation.bytes_counted;
+  statistics.bytes_sent += bytes;
   const Tiers& tiers = *executor_.tiers_;
   std::uint64_t leaves = 0;
-  if (operation.peer >= 0) {
-    const bool crosses = tiers.node_of(operation.peer) != tiers.node_of(executor_.transport_.rank());
-    leaves = crosses ? operation.bytes_counted : 0;
-  } else if (tiers.nodes() > 1) {  // native: a ring over all ranks leaves each node once
-    leaves = operation.bytes_counted * static_cast<std::uint64_t>(tiers.nodes()) /
-             static_cast<std::uint64_t>(tiers.world_size());
+  if (peer >= 0) {
+    leaves = tiers.node_of(peer) != tiers.node_of(executor_.transport_.rank()) ? bytes : 0;
+  } else if (tiers.nodes() > 1) {
+    leaves = bytes * static_cast<std::uint64_t>(tiers.nodes()) / static_cast<std::uint64_t>(tiers.world_size());
   }
   statistics.bytes_inter += leaves;
-  statistics.bytes_intra += operation.bytes_counted - leaves;
+  statistics.bytes_intra += bytes - leaves;
 }
 
 std::vector<int> LaneRun::missing() const {

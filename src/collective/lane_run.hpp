@@ -46,14 +46,17 @@ class LaneRun {
   void copy(const Step& step);
   void write_weight(const Step& step);
   void sum_weights(const Step& step);
+  void ask(const Step& step);
   void native(const Step& step);
+  [[nodiscard]] std::byte* native_values(Slot slot) const;
   void release_uses(const Step& step);
   void release_slot(Slot slot);
   void harvest();
-  void count_sent(const Operation& operation) const;
+  void count_sent(int peer, std::uint64_t bytes) const;
   void trace(const Step& step, bool completed) const;
 
   [[nodiscard]] Tag tag(std::uint8_t hop) const;
+  void post_native(Slot slot, View values);
   [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
   [[nodiscard]] codec::FrameInfo frame_info(const Step& step, std::uint8_t hop) const;
   [[nodiscard]] bool verbatim() const;
@@ -79,6 +82,8 @@ class LaneRun {
   std::uint64_t index_;
   Lane lane_;
   std::size_t next_step_ = 0;
+  bool in_call_ = false;           // all ranks wait: a native sum is the blocking call
+  std::byte* in_place_ = nullptr;  // then, where it can be: the tensor itself
   std::vector<SlotState> slots_;
   struct Pending {
     Operation operation;

@@ -19,17 +19,30 @@ HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widene
   return {{first, DType::f32}, {second, DType::f32}, {sums, DType::f32}};
 }
 
+namespace {
+
+bool has_native(const TransportCapabilities& capabilities, DType dtype) {
+  return (dtype == DType::f32 && capabilities.native_all_reduce_f32) ||
+         (dtype == DType::f64 && capabilities.native_all_reduce_f64);
+}
+
+}  // namespace
+
+bool dense_in_call(const Transport& transport, DType dtype, std::uint64_t count, const Tiers& tiers) {
+  const TransportCapabilities capabilities = transport.capabilities();
+  const std::uint64_t bytes = count * element_bytes(dtype);
+  return capabilities.all_reduce_in_call && has_native(capabilities, dtype) && transport.world_size() > 1 &&
+         tiers.nodes() == 1 && bytes >= kNativeBelowBytes && bytes < kInCallBelowBytes;
+}
+
 Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const HopCodecs& codecs, std::uint64_t count,
                          const AllReduceOptions& options) {
   const Shape shape{transport.rank(),    transport.world_size(), options.weighted,
                     options.chunk_bytes, options.folds_owner,    options.tiers};
   const DType dtype = codecs.first.dtype();
-  const TransportCapabilities capabilities = transport.capabilities();
-  const bool has_dtype = (dtype == DType::f32 && capabilities.native_all_reduce_f32) ||
-                         (dtype == DType::f64 && capabilities.native_all_reduce_f64);
-  if (algorithm == Algorithm::dense && has_dtype && !options.deterministic && shape.world_size > 1 &&
-      count * element_bytes(dtype) < options.native_below) {
-    return native_all_reduce(shape, count);
+  if (algorithm == Algorithm::dense && has_native(transport.capabilities(), dtype) && !options.deterministic &&
+      shape.world_size > 1 && (options.asks || count * element_bytes(dtype) < options.native_below)) {
+    return native_all_reduce(shape, count, options.asks);
   }
   return all_reduce(algorithm, shape, count, codecs);
 }

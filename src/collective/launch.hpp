@@ -7,6 +7,7 @@
 
 #include "codec/codec.hpp"
 #include "collective/collectives.hpp"
+#include "collective/tiers.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/transport.hpp"
 
@@ -22,7 +23,13 @@ namespace gradwire::collective {
                                    std::optional<CodecSpec> node = std::nullopt);
 
 /// Below this, in bytes, dense uses the transport's own all-reduce where nothing was measured.
-inline constexpr std::uint64_t kNativeBelowBytes = 64ULL * 1024;
+inline constexpr std::uint64_t kNativeBelowBytes = 64ULL << 10;
+/// And from there up to this its blocking one, where it may: Open MPI's takes longer than two_shot above.
+inline constexpr std::uint64_t kInCallBelowBytes = 24ULL << 20;
+
+/// Whether dense is the transport's blocking all-reduce (Transport::all_reduce) where its ranks wait: it sums the
+/// dtype, the message is of middle size, and all ranks share a node, where nothing uncompressed of ours is faster.
+[[nodiscard]] bool dense_in_call(const Transport& transport, DType dtype, std::uint64_t count, const Tiers& tiers);
 
 struct AllReduceOptions {
   bool weighted = false;
@@ -30,6 +37,7 @@ struct AllReduceOptions {
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool deterministic = false;
   std::uint64_t native_below = kNativeBelowBytes;
+  bool asks = false;  // a native one is the blocking call where all ranks wait for it (Task::waits)
   std::shared_ptr<const Tiers> tiers = nullptr;  // see Shape
 };
 /// The all-reduce schedule; `dense` becomes the transport's own where it has the dtype, the message is small and

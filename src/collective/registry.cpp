@@ -71,6 +71,7 @@ std::string_view to_string(StepKind kind) noexcept {
     case StepKind::copy: return "copy";
     case StepKind::weight: return "weight";
     case StepKind::sum_weights: return "sum_weights";
+    case StepKind::native_ask: return "native_ask";
     case StepKind::native_load: return "native_load";
     case StepKind::native_reduce: return "native_reduce";
     case StepKind::native_store: return "native_store";

@@ -22,6 +22,7 @@ enum class StepKind : std::uint8_t {
   copy,           // output <- input (world of one)
   weight,         // slot <- this rank's weight
   sum_weights,    // total weight <- own and inputs, in rank order; every reduce waits for it
+  native_ask,     // slot <- how many ranks wait for this reduction and do nothing else
   native_load,    // slot <- this rank's input as it is, weighted
   native_reduce,  // the transport's own all-reduce of the slot
   native_store,   // output <- slot, divided for a mean
@@ -39,7 +40,9 @@ struct Step {
   std::uint8_t hop = 0;  // 0, 1, kHopNode: which encoding the frame comes from; kHopControl, kHopWeight
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
-  std::vector<Slot> inputs = {};  // reduce: what is added, in this order; sum_weights: element r is rank r's
+  // reduce: what is added, in this order; sum_weights: element r is rank r's; native_load and native_reduce: the answer
+  // to native_ask, if there was one
+  std::vector<Slot> inputs = {};
 };
 
 struct Lane {

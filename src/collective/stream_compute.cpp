@@ -63,6 +63,7 @@ void StreamLane::compute(const Step& step) {
     case StepKind::native_store: native_store(step); break;
     case StepKind::receive:
     case StepKind::send:
+    case StepKind::native_ask:
     case StepKind::native_reduce: break;
   }
   for (const Slot input : step.inputs) {

@@ -71,6 +71,7 @@ void StreamLane::place_steps() {
         }
         break;
       case StepKind::encode:
+      case StepKind::native_ask:  // of hosts
       case StepKind::native_load:
       case StepKind::copy: break;
     }

@@ -126,6 +126,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                         .keeps_intra = call.intra,
                         .keeps_owner = call.owner,
                         .folds_owner = folds_owner,
+                        .waits = step.in_call == StepInfo::InCall::waits,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
   Flight flight{bucket.id, bucket.group,       step.background,      nullptr, nullptr,
@@ -149,9 +150,22 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                                                                  .chunk_bytes = chunk_bytes(plan, bucket, step),
                                                                  .deterministic = plan.deterministic,
                                                                  .native_below = native_below(bucket, step),
+                                                                 .asks = step.in_call != StepInfo::InCall::no,
                                                                  .tiers = plan.tiers}),
                                     std::move(task));
   flights_.push_back(std::move(flight));
+}
+
+bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const {
+  if (plan.buckets.empty() || plan.deterministic || plan.has_modes() || options_.measure_error) {
+    return false;
+  }
+  const plan::Bucket& last = plan.buckets.back();
+  if (!collective::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers)) {
+    return false;
+  }
+  return last.levels.empty() ? last.algorithm == Algorithm::dense
+                             : !choices.empty() && choices[last.id].level == 0 && choices[last.id].native;
 }
 
 std::unique_ptr<plan::BucketResiduals> BucketRunner::open_residuals(const plan::Bucket& bucket,

@@ -39,6 +39,7 @@ class BucketRunner final : public Runner {
   void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;
+  [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
   bool end_step(bool /*skipped*/) override { return false; }
   bool complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override { return true; }

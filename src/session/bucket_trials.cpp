@@ -58,7 +58,10 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   }
   peers_.barrier();
   const Clock::time_point start = Clock::now();
-  BucketRunner::start(trial, bucket, std::span(&memory, 1), {.choices = std::span(&choice, 1)});
+  const std::span choices(&choice, 1);
+  BucketRunner::start(
+      trial, bucket, std::span(&memory, 1),
+      {.choices = choices, .in_call = ends_in_call(trial, choices) ? StepInfo::InCall::waits : StepInfo::InCall::no});
   while (advance(std::chrono::milliseconds(1)).empty()) {
   }
   const double seconds = seconds_since(start);

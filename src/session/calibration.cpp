@@ -195,7 +195,7 @@ class Calibrator {
     };
     for (const plan::Level& level : bucket.levels) {
       ways.levels.push_back(fitted(*find(bucket.dtype, level, false)));
-      if (const Trial* native = find(bucket.dtype, level, true); native != nullptr) {
+      if (const Trial* native = find(bucket.dtype, level, true); native != nullptr && serves(*native, bucket)) {
         const plan::LevelForecast forecast = fitted(*native);
         if (forecast.seconds(cluster_, elements) < ways.levels.back().seconds(cluster_, elements)) {
           ways.levels.back() = forecast;
@@ -204,6 +204,13 @@ class Calibrator {
       }
     }
     return ways;
+  }
+
+  // Blocking calls were timed where this size takes them, and only a step's last bucket may.
+  [[nodiscard]] bool serves(const Trial& native, const plan::Bucket& bucket) const {
+    const BucketChoice choice{.level = 0, .native = true};
+    return bucket.id + 1 == plan_.buckets.size() ||
+           !runner_.ends_in_call(trial_plan(plan_, native.dtype, native.level, bucket.count), std::span(&choice, 1));
   }
 
   Runner& runner_;

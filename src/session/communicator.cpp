@@ -195,6 +195,7 @@ struct Communicator::State {
                                                     .keeps_intra = prepared.call.intra,
                                                     .keeps_owner = prepared.call.owner,
                                                     .folds_owner = folds_owner,
+                                                    .waits = true,
                                                     .name = "call " + std::to_string(call) + " (" + name + ")"});
       executor.wait(*execution);
       if (residuals && prepared.whole) {
@@ -270,17 +271,21 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     const collective::HopCodecs codecs = state_->codecs(call, input.dtype, twice ? 2 : 1);
     codec::TensorList tensors(input.dtype, codecs.first.working());
     tensors.append(input.data, output.data, input.count);
+    const bool in_call =
+        call.algorithm == Algorithm::dense && options.feedback == nullptr &&
+        collective::dense_in_call(*state_->transport, codecs.first.dtype(), input.count, state_->tiers());
     plan::ResidualCall residuals{.intra = tiered, .owner = twice, .local_count = input.count};
     residuals.set_shards(collective::Partition::even(input.count, world_size(), codecs, call.chunk_bytes), rank(),
                          tiered ? &state_->tiers() : nullptr);
     return {.tensors = std::move(tensors),
             .codecs = codecs,
             .schedule =
-                [&, codecs](const collective::Shape& shape) {
+                [&, codecs, in_call](const collective::Shape& shape) {
                   return collective::all_reduce_over(*state_->transport, call.algorithm, codecs, input.count,
                                                      {.weighted = shape.weighted,
                                                       .folds_owner = shape.folds_owner,
                                                       .chunk_bytes = shape.chunk_bytes,
+                                                      .asks = in_call,
                                                       .tiers = state_->executor.tiers()});
                 },
             .call = std::move(residuals)};

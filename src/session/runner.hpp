@@ -41,6 +41,9 @@ struct StepInfo {
   bool sample = false;                         // look at what encoding drops
   bool norms = false;                          // take norms of gradients and results
   bool background = false;                     // behind the buckets that are not; where the runner has modes
+  /// The bucket is summed by the transport's blocking call if on every rank a caller waits for it.
+  enum class InCall : std::uint8_t { no, waits, does_not_wait };
+  InCall in_call = InCall::no;
   bool plain = false;  // values that are no gradients: averaged exactly, and residuals have nothing to do with it
 };
 
@@ -83,6 +86,11 @@ class Runner {
     std::optional<plan::QualitySample> sample = {};
     std::optional<plan::GradientNorms> norms = {};
   };
+  /// Whether the last bucket is best summed by the transport's blocking call (StepInfo::InCall), in steps without
+  /// weights. The same on every rank.
+  [[nodiscard]] virtual bool ends_in_call(const plan::Plan& /*plan*/, std::span<const BucketChoice> /*choices*/) const {
+    return false;
+  }
   /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, where
   /// asynchronous, that were started.
   virtual std::vector<Ended> advance(std::chrono::microseconds wait) = 0;

@@ -174,8 +174,11 @@ StepOutcome Session::finish() {
     std::fill(state.accumulated.begin(), state.accumulated.end(), 0);
     state.reset_step();
   }
-  if (state.adapts() && as_usual) {
-    state.on_wire([&] { state.adapt(ended_step); });
+  if ((state.adapts() && as_usual) || !state.last_settled) {
+    state.on_wire([&] {
+      state.adapt(ended_step, as_usual);
+      state.settle_last_bucket();
+    });
   }
   const std::uint64_t every = state.options.compare_ranks_every;
   if (every > 0 && (ended_step + 1) % every == 0 && !outcome.skipped) {

@@ -29,13 +29,24 @@ void Session::State::see_step_end(double exposed) {
   counted = now;
 }
 
-void Session::State::adapt(std::uint64_t ended_step) const {
+void Session::State::adapt(std::uint64_t ended_step, bool as_usual) const {
+  if (!as_usual) {
+    return;
+  }
   if (adaptation) {
     adaptation->end_step(ended_step, last_seen);
   }
   if (batch) {
     batch->end_step(ended_step, last_seen);
   }
+}
+
+void Session::State::settle_last_bucket() {
+  const bool in_call = agreed && runner->ends_in_call(*plan, adaptation ? adaptation->choices()
+                                                                        : std::span<const session::BucketChoice>());
+  const std::lock_guard lock(mutex);
+  ends_in_call = in_call;
+  last_settled = agreed;
 }
 
 LinkEstimate Session::State::link() {

@@ -134,6 +134,10 @@ bool Session::State::startable() const {
          missing[next_bucket] == 0;
 }
 
+bool Session::State::startable_without_caller() const {
+  return startable() && (!held() || std::chrono::steady_clock::now() - last_ready >= kLook);
+}
+
 bool Session::State::in_step() const {
   return plan && std::find(is_ready.begin(), is_ready.end(), true) != is_ready.end();
 }
@@ -184,7 +188,7 @@ void Session::State::check_finite() {
   changed.notify_all();
 }
 
-void Session::State::communicate(std::chrono::microseconds wait) {
+void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
   // Since the last time, where something was under way then: nobody does anything else with it.
   const auto begin = std::exchange(busy_since, {}).value_or(std::chrono::steady_clock::now());
   try {
@@ -199,11 +203,16 @@ void Session::State::communicate(std::chrono::microseconds wait) {
           throw Error(*failure);
         }
         busy = busy || under_way();
-        if (!startable()) {
+        // Who waits begins with what is held only when nothing else is under way: it then cannot move that.
+        const bool may = waits ? startable() && (!held() || !under_way()) : startable_without_caller();
+        if (!may) {
           break;
         }
-        bucket = &plan->buckets[next_bucket++];
         info = {static_cast<std::uint32_t>(step), weighted, weight, flush_next};
+        if (held()) {
+          info.in_call = waits ? session::StepInfo::InCall::waits : session::StepInfo::InCall::does_not_wait;
+        }
+        bucket = &plan->buckets[next_bucket++];
         busy = true;
       }
       agree_once(info.weighted);
@@ -291,7 +300,7 @@ void Session::State::run() noexcept {
 void Session::State::await_work(std::unique_lock<std::mutex>& lock) {
   const auto there = [this] { return (stopping || has_work()) && !driven; };
   looks = true;
-  for (int left = kLooks; last_is_small() && left > 0; --left) {
+  for (int left = kLooks; last_awaits_caller() && left > 0; --left) {
     const std::uint64_t before = step;
     if (work.wait_for(lock, kLook, there)) {
       return;
@@ -302,9 +311,9 @@ void Session::State::await_work(std::unique_lock<std::mutex>& lock) {
   work.wait(lock, there);
 }
 
-bool Session::State::last_is_small() const {
+bool Session::State::last_awaits_caller() const {
   return plan && !plan->buckets.empty() &&
-         plan->buckets.back().count * element_bytes(plan->buckets.back().dtype) <= kSmallBucketBytes;
+         (held() || plan->buckets.back().count * element_bytes(plan->buckets.back().dtype) <= kSmallBucketBytes);
 }
 
 bool Session::State::may_communicate() const {
@@ -369,10 +378,11 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     is_ready[index] = true;
     ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket)};
     if (--missing[ticket.bucket] == 0) {
-      seen.ready_seconds[ticket.bucket] = seconds_since(step_begun);
+      last_ready = std::chrono::steady_clock::now();
+      seen.ready_seconds[ticket.bucket] = std::chrono::duration<double>(last_ready - step_begun).count();
     }
     const bool only_the_last = next_bucket + 1 == plan->buckets.size() && !to_check();
-    if (background() && !driven && (startable() || to_check()) && !(looks && only_the_last && last_is_small())) {
+    if (background() && !driven && (startable() || to_check()) && !(looks && only_the_last && last_awaits_caller())) {
       work.notify_all();
     }
   }

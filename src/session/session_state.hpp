@@ -57,8 +57,11 @@ struct Session::State {
   double weight = 1;
   std::atomic<bool> no_sync{false};
   bool stopping = false;
-  bool driven = false;  // a thread is in drive()
-  bool looks = false;   // the progress thread looks for work, and need not be woken
+  bool driven = false;        // a thread is in drive()
+  bool last_settled = false;  // ends_in_call is known
+  bool ends_in_call = false;  // this step: its last bucket is held for a caller who waits, for a while
+  std::chrono::steady_clock::time_point last_ready;  // when that had all its tensors
+  bool looks = false;                                // the progress thread looks for work, and need not be woken
   std::uint64_t step = 0;
   double loss_scale = 1;
   bool loss_scale_set = false;
@@ -103,6 +106,10 @@ struct Session::State {
   void make_plan();
   void reset_step();
   [[nodiscard]] bool startable() const;
+  /// The bucket that could start is held for a caller who waits (StepInfo::InCall).
+  [[nodiscard]] bool held() const { return ends_in_call && !weighted && next_bucket + 1 == plan->buckets.size(); }
+  /// For whoever does not wait: what is held starts all the same when no caller has come for a while.
+  [[nodiscard]] bool startable_without_caller() const;
   [[nodiscard]] bool skips() const {
     return options.nonfinite == Nonfinite::skip || (options.nonfinite == Nonfinite::automatic && loss_scale_set);
   }
@@ -114,7 +121,9 @@ struct Session::State {
   [[nodiscard]] bool in_step() const;
   [[nodiscard]] bool under_way() const { return plan && !failure && ended_buckets < next_bucket; }
   /// Whether there is something for a progress thread.
-  [[nodiscard]] bool has_work() const { return startable() || under_way() || to_check() || in_background(); }
+  [[nodiscard]] bool has_work() const {
+    return startable_without_caller() || under_way() || to_check() || in_background();
+  }
   [[nodiscard]] bool all_ready() const;
   [[nodiscard]] bool ended(const Ticket& ticket) const;
   /// Whether the bucket is not as `step` in this step.
@@ -141,8 +150,9 @@ struct Session::State {
   [[nodiscard]] bool deliver();
   /// What all ranks hold alike after this step: not gradients of local steps, but parameters that have met.
   [[nodiscard]] std::vector<View> comparable_results() const;
-  /// Starts what can start and moves what is under way. The caller holds `wire`.
-  void communicate(std::chrono::microseconds wait);
+  /// Starts what can start and moves what is under way. The caller holds `wire`. `waits`: it does nothing else until
+  /// the step has ended, or so.
+  void communicate(std::chrono::microseconds wait, bool waits = false);
   /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
   template <typename Call>
   void on_wire(Call&& call) {
@@ -188,8 +198,10 @@ struct Session::State {
   [[nodiscard]] bool adapts() const { return adaptation != nullptr || batch != nullptr; }
   /// Takes note of how long the step took, how much of that in finish(), and what it sent.
   void see_step_end(double exposed);
-  /// After a step that was reduced as usual. The caller holds `wire`.
-  void adapt(std::uint64_t ended_step) const;
+  /// After a step. `as_usual`: it was reduced as steps are. The caller holds `wire`.
+  void adapt(std::uint64_t ended_step, bool as_usual) const;
+  /// How the coming step's last bucket is reduced, by what all ranks agreed on. The caller holds `wire`.
+  void settle_last_bucket();
   void check_all_ready();
   /// Communicates, or waits for the thread that does, until `reached` (called with `mutex` held).
   template <typename Reached>
@@ -202,7 +214,8 @@ struct Session::State {
  private:
   void run() noexcept;  // the progress thread
   void await_work(std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] bool last_is_small() const;
+  /// finish() is likely to come at once for the last bucket, and reduces it itself.
+  [[nodiscard]] bool last_awaits_caller() const;
   void check_finite();
   void check_capture() const;
 
@@ -250,7 +263,7 @@ void Session::State::drive(std::unique_lock<std::mutex>& lock, std::chrono::micr
       const bool sleeps = eager.count() == 0 || Clock::now() > polite;
       {
         const std::lock_guard wire_lock(wire);
-        communicate(sleeps ? kPatience : std::chrono::microseconds(0));
+        communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
       }
       if (!sleeps && ++looked % 8 == 0) {
         std::this_thread::yield();

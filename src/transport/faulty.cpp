@@ -25,6 +25,7 @@ class FaultyTransport final : public Decorator<Entry> {
     TransportCapabilities capabilities = inner_->capabilities();
     capabilities.native_all_reduce_f32 = false;
     capabilities.native_all_reduce_f64 = false;
+    capabilities.all_reduce_in_call = false;
     capabilities.device_memory = false;
     return capabilities;
   }

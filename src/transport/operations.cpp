@@ -2,7 +2,8 @@
 
 #include <span>
 
-namespace gradwire::transport {
+namespace gradwire {
+namespace transport {
 namespace {
 
 [[noreturn]] void reject(const Transport& transport, const std::string& what) {
@@ -36,6 +37,14 @@ void check_address(const Transport& transport, int peer, Tag tag) {
 }
 
 }  // namespace
+
+}  // namespace transport
+
+void Transport::all_reduce(View /*data*/) {
+  throw Error(ErrorCode::unsupported, "transport " + name() + " has no blocking all-reduce; use post_all_reduce");
+}
+
+namespace transport {
 
 void begin_send(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<const std::byte> data) {
   check_address(transport, peer, tag);
@@ -110,4 +119,5 @@ Error AbortReason::as_seen_by(int rank) const {
           "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(code)) + "): " + message};
 }
 
-}  // namespace gradwire::transport
+}  // namespace transport
+}  // namespace gradwire

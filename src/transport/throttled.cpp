@@ -95,6 +95,7 @@ TransportCapabilities ThrottledTransport::capabilities() const {
   TransportCapabilities capabilities = inner_->capabilities();
   capabilities.native_all_reduce_f32 = false;
   capabilities.native_all_reduce_f64 = false;
+  capabilities.all_reduce_in_call = false;
   capabilities.device_memory = false;
   capabilities.emulation = "emulated ";
   capabilities.emulation.append(wires_->link.to_string());

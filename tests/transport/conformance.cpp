@@ -288,6 +288,28 @@ void native_all_reduce(Transport& transport) {
   }
 }
 
+void blocking_all_reduce(Transport& transport) {
+  std::vector<float> values(1000);
+  const auto call = [&] { transport.all_reduce(view(values.data(), values.size())); };
+  if (!transport.capabilities().all_reduce_in_call) {
+    EXPECT_EQ(error_of(call).code(), ErrorCode::unsupported);
+    return;
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i % 64) + static_cast<float>(transport.rank());
+    }
+    const TransportCounters before = transport.counters();
+    call();
+    EXPECT_EQ(transport.counters().native_all_reduces - before.native_all_reduces, 1U);
+    EXPECT_GT(transport.counters().bytes_sent, before.bytes_sent);
+    const auto ranks = static_cast<float>(transport.world_size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], static_cast<float>(i % 64) * ranks + ranks * (ranks - 1) / 2);
+    }
+  }
+}
+
 void bad_arguments(Transport& transport) {
   Operation operation;
   Bytes data(8);
@@ -328,6 +350,7 @@ constexpr std::array kScenarios{
     Scenario{"progress_returns", progress_returns},
     Scenario{"cancelled_receive_takes_nothing", cancelled_receive_takes_nothing},
     Scenario{"native_all_reduce", native_all_reduce},
+    Scenario{"blocking_all_reduce", blocking_all_reduce},
     Scenario{"bad_arguments", bad_arguments},
 };
 

@@ -1,0 +1,55 @@
+// A transport with a blocking all-reduce, as MPI's has, over one of this process; counts its calls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::test {
+
+class InCallTransport final : public Transport {
+ public:
+  explicit InCallTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  [[nodiscard]] std::string name() const override { return "in_call(" + inner_->name() + ")"; }
+  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  [[nodiscard]] TransportCapabilities capabilities() const override {
+    TransportCapabilities capabilities = inner_->capabilities();
+    capabilities.all_reduce_in_call = true;
+    return capabilities;
+  }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
+    inner_->post_send(operation, peer, tag, data);
+  }
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    inner_->post_receive(operation, peer, tag, data);
+  }
+  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
+  void all_reduce(View data) override {
+    ++calls_;
+    Operation operation;
+    inner_->post_all_reduce(operation, data);
+    while (!operation.done()) {
+      inner_->progress(std::chrono::milliseconds(1));
+    }
+  }
+  bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
+  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
+  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
+
+  /// Of all_reduce(), on this rank.
+  [[nodiscard]] int calls() const noexcept { return calls_; }
+
+ private:
+  std::shared_ptr<Transport> inner_;
+  std::atomic<int> calls_ = 0;
+};
+
+}  // namespace gradwire::test
