@@ -55,7 +55,8 @@ LinkText describe_link(const Options& options) {
 
 std::string describe_run(const Options& options, int ranks, const LinkText& link) {
   return std::to_string(ranks) + " ranks, sum of f32, " + std::to_string(options.iterations) +
-         " timed calls in alternating blocks, " + mpi_library() + "; link: " + link.text + "\n";
+         " timed calls in alternating blocks, " + describe(options.placement) + ", " + mpi_library() +
+         "; link: " + link.text + "\n";
 }
 
 void print_head(const Options& options, int ranks, const LinkText& link) {
@@ -153,6 +154,7 @@ int run(Options options) {
   Json report = make_report("gradwire.bench_all_reduce.1", mpi_library());
   report["link"] = {
       {"text", link.text}, {"bytes_per_second", number_or_null(link.rate)}, {"emulated", !options.link.empty()}};
+  report["placement"] = to_string(options.placement);
   Table table = make_table(!options.link.empty(), options.predict);
   std::optional<Predictor> predictor;
   if (options.predict) {

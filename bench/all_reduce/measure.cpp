@@ -48,7 +48,8 @@ void barrier() {
 // be equal that covers everything.
 class Problem {
  public:
-  explicit Problem(std::uint64_t bytes) : input_(bytes / 4), output_(bytes / 4) {
+  Problem(std::uint64_t bytes, Placement placement)
+      : buffers_(placement, bytes), input_(buffers_.send(), bytes / 4), output_(buffers_.receive(), bytes / 4) {
     int rank = 0, ranks = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -82,7 +83,7 @@ class Problem {
   }
 
   [[nodiscard]] bool ranks_equal() const {
-    const std::uint64_t hash = XXH3_64bits(output_.data(), output_.size() * sizeof(float));
+    const std::uint64_t hash = XXH3_64bits(output_.data(), output_.size_bytes());
     std::uint64_t least = 0, greatest = 0;
     MPI_Allreduce(&hash, &least, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
     MPI_Allreduce(&hash, &greatest, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
@@ -90,7 +91,8 @@ class Problem {
   }
 
  private:
-  std::vector<float> input_, output_;
+  Buffers buffers_;
+  std::span<float> input_, output_;
   std::uint64_t first_ = 0;
   std::vector<double> exact_;
 };
@@ -136,7 +138,7 @@ void run_block(Contender& contender, Problem& problem, const Options& options, i
 
 std::vector<Measurement> measure(const std::vector<ContenderRecipe>& recipes, const Options& options,
                                  std::uint64_t bytes) {
-  Problem problem(bytes);
+  Problem problem(bytes, options.placement);
   std::vector<std::unique_ptr<Contender>> contenders;
   std::vector<Measurement> results(recipes.size());
   for (std::size_t i = 0; i < recipes.size(); ++i) {

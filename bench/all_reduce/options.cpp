@@ -70,7 +70,7 @@ Options parse_options(int argc, char** argv) {
       "Times all-reduce (sum of f32) over the ranks of an MPI job. Inputs are lognormal rows with outliers, another "
       "seed "
       "on each rank. Sizes are those of the uncompressed message. A codec given twice shows the noise."};
-  std::string min_bytes, max_bytes, chunk_bytes;
+  std::string min_bytes, max_bytes, chunk_bytes, placement = "aligned";
   app.add_option("--codec", options.codecs, "Codecs, such as int8,bf16,exact")->delimiter(',')->capture_default_str();
   app.add_option("--collective", options.collectives, "two_shot, one_shot, hierarchical, dense")
       ->delimiter(',')
@@ -107,12 +107,16 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--ranks-per-core", options.ranks_per_core,
                  "Ranks that share a core, for the prediction (ranks / cores of this machine)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--placement", placement, "Where input and output lie: aligned to pages, or blocks from the heap")
+      ->check(CLI::IsMember({"aligned", "heap"}))
+      ->capture_default_str();
   app.add_option("--json", options.json, "Write the rows to this file");
   app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
   try {
     app.parse(argc, argv);
     options.min_bytes = min_bytes.empty() ? options.min_bytes : parse_bytes(min_bytes);
     options.max_bytes = max_bytes.empty() ? std::max(options.max_bytes, options.min_bytes) : parse_bytes(max_bytes);
+    options.placement = parse_placement(placement);
     options.chunk_bytes = chunk_bytes.empty() ? 0 : parse_bytes(chunk_bytes);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;

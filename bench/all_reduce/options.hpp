@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/placement.hpp"
+
 namespace gradwire::bench {
 
 struct Options {
@@ -26,7 +28,8 @@ struct Options {
   std::string interface;          // network device, for Gloo and for counting what leaves the host
   bool baseline = false;
   bool predict = false;
-  double ranks_per_core = NAN;  // for the prediction; NaN: all ranks on this machine's cores
+  double ranks_per_core = NAN;               // for the prediction; NaN: all ranks on this machine's cores
+  Placement placement = Placement::aligned;  // of input and output; never in place, where errors could not be checked
   std::string json, markdown;
 
   /// Message sizes, each a multiple of an element.
