@@ -65,6 +65,20 @@ struct Rank {
     }
   }
 
+  // Takes steps 0, 1, ... until all but the first of kSteps made the call, and returns how many it took. Where a busy
+  // machine keeps callers from waiting in time, the progress thread takes the bucket: such a step makes no call.
+  template <class Body>
+  int take_steps(Threading threading, Body body) {
+    const int most = threading == Threading::background ? 100 * kSteps : kSteps;
+    int step = 0;
+    while (step < kSteps || (step < most && transport->calls() < kSteps - 1)) {
+      body(step++);
+    }
+    EXPECT_GE(transport->calls(), kSteps - 1) << "in " << step << " steps";
+    EXPECT_LT(transport->calls(), step) << "in the first step ranks agree";
+    return step;
+  }
+
   std::shared_ptr<InCallTransport> transport;
   std::vector<std::vector<float>> gradients;  // outlive the session
   std::vector<TensorId> ids;
@@ -80,7 +94,7 @@ TEST_P(InCall, ACallerWhoWaitsMakesTheCall) {
   for (const int world : {2, 3}) {
     run_ranks(world, [&](const std::shared_ptr<Transport>& inner) {
       Rank rank(inner, {kMiddle}, options());
-      for (int step = 0; step < kSteps; ++step) {
+      const int steps = rank.take_steps(GetParam(), [&](int step) {
         rank.fill(step);
         rank.ready();
         EXPECT_FALSE(rank.session->finish().nonfinite);
@@ -88,11 +102,12 @@ TEST_P(InCall, ACallerWhoWaitsMakesTheCall) {
         if (step == 0) {
           rank.session->reset_statistics();
         }
+      });
+      if (steps == kSteps) {
+        const Statistics totals = rank.session->statistics().groups.at(0).totals;
+        EXPECT_EQ(totals.bytes_sent, totals.bytes_uncompressed + (kSteps - 1) * (2ULL * (world - 1) * 4 / world))
+            << "and the question to all ranks";
       }
-      EXPECT_EQ(rank.transport->calls(), kSteps - 1) << "all but the first step, in which ranks agree";
-      const Statistics totals = rank.session->statistics().groups.at(0).totals;
-      EXPECT_EQ(totals.bytes_sent, totals.bytes_uncompressed + (kSteps - 1) * (2ULL * (world - 1) * 4 / world))
-          << "and the question to all ranks";
     });
   }
 }
@@ -102,13 +117,12 @@ TEST_P(InCall, OnlyTheLastBucketIsHeld) {
   policy.bucket_bytes = 4 * kMiddle;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle, kMiddle, kMiddle}, options(), policy);
-    for (int step = 0; step < kSteps; ++step) {
+    rank.take_steps(GetParam(), [&](int step) {
       rank.fill(step);
       rank.ready();
       rank.session->finish();
       rank.expect_means(step);
-    }
-    EXPECT_EQ(rank.transport->calls(), kSteps - 1);
+    });
   });
 }
 
@@ -172,7 +186,7 @@ TEST_P(InCall, RanksComeAndWaitAsTheyLike) {
 TEST_P(InCall, ZerosAndWhatIsNotFinite) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, options());
-    for (int step = 0; step < kSteps; ++step) {
+    rank.take_steps(GetParam(), [&](int step) {
       rank.fill(step);
       if (rank.transport->rank() == 1) {
         rank.session->ready_zero(rank.ids[0]);
@@ -185,8 +199,7 @@ TEST_P(InCall, ZerosAndWhatIsNotFinite) {
         EXPECT_EQ(rank.gradients[0][777], 2.0F);
         EXPECT_EQ(rank.gradients[0][5], Rank::value(0, 5, 0, step) / 2);
       }
-    }
-    EXPECT_EQ(rank.transport->calls(), kSteps - 1);
+    });
   });
 }
 
