@@ -43,6 +43,7 @@ Glob::Glob(std::string_view text) : text_(text) {
     }
     tokens_.push_back(token);
   }
+  names_ = {some_name(""), some_name("\1")};
 }
 
 // `at` is at the bracket, and is left at the closing one.
@@ -103,12 +104,29 @@ bool Glob::matches(std::string_view name) const {
   return token == tokens_.size();
 }
 
+bool Glob::contains(const Glob& other, Effort& effort) const {
+  for (const std::string& name : other.names_) {
+    const std::uint64_t steps = name.size() + tokens_.size();
+    if (effort.left < steps) {
+      return false;
+    }
+    effort.left -= steps;
+    if (!matches(name)) {
+      return false;
+    }
+  }
+  return covers_all_names_of(other, effort);
+}
+
 // Walks all names of `other`, one of its positions at a time, beside the set of positions that this glob may be in: the
 // subset construction, made only as far as needed.
-bool Glob::contains(const Glob& other) const {
-  if (!matches(other.some_name())) {
+bool Glob::covers_all_names_of(const Glob& other, Effort& effort) const {
+  constexpr std::uint64_t kAlphabetSteps = 256;
+  const std::uint64_t both = tokens_.size() + other.tokens_.size();
+  if (effort.left < kAlphabetSteps * both) {
     return false;
   }
+  effort.left -= kAlphabetSteps * both;
   std::vector<unsigned char> alphabet;  // one byte for each way in which the tokens of both tell bytes apart
   std::set<std::vector<bool>> signatures;
   for (unsigned byte = 0; byte < 256; ++byte) {
@@ -131,9 +149,11 @@ bool Glob::contains(const Glob& other) const {
     }
   };
   while (!open.empty()) {
-    if (seen.size() > kMaxStates) {
+    const std::uint64_t steps = alphabet.size() * tokens_.size();
+    if (seen.size() > kMaxStates || effort.left < steps) {
       return false;
     }
+    effort.left -= steps;
     const State state = std::move(open.back());
     open.pop_back();
     const auto& [token, positions] = state;
@@ -182,11 +202,12 @@ Glob::Positions Glob::after(const Positions& positions, unsigned char byte) cons
   return next;
 }
 
-// A name that this glob matches; refutes most containments at once.
-std::string Glob::some_name() const {
+// A name that this glob matches, with `for_star` where a star is.
+std::string Glob::some_name(std::string_view for_star) const {
   std::string name;
   for (const Token& token : tokens_) {
     if (token.repeated) {
+      name += for_star;
       continue;
     }
     unsigned byte = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bitset>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +17,17 @@ class Glob {
 
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
   [[nodiscard]] bool matches(std::string_view name) const;
+  /// What many contains() may take together, in comparisons of a byte with a token.
+  struct Effort {
+    std::uint64_t left = std::uint64_t{1} << 22;
+  };
   /// True only if every name that `other` matches is matched by this glob too. Exact, but for pairs whose check would
-  /// take more than a few thousand states: these count as not contained.
-  [[nodiscard]] bool contains(const Glob& other) const;
+  /// take more than a few thousand states, or than is left of `effort`: these count as not contained.
+  [[nodiscard]] bool contains(const Glob& other, Effort& effort) const;
+  [[nodiscard]] bool contains(const Glob& other) const {
+    Effort effort;
+    return contains(other, effort);
+  }
 
  private:
   using Bytes = std::bitset<256>;
@@ -33,10 +42,12 @@ class Glob {
   [[nodiscard]] Positions start() const;
   [[nodiscard]] Positions after(const Positions& positions, unsigned char byte) const;
   void close(Positions& positions) const;
-  [[nodiscard]] std::string some_name() const;
+  [[nodiscard]] std::string some_name(std::string_view for_star) const;
+  [[nodiscard]] bool covers_all_names_of(const Glob& other, Effort& effort) const;
 
   std::string text_;
   std::vector<Token> tokens_;
+  std::vector<std::string> names_;  // some that it matches; they refute most containments at once
 };
 
 }  // namespace gradwire::plan

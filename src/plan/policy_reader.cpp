@@ -304,7 +304,7 @@ class PolicyReader : private PolicyValues {
       fail(place, error.what());
     }
     for (std::size_t earlier = 0; earlier + 1 < matchers_.size(); ++earlier) {
-      if (matchers_[earlier].covers(matchers_.back())) {
+      if (matchers_[earlier].covers(matchers_.back(), effort_)) {
         fail(place, "rule " + std::to_string(matchers_.size()) + " (" + matchers_.back().describe() +
                         ") can never apply: rule " + std::to_string(earlier + 1) + " at line " +
                         std::to_string(policy_.rules[earlier].line) + " (" + matchers_[earlier].describe() +
@@ -394,6 +394,7 @@ class PolicyReader : private PolicyValues {
   const std::string& source_;
   Policy policy_;
   std::vector<RuleMatcher> matchers_;       // of policy_.rules
+  Glob::Effort effort_{1ULL << 25};         // to compare them: below a second
   std::optional<Place> automatic_;          // the first codec = "auto"
   std::optional<Place> batch_;              // [batch]
   std::optional<Place> automatic_buckets_;  // bytes = "auto"

@@ -52,14 +52,14 @@ bool RuleMatcher::matches(const TensorInfo& tensor) const {
          (!glob_ || (!tensor.name.empty() && glob_->matches(tensor.name)));
 }
 
-bool RuleMatcher::covers(const RuleMatcher& later) const {
+bool RuleMatcher::covers(const RuleMatcher& later, Glob::Effort& effort) const {
   // A rule without a glob also matches tensors without a name, so no glob covers it.
   return match_.min_bytes.value_or(0) <= later.match_.min_bytes.value_or(0) &&
          match_.max_bytes.value_or(kMax) >= later.match_.max_bytes.value_or(kMax) &&
          covers_value(match_.ndim, later.match_.ndim) && covers_value(match_.dtype, later.match_.dtype) &&
          covers_range(match_.order, later.match_.order) &&
          covers_value(match_.communicator_size, later.match_.communicator_size) &&
-         (!glob_ || (later.glob_ && glob_->contains(*later.glob_)));
+         (!glob_ || (later.glob_ && glob_->contains(*later.glob_, effort)));
 }
 
 std::string RuleMatcher::describe() const {

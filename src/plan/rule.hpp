@@ -20,8 +20,9 @@ class RuleMatcher {
   explicit RuleMatcher(const RuleMatch& match);
 
   [[nodiscard]] bool matches(const TensorInfo& tensor) const;
-  /// True only if every tensor that `later` matches is matched by this rule too.
-  [[nodiscard]] bool covers(const RuleMatcher& later) const;
+  /// True only if every tensor that `later` matches is matched by this rule too; false where globs take more than
+  /// `effort` to compare.
+  [[nodiscard]] bool covers(const RuleMatcher& later, Glob::Effort& effort) const;
   [[nodiscard]] bool by_name() const noexcept { return glob_.has_value(); }
   [[nodiscard]] bool by_order() const noexcept { return match_.order.has_value(); }
   [[nodiscard]] bool by_ndim() const noexcept { return match_.ndim.has_value(); }

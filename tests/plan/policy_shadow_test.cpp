@@ -120,7 +120,8 @@ TEST(Shadow, AgreesWithBruteForce) {
   for (int round = 0; round < 8000; ++round) {
     const RuleMatcher earlier(random_match());
     const RuleMatcher later(random_match());
-    if (!earlier.covers(later)) {
+    Glob::Effort effort;
+    if (!earlier.covers(later, effort)) {
       continue;
     }
     ++covered;
@@ -138,6 +139,32 @@ TEST(Rule, SizesDoNotOverflow) {
   EXPECT_TRUE(large.matches({"x", ~0ULL, DType::f64, 1}));
   EXPECT_EQ(tensor_bytes({"x", ~0ULL / 2, DType::f32, 1}), ~0ULL);
   EXPECT_EQ(tensor_bytes({"x", 3, DType::bf16, 1}), 6U);
+}
+
+// 1,000 globs that overlap, so that one alone takes thousands of states: without a bound of all pairs together this
+// takes minutes.
+TEST(Shadow, ManyHardGlobsTakeBoundedWork) {
+  std::string text = "version = 1\n";
+  std::vector<Glob> globs;
+  for (int i = 0; i < 1000; ++i) {
+    const auto letter = [](int from, int of) { return static_cast<char>(from + of % 8); };
+    const std::string glob = std::string("*[0") + letter('A', i) + letter('I', i / 8) + letter('a', i / 64) +
+                             letter('i', i / 512) + "]???????????[01]*";
+    text += "[[rule]]\nmatch = \"" + glob + "\"\n";
+    globs.emplace_back(glob);
+  }
+  EXPECT_EQ(Policy::parse(text, "p.toml").rules.size(), 1000U);
+
+  Glob::Effort effort{1U << 20U};
+  for (const Glob& one : globs) {
+    EXPECT_EQ(globs[999].contains(one, effort), false) << one.text();
+    if (&one == &globs[998]) {
+      break;
+    }
+  }
+  EXPECT_LT(effort.left, 1U << 20U);
+  Glob::Effort none{0};
+  EXPECT_FALSE(Glob("*").contains(Glob("a"), none)) << "what cannot be afforded is not claimed";
 }
 
 }  // namespace
