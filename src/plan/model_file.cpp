@@ -1,10 +1,9 @@
 #include "plan/model_file.hpp"
 
 #include <chrono>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
+#include "base/read_file.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "plan/policy_values.hpp"
@@ -12,7 +11,9 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr std::uintmax_t kMaxModelBytes = 16ULL << 20;
+constexpr std::size_t kMaxModelBytes = 16ULL << 20;
+constexpr std::size_t kMaxLayers = 1'000'000;  // all repeated ones together
+constexpr std::size_t kMaxNameBytes = 1024;    // each has its own
 constexpr std::int64_t kMaxCount = 1LL << 48;
 
 class Reader : private PolicyValues {
@@ -20,6 +21,7 @@ class Reader : private PolicyValues {
   Reader(std::string_view text, const std::string& source) : PolicyValues(source), text_(text), source_(source) {}
 
   ModelFile read() {
+    check_text(text_, kMaxModelBytes, "a model");
     const toml::parse_result result = toml::parse(text_, source_);
     if (!result) {
       fail(place_of(result.error().source()), "not valid TOML: " + std::string(result.error().description()));
@@ -85,15 +87,23 @@ class Reader : private PolicyValues {
       sized = true;
     };
     read_table(table, "in a [[layer]]",
-               {{"name", [&](const toml::node& n) { layer.name = read_string(n, "name", "a string"); }},
+               {{"name", [&](const toml::node& n) { layer.name = read_name(n); }},
                 {"dtype", [&](const toml::node& n) { layer.dtype = read_dtype(n); }},
                 {"count", [&](const toml::node& n) { set_count(n, read_count(n, "count"), 1); }},
-                {"shape", [&](const toml::node& n) { set_count(n, read_shape(n), dimensions(n)); }},
+                {"shape",
+                 [&](const toml::node& n) {
+                   const std::uint64_t elements = read_shape(n);  // before its sides are counted: refuses what has none
+                   set_count(n, elements, dimensions(n));
+                 }},
                 {"repeat", [&](const toml::node& n) {
                    repeat = read_integer(n, "repeat", "an integer such as 24", 1, 100000, "a number from 1 to 100000");
                  }}});
     if (!sized || layer.name.empty()) {
       fail(place_of(table.source()), std::string("a layer needs ") + (sized ? "a name" : "shape = [rows, columns]"));
+    }
+    if (static_cast<std::size_t>(repeat) > kMaxLayers - model_.layers.size()) {
+      fail(place_of(table.source()),
+           "with this [[layer]] the model has more than " + std::to_string(kMaxLayers) + " layers; is repeat wrong?");
     }
     for (std::int64_t i = 0; i < repeat; ++i) {
       TensorInfo one = layer;
@@ -104,6 +114,15 @@ class Reader : private PolicyValues {
       }
       model_.layers.push_back(std::move(one));
     }
+  }
+
+  std::string read_name(const toml::node& node) const {
+    std::string name = read_string(node, "name", "a string");
+    if (name.size() > kMaxNameBytes) {
+      fail(node, "this name has " + std::to_string(name.size()) + " bytes; " + std::to_string(kMaxNameBytes) +
+                     " are the most");
+    }
+    return name;
   }
 
   std::uint64_t read_count(const toml::node& node, std::string_view key) const {
@@ -138,17 +157,7 @@ class Reader : private PolicyValues {
 }  // namespace
 
 ModelFile ModelFile::load(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  std::error_code error;
-  if (!stream || std::filesystem::is_directory(file, error) || !(text << stream.rdbuf())) {
-    throw Error(ErrorCode::invalid_argument, "model file " + file.string() + ": cannot be read; check the path");
-  }
-  if (text.view().size() > kMaxModelBytes) {
-    throw Error(ErrorCode::invalid_argument, "model file " + file.string() + ": has more than " +
-                                                 format_bytes(kMaxModelBytes) + "; is this a list of layers?");
-  }
-  return parse(text.view(), file.string());
+  return parse(read_file(file, kMaxModelBytes, "model file "), file.string());
 }
 
 ModelFile ModelFile::parse(std::string_view text, const std::string& source) { return Reader(text, source).read(); }

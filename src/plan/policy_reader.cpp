@@ -21,7 +21,6 @@ constexpr std::uint64_t kMaxBucketBytes = 1ULL << 40;
 constexpr std::uint64_t kMinChunkBytes = 1024;
 constexpr std::uint64_t kMaxChunkBytes = 1ULL << 30;
 constexpr std::uint32_t kMaxRanks = 1U << 24;
-constexpr int kMaxDotsPerLine = 120;  // bounds how deep dotted keys nest, and so the recursion of the TOML library
 
 class PolicyReader : private PolicyValues {
  public:
@@ -29,7 +28,7 @@ class PolicyReader : private PolicyValues {
 
   Policy read() {
     policy_.source = source_;
-    check_text();
+    check_text(text_, kMaxPolicyBytes, "a policy");
     const toml::parse_result result = toml::parse(text_, source_);
     if (!result) {
       fail(place_of(result.error().source()), "not valid TOML: " + std::string(result.error().description()));
@@ -55,21 +54,6 @@ class PolicyReader : private PolicyValues {
     std::optional<std::vector<CodecSpec>> allow;
     Place allow_place;
   };
-
-  void check_text() const {
-    if (text_.size() > kMaxPolicyBytes) {
-      fail(Place{}, "a policy may have " + format_bytes(kMaxPolicyBytes) + " at most; is this a policy file?");
-    }
-    Place place;
-    int dots = 0;
-    for (const char c : text_) {
-      dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
-      place.line += c == '\n' ? 1 : 0;
-      if (dots > kMaxDotsPerLine) {
-        fail(place, "more than " + std::to_string(kMaxDotsPerLine) + " dots in one line; break it up");
-      }
-    }
-  }
 
   void read_top(const toml::table& top) {
     const toml::table* defaults = nullptr;

@@ -14,6 +14,7 @@
 namespace gradwire::plan {
 namespace {
 
+constexpr int kMaxDotsPerLine = 120;  // bounds how deep dotted keys nest
 constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
 std::string_view type_name(const toml::node& node) {
@@ -42,6 +43,22 @@ void PolicyValues::fail(const toml::node& node, const std::string& what) const {
 
 void PolicyValues::fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const {
   fail(node, std::string(key) + " must be " + std::string(wanted) + ", not " + std::string(type_name(node)));
+}
+
+void PolicyValues::check_text(std::string_view text, std::uint64_t max_bytes, std::string_view what) const {
+  if (text.size() > max_bytes) {
+    fail(Place{}, std::string(what) + " may have " + format_bytes(max_bytes) + " at most; is this " +
+                      std::string(what) + " file?");
+  }
+  Place place;
+  int dots = 0;
+  for (const char c : text) {
+    dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
+    place.line += c == '\n' ? 1 : 0;
+    if (dots > kMaxDotsPerLine) {
+      fail(place, "more than " + std::to_string(kMaxDotsPerLine) + " dots in one line; break it up");
+    }
+  }
 }
 
 void PolicyValues::read_table(const toml::table& table, std::string_view where, const Handlers& handlers) const {

@@ -35,6 +35,10 @@ class PolicyValues {
   [[noreturn]] void fail(const toml::node& node, const std::string& what) const;
   [[noreturn]] void fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const;
 
+  /// Refuses what is too long, or nests so deep that the TOML library's recursion would end the program. `what` is
+  /// "a policy".
+  void check_text(std::string_view text, std::uint64_t max_bytes, std::string_view what) const;
+
   /// Calls the handler of each key, in the order of the file, so that the first mistake is the one that is told.
   void read_table(const toml::table& table, std::string_view where, const Handlers& handlers) const;
 

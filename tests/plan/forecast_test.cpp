@@ -12,6 +12,7 @@
 #include "plan/codec_speed.hpp"
 #include "plan/model_file.hpp"
 #include "plan/stage.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -80,6 +81,36 @@ TEST(ModelFile, NamesThePlaceOfAMistake) {
   EXPECT_THAT(message("compute = \"fast\"\n"), HasSubstr("m.toml:1:11:"));
   EXPECT_THAT(message(head + "[[layers]]\nname = \"a\"\n"), HasSubstr("layer"));
   EXPECT_THROW((void)ModelFile::load("/nonexistent/model.toml"), Error);
+}
+
+TEST(ModelFile, RefusesWhatIsNoListOfLayers) {
+  const auto refused = [](const std::string& text) -> std::string {
+    return test::error_of([&] { (void)ModelFile::parse(text, "m.toml"); }).what();
+  };
+  const std::string head = "compute = \"1ms\"\n";
+  const std::string layer = "[[layer]]\nname = \"a\"\n";
+  for (const char* shape : {"1024", "\"a\"", "{}", "[]", "true"}) {
+    EXPECT_THAT(refused(head + layer + "shape = " + shape + "\n"), HasSubstr("m.toml:4:9: shape must be an array"));
+  }
+  EXPECT_THAT(refused("a" + std::string(400'000, '.') + "b = 1\n"), HasSubstr("m.toml:1:1: more than 120 dots"));
+  std::string dotted = "a";
+  for (int i = 0; i < 400'000; ++i) {
+    dotted += ".a";
+  }
+  EXPECT_THAT(refused(dotted + " = 1\n"), HasSubstr("m.toml:1:1: more than 120 dots"));
+  EXPECT_THAT(refused("[" + dotted + "]\n"), HasSubstr("m.toml:1:1: more than 120 dots"));
+  std::string repeated = head;
+  for (int i = 0; i < 11; ++i) {
+    repeated += layer + "count = 1\nrepeat = 100000\n";
+  }
+  EXPECT_THAT(refused(repeated), HasSubstr("m.toml:42:1: with this [[layer]] the model has more than 1000000 layers"));
+  EXPECT_THAT(refused(head + "[[layer]]\nname = \"" + std::string(1025, 'a') + "\"\ncount = 1\n"),
+              HasSubstr("m.toml:3:8: this name has 1025 bytes"));
+}
+
+TEST(ModelFile, AFileWithoutAnEndIsNotReadToIt) {
+  EXPECT_THAT(test::error_of([] { (void)ModelFile::load("/dev/zero"); }).what(),
+              HasSubstr("model file /dev/zero: has more than 16MiB"));
 }
 
 // One rank communicates nothing; with free codecs the wire alone decides, and fewer bits never take longer.

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/read_file.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -15,6 +14,7 @@
 namespace gradwire::shim {
 namespace {
 
+constexpr std::size_t kMaxChoicesBytes = std::size_t{64} << 20;
 constexpr std::array<char, 8> kMagic{'g', 'w', 's', 'h', 'i', 'm', '0', '1'};
 
 template <std::size_t N>
@@ -50,8 +50,7 @@ void read_choices(Configuration& configuration, const std::string& file) {
     configuration.recording = file;
     return;
   }
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::string text = read_file(file, kMaxChoicesBytes, "GRADWIRE_CHOICES: ");
   try {
     configuration.script = choices_from_text(text, configuration.policy_fingerprint());
   } catch (const Error& error) {
