@@ -23,8 +23,10 @@ void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes) {
   }
 }
 
-// to += factor x from, in working precision.
-void add_scaled(const View& to, const void* from, double factor) {
+// to = factor x from, or to += it, in working precision. One multiplication: factor - 1 added to what is there would
+// cancel where the factor is small.
+enum class Scaled : std::uint8_t { replaces, adds };
+void put_scaled(Scaled how, const View& to, const void* from, double factor) {
   const codec::Working working = to.dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32;
   codec::TensorList sum(to.dtype, working);
   sum.append(to.data, to.data, to.count);
@@ -38,7 +40,8 @@ void add_scaled(const View& to, const void* from, double factor) {
       const auto* b = static_cast<const T*>(more.load(first, count, scratch.data() + kTileElements));
       auto* target = static_cast<T*>(sum.target(first, count, scratch.data() + 2 * kTileElements));
       for (std::uint32_t i = 0; i < count; ++i) {
-        target[i] = a[i] + static_cast<T>(factor) * b[i];
+        const T scaled = static_cast<T>(factor) * b[i];
+        target[i] = how == Scaled::adds ? a[i] + scaled : scaled;
       }
       sum.store(first, count, target);
     }
@@ -327,13 +330,11 @@ void SyncModes::deliver_gradients(const Entry& entry, std::span<const JobPtr> du
     bool overwrite = replaces;
     for (const JobPtr& job : due) {
       const std::byte* values = job->values.data() + part.offset * element;
-      if (std::exchange(overwrite, false)) {
+      const bool replace = std::exchange(overwrite, false);
+      if (replace && job->scale == scale) {
         copy_bytes(bytes_at(gradient), values, part.count * element);
-        if (job->scale != scale) {
-          add_scaled(gradient, values, scale / job->scale - 1);
-        }
       } else {
-        add_scaled(gradient, values, scale / job->scale);
+        put_scaled(replace ? Scaled::replaces : Scaled::adds, gradient, values, scale / job->scale);
       }
     }
     if (overwrite) {

@@ -103,6 +103,29 @@ TEST(LateResults, ResultsOnTheirWayReachAnotherModeAndAnotherWorld) {
   EXPECT_LE(relative_error(worth(3, "{ every = 8, from_step = 50 }", folder.path()), wanted), 1e-5);
 }
 
+// A loss scaler may fall far between a gradient and its arrival. Mutation tried: the change of scale is added to the
+// gradient, which cancels.
+TEST(LateResults, ArriveInTheScaleOfTheirStepHoweverFarItFell) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> gradient(1000);
+    Session session(transport, Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = \"off\"\n"
+                                             "sync = { async = true, staleness = 1 }"));
+    const TensorId id = session.add("embed", view(gradient.data(), gradient.size()));
+    const auto value = [](std::size_t i) { return 1.0F + static_cast<float>(i) / 1024; };
+    for (const float scale : {33554432.0F, 1.0F}) {
+      session.set_loss_scale(scale);
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = scale * value(i);
+      }
+      session.ready(id);
+      session.finish();
+    }
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      ASSERT_EQ(gradient[i], value(i)) << "element " << i << " of the step before";
+    }
+  });
+}
+
 // Messages from kLarge bytes on stay where they are until the gate opens.
 class Gated final : public Transport {
  public:
