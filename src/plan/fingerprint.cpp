@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
@@ -126,12 +127,15 @@ std::string Plan::describe() const {
   add_line(text, "bucket bytes", std::to_string(bucket_bytes));
   add_line(text, "chunk bytes", std::to_string(chunk_bytes));
   add_line(text, "deterministic", deterministic ? "true" : "false");
+  std::vector<std::string> resolutions;
+  for (const Bucket& bucket : buckets) {
+    resolutions.push_back(resolved(bucket));
+  }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& tensor = tensors[i];
     add_line(text, "policy of tensor " + std::to_string(i) + ' ' + quote(tensor.info.name),
-             resolved(buckets[tensor.bucket]) + ", error feedback " +
-                 std::string(to_string(tensor.policy.error_feedback)) + synchronised(tensor.policy.sync) + ", group " +
-                 std::to_string(tensor.group));
+             resolutions[tensor.bucket] + ", error feedback " + std::string(to_string(tensor.policy.error_feedback)) +
+                 synchronised(tensor.policy.sync) + ", group " + std::to_string(tensor.group));
   }
   for (const Bucket& bucket : buckets) {
     std::string parts;
@@ -140,7 +144,7 @@ std::string Plan::describe() const {
     }
     add_line(text, "bucket " + std::to_string(bucket.id),
              std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
-                 resolved(bucket) + turn(bucket) + ", tensors" + parts);
+                 resolutions[bucket.id] + turn(bucket) + ", tensors" + parts);
   }
   add_line(text, "choice of codecs", automatic() ? choosing(*this) : "none");
   add_line(text, "advice on the batch", batch ? advising(*this) : "none");

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/environment.hpp"
-#include "base/log.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -30,14 +29,16 @@ spdlog::level::level_enum level_of(const std::string& name) {
   throw Error(ErrorCode::invalid_argument, "GRADWIRE_LOG=" + name + ": write debug, info, warn, error or off");
 }
 
-void sink(LogLevel level, std::string_view message) {
+spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: logger().debug("{}", message); break;
-    case LogLevel::info: logger().info("{}", message); break;
-    case LogLevel::warning: logger().warn("{}", message); break;
-    case LogLevel::error: logger().error("{}", message); break;
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warning: return spdlog::level::warn;
+    default: return spdlog::level::err;
   }
 }
+
+void sink(LogLevel level, std::string_view message) { logger().log(level_of(level), "{}", message); }
 
 }  // namespace
 
@@ -49,5 +50,7 @@ void bind_log() {
     set_log_sink(&sink);
   });
 }
+
+bool logs(LogLevel level) noexcept { return logger().should_log(level_of(level)); }
 
 }  // namespace gradwire::session

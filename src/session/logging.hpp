@@ -1,9 +1,13 @@
 // Binds the library's log to spdlog, on standard error.
 #pragma once
 
+#include "base/log.hpp"
+
 namespace gradwire::session {
 
 /// Once a process; the level comes from GRADWIRE_LOG. Error(invalid_argument) for a level that is none.
 void bind_log();
+/// Whether lines of this level are printed: texts that are long to make need not be made.
+[[nodiscard]] bool logs(LogLevel level) noexcept;
 
 }  // namespace gradwire::session

@@ -85,12 +85,13 @@ Ticket Session::ready_zero(TensorId id) {
 }
 
 bool Session::done(const Ticket& ticket) {
-  const auto ended = [&] {
+  const bool ended = state_->checked([&] {
     const std::lock_guard lock(state_->mutex);
     state_->throw_if_failed();
+    state_->check_ticket("done", ticket);
     return state_->ended(ticket);
-  };
-  if (!ended()) {
+  });
+  if (!ended) {
     state_->progress_inside_call();
     const std::lock_guard lock(state_->mutex);
     state_->work.notify_all();  // who asks does other things meanwhile
@@ -107,6 +108,7 @@ void Session::wait(const Ticket& ticket) {
     state.require_no_capture("wait");
     const std::lock_guard lock(state.mutex);
     state.throw_if_failed();
+    state.check_ticket("wait", ticket);
     if (ticket.step == state.step && state.in_mode(ticket.bucket)) {
       throw Error(ErrorCode::invalid_argument,
                   "wait: the tensor's sync mode brings its result with finish(); call that");

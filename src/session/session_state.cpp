@@ -7,6 +7,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
+#include "session/logging.hpp"
 
 namespace gradwire {
 namespace {
@@ -82,7 +83,9 @@ void Session::State::make_plan() {
   for (const std::string& note : plan->notes) {
     log(speaks ? LogLevel::info : LogLevel::debug, note);
   }
-  log(LogLevel::debug, plan->explain());
+  if (session::logs(LogLevel::debug)) {  // long where tensors are many
+    log(LogLevel::debug, plan->explain());
+  }
   if (plan->automatic() && runner->adapts()) {
     adaptation = std::make_unique<session::Adaptation>(*runner, *plan, policy);
   } else if (plan->automatic()) {
@@ -107,8 +110,10 @@ void Session::State::reset_step() {
   }
   is_ready.assign(registered.size(), false);
   missing.clear();
+  incomplete = 0;
   for (const plan::Bucket& bucket : plan->buckets) {
     missing.push_back(static_cast<std::uint32_t>(bucket.parts.size()));
+    incomplete += bucket.parts.empty() ? 0 : 1;
   }
   has_ended.assign(plan->buckets.size(), false);
   next_bucket = 0;
@@ -119,10 +124,6 @@ void Session::State::reset_step() {
   seen = {};
   seen.ready_seconds.assign(plan->buckets.size(), 0);
   step_begun = std::chrono::steady_clock::now();
-}
-
-bool Session::State::all_ready() const {
-  return std::all_of(missing.begin(), missing.end(), [](std::uint32_t left) { return left == 0; });
 }
 
 bool Session::State::to_check() const {
@@ -148,6 +149,23 @@ bool Session::State::ended(const Ticket& ticket) const {
   }
   return ticket.bucket == Ticket::kNothing || ticket.step < step ||
          (ticket.step == step && ticket.bucket < has_ended.size() && has_ended[ticket.bucket]);
+}
+
+// Nothing would ever bring such a ticket's result.
+void Session::State::check_ticket(const char* call, const Ticket& ticket) const {
+  if (ticket.bucket == Ticket::kNothing) {
+    return;
+  }
+  const std::string given = std::string(call) + ": the ticket is of bucket " + std::to_string(ticket.bucket) +
+                            " in step " + std::to_string(ticket.step);
+  const std::string fix = "; give a ticket that ready() of this session returned";
+  if (!plan || ticket.bucket >= plan->buckets.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                given + ", this session has " + std::to_string(plan ? plan->buckets.size() : 0) + " buckets" + fix);
+  }
+  if (ticket.step > step) {
+    throw Error(ErrorCode::invalid_argument, given + ", this session is in step " + std::to_string(step) + fix);
+  }
 }
 
 void Session::State::agree_once(bool with_weights) {
@@ -338,12 +356,19 @@ void Session::State::progress_inside_call() {
   }
 }
 
+void Session::State::check_id(TensorId id) const {
+  if (static_cast<std::size_t>(id) >= tensors.size()) {
+    throw Error(ErrorCode::invalid_argument, "ready: tensor id " + std::to_string(static_cast<std::size_t>(id)) +
+                                                 " is not one of the " + std::to_string(tensors.size()) +
+                                                 " that add() returned");
+  }
+}
+
 Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
   if (no_sync) {
     const std::lock_guard lock(mutex);
-    if (static_cast<std::size_t>(id) < accumulated.size()) {
-      ++accumulated[static_cast<std::size_t>(id)];
-    }
+    check_id(id);
+    ++accumulated[static_cast<std::size_t>(id)];
     return {};
   }
   catch_up_with_replays();
@@ -352,10 +377,7 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     const std::lock_guard lock(mutex);
     throw_if_failed();
     const auto index = static_cast<std::size_t>(id);
-    if (index >= tensors.size()) {
-      throw Error(ErrorCode::invalid_argument, "ready: tensor id " + std::to_string(index) + " is not one of the " +
-                                                   std::to_string(tensors.size()) + " that add() returned");
-    }
+    check_id(id);
     make_plan();
     if (runner->capturing()) {
       check_capture();
@@ -378,6 +400,7 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     is_ready[index] = true;
     ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket)};
     if (--missing[ticket.bucket] == 0) {
+      --incomplete;
       last_ready = std::chrono::steady_clock::now();
       seen.ready_seconds[ticket.bucket] = std::chrono::duration<double>(last_ready - step_begun).count();
     }

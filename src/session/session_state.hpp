@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -41,12 +42,14 @@ struct Session::State {
   std::condition_variable changed;  // for callers
   std::condition_variable work;     // for the progress thread
   std::vector<TensorInfo> tensors;
-  std::vector<View> registered;               // gradients as added
-  std::vector<std::vector<View>> parameters;  // by tensor: the parameter and its optimizer state, where added
-  std::vector<session::TensorMemory> memory;  // gradients of this step
-  std::vector<bool> is_ready;                 // this step
+  std::unordered_set<std::string> taken_names;  // of tensors
+  std::vector<View> registered;                 // gradients as added
+  std::vector<std::vector<View>> parameters;    // by tensor: the parameter and its optimizer state, where added
+  std::vector<session::TensorMemory> memory;    // gradients of this step
+  std::vector<bool> is_ready;                   // this step
   std::optional<plan::Plan> plan;
   std::vector<std::uint32_t> missing;  // by bucket: tensors that are not ready
+  std::size_t incomplete = 0;          // buckets of which some are missing
   std::vector<bool> has_ended;         // by bucket
   std::size_t next_bucket = 0;         // the first that has not started
   std::size_t ended_buckets = 0;       // of an asynchronous runner: enqueued
@@ -124,8 +127,10 @@ struct Session::State {
   [[nodiscard]] bool has_work() const {
     return startable_without_caller() || under_way() || to_check() || in_background();
   }
-  [[nodiscard]] bool all_ready() const;
+  [[nodiscard]] bool all_ready() const { return incomplete == 0; }
   [[nodiscard]] bool ended(const Ticket& ticket) const;
+  /// Error(invalid_argument) for a ticket that no ready() of this session has returned so far.
+  void check_ticket(const char* call, const Ticket& ticket) const;
   /// Whether the bucket is not as `step` in this step.
   [[nodiscard]] bool in_mode(std::uint32_t bucket) const;
   [[nodiscard]] bool in_background() const { return !failure && modes && modes->busy(); }
@@ -220,6 +225,7 @@ struct Session::State {
   void check_capture() const;
 
   void agree_once(bool with_weights);
+  void check_id(TensorId id) const;
   void check_gradient(std::size_t index, const View& gradient) const;
   void check_parameters(const std::string& text, const View& gradient, const std::vector<View>& beside) const;
   void refuse_rows(const TensorInfo& tensor) const;

@@ -56,15 +56,14 @@ TensorId Session::State::add(const std::string& text, const View& gradient, std:
                 "add: \"" + text + "\" has null data with count " + std::to_string(gradient.count));
   }
   runner->check_memory(gradient, "add: \"" + text + "\"");
-  for (const TensorInfo& tensor : tensors) {
-    if (!text.empty() && tensor.name == text) {
-      throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" was added already; names must differ");
-    }
+  if (!text.empty() && taken_names.count(text) != 0) {
+    throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" was added already; names must differ");
   }
   check_parameters(text, gradient, beside);
   TensorInfo info{text, gradient.count, gradient.dtype, ndim};
   info.parameters = static_cast<std::uint32_t>(beside.size());
   refuse_rows(info);
+  taken_names.insert(text);
   tensors.push_back(std::move(info));
   parameters.push_back(std::move(beside));
   registered.push_back(gradient);

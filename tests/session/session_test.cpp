@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "model.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "transport/faulty.hpp"
 
@@ -251,6 +253,51 @@ TEST(Session, TicketsTellWhenAGradientIsReduced) {
       session.finish();
       session.set_no_sync(true);
       EXPECT_TRUE(session.done(session.ready(first_id)));
+    });
+  }
+}
+
+// Nothing would ever bring their results.
+TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
+  for (const Threading threading : kThreading) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      auto gradients = make_gradients();
+      Session session(transport, Policy::uniform("exact"), {.threading = threading});
+      add_all(session, gradients);
+      const auto refused = [&](const Ticket& ticket) {
+        for (const auto& call : {std::function([&] { session.wait(ticket); }),
+                                 std::function([&] { static_cast<void>(session.done(ticket)); })}) {
+          const Error error = error_of(call);
+          EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+          EXPECT_NE(std::string(error.what()).find("ready() of this session returned"), std::string::npos)
+              << error.what();
+        }
+      };
+      refused({.step = 0, .bucket = 0});  // there are none yet
+      session.wait({});
+      for (int step = 0; step < 2; ++step) {
+        fill(gradients, transport->rank(), 0);
+        std::vector<Ticket> tickets;
+        for (const auto& gradient : gradients) {
+          tickets.push_back(session.ready(gradient.id));
+        }
+        refused({.step = tickets[0].step + 1, .bucket = tickets[0].bucket});
+        refused({.step = tickets[0].step, .bucket = 1000});
+        refused({.step = 0, .bucket = 1000});
+        session.wait(tickets[0]);
+        session.finish();
+        EXPECT_TRUE(session.done(tickets[0]));
+      }
+      session.set_no_sync(true);
+      EXPECT_EQ(error_of([&] { session.ready(static_cast<TensorId>(gradients.size())); }).code(),
+                ErrorCode::invalid_argument);
+      session.set_no_sync(false);
+      session.ready(gradients[0].id);
+      refused({.step = 3, .bucket = 0});
+      for (std::size_t i = 1; i < gradients.size(); ++i) {
+        session.ready(gradients[i].id);
+      }
+      session.finish();
     });
   }
 }

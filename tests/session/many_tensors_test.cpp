@@ -1,0 +1,58 @@
+// What a session does for each of many tensors takes time linear in them: with a loop over all inside, these would take
+// minutes.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+TEST(ManyTensors, AreAddedPlannedAgreedOnAndReduced) {
+  constexpr std::size_t kTensors = 100'000;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> gradients(kTensors, 1.0F + static_cast<float>(transport->rank()));
+    Session session(transport, Policy::uniform("exact"));
+    std::vector<TensorId> ids;
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      ids.push_back(session.add("block." + std::to_string(i) + ".weight", view(&gradients[i], 1)));
+    }
+    EXPECT_EQ(error_of([&] { session.add("block.77.weight", view(gradients.data(), 1)); }).code(),
+              ErrorCode::invalid_argument);
+    EXPECT_NE(session.explain().find("block.99999.weight"), std::string::npos);
+    for (int step = 0; step < 3; ++step) {
+      for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+        session.ready(*id);
+      }
+      session.finish();
+    }
+    EXPECT_EQ(gradients[kTensors / 2], 1.5F);
+  });
+}
+
+// A bucket each, and a look for NaN before any starts.
+TEST(ManyTensors, OfManyBucketsAreReduced) {
+  constexpr std::size_t kTensors = 4000;
+  Policy policy = Policy::uniform("exact");
+  policy.bucket_bytes = 1024;
+  policy.small.reset();
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> gradients(kTensors * 256, 2);
+    Session session(transport, policy, {.nonfinite = Nonfinite::skip});
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      session.add(std::to_string(i), view(&gradients[256 * i], 256));
+    }
+    for (std::size_t i = kTensors; i-- > 0;) {
+      session.ready(static_cast<TensorId>(i));
+    }
+    EXPECT_FALSE(session.finish().skipped);
+    EXPECT_EQ(gradients[1000], 2);
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test
