@@ -21,7 +21,7 @@ GRADWIRE_DEVICE std::uint32_t header_word(std::uint32_t i, const FrameCodec& cod
     case 0: return wire::kMagic;
     case kFlagsWord:
       return std::uint32_t{kWireVersion} | static_cast<std::uint32_t>(codec.dtype) << 8 | std::uint32_t{codec.id} << 24;
-    case 2: return std::uint32_t{codec.k} | std::uint32_t{place.hop} << 16;
+    case 2: return std::uint32_t{codec.k} | std::uint32_t{place.hop} << 16 | std::uint32_t{codec.terms} << 24;
     case 3: return place.count;
     case 4: return place.first_tile;
     case 5: return bucket;

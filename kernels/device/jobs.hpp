@@ -15,6 +15,7 @@ struct FrameCodec {
   std::uint8_t id = 1;       // row of the table of codecs
   std::uint16_t k = 0;       // elements kept of a full tile; 0 without topk
   DType dtype = DType::f32;  // of the tensor; working values are f64 for exact over f64, else f32
+  std::uint8_t terms = 0;    // wire::kTerm...
 };
 
 /// Sticky words in device memory that kernels set and the host reads when it polls. Zero at first.

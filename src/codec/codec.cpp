@@ -68,6 +68,7 @@ wire::FrameHeader header_for(const Codec& codec, const FrameInfo& info) {
   header.codec = codec.spec().values;
   header.k = codec.spec().k;
   header.hop = info.hop;
+  header.terms = info.terms;
   header.count = info.count;
   header.first_tile = info.first_tile;
   header.bucket = info.bucket;
@@ -140,6 +141,11 @@ void expect_text(const char* what, const std::string& got, const std::string& wa
   }
 }
 
+std::string describe_terms(std::uint8_t terms) {
+  return std::string("a ") + ((terms & wire::kTermMean) != 0 ? "mean" : "sum") + " with " +
+         ((terms & wire::kTermFeedback) != 0 ? "a" : "no") + " feedback buffer";
+}
+
 wire::FrameHeader parse_from(std::span<const std::byte> frame, int peer) {
   try {
     return wire::parse_header(frame);
@@ -163,6 +169,11 @@ FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool che
   expect("first tile", header.first_tile, expected.first_tile, peer);
   expect("count", header.count, expected.count, peer);
   expect("hop", header.hop, expected.hop, peer);
+  if (header.terms != expected.terms) {
+    throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) + " is of " +
+                                         describe_terms(header.terms) + " where " + describe_terms(expected.terms) +
+                                         " was expected; every rank must make the same calls with the same options");
+  }
   if (checksum && (header.flags & wire::kFlagCrc) == 0) {
     throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) +
                                          " has no CRC, this rank expects one; set checksum alike on every rank");

@@ -30,7 +30,8 @@ struct FrameInfo {
   std::uint32_t first_tile = 0;  // tile of the bucket at which the frame begins
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
-  std::uint8_t hop = 0;  // 0: a rank's own values, 1: a result, 4: a sum over a node
+  std::uint8_t hop = 0;    // 0: a rank's own values, 1: a result, 4: a sum over a node
+  std::uint8_t terms = 0;  // wire::kTerm...
 };
 
 struct CodecEntry;  // registry row

@@ -48,7 +48,11 @@ struct AlgorithmEntry {
 /// From `root` to all: shards scattered over the other ranks, each of which passes its shard on as received.
 [[nodiscard]] Schedule broadcast(const Shape& shape, int root, std::uint64_t count, const HopCodecs& codecs);
 /// The transport's own all-reduce, for a transport that has the dtype.
-[[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count, bool asks = false);
+struct NativeOptions {
+  bool asks = false;            // all ranks that wait make the blocking call
+  bool compares_terms = false;  // Task::terms
+};
+[[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOptions options = {});
 
 // Rows of the registry, one file each.
 [[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);

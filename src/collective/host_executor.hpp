@@ -9,6 +9,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -40,8 +41,10 @@ struct Task {
   bool keeps_intra = false;
   bool keeps_owner = false;
   bool folds_owner = false;  // as in the Shape of the schedule
-  bool waits = false;        // this rank's answer to native_ask
-  std::string name;          // for messages: "bucket 3 (rule 2)"
+  // wire::kTerm... of a call that no plan was agreed on for, which ranks compare on the way. None: nothing to compare.
+  std::optional<std::uint8_t> terms = {};
+  bool waits = false;  // this rank's answer to native_ask
+  std::string name;    // for messages: "bucket 3 (rule 2)"
 };
 
 /// One collective under way, and its outcome.

@@ -262,9 +262,23 @@ void LaneRun::post_native(Slot slot, View values) {
 
 void LaneRun::ask(const Step& step) {
   std::byte* answer = open_slot(step).data();
-  const float mine = task_.waits ? 1 : 0;
-  std::memcpy(answer, &mine, sizeof mine);
-  post_native(step.slot, View{answer, 1, DType::f32});
+  const auto terms = static_cast<float>(task_.terms.value_or(0));
+  const Answer mine{task_.waits ? 1.0F : 0.0F, terms, terms * terms};
+  std::memcpy(answer, mine.data(), slot_bytes(step));
+  post_native(step.slot, View{answer, slot_bytes(step) / sizeof(float), DType::f32});
+}
+
+// Terms are equal where the square of their sum is as large as it can be, which every rank finds alike.
+LaneRun::Answer LaneRun::answer(const Step& step) const {
+  Answer all{};
+  std::memcpy(all.data(), slots_[step.inputs.front()].buffer.bytes().data(),
+              slot_bytes({.kind = StepKind::native_ask}));
+  if (double{all[1]} * all[1] != double{all[2]} * executor_.transport_.world_size()) {
+    throw Error(ErrorCode::mismatch, task_.name + ": ranks differ in the reduction, sum or mean, or some have a " +
+                                         "feedback buffer and some do not; every rank must make the same calls with " +
+                                         "the same options");
+  }
+  return all;
 }
 
 std::byte* LaneRun::native_values(Slot slot) const {
@@ -278,9 +292,7 @@ void LaneRun::native(const Step& step) {
   const std::size_t element = codec.working_bytes();
   if (step.kind == StepKind::native_load) {
     if (!step.inputs.empty()) {
-      float waiting = 0;
-      std::memcpy(&waiting, slots_[step.inputs.front()].buffer.bytes().data(), sizeof waiting);
-      in_call_ = waiting == static_cast<float>(executor_.transport_.world_size());
+      in_call_ = answer(step)[0] == static_cast<float>(executor_.transport_.world_size());
     }
     // Not while others may still write: a nonblocking sum that is given up may go on.
     in_place_ = in_call_ && !task_.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
@@ -307,6 +319,9 @@ void LaneRun::native(const Step& step) {
     count_sent(-1, executor_.transport_.counters().bytes_sent - before.bytes_sent);
     return;
   }
+  if (!step.inputs.empty()) {
+    static_cast<void>(answer(step));
+  }
   for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
     if (divides()) {
       codec::divide(codec.working(), values + first * element, execution_->total_weight_, count);
@@ -328,7 +343,7 @@ std::uint64_t LaneRun::slot_bytes(const Step& step) const {
     return sizeof(WeightMessage);
   }
   if (step.kind == StepKind::native_ask) {
-    return sizeof(float);
+    return task_.terms ? sizeof(Answer) : sizeof(float);
   }
   if (step.kind == StepKind::native_load) {
     return task_.tensors.count() * task_.codecs.first.working_bytes();
@@ -341,7 +356,8 @@ codec::FrameInfo LaneRun::frame_info(const Step& step, std::uint8_t hop) const {
           .first_tile = step.chunk.first_tile,
           .bucket = task_.bucket,
           .step = task_.step,
-          .hop = hop};
+          .hop = hop,
+          .terms = task_.terms.value_or(0)};
 }
 
 }  // namespace gradwire::collective

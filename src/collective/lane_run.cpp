@@ -77,8 +77,9 @@ bool LaneRun::ready(const Step& step) {
       return execution_->weights_known_ && std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::sum_weights: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::send:
-    case StepKind::decode:
-    case StepKind::native_store: return received(step.slot);
+    case StepKind::decode: return received(step.slot);
+    case StepKind::native_store:
+      return received(step.slot) && std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::encode: return !execution_->encode_needs_weights_ || execution_->weights_known_;
     case StepKind::native_load:
       return (!execution_->encode_needs_weights_ || execution_->weights_known_) &&

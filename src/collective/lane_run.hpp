@@ -1,6 +1,7 @@
 // One lane under way: its frame slots, its pending operations, the next step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <span>
@@ -47,6 +48,9 @@ class LaneRun {
   void write_weight(const Step& step);
   void sum_weights(const Step& step);
   void ask(const Step& step);
+  using Answer =
+      std::array<float, 3>;  // sums over ranks: those that wait; where there are terms, these and their squares
+  [[nodiscard]] Answer answer(const Step& step) const;
   void native(const Step& step);
   [[nodiscard]] std::byte* native_values(Slot slot) const;
   void release_uses(const Step& step);

@@ -42,7 +42,7 @@ Schedule all_reduce_over(const Transport& transport, Algorithm algorithm, const 
   const DType dtype = codecs.first.dtype();
   if (algorithm == Algorithm::dense && has_native(transport.capabilities(), dtype) && !options.deterministic &&
       shape.world_size > 1 && (options.asks || count * element_bytes(dtype) < options.native_below)) {
-    return native_all_reduce(shape, count, options.asks);
+    return native_all_reduce(shape, count, {.asks = options.asks, .compares_terms = options.compares_terms});
   }
   return all_reduce(algorithm, shape, count, codecs);
 }

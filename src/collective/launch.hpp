@@ -37,7 +37,8 @@ struct AllReduceOptions {
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool deterministic = false;
   std::uint64_t native_below = kNativeBelowBytes;
-  bool asks = false;  // a native one is the blocking call where all ranks wait for it (Task::waits)
+  bool asks = false;            // a native one is the blocking call where all ranks wait for it (Task::waits)
+  bool compares_terms = false;  // a native one, which has no frames, compares Task::terms
   std::shared_ptr<const Tiers> tiers = nullptr;  // see Shape
 };
 /// The all-reduce schedule; `dense` becomes the transport's own where it has the dtype, the message is small and

@@ -10,8 +10,8 @@ namespace {
 
 enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // as StreamBackend::sum_weights() writes them
 
-kernels::FrameCodec frame_codec(const codec::Codec& codec) {
-  return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype()};
+kernels::FrameCodec frame_codec(const codec::Codec& codec, std::uint8_t terms) {
+  return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
 }
 
 template <class T>
@@ -77,7 +77,7 @@ void StreamLane::compute(const Step& step) {
 }
 
 kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
-  return {.codec = frame_codec(codec), .bucket = task_.bucket, .step = task_.step, .status = task_.status};
+  return {.codec = frame_codec(codec, task_.terms), .bucket = task_.bucket, .step = task_.step, .status = task_.status};
 }
 
 DType StreamLane::working() const {
@@ -216,7 +216,7 @@ void StreamLane::reduce(const Step& step) {
   const Part own = uncoded ? owner_part(step.chunk, keeps_owner) : Part{.dtype = task_.dtype};
   backend_.reduce(
       {.call = fields(task_.codecs.first),
-       .second = frame_codec(task_.codecs.second),
+       .second = frame_codec(task_.codecs.second, task_.terms),
        .count = step.chunk.count,
        .first_tile = step.chunk.first_tile,
        .inputs = inputs.data(),

@@ -58,6 +58,7 @@ struct StreamTask {
   bool keeps_local = false;
   bool keeps_owner = false;
   bool folds_owner = false;  // as in the Shape of the schedule
+  std::uint8_t terms = 0;    // as in Task
   std::string name;          // for messages: "bucket 3 (rule 2)"
 };
 

@@ -15,6 +15,7 @@
 #include "plan/bucket_residuals.hpp"
 #include "plan/stage.hpp"
 #include "session/device_pointer.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire {
 namespace {
@@ -65,6 +66,11 @@ void check_overlap(const ConstView& whole, const ConstView& part, const void* al
     throw Error(ErrorCode::invalid_argument,
                 "input and output overlap; give separate memory, or the same place exactly");
   }
+}
+
+std::uint8_t terms_of(const CallOptions& options) {
+  return static_cast<std::uint8_t>((options.reduction == Reduction::mean ? wire::kTermMean : 0) |
+                                   (options.feedback != nullptr ? wire::kTermFeedback : 0));
 }
 
 std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
@@ -195,6 +201,7 @@ struct Communicator::State {
                                                     .keeps_intra = prepared.call.intra,
                                                     .keeps_owner = prepared.call.owner,
                                                     .folds_owner = folds_owner,
+                                                    .terms = terms_of(options),
                                                     .waits = true,
                                                     .name = "call " + std::to_string(call) + " (" + name + ")"});
       executor.wait(*execution);
@@ -286,6 +293,7 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
                                                       .folds_owner = shape.folds_owner,
                                                       .chunk_bytes = shape.chunk_bytes,
                                                       .asks = in_call,
+                                                      .compares_terms = true,
                                                       .tiers = state_->executor.tiers()});
                 },
             .call = std::move(residuals)};

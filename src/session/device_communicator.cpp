@@ -8,6 +8,7 @@
 #include "plan/stage.hpp"
 #include "session/device_status.hpp"
 #include "session/dry_backend.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::session {
 
@@ -113,6 +114,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                        .status = &device_->status(),
                        .local_residual = {},
                        .owner_residual = {},
+                       .terms = options.reduction == Reduction::mean ? wire::kTermMean : std::uint8_t{0},
                        .name = "an all_reduce"});
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kCrcOffset = 28;
 constexpr std::uint8_t kKnownFlags = kFlagCrc | kFlagNonfinite;
+constexpr std::uint8_t kKnownTerms = kTermMean | kTermFeedback;
 
 template <class T>
 void put(std::span<std::byte> frame, std::size_t offset, T value) {
@@ -61,7 +62,7 @@ void write_header(const FrameHeader& header, std::span<std::byte> frame) {
   put(frame, 7, header.codec);
   put(frame, 8, header.k);
   put(frame, 10, header.hop);
-  put(frame, 11, std::uint8_t{0});
+  put(frame, 11, header.terms);
   put(frame, 12, header.count);
   put(frame, 16, header.first_tile);
   put(frame, 20, header.bucket);
@@ -88,6 +89,7 @@ FrameHeader parse_header(std::span<const std::byte> frame) {
   header.codec = get<std::uint8_t>(frame, 7);
   header.k = get<std::uint16_t>(frame, 8);
   header.hop = get<std::uint8_t>(frame, 10);
+  header.terms = get<std::uint8_t>(frame, 11);
   header.count = get<std::uint32_t>(frame, 12);
   header.first_tile = get<std::uint32_t>(frame, 16);
   header.bucket = get<std::uint32_t>(frame, 20);
@@ -101,8 +103,8 @@ FrameHeader parse_header(std::span<const std::byte> frame) {
   if (header.crc != crc) {
     corrupt("CRC is " + hex(header.crc) + ", its " + std::to_string(frame.size()) + " bytes give " + hex(crc));
   }
-  if (get<std::uint8_t>(frame, 11) != 0) {
-    corrupt("byte 11 is not zero");
+  if ((header.terms & ~kKnownTerms) != 0) {
+    corrupt("has unknown terms " + hex(header.terms));
   }
   if (element_bytes(static_cast<DType>(header.dtype)) == 0) {
     corrupt("has the unknown dtype " + std::to_string(header.dtype));

@@ -1,5 +1,5 @@
 // The frame: a header of 32 bytes, little-endian, and a payload. docs/wire-format.md is the byte-level text.
-//   0 u32 magic | 4 u8 version, dtype, flags, codec | 8 u16 k | 10 u8 hop, zero | 12 u32 count | 16 u32 first_tile
+//   0 u32 magic | 4 u8 version, dtype, flags, codec | 8 u16 k | 10 u8 hop, terms | 12 u32 count | 16 u32 first_tile
 //   20 u32 bucket | 24 u32 step | 28 u32 crc32c of header (that field zero) and payload, or 0 without kFlagCrc
 #pragma once
 
@@ -15,6 +15,8 @@ inline constexpr std::size_t kHeaderBytes = 32;
 inline constexpr std::uint32_t kMagic = 0x31575247U;  // the bytes "GRW1"
 inline constexpr std::uint8_t kFlagCrc = 1U << 0;
 inline constexpr std::uint8_t kFlagNonfinite = 1U << 1;  // NaN or Inf among the encoded elements
+inline constexpr std::uint8_t kTermMean = 1U << 0;       // the result is divided
+inline constexpr std::uint8_t kTermFeedback = 1U << 1;   // with a feedback buffer
 
 struct FrameHeader {
   std::uint8_t version = kWireVersion;
@@ -23,6 +25,7 @@ struct FrameHeader {
   std::uint8_t codec = 0;  // CodecSpec::values
   std::uint16_t k = 0;     // CodecSpec::k
   std::uint8_t hop = 0;    // 0: own values, 1: a result, 4: a node's sum
+  std::uint8_t terms = 0;  // kTerm...: what a call without a plan must have alike on every rank; 0 in sessions
   std::uint32_t count = 0;
   std::uint32_t first_tile = 0;
   std::uint32_t bucket = 0;

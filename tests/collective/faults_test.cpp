@@ -172,6 +172,36 @@ TEST(Disagreement, CountsTypesCodecsAndOrder) {
   }
 }
 
+// Such ranks would go on with different numbers. Below and above the sizes at which `dense` is the transport's own sum.
+// Mutation tried: calls have no terms.
+TEST(Disagreement, ReductionAndFeedback) {
+  const auto with_feedback = [](std::uint64_t count, const CallOptions& options) -> Call {
+    return [=](Communicator& communicator) {
+      FeedbackBuffer feedback(count);
+      CallOptions call = options;
+      call.feedback = &feedback;
+      reduce(count, DType::f32, call)(communicator);
+    };
+  };
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const std::uint64_t count : {1000U, 50'000U}) {
+      SCOPED_TRACE(std::string(to_string(algorithm)) + " x " + std::to_string(count));
+      const CallOptions sum{.codec = CodecSpec::parse("int8"), .algorithm = algorithm};
+      CallOptions mean = sum;
+      mean.reduction = Reduction::mean;
+      for (const Call& odd : {reduce(count, DType::f32, mean), with_feedback(count, sum)}) {
+        const auto outcomes = disagree(reduce(count, DType::f32, sum), odd, kPatient);
+        for (const Outcome& outcome : outcomes) {
+          EXPECT_TRUE(outcome.threw);
+          EXPECT_TRUE(outcome.code == ErrorCode::mismatch || outcome.code == ErrorCode::aborted) << outcome.message;
+        }
+        EXPECT_TRUE(any(outcomes, ErrorCode::mismatch, "mean") || any(outcomes, ErrorCode::mismatch, "feedback"))
+            << outcomes[0].message;
+      }
+    }
+  }
+}
+
 TEST(BadInput, IsNamedAndEndsTheOthers) {
   const CallOptions options;
   Values three(DType::f32, 3);
