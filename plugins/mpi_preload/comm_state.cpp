@@ -73,6 +73,7 @@ CommState* find_state(MPI_Comm comm) noexcept {
   if (CommState* known = cached_state(comm)) {
     return known;
   }
+  stop_if_foreign();
   try {
     if (comm == MPI_COMM_NULL || !may_act()) {
       return nullptr;

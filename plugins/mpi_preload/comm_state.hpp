@@ -37,7 +37,7 @@ struct CommState {
       bytes.store(bytes.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
     }
   };
-  static constexpr std::size_t kFunctions = static_cast<std::size_t>(shim::Function::mpi_ireduce_scatter_block) + 1;
+  static constexpr std::size_t kFunctions = static_cast<std::size_t>(shim::Function::mpi_reduce_scatter_block_init) + 1;
   std::array<Passed, kFunctions> passed;
   [[nodiscard]] Passed& passed_of(shim::Function function) { return passed[static_cast<std::size_t>(function)]; }
   /// All of them: the same on every rank when it calls the same collective.

@@ -28,13 +28,15 @@ struct Gathering {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// How long rank 0 waits for the others' numbers. These wait for longer: rank 0 may come late, after saving a model.
+// How long rank 0 waits for the others' numbers. These wait for longer where all ranks are known to have the drop-in:
+// rank 0 may come late, after saving a model.
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(10);
 
 // Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
 bool gather_ledgers(int rank, int size) {
   const auto timeout = process().configuration.timeout;
-  const auto limit = rank == 0 ? std::min(timeout, kLongestWait) : timeout;
+  const bool all_answer = process().agreed_by_all.has_value();
+  const auto limit = rank == 0 || !all_answer ? std::min(timeout, kLongestWait) : timeout;
   auto gathering = std::make_unique<Gathering>();
   Gathering& g = *gathering;
   g.mine = process().ledger.to_text();
@@ -86,10 +88,8 @@ void finish_or_throw() {
   const int size = world->size;
   free_states();  // what hangs on communicators goes into the ledger
   self.finished = true;
-  // Where the job itself never brought all ranks together, they are not asked to for the report's sake; and after a
-  // failure they are out of step.
-  const bool together = self.agreed_by_all && !self.failed;
-  const bool complete = size == 1 || (together && gather_ledgers(rank, size));
+  // MPI_Finalize brings all ranks together; but after a failure they are out of step.
+  const bool complete = size == 1 || (!self.failed && gather_ledgers(rank, size));
   if (rank != 0) {
     return;
   }

@@ -57,6 +57,13 @@ Verdict judge_segments(Reduce call, const Segments& segments) noexcept {
   }
 }
 
+template <typename Count>
+void count_nonblocking(Function function, const Count counts[], MPI_Datatype type, MPI_Comm comm) noexcept {
+  if (counts != nullptr) {
+    count_nonblocking(function, sum_of(counts, size_of(comm)), type, comm);
+  }
+}
+
 template <typename Count, typename Forward>
 int reduce_scatter(const void* send, void* receive, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                    const Forward& forward) {
@@ -123,9 +130,7 @@ GRADWIRE_EXPORT int MPI_Ireduce_scatter_block(const void* send, void* receive, i
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                         MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  if (counts != nullptr) {
-    count_nonblocking(Function::mpi_ireduce_scatter, sum_of(counts, size_of(comm)), type, comm);
-  }
+  count_nonblocking(Function::mpi_ireduce_scatter, counts, type, comm);
   return PMPI_Ireduce_scatter(send, receive, counts, type, op, comm, request);
 }
 
@@ -166,9 +171,74 @@ GRADWIRE_EXPORT int MPI_Reduce_scatter_block_c(const void* send, void* receive, 
                               [=] { return PMPI_Reduce_scatter_block_c(send, receive, count, type, op, comm); });
 }
 
+GRADWIRE_EXPORT int MPI_Iallreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                                     MPI_Comm comm, MPI_Request* request) {
+  count_nonblocking(Function::mpi_iallreduce, count, type, comm);
+  return PMPI_Iallreduce_c(send, receive, count, type, op, comm, request);
+}
+
+GRADWIRE_EXPORT int MPI_Ireduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
+                                          MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  count_nonblocking(Function::mpi_ireduce_scatter, counts, type, comm);
+  return PMPI_Ireduce_scatter_c(send, receive, counts, type, op, comm, request);
+}
+
+GRADWIRE_EXPORT int MPI_Ireduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
+                                                MPI_Op op, MPI_Comm comm, MPI_Request* request) {
+  count_nonblocking(Function::mpi_ireduce_scatter_block, count * size_of(comm), type, comm);
+  return PMPI_Ireduce_scatter_block_c(send, receive, count, type, op, comm, request);
+}
+
+// Persistent ones are counted when they are made, not when they start.
+GRADWIRE_EXPORT int MPI_Allreduce_init(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
+                                       MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+  count_nonblocking(Function::mpi_allreduce_init, count, type, comm);
+  return PMPI_Allreduce_init(send, receive, count, type, op, comm, info, request);
+}
+
+GRADWIRE_EXPORT int MPI_Allreduce_init_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                                         MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+  count_nonblocking(Function::mpi_allreduce_init, count, type, comm);
+  return PMPI_Allreduce_init_c(send, receive, count, type, op, comm, info, request);
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_init(const void* send, void* receive, const int counts[], MPI_Datatype type,
+                                            MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+  count_nonblocking(Function::mpi_reduce_scatter_init, counts, type, comm);
+  return PMPI_Reduce_scatter_init(send, receive, counts, type, op, comm, info, request);
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_init_c(const void* send, void* receive, const MPI_Count counts[],
+                                              MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Info info,
+                                              MPI_Request* request) {
+  count_nonblocking(Function::mpi_reduce_scatter_init, counts, type, comm);
+  return PMPI_Reduce_scatter_init_c(send, receive, counts, type, op, comm, info, request);
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_block_init(const void* send, void* receive, int count, MPI_Datatype type,
+                                                  MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+  count_nonblocking(Function::mpi_reduce_scatter_block_init, std::int64_t{count} * size_of(comm), type, comm);
+  return PMPI_Reduce_scatter_block_init(send, receive, count, type, op, comm, info, request);
+}
+
+GRADWIRE_EXPORT int MPI_Reduce_scatter_block_init_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
+                                                    MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+  count_nonblocking(Function::mpi_reduce_scatter_block_init, count * size_of(comm), type, comm);
+  return PMPI_Reduce_scatter_block_init_c(send, receive, count, type, op, comm, info, request);
+}
+
 extern "C" {
 GRADWIRE_ALSO(MPI_Allreduce_c);
 GRADWIRE_ALSO(MPI_Reduce_scatter_c);
 GRADWIRE_ALSO(MPI_Reduce_scatter_block_c);
+GRADWIRE_ALSO(MPI_Iallreduce_c);
+GRADWIRE_ALSO(MPI_Ireduce_scatter_c);
+GRADWIRE_ALSO(MPI_Ireduce_scatter_block_c);
+GRADWIRE_ALSO(MPI_Allreduce_init);
+GRADWIRE_ALSO(MPI_Allreduce_init_c);
+GRADWIRE_ALSO(MPI_Reduce_scatter_init);
+GRADWIRE_ALSO(MPI_Reduce_scatter_init_c);
+GRADWIRE_ALSO(MPI_Reduce_scatter_block_init);
+GRADWIRE_ALSO(MPI_Reduce_scatter_block_init_c);
 }
 #endif

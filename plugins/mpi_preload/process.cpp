@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 namespace gradwire::mpi_preload {
@@ -41,9 +42,23 @@ Process::Process() {
   understood = version.find(family) != std::string_view::npos;
   implementation = short_version(version, family);
   if (!understood) {
-    say("every call is passed through: this shim is for " + std::string(family) + ", the job runs with " +
-        std::string(version.substr(0, version.find_first_of(",\n"))));
+    foreign = "this drop-in is for " + std::string(family) + ", the job runs with " +
+              std::string(version.substr(0, version.find_first_of(",\n"))) +
+              "; start it with the mpirun of its own MPI";
+#ifdef OPEN_MPI
+    say("every call is passed through: " + foreign);  // handles as wide as any other library's reach it whole
+#endif
   }
+}
+
+void stop_if_foreign() noexcept {
+#ifndef OPEN_MPI
+  // Handles are ints here. Where they are pointers, as in Open MPI, half of each is lost on the way.
+  if (!process().foreign.empty()) {
+    say(process().foreign);
+    std::_Exit(EXIT_FAILURE);
+  }
+#endif
 }
 
 Process& process() {

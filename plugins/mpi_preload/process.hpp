@@ -27,6 +27,7 @@ struct Process {
   /// The library that answers is of the kind this shim was built for, so that handles mean what the header says.
   bool understood = false;
   std::string implementation;  // "Open MPI 4.1.4"
+  std::string foreign;         // where it is not understood: why
 
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 
@@ -50,6 +51,9 @@ struct Process {
 
 /// Between MPI_Init and MPI_Finalize, with a library that we understand.
 [[nodiscard]] bool may_act() noexcept;
+
+/// Ends the process, with a sentence, where forwarding a call would hand the library damaged handles.
+void stop_if_foreign() noexcept;
 
 /// Prints a line "gradwire: ..." on standard error.
 void say(const std::string& line) noexcept;

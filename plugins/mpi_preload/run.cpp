@@ -13,6 +13,16 @@
 namespace gradwire::mpi_preload {
 namespace {
 
+// MPI_ERR_BUFFER is the library's to give; Open MPI takes them in a reduce-scatter.
+bool aliased(const Reduce& call) {
+#ifdef OPEN_MPI
+  const bool refused = call.counts.empty();
+#else
+  constexpr bool refused = true;
+#endif
+  return refused && call.send == call.receive && call.count != 0;
+}
+
 shim::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
   // A rank without a segment may give no buffer for it; the others must not decide otherwise.
@@ -23,7 +33,7 @@ shim::Call describe(const Reduce& call, const CommState& state) {
           .count = call.count > 0 ? static_cast<std::uint64_t>(call.count) : 0,
           .world_size = state.size,
           .valid = call.count >= 0 && call.type != MPI_DATATYPE_NULL && call.op != MPI_OP_NULL &&
-                   call.receive != MPI_IN_PLACE &&
+                   call.receive != MPI_IN_PLACE && !aliased(call) &&
                    (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
           .intra = !state.inter};
 }

@@ -1,12 +1,9 @@
 #include "cli/launch.hpp"
 
-#include <elf.h>
-
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <fstream>
 
+#include "cli/elf.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli {
@@ -152,21 +149,26 @@ std::optional<std::filesystem::path> find_job(const std::vector<std::string>& co
   return std::nullopt;
 }
 
-bool statically_linked(const std::filesystem::path& program) {
-  std::ifstream stream(program, std::ios::binary);
-  Elf64_Ehdr header{};
-  if (!stream.read(reinterpret_cast<char*>(&header), sizeof header) ||
-      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) {
-    return false;
+std::optional<Library> linked_with(const std::filesystem::path& program) {
+  // MPICH's ABI has Intel MPI's and Cray's too; Debian names its MPICH's library by the family.
+  constexpr std::array<std::string_view, 2> kOpenMpi{"libmpi.so.40", "libmpi.so.20"};
+  constexpr std::array<std::string_view, 2> kMpich{"libmpich.so.12", "libmpi.so.12"};
+  const std::vector<std::string> needed = needed_libraries(program);
+  const auto needs = [&](const auto& names) {
+    return std::find_first_of(needed.begin(), needed.end(), names.begin(), names.end()) != needed.end();
+  };
+  const bool open_mpi = needs(kOpenMpi);
+  if (open_mpi == needs(kMpich)) {
+    return std::nullopt;
   }
-  for (int i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment{};
-    stream.seekg(static_cast<std::streamoff>(header.e_phoff) + i * std::streamoff{header.e_phentsize});
-    if (!stream.read(reinterpret_cast<char*>(&segment), sizeof segment) || segment.p_type == PT_INTERP) {
-      return false;  // cut off, or with a loader
-    }
-  }
-  return header.e_phnum > 0;
+  return open_mpi ? Library::open_mpi : Library::mpich;
+}
+
+bool calls_open_mpi_from_fortran(const std::filesystem::path& program) {
+  const std::vector<std::string> needed = needed_libraries(program);
+  return std::any_of(needed.begin(), needed.end(), [](const std::string& library) {
+    return library.starts_with("libmpi_mpifh.so") || library.starts_with("libmpi_usempi");
+  });
 }
 
 }  // namespace gradwire::cli

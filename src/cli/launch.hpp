@@ -34,7 +34,10 @@ struct Launch {
 [[nodiscard]] std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command,
                                                             std::size_t launcher);
 
-/// Whether it is an ELF program without a dynamic loader, which no preload reaches.
-[[nodiscard]] bool statically_linked(const std::filesystem::path& program);
+/// The MPI that the program names as its library; nothing where it names none, or both.
+[[nodiscard]] std::optional<Library> linked_with(const std::filesystem::path& program);
+
+/// Open MPI's Fortran library calls its C functions below every preload.
+[[nodiscard]] bool calls_open_mpi_from_fortran(const std::filesystem::path& program);
 
 }  // namespace gradwire::cli

@@ -162,6 +162,7 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
       sigaddset(&defaults, signal);
     }
   }
+  sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const Signals signals;

@@ -1,10 +1,11 @@
 #include "cli/report.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
+#include "base/read_file.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "plan/text.hpp"
@@ -15,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostRows = 40;  // a job that calls with ever new counts has thousands of classes
+constexpr std::size_t kMaxReportBytes = std::size_t{256} << 20;
 constexpr int kDigits = 4;
 
 std::string text_or(const json& object, const char* key, const std::string& otherwise) {
@@ -63,6 +65,7 @@ std::vector<std::string> row(const json& entry) {
           std::to_string(number(entry, "compressed_calls")),
           text_or(entry, "codec", "-"),
           format_bytes(number(entry, "bytes_in")),
+          format_bytes(number(entry, "bytes_dense")),
           format_bytes(number(entry, "bytes_sent")),
           ratio(entry, "ratio"),
           seconds(entry),
@@ -74,12 +77,12 @@ std::string class_table(const json& classes) {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const json& a, const json& b) { return number(a, "bytes_in") > number(b, "bytes_in"); });
   std::vector<std::vector<std::string>> rows{{"function", "dtype", "op", "count", "ranks", "order", "name", "calls",
-                                              "compressed", "codec", "bytes in", "bytes sent", "ratio", "time",
-                                              "passed because"}};
+                                              "compressed", "codec", "bytes in", "dense bytes", "bytes sent", "ratio",
+                                              "time", "passed because"}};
   for (std::size_t i = 0; i < std::min(entries.size(), kMostRows); ++i) {
     rows.push_back(row(entries[i]));
   }
-  std::string text = plan::table(rows, "lllrrrlrrlrrrrl");
+  std::string text = plan::table(rows, "lllrrrlrrlrrrrrl");
   if (entries.size() > kMostRows) {
     text += "and " + std::to_string(entries.size() - kMostRows) + " classes of fewer bytes\n";
   }
@@ -95,15 +98,19 @@ Report make_report(const json& root) {
                 root.at("policy").get<std::string>() +
                 (dry ? "; dry run: nothing was compressed, these are the bytes that would have been sent\n" : "\n");
   const std::string disabled = text_or(root, "disabled", "");
+  const std::string note = text_or(root, "note", "");
   if (!disabled.empty()) {
-    report.text += "every call passed through: " + disabled + '\n';
+    constexpr std::string_view kAll = "every call is passed through: ";
+    report.text += (disabled.starts_with(kAll) ? "" : std::string(kAll)) + disabled + '\n';
   }
   report.text += '\n' + class_table(root.at("classes")) + "\ncalls: " + std::to_string(report.calls) +
                  ", compressed: " + std::to_string(report.compressed_calls) +
                  "; bytes in: " + format_bytes(number(totals, "bytes_in")) +
                  ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
                  format_bytes(number(totals, "bytes_dense")) + "\nratio: " + ratio(totals, "ratio_compressed") +
-                 " on compressed calls, " + ratio(totals, "ratio") + " over all (bytes and time: all ranks)\n";
+                 " on compressed calls, " + ratio(totals, "ratio") + " over all (calls, bytes and time: " +
+                 (note.empty() ? "all ranks)\n" : "of the ranks that told theirs)\nnote: " + note + '\n') +
+                 "dense bytes: what a perfect uncompressed algorithm sends for such calls\n";
   return report;
 }
 
@@ -111,8 +118,7 @@ Report make_report(const json& root) {
 
 Report read_report(const std::filesystem::path& file) {
   try {
-    std::ifstream stream(file);
-    return make_report(json::parse(stream));
+    return make_report(json::parse(read_file(file, kMaxReportBytes, "the report ")));
   } catch (const json::exception& error) {
     throw Error(ErrorCode::corrupt, file.string() + " is no report of gradwire: " + error.what());
   }

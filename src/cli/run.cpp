@@ -1,10 +1,15 @@
 // gradwire run: refuses what cannot work before it starts anything, starts the job, tells what became of its calls.
+#include <stdlib.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
+#include <system_error>
 
 #include "base/environment.hpp"
 #include "cli/commands.hpp"
+#include "cli/elf.hpp"
 #include "cli/launch.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
@@ -37,6 +42,10 @@ Library library_of(const std::string& launcher) {
 fs::path preload_of(Library library) {
   const fs::path program = this_program();
   if (const auto file = find_preload(program, library)) {
+    if (file->string().find_first_of(": ") != std::string::npos) {
+      refuse(file->string() + " cannot be preloaded, since LD_PRELOAD ends a name at a space or a colon; install " +
+             "gradwire in a folder whose path has neither");
+    }
     return *file;
   }
   std::string folders;
@@ -60,15 +69,12 @@ std::optional<std::string> checked_policy(const RunOptions& options, std::ostrea
   return fs::absolute(*file).string();
 }
 
-// Where rank 0 writes its report, on whatever host: what the user named, or a file beside the job.
+// Where rank 0 writes its report: what the user named, or a file in a temporary folder of our own.
 class ReportFile {
  public:
   explicit ReportFile(const RunOptions& options) {
     const std::optional<std::string> named = options.report ? options.report : environment("GRADWIRE_REPORT");
-    temporary_ = !named;
-    const std::string own = ".gradwire-report-" + std::to_string(::getpid()) + ".json";
-    file_ = fs::absolute(named ? fs::path(*named)
-                               : (::access(".", W_OK) == 0 ? fs::path(own) : fs::temp_directory_path() / own));
+    file_ = named ? fs::absolute(*named) : make_folder() / "report.json";
     if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
       refuse("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
     }
@@ -77,18 +83,42 @@ class ReportFile {
   }
   ~ReportFile() {
     std::error_code ignored;
-    if (temporary_) {
-      fs::remove(file_, ignored);
+    if (!folder_.empty()) {
+      fs::remove_all(folder_, ignored);
     }
   }
   ReportFile(const ReportFile&) = delete;
   ReportFile& operator=(const ReportFile&) = delete;
 
   [[nodiscard]] const fs::path& path() const noexcept { return file_; }
+  [[nodiscard]] bool named() const noexcept { return folder_.empty(); }
 
  private:
+  const fs::path& make_folder() {
+    const char* given = std::getenv("TMPDIR");  // NOLINT(concurrency-mt-unsafe): read only
+    const fs::path parent = given != nullptr && *given != '\0' ? fs::absolute(given) : fs::path("/tmp");
+    std::string name = (parent / "gradwire-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      refuse("no temporary folder can be made in " + parent.string() + " (" + std::generic_category().message(errno) +
+             "); set TMPDIR to a folder that can be written, or name a report by --report");
+    }
+    return folder_ = name;
+  }
+
+  fs::path folder_;  // ours; empty: the user named the file
   fs::path file_;
-  bool temporary_ = false;
+};
+
+// Who reads our output may stop, as `head` does: then there is still something to clear away.
+class IgnoredBrokenPipes {
+ public:
+  IgnoredBrokenPipes() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoredBrokenPipes() { std::signal(SIGPIPE, before_); }
+  IgnoredBrokenPipes(const IgnoredBrokenPipes&) = delete;
+  IgnoredBrokenPipes& operator=(const IgnoredBrokenPipes&) = delete;
+
+ private:
+  void (*before_)(int);
 };
 
 // The codec that the job will use for all its calls.
@@ -134,14 +164,27 @@ Environment rank_environment(const RunOptions& options, const std::optional<std:
   return ranks;
 }
 
-void tell(const fs::path& report, int status, std::ostream& out) {
+// Why a job that ended well has left no report.
+std::string without_report(const ReportFile& report, const std::optional<fs::path>& job) {
+  if (job && statically_linked(*job)) {
+    return job->string() + " is statically linked, so nothing can be preloaded into it";
+  }
+  if (job && calls_open_mpi_from_fortran(*job)) {
+    return "Open MPI's Fortran library calls MPI below the preload, so nothing of " + job->string() +
+           " was seen or compressed; MPICH's does not";
+  }
+  return "no rank called MPI_Finalize with gradwire preloaded: the job is no MPI job, or its rank 0 ran on a host that "
+         "does not share " +
+         report.path().parent_path().string() +
+         (report.named() ? "" : "; name a file that all hosts share by --report");
+}
+
+void tell(const ReportFile& file, const std::optional<fs::path>& job, int status, std::ostream& out) {
+  const fs::path& report = file.path();
   std::error_code ignored;
   if (!fs::exists(report, ignored)) {
     if (status == 0) {
-      out << "gradwire: warning: no report was written, so no rank called MPI_Finalize with gradwire preloaded: the "
-             "job is "
-             "statically linked, no MPI job, or its rank 0 ran on a host that does not share "
-          << report.parent_path().string() << '\n';
+      out << "gradwire: warning: no report was written: " << without_report(file, job) << '\n';
     } else {
       out << "gradwire: the job ended with status " << status << " before it wrote a report\n";
     }
@@ -182,16 +225,22 @@ int run(const RunOptions& options, std::ostream& out) {
   const auto policy = checked_policy(options, out);
   check_environment();
   const Library library = library_of(options.command[*launcher]);
+  const auto job = find_job(options.command, *launcher);
+  if (const auto other = job ? linked_with(*job) : std::nullopt; other && *other != library) {
+    refuse(job->string() + " is linked with " + std::string(to_string(*other)) + ", but " + options.command[*launcher] +
+           " is of " + std::string(to_string(library)) + "; start the job with the mpirun of " +
+           std::string(to_string(*other)));
+  }
+  const IgnoredBrokenPipes ignored_broken_pipes;
   const ReportFile report(options);
   const Environment ranks = rank_environment(options, policy, codec, report.path(), preload_of(library));
   const Launch launch = make_launch(options.command, *launcher, library, ranks, variable("OMPI_MCA_mca_base_env_list"));
-  const auto job = find_job(options.command, *launcher);
   if (job && statically_linked(*job)) {
     out << "gradwire: warning: " << job->string()
         << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
   }
   const int status = run_and_wait(launch.command, launch.environment);
-  tell(report.path(), status, out);
+  tell(report, job, status, out);
   return status;
 }
 

@@ -3,7 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "cli/elf.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli {
@@ -104,6 +111,29 @@ TEST(Launch, FindsTheJobAndHowItIsLinked) {
   EXPECT_TRUE(statically_linked(GRADWIRE_STATIC_PROBE));
   EXPECT_FALSE(statically_linked(GRADWIRE_SOURCE_DIR "/tests/cli/agent")) << "a script";
   EXPECT_FALSE(statically_linked("/no/such/file"));
+  EXPECT_EQ(linked_with(job), std::nullopt);
+  EXPECT_EQ(linked_with(GRADWIRE_MPICH_PROBE), Library::mpich);
+  EXPECT_EQ(linked_with("/no/such/file"), std::nullopt);
+  EXPECT_TRUE(calls_open_mpi_from_fortran(GRADWIRE_FORTRAN_PROBE));
+  EXPECT_FALSE(calls_open_mpi_from_fortran(job));
+}
+
+// Seeded: cut off, and with bytes that say something else.
+TEST(Launch, DamagedProgramsAreRead) {
+  const auto file = std::filesystem::temp_directory_path() / ("gradwire_elf_" + std::to_string(::getpid()));
+  std::ifstream stream(GRADWIRE_MPICH_PROBE, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
+  std::mt19937 random(14);
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = whole.substr(0, i % 3 == 0 ? random() % 2048 : whole.size());
+    for (int change = 0; change < 8 && !bytes.empty(); ++change) {
+      bytes[random() % std::min<std::size_t>(bytes.size(), 2048)] = static_cast<char>(random());
+    }
+    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    static_cast<void>(statically_linked(file));
+    static_cast<void>(linked_with(file));
+  }
+  std::filesystem::remove(file);
 }
 
 }  // namespace

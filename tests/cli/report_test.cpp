@@ -45,9 +45,10 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   EXPECT_THAT(report.text, Not(HasSubstr("dry run")));
   EXPECT_THAT(report.text, Not(HasSubstr("passed through:")));
   const std::string large =
-      "MPI_Allreduce +f32 +sum +16777216 +4 +0 +layer1\\.weight +12 +12 +int8 +768MiB +290MiB +3\\.97. +2\\.5 s +-\n";
+      "MPI_Allreduce +f32 +sum +16777216 +4 +0 +layer1\\.weight +12 +12 +int8 +768MiB +1.125GiB +290MiB +3\\.97. "
+      "+2\\.5 s +-\n";
   const std::string small =
-      "MPI_Allreduce +f32 +sum +8 +4 +1 +- +12 +0 +- +384B +576B +1 +0\\.0005 s +below the floor\n";
+      "MPI_Allreduce +f32 +sum +8 +4 +1 +- +12 +0 +- +384B +576B +576B +1 +0\\.0005 s +below the floor\n";
   EXPECT_THAT(report.text, ContainsRegex(large + small));
   EXPECT_THAT(report.text,
               HasSubstr("calls: 24, compressed: 12; bytes in: 768MiB, sent: 290MiB instead of 1.125GiB\n"));
@@ -81,7 +82,7 @@ TEST_F(ReportTable, SaysWhenItIsADryRunOrDisabled) {
   EXPECT_THAT(read(replaced("\"dry_run\": false", "\"dry_run\": true")).text,
               HasSubstr("dry run: nothing was compressed"));
   EXPECT_THAT(read(replaced("\"disabled\": null", "\"disabled\": \"GRADWIRE_DISABLE=1 on rank 2\"")).text,
-              HasSubstr("every call passed through: GRADWIRE_DISABLE=1 on rank 2\n"));
+              HasSubstr("every call is passed through: GRADWIRE_DISABLE=1 on rank 2\n"));
 }
 
 TEST_F(ReportTable, KeepsTheLargestOfVeryManyClasses) {

@@ -183,6 +183,60 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
   EXPECT_THAT(missing.output, ContainsRegex("libgradwire_mpi.so \\(for jobs of Open MPI\\) is not in .*/lib"));
 }
 
+TEST_F(Run, RefusesAPathThatLdPreloadCannotName) {
+  for (const std::string name : {"a folder", "a:folder"}) {
+    const std::filesystem::path prefix = folder_ / name;
+    std::filesystem::create_directories(prefix);
+    std::filesystem::copy(folder_ / "bin", prefix / "bin");
+    std::filesystem::copy(folder_ / "lib", prefix / "lib");
+    const Outcome outcome = run_program("cd '" + prefix.string() + "' && " + root_variables() +
+                                        " timeout 60 bin/gradwire run -- " + kOpenMpi + "-np 1 " + kProbe);
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(name + "/lib/libgradwire_mpi.so cannot be preloaded"));
+    EXPECT_THAT(outcome.output, Not(HasSubstr("rank 0 marked")));
+  }
+}
+
+TEST_F(Run, RefusesAJobOfAnotherMpi) {
+  const Outcome outcome = gradwire(std::string("run -- ") + kOpenMpi + "-np 1 " + GRADWIRE_MPICH_PROBE);
+  EXPECT_EQ(outcome.status, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("cli_probe_mpich is linked with MPICH, but " GRADWIRE_MPIEXEC
+                                        " is of Open MPI; start the job with the mpirun of MPICH"));
+}
+
+TEST_F(Run, SaysThatFortranUnderOpenMpiIsNotSeen) {
+  const Outcome outcome = gradwire(std::string("run -- ") + kOpenMpi + "-np 1 " + GRADWIRE_FORTRAN_PROBE);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              HasSubstr("no report was written: Open MPI's Fortran library calls MPI below the preload"));
+}
+
+// Of a run whose output nobody reads to its end, and in a folder where nothing can be written.
+TEST_F(Run, LeavesNothingBehind) {
+  const std::string report = write("written.json", kReport);
+  std::filesystem::create_directories(folder_ / "tmp");
+  const std::string run = "TMPDIR='" + (folder_ / "tmp").string() + "' " + root_variables() + " timeout 60 '" +
+                          (folder_ / "bin/gradwire").string() + "' run -- " + kOpenMpi + "-np 1 " + kProbe + " '" +
+                          report + "'";
+  for (const std::string& command :
+       {"cd '" + folder_.string() + "' && { " + run + "; } 2>&1 | head -c 1", "cd /proc && " + run}) {
+    const Outcome outcome = run_program(command);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "tmp")) {
+      EXPECT_THAT(entry.path().filename().string(), Not(::testing::StartsWith("gradwire"))) << command;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("report-"))) << command;
+    }
+    if (command.starts_with("cd /proc")) {
+      EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974")) << "the table is lost";
+    }
+  }
+  const Outcome nowhere = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe, "TMPDIR=/proc/none");
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_THAT(nowhere.output, HasSubstr("no temporary folder can be made in /proc/none"));
+}
+
 TEST_F(Run, HandsSignalsOn) {
   // The job ends by the signal that was sent to gradwire, long before its own end.
   write(

@@ -25,6 +25,8 @@ constexpr Case kCases[] = {
     {"late_rank", job::late_rank},
     {"early_exit", job::early_exit},
     {"overlap", job::overlap},
+    {"aliased", job::aliased},
+    {"requests_only", job::requests_only},
     {"fortran_reals", job::fortran_reals},
     {"alternating", job::alternating},
     {"many_names", job::many_names},

@@ -116,6 +116,8 @@ void equal_layers();
 void late_rank();
 void early_exit();
 void overlap();
+void aliased();
+void requests_only();
 void fortran_reals();
 void alternating();
 void many_names();

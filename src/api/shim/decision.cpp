@@ -21,6 +21,9 @@ constexpr std::array kFunctions{
     FunctionRow{Function::mpi_iallreduce, "MPI_Iallreduce", true, true, 2},
     FunctionRow{Function::mpi_ireduce_scatter, "MPI_Ireduce_scatter", true, true, 1},
     FunctionRow{Function::mpi_ireduce_scatter_block, "MPI_Ireduce_scatter_block", true, true, 1},
+    FunctionRow{Function::mpi_allreduce_init, "MPI_Allreduce_init", true, true, 2},
+    FunctionRow{Function::mpi_reduce_scatter_init, "MPI_Reduce_scatter_init", true, true, 1},
+    FunctionRow{Function::mpi_reduce_scatter_block_init, "MPI_Reduce_scatter_block_init", true, true, 1},
     FunctionRow{Function::nccl_all_reduce, "ncclAllReduce", true, false, 2},
     FunctionRow{Function::nccl_reduce_scatter, "ncclReduceScatter", true, false, 1},
     FunctionRow{Function::nccl_all_gather, "ncclAllGather", false, false, 1},
@@ -48,8 +51,12 @@ static_assert(rows_in_order(), "kFunctions is indexed by Function");
 
 bool is_nccl(Function function) { return function >= Function::nccl_all_reduce && function != Function::other; }
 
-bool below(std::uint64_t count, DType dtype, std::uint64_t floor_bytes) {
-  const std::uint64_t each = element_bytes(dtype);
+// Types that are never compressed count as the widest that are, as they do where nothing but the count is looked at.
+bool below(const Call& call, std::uint64_t floor_bytes) {
+  constexpr std::uint64_t kWidest = 8;
+  const std::uint64_t known = call.dtype ? element_bytes(*call.dtype) : 0;
+  const std::uint64_t each = known > 0 ? known : kWidest;
+  const std::uint64_t count = call.count;
   return count <= std::numeric_limits<std::uint64_t>::max() / each && count * each < floor_bytes;
 }
 
@@ -76,6 +83,9 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   if (call.captured) {
     return Reason::captured;
   }
+  if (call.count == 0 || below(call, settings.floor_bytes)) {
+    return Reason::below_floor;
+  }
   if (!call.reduction) {
     return Reason::operation;
   }
@@ -83,10 +93,7 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
       (*call.dtype == DType::f64 && (!settings.f64 || is_nccl(call.function)))) {
     return Reason::dtype;
   }
-  if (call.world_size < 2) {
-    return Reason::alone;
-  }
-  return call.count == 0 || below(call.count, *call.dtype, settings.floor_bytes) ? Reason::below_floor : Reason::none;
+  return call.world_size < 2 ? Reason::alone : Reason::none;
 }
 
 // What the ranks' configuration says of a call that could be compressed.

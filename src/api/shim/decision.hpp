@@ -20,6 +20,9 @@ enum class Function : std::uint8_t {
   mpi_iallreduce,
   mpi_ireduce_scatter,
   mpi_ireduce_scatter_block,
+  mpi_allreduce_init,
+  mpi_reduce_scatter_init,
+  mpi_reduce_scatter_block_init,
   nccl_all_reduce,
   nccl_reduce_scatter,
   nccl_all_gather,
@@ -47,10 +50,10 @@ enum class Reason : std::uint8_t {
   nonblocking,        // of the call, or of the communicator: its request or state is the library's
   grouped,            // inside a group of calls that runs as one
   captured,           // into a graph
+  below_floor,        // too small
   operation,          // neither sum nor average, or the user's own
   dtype,              // no predefined floating-point type, or one that is not asked for
   alone,              // a communicator of one rank
-  below_floor,        // too small
   agreeing,           // the ranks of the communicator have not agreed yet
   disabled,           // some rank has GRADWIRE_DISABLE=1
   ranks_differ,       // in policy, version or settings
