@@ -154,9 +154,10 @@ class Session {
   [[nodiscard]] std::uint64_t residual_bytes();
 
   /// This rank's state between two steps: residuals, step, loss scale, and what they belong to. To a file
-  /// `directory`/rank-R-of-N.gradwire, written under another name first; the directory is made. Error(invalid_argument)
-  /// names what cannot be written. Where gradients are reduced in the background it waits for that, so every rank saves
-  /// after the same step.
+  /// `directory`/rank-R-of-N.gradwire (mode 0600), written under another name first; the directory is made, and the
+  /// file of the step saved before stays beside it, as rank-R-of-N.gradwire.previous, until the next save: load() falls
+  /// back on it where a save was cut off between two ranks. Error(invalid_argument) names what cannot be written. Where
+  /// gradients are reduced in the background it waits for that, so every rank saves after the same step.
   void save(const std::filesystem::path& directory);
   void save(std::ostream& stream);
   /// After every add(), before the first ready(), on every rank. From a directory that a world of another size saved,

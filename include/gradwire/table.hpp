@@ -149,8 +149,9 @@ class Table {
   /// Collective, at any place in each rank's program: holds what each rank pushed before its call, and nothing later,
   /// whatever goes on meanwhile. Pages of rows are copied when they are written to (copy on write).
   [[nodiscard]] TableSnapshot snapshot();
-  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md). Returns when
-  /// all files are there; if any rank cannot write its own, all throw, and the table goes on.
+  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md), mode 0600.
+  /// Returns when all files are there; if any rank cannot write its own, all throw, what was saved before is as it was,
+  /// and the table goes on. The file before stays beside it, as NAME-rank-R-of-N.gwtable.previous, until the next save.
   void save(const std::filesystem::path& directory);
   /// Collective: replaces all rows by saved ones, of a world of any size; clocks go on. Error(corrupt) for a damaged
   /// file, Error(mismatch) for another table's, or files of different saves; then the table is as before on every

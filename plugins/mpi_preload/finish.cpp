@@ -2,12 +2,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "base/durable_file.hpp"
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -68,13 +70,22 @@ bool gather_ledgers(int rank, int size) {
   return true;
 }
 
-void write(const std::string& what, const char* variable, const std::string& file, const std::string& text) {
+void write_report(const std::string& file, const std::string& text) {
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   stream << text << std::flush;
   if (!stream) {
-    say("the " + what + " cannot be written to " + file + " (" + std::strerror(errno) + "); set " + variable +
-        " to a file in a folder that exists");
+    say("the report cannot be written to " + file + " (" + std::strerror(errno) +
+        "); set GRADWIRE_REPORT to a file in a folder that exists");
+  }
+}
+
+// Whole or not at all: the next job follows it.
+void write_choices(const std::filesystem::path& file, const std::string& text) {
+  try {
+    DurableFile(file.parent_path(), file.filename().string(), [&](std::ostream& stream) { stream << text; }).commit();
+  } catch (const Error& error) {
+    say("GRADWIRE_CHOICES: " + std::string(error.what()));
   }
 }
 
@@ -101,11 +112,11 @@ void finish_or_throw() {
       .disabled = self.agreed_by_all ? self.agreed_by_all->warning : self.configuration.disabled,
       .note = complete ? "" : "the numbers of other ranks are missing"};
   if (self.configuration.recording) {
-    write("choices", "GRADWIRE_CHOICES", *self.configuration.recording,
-          shim::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
+    write_choices(*self.configuration.recording,
+                  shim::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
   }
   if (self.configuration.report) {
-    write("report", "GRADWIRE_REPORT", *self.configuration.report, shim::report_json(head, self.ledger));
+    write_report(*self.configuration.report, shim::report_json(head, self.ledger));
   }
   if (!self.configuration.quiet && self.ledger.any()) {
     say(shim::report_summary(head, self.ledger));

@@ -1,10 +1,14 @@
 #include "base/durable_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
-#include <fstream>
+#include <random>
+#include <streambuf>
+#include <string_view>
 #include <system_error>
 
 #include "gradwire/error.hpp"
@@ -12,48 +16,153 @@
 namespace gradwire {
 namespace {
 
-[[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, path.string() + ": " + what);
+constexpr std::string_view kUnfinished = ".tmp";
+constexpr std::size_t kRandomDigits = 16;
+
+[[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int reason) {
+  throw Error(ErrorCode::invalid_argument,
+              path.string() + ": " + what + " (" + std::generic_category().message(reason) + ")");
 }
 
-// A rename may reach the disk before the bytes do: without this a crash of the node could leave an empty file.
-void sync_to_disk(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // NOLINT(cppcoreguidelines-pro-type-vararg)
-  const bool failed = descriptor < 0 || (::fsync(descriptor) != 0 && errno != EINVAL);  // EINVAL: has nothing to sync
-  const int reason = errno;
-  if (descriptor >= 0) {
-    ::close(descriptor);
+// NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() is as it is
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  ~Descriptor() {
+    if (number_ >= 0) {
+      ::close(number_);
+    }
   }
-  if (failed) {
-    fail_io(path, "cannot be brought to the disk (" + std::generic_category().message(reason) + ")");
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int number() const noexcept { return number_; }
+  [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
+  /// Without this a rename could reach the disk before the bytes do, and a crash of the node leave an empty file.
+  [[nodiscard]] bool sync() const noexcept { return ::fsync(number_) == 0 || errno == EINVAL; }  // has nothing to sync
+
+ private:
+  int number_;
+};
+// NOLINTEND(cppcoreguidelines-pro-type-vararg)
+
+// What is written to a descriptor, and why writing failed.
+class DescriptorBuffer : public std::streambuf {
+ public:
+  explicit DescriptorBuffer(int descriptor) : descriptor_(descriptor) {
+    setp(bytes_.data(), bytes_.data() + bytes_.size());
+  }
+  [[nodiscard]] int reason() const noexcept { return reason_; }
+
+ protected:
+  int sync() override {
+    for (const char* from = pbase(); from < pptr();) {
+      const ssize_t written = ::write(descriptor_, from, static_cast<std::size_t>(pptr() - from));
+      if (written < 0 && errno != EINTR) {
+        reason_ = errno;
+        return -1;
+      }
+      from += written > 0 ? written : 0;
+    }
+    setp(bytes_.data(), bytes_.data() + bytes_.size());
+    return 0;
+  }
+  int_type overflow(int_type c) override {
+    if (sync() != 0) {
+      return traits_type::eof();
+    }
+    if (!traits_type::eq_int_type(c, traits_type::eof())) {
+      sputc(traits_type::to_char_type(c));
+    }
+    return traits_type::not_eof(c);
+  }
+
+ private:
+  int descriptor_;
+  int reason_ = 0;
+  std::array<char, 1 << 16> bytes_{};
+};
+
+std::string random_digits() {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::random_device random;
+  std::string digits;
+  while (digits.size() < kRandomDigits) {
+    digits += kDigits[random() % kDigits.size()];
+  }
+  return digits;
+}
+
+// NAME.<16 digits>.tmp of earlier processes, which were killed: one process at a time writes a file of this name.
+void clear_away(const std::filesystem::path& directory, const std::string& name) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
+    if (found.size() == name.size() + 1 + kRandomDigits + kUnfinished.size() && found.starts_with(name + ".") &&
+        found.ends_with(kUnfinished)) {
+      ::unlink(entry->path().c_str());
+    }
   }
 }
 
 }  // namespace
 
-void write_durably(const std::filesystem::path& directory, const std::string& name,
-                   const std::function<void(std::ostream&)>& write) {
+std::filesystem::path previous_of(const std::filesystem::path& file) { return file.string() + ".previous"; }
+
+DurableFile::DurableFile(const std::filesystem::path& directory, const std::string& name,
+                         const std::function<void(std::ostream&)>& write)
+    : file_(directory / name) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  const std::filesystem::path file = directory / name;
-  std::filesystem::path unfinished = file;
-  unfinished += ".tmp";
-  {
-    std::ofstream stream(unfinished, std::ios::binary | std::ios::trunc);
-    if (!stream) {
-      fail_io(unfinished, "cannot be written (" + std::generic_category().message(errno) + ")");
-    }
-    write(stream);
-    if (!stream.flush()) {
-      fail_io(unfinished, "only a part could be written; is the disk full?");
-    }
+  clear_away(directory, name);
+  const std::filesystem::path unfinished = file_.string() + "." + random_digits() + std::string(kUnfinished);
+  const Descriptor descriptor(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  if (!descriptor.is_open()) {
+    fail_io(file_, "cannot be written", errno);
   }
-  sync_to_disk(unfinished);
-  std::filesystem::rename(unfinished, file, error);
-  if (error) {
-    fail_io(file, "cannot be renamed from " + unfinished.filename().string() + " (" + error.message() + ")");
+  try {
+    DescriptorBuffer buffer(descriptor.number());
+    std::ostream stream(&buffer);
+    std::exception_ptr thrown;
+    try {
+      write(stream);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    if (!stream.flush() && buffer.reason() != 0) {  // why is better than that it failed
+      fail_io(file_, "only a part could be written", buffer.reason());
+    }
+    if (thrown) {
+      std::rethrow_exception(thrown);
+    }
+    if (!descriptor.sync()) {
+      fail_io(file_, "cannot be brought to the disk", errno);
+    }
+  } catch (...) {
+    ::unlink(unfinished.c_str());
+    throw;
   }
-  sync_to_disk(directory);
+  unfinished_ = unfinished;
+}
+
+DurableFile::~DurableFile() {
+  if (!unfinished_.empty()) {
+    ::unlink(unfinished_.c_str());
+  }
+}
+
+void DurableFile::commit(Old old) {
+  if (old == Old::kept && ::rename(file_.c_str(), previous_of(file_).c_str()) != 0 && errno != ENOENT) {
+    fail_io(file_, "cannot be renamed to " + previous_of(file_).filename().string(), errno);
+  }
+  if (::rename(unfinished_.c_str(), file_.c_str()) != 0) {
+    fail_io(file_, "cannot be renamed from " + unfinished_.filename().string(), errno);
+  }
+  unfinished_.clear();
+  const Descriptor directory(file_.has_parent_path() ? file_.parent_path() : ".", O_RDONLY | O_DIRECTORY);
+  if (!directory.is_open() || !directory.sync()) {
+    fail_io(file_.parent_path(), "cannot be brought to the disk", errno);
+  }
 }
 
 }  // namespace gradwire

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <charconv>
@@ -19,6 +20,7 @@
 #include <utility>
 
 #include "base/durable_file.hpp"
+#include "base/log.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -267,13 +269,47 @@ SavedState read_state_file(const std::filesystem::path& file) {
   return read_state(stream, file.string());
 }
 
+// The step of a state file, by its head alone; nothing where it is none or cannot be read.
+std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
+  std::array<char, kHeadBytes + 2 * sizeof(std::uint32_t) + sizeof(std::uint64_t)> head{};
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream.read(head.data(), head.size()) || !std::string_view(head.data(), head.size()).starts_with(kMagic)) {
+    return std::nullopt;
+  }
+  std::uint64_t step = 0;
+  std::memcpy(&step, head.data() + head.size() - sizeof step, sizeof step);
+  return step;
+}
+
+// The latest step of which every rank has a file. Nothing: there is none, or other ranks' files are not here, as on a
+// node's own disk.
+std::optional<std::uint64_t> complete_step(const std::filesystem::path& directory, int world_size) {
+  std::set<std::uint64_t> complete;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const std::filesystem::path file = directory / file_name(rank, world_size);
+    std::set<std::uint64_t> both;
+    for (const auto& step : {step_of(file), step_of(previous_of(file))}) {
+      if (step && (rank == 0 || complete.contains(*step))) {
+        both.insert(*step);
+      }
+    }
+    complete = std::move(both);
+    if (complete.empty()) {
+      return std::nullopt;
+    }
+  }
+  return *complete.rbegin();
+}
+
 // World sizes whose states a directory holds.
 std::set<int> worlds_in(const std::filesystem::path& directory) {
   std::error_code error;
   std::set<int> worlds;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+    std::string name = entry->path().filename().string();
+    const std::string_view previous = ".previous";
+    name.resize(name.size() - (name.ends_with(previous) ? previous.size() : 0));
     const std::size_t of = name.find("-of-");
     if (name.starts_with("rank-") && name.ends_with(".gradwire") && of != std::string::npos) {
       int world = 0;
@@ -364,8 +400,11 @@ void reseal_state(std::string& bytes) {
 }
 
 void write_state_file(const SavedState& state, const std::filesystem::path& directory) {
-  write_durably(directory, file_name(state.rank, state.world_size),
-                [&](std::ostream& stream) { write_state(state, stream); });
+  const std::string name = file_name(state.rank, state.world_size);
+  DurableFile file(directory, name, [&](std::ostream& stream) { write_state(state, stream); });
+  // What all ranks have must not go before all have the new one; ranks are never more than one save apart.
+  const auto before = step_of(directory / name);
+  file.commit(before && *before != state.step ? DurableFile::Old::kept : DurableFile::Old::replaced);
 }
 
 std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size) {
@@ -381,9 +420,15 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
     fail_io(directory, "holds states of worlds of " + sizes + " ranks; remove the files of the older ones");
   }
   const int saved = *worlds.begin();
+  const auto complete = complete_step(directory, saved);
   std::vector<SavedState> states;
   for (int r = saved == world_size ? rank : 0; r < (saved == world_size ? rank + 1 : saved); ++r) {
-    const std::filesystem::path file = directory / file_name(r, saved);
+    std::filesystem::path file = directory / file_name(r, saved);
+    if (complete && step_of(file) != complete) {
+      file = previous_of(file);
+      log(LogLevel::warning, "load: " + directory.string() + ": the last save is not complete; step " +
+                                 std::to_string(*complete) + " is the last of which every rank has a file");
+    }
     states.push_back(read_state_file(file));
     const SavedState& state = states.back();
     if (state.rank != r || state.world_size != saved) {

@@ -246,10 +246,18 @@ void Table::save(const std::filesystem::path& directory) {
     problem = current_error();
   }
   const std::vector<std::string> names = state.agree("save", problem, name, table::Topic::save);
+  std::unique_ptr<DurableFile> file;
   try {
     table::FileHead head = state.file_head();
     head.save = table::save_of(names[0], 0);
-    table::write_table_file(head, view.shard_->sorted(), directory);
+    file = table::make_table_file(head, view.shard_->sorted(), directory);
+  } catch (...) {
+    problem = current_error();
+  }
+  // All have written theirs before any replaces what it has; and a rank that is killed then leaves a whole save.
+  state.agree("save", problem, {}, table::Topic::save);
+  try {
+    file->commit(DurableFile::Old::kept);
   } catch (...) {
     problem = current_error();
   }
@@ -261,8 +269,15 @@ void Table::load(const std::filesystem::path& directory) {
   std::optional<Error> problem;
   table::FileRows saved;
   std::string save;
+  std::vector<std::string> saves;
   try {
-    saved = table::read_table_files(state.file_head(), directory);
+    save = table::to_text(table::saves_in(state.file_head(), directory));
+  } catch (...) {
+    problem = current_error();
+  }
+  saves = state.agree("load", problem, save);
+  try {
+    saved = table::read_table_files(state.file_head(), directory, table::common_save(saves));
     save = table::to_text(saved.save, saved.path);
   } catch (...) {
     problem = current_error();

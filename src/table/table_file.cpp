@@ -1,6 +1,7 @@
 #include "table/table_file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <random>
@@ -9,7 +10,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/durable_file.hpp"
 #include "table/bytes.hpp"
 #include "table/hash_ring.hpp"
 #include "wire/crc32c.hpp"
@@ -73,6 +73,29 @@ SaveId check_head(Reader& in, const FileHead& expected, int rank, int world_size
          to_string(expected.optimizer));
   const auto clock = in.number<std::uint64_t>();
   return {.clock = clock, .number = in.number<std::uint64_t>()};
+}
+
+/// Whose save a file is, by its head alone; nothing where it is none or cannot be read.
+std::optional<SaveId> save_in(const std::filesystem::path& file) {
+  constexpr std::size_t kBeforeName = 16;  // magic, version, bytes of the name
+  constexpr std::size_t kBeforeSave = 24;  // rank, world size, rows, width, optimizer
+  constexpr std::uint32_t kLongestName = 1 << 16;
+  std::ifstream stream(file, std::ios::binary);
+  std::array<char, kBeforeName> begin{};
+  std::uint32_t name = 0;
+  if (!stream.read(begin.data(), begin.size()) || std::string_view(begin.data(), kMagic.size()) != kMagic) {
+    return std::nullopt;
+  }
+  std::memcpy(&name, begin.data() + begin.size() - sizeof name, sizeof name);
+  SaveId save;
+  std::array<char, sizeof save.clock + sizeof save.number> bytes{};
+  if (name > kLongestName || !stream.ignore(std::streamsize{name} + kBeforeSave) ||
+      !stream.read(bytes.data(), bytes.size())) {
+    return std::nullopt;
+  }
+  std::memcpy(&save.clock, bytes.data(), sizeof save.clock);
+  std::memcpy(&save.number, bytes.data() + sizeof save.clock, sizeof save.number);
+  return save;
 }
 
 /// A file that is not damaged; what is left to read are its head and its rows.
@@ -148,7 +171,9 @@ int saved_world(const std::string& table, const std::filesystem::path& directory
   const std::string begin = table + "-rank-";
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+    std::string name = entry->path().filename().string();
+    const std::string_view previous = ".previous";
+    name.resize(name.size() - (name.ends_with(previous) ? previous.size() : 0));
     const std::size_t of = name.rfind("-of-");
     int world = 0;
     if (name.starts_with(begin) && name.ends_with(kExtension) && of != std::string::npos &&
@@ -168,15 +193,37 @@ int saved_world(const std::string& table, const std::filesystem::path& directory
 
 }  // namespace
 
-void write_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
-                      const std::filesystem::path& directory) {
+std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
+                                             const std::filesystem::path& directory) {
   const Bytes bytes = encode(head, rows);
-  write_durably(directory, file_name(head.name, head.rank, head.world_size), [&](std::ostream& stream) {
-    stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  });
+  return std::make_unique<DurableFile>(
+      directory, file_name(head.name, head.rank, head.world_size), [&](std::ostream& stream) {
+        stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+      });
 }
 
-FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory) {
+std::vector<SaveId> saves_in(const FileHead& head, const std::filesystem::path& directory) {
+  const int world = saved_world(head.name, directory);
+  const bool same = world == head.world_size;
+  std::vector<SaveId> saves;
+  for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
+    const std::filesystem::path file = directory / file_name(head.name, rank, world);
+    std::vector<SaveId> here;
+    for (const auto& save : {save_in(file), save_in(previous_of(file))}) {
+      if (save && (saves.empty() || std::find(saves.begin(), saves.end(), *save) != saves.end())) {
+        here.push_back(*save);
+      }
+    }
+    saves = std::move(here);
+    if (saves.empty()) {
+      break;
+    }
+  }
+  return saves;
+}
+
+FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory,
+                          const std::optional<SaveId>& save) {
   const int world = saved_world(head.name, directory);
   const bool same = world == head.world_size;
   const HashRing saved(world);
@@ -187,6 +234,9 @@ FileRows read_table_files(const FileHead& head, const std::filesystem::path& dir
   std::vector<std::string> saves;
   for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
     result.path = directory / file_name(head.name, rank, world);
+    if (save && save_in(result.path) != save && save_in(previous_of(result.path)) == save) {
+      result.path = previous_of(result.path);
+    }
     const Bytes bytes = read_file(result.path, world);
     Reader in = open_file(bytes, result.path.string());
     result.save = check_head(in, head, rank, world, result.path.string());
@@ -226,6 +276,33 @@ SaveId save_of(const std::string& text, int peer) {
   Reader in(std::as_bytes(std::span(text)), "what rank " + std::to_string(peer) + " said of a saved table");
   const auto clock = in.number<std::uint64_t>();
   return {.clock = clock, .number = in.number<std::uint64_t>()};
+}
+
+std::string to_text(const std::vector<SaveId>& saves) {
+  std::string text;
+  for (const SaveId& save : saves) {
+    text += to_text(save);
+  }
+  return text;
+}
+
+std::optional<SaveId> common_save(const std::vector<std::string>& texts) {
+  constexpr std::size_t kBytes = sizeof(SaveId);
+  const auto has = [](const std::string& text, std::string_view save) {
+    for (std::size_t at = 0; at + kBytes <= text.size(); at += kBytes) {
+      if (std::string_view(text).substr(at, kBytes) == save) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (std::size_t at = 0; at + kBytes <= texts[0].size(); at += kBytes) {
+    const std::string save = texts[0].substr(at, kBytes);
+    if (std::all_of(texts.begin(), texts.end(), [&](const std::string& text) { return has(text, save); })) {
+      return save_of(save, 0);
+    }
+  }
+  return std::nullopt;
 }
 
 void compare_saves(const std::vector<std::string>& texts) {

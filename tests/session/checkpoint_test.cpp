@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/durable_file.hpp"
 #include "model.hpp"
 #include "session/state_file.hpp"
 #include "tests/support/ranks.hpp"
@@ -321,6 +322,43 @@ TEST(Checkpoint, AStreamMayHoldMore) {
   std::string rest;
   stream >> rest;
   EXPECT_EQ(rest, "parameters");
+}
+
+// Seen red where a save replaces the files of the one before: nothing is left that can be loaded.
+TEST(Checkpoint, ASaveThatIsCutOffLeavesTheOneBefore) {
+  const ScratchFolder folder;
+  std::vector<std::string> second(2);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const auto rank = static_cast<std::size_t>(transport->rank());
+    Trainer trainer(transport);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      run_steps(trainer.session, trainer.gradients, step, step + 1);
+      if (step == 1) {
+        std::stringstream stream;
+        trainer.session.save(stream);
+        second[rank] = stream.str();
+      }
+      trainer.session.save(folder.path());
+      trainer.session.save(folder.path());  // twice: the one before is another step's all the same
+    }
+  });
+  // As if rank 1 had been killed before it had its own.
+  const std::filesystem::path file = folder.path() / "rank-1-of-2.gradwire";
+  ASSERT_TRUE(std::filesystem::exists(previous_of(file)));
+  std::filesystem::rename(previous_of(file), file);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport);
+    trainer.session.load(folder.path());
+    EXPECT_EQ(trainer.session.step(), 2U);
+    std::stringstream stream;
+    trainer.session.save(stream);
+    EXPECT_TRUE(stream.str() == second[static_cast<std::size_t>(transport->rank())]);
+  });
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport);
+    trainer.session.load(folder.path());
+    EXPECT_EQ(trainer.session.step(), 2U);
+  });
 }
 
 TEST(Checkpoint, RanksOfDifferentStepsAreToldSo) {
