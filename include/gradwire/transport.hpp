@@ -60,6 +60,12 @@ struct TransportCapabilities {
   std::string emulation;            // empty, or what is emulated: "emulated 1Gbit/s, latency 50us"
 };
 
+/// What a rank answers when it is asked whether it is there.
+struct PeerState {
+  bool answers = false;             // in time: it lives, and is inside gradwire
+  std::vector<int> waits_for = {};  // ranks whose messages it awaits, ascending
+};
+
 /// One rank's end of a group of `world_size` ranks. Post, progress and cancel are called by one thread at a time;
 /// abort may be called by any thread at any time. After abort, by any rank, every post and progress on every rank
 /// throws the abort's Error: code `aborted` with the origin's rank and message, on the origin itself the original code.
@@ -103,6 +109,10 @@ class Transport {
 
   /// Tells every rank that this one gives up, and why. Wakes every waiter. The first abort wins.
   virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+
+  /// Asks every rank whether it is there, for at most `limit`; called when nothing has come for too long, as progress()
+  /// is and throwing as that does. Element r is rank r's answer. Empty: this transport cannot ask.
+  [[nodiscard]] virtual std::vector<PeerState> ask(std::chrono::milliseconds limit);
 
   [[nodiscard]] virtual TransportCounters counters() const = 0;
 };

@@ -8,6 +8,7 @@
 #include "plugins/mpi_preload/process.hpp"
 #include "session/peers.hpp"
 #include "transport/mpi_check.hpp"
+#include "transport/mpi_check_in.hpp"
 #include "transport/mpi_transport.hpp"
 
 namespace gradwire::mpi_preload {
@@ -179,13 +180,15 @@ shim::CommunicatorName CommState::find_name() const {
 
 // A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.
 std::shared_ptr<Transport> CommState::connect() const {
+  const auto timeout = process().configuration.timeout;
+  transport::check_in(comm, timeout, "making a private communicator");  // MPI can make none without waiting
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Comm base = MPI_COMM_NULL;
   check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
   const int created = PMPI_Comm_create(comm, group, &base);
   PMPI_Group_free(&group);
   check_mpi(created, "making a private communicator (MPI_Comm_create)");
-  auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls});
+  auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls, .timeout = timeout});
   PMPI_Comm_free(&base);
   return made;
 }

@@ -11,9 +11,6 @@
 
 namespace gradwire::mpi_preload {
 
-/// Waits until the operation is over, for at most `limit`; whether it is.
-[[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::milliseconds limit);
-
 /// What every rank says of itself, by rank. Error(timeout) names the ranks that said nothing, and `hint` says why that
 /// may be. It is a nonblocking collective on the job's communicator itself: what a rank without the shim does there
 /// cannot be taken for it.

@@ -14,6 +14,7 @@
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "transport/mpi_check.hpp"
+#include "transport/mpi_check_in.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
@@ -46,7 +47,7 @@ bool gather_ledgers(int rank, int size) {
   g.sizes.resize(static_cast<std::size_t>(size));
   check_mpi(PMPI_Igather(&g.bytes, 1, MPI_INT, g.sizes.data(), 1, MPI_INT, 0, MPI_COMM_WORLD, &g.request),
             "MPI_Igather");
-  if (!wait_for(g.request, limit)) {
+  if (!transport::finish_within(g.request, limit)) {
     static_cast<void>(gathering.release());
     return false;
   }
@@ -59,7 +60,7 @@ bool gather_ledgers(int rank, int size) {
   check_mpi(PMPI_Igatherv(g.mine.data(), g.bytes, MPI_CHAR, g.all.data(), g.sizes.data(), g.places.data(), MPI_CHAR, 0,
                           MPI_COMM_WORLD, &g.request),
             "MPI_Igatherv");
-  if (!wait_for(g.request, limit)) {
+  if (!transport::finish_within(g.request, limit)) {
     static_cast<void>(gathering.release());
     return false;
   }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "collective/schedule.hpp"
+#include "transport/silence.hpp"
 
 namespace gradwire::collective {
 namespace {
@@ -14,19 +14,15 @@ namespace {
 constexpr std::uint64_t kExchangeWindow = 8;      // messages in flight each way, as the executor's lanes have
 constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
 
-// The peers of those that are pending, each once.
-std::string names_of(std::span<const Operation> operations) {
-  std::set<int> peers;
+// The peers of those that are pending.
+std::vector<int> peers_of(std::span<const Operation> operations) {
+  std::vector<int> peers;
   for (const Operation& operation : operations) {
     if (operation.pending()) {
-      peers.insert(operation.peer);
+      peers.push_back(operation.peer);
     }
   }
-  std::string names;
-  for (const int peer : peers) {
-    names += (names.empty() ? "" : ", ") + std::to_string(peer);
-  }
-  return names;
+  return peers;
 }
 
 // Waits for all operations; names the ranks of those that are left when time is up.
@@ -44,8 +40,8 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
       last = std::chrono::steady_clock::now();
     } else if (std::chrono::steady_clock::now() - last > timeout) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(transport.rank()) + ": " + what + " got nothing for " +
-                                          format_duration(timeout) + ", waiting for rank(s) " + names_of(operations) +
-                                          ": is it alive, and does it make the same calls?");
+                                          format_duration(timeout) + ", " +
+                                          transport::describe_wait(transport, peers_of(operations), timeout));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "collective/lane_run.hpp"
+#include "transport/silence.hpp"
 
 namespace gradwire::collective {
 namespace {
@@ -154,26 +155,12 @@ void HostExecutor::check_timeout() {
   if (std::chrono::steady_clock::now() - last_progress_ < options_.timeout) {
     return;
   }
+  // Of the oldest lane, whose first missing frames everything else waits for.
+  const std::string wait = transport::describe_wait(transport_, lanes_.front()->missing(), options_.timeout);
   const Task& task = *lanes_.front()->execution()->task_;
   throw Error(ErrorCode::timeout, "rank " + std::to_string(transport_.rank()) + ": " +
                                       std::string(lanes_.front()->execution()->schedule_.name) + " of " + task.name +
-                                      " got nothing for " + format_duration(options_.timeout) + ", waiting for " +
-                                      missing_ranks() + ": is it alive, and does it make the same calls?");
-}
-
-// Of the oldest lane, whose first missing frames everything else waits for.
-std::string HostExecutor::missing_ranks() const {
-  std::vector<int> ranks = lanes_.front()->missing();
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  if (ranks.empty()) {
-    return "all ranks";
-  }
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  return text;
+                                      " got nothing for " + format_duration(options_.timeout) + ", " + wait);
 }
 
 void HostExecutor::fail(ErrorCode code, const std::string& message) noexcept {

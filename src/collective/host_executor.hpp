@@ -127,7 +127,6 @@ class HostExecutor {
   bool run_lanes();
   void close_lanes();
   void check_timeout();
-  [[nodiscard]] std::string missing_ranks() const;
   void throw_if_failed() const;
 
   Transport& transport_;

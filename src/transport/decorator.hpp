@@ -42,6 +42,8 @@ class Decorator : public Transport {
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
 
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override { return inner_->ask(limit); }
+
   bool progress(std::chrono::microseconds wait) override {
     const Time deadline = now() + bounded(wait);
     inner_->progress(std::chrono::microseconds(0));

@@ -35,6 +35,20 @@ class FaultyTransport final : public Decorator<Entry> {
   void post_all_reduce(Operation& operation, View data) override {
     begin_all_reduce(operation, *this, data);  // throws: there is none
   }
+  // The dead do not answer.
+  bool progress(std::chrono::microseconds wait) override {
+    if (!killed_) {
+      return Decorator::progress(wait);
+    }
+    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(bounded(wait), std::chrono::milliseconds(1)));
+    Operation nothing;  // posting it throws once the others have given up, which ends this rank's thread
+    inner_->post_receive(nothing, (rank() + 1) % world_size(), kTagLimit - 1, {});
+    inner_->cancel(nothing);
+    return false;
+  }
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override {
+    return killed_ ? std::vector<PeerState>{} : Decorator::ask(limit);
+  }
   void abort(ErrorCode code, const std::string& message) noexcept override {
     if (!killed_) {
       Decorator::abort(code, message);

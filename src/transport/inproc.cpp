@@ -1,6 +1,7 @@
 // Ranks as threads of one process. One mutex guards the matching of sends and receives, first in first out for each
 // (source, destination, tag); the rank whose post makes a match copies the bytes, once and outside the mutex. A send
 // that finds no receive is copied aside if it is small, else it waits where it is.
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -57,6 +58,9 @@ struct Mailbox {
   std::deque<Request*> finished;
   std::optional<Error> failure;
   std::unordered_map<std::uint64_t, Channel> channels;  // by source and tag
+  std::uint64_t looks = 0;                              // how often its rank has asked for progress
+  bool asked = false;                                   // by a rank that waits to see it look
+  const std::list<Request>* requests = nullptr;         // while the transport lives
 };
 
 std::uint64_t channel_key(int source, Tag tag) { return static_cast<std::uint64_t>(source) << 32U | tag; }
@@ -264,9 +268,13 @@ void World::withdraw(Lock& lock, Request& request) {
 class InprocTransport final : public Transport {
  public:
   InprocTransport(std::shared_ptr<World> world, int rank, int world_size)
-      : world_(std::move(world)), rank_(rank), world_size_(world_size) {}
+      : world_(std::move(world)), rank_(rank), world_size_(world_size) {
+    const auto lock = world_->lock();
+    world_->mailbox(rank_).requests = &requests_;
+  }
   ~InprocTransport() override {
     auto lock = world_->lock();
+    world_->mailbox(rank_).requests = nullptr;
     for (Request& request : requests_) {
       world_->withdraw(lock, request);
     }
@@ -309,9 +317,18 @@ class InprocTransport final : public Transport {
   bool progress(std::chrono::microseconds wait) override {
     Mailbox& own = world_->mailbox(rank_);
     auto lock = world_->lock();
+    const auto look = [&own] {
+      ++own.looks;
+      own.asked = false;
+    };
+    look();
     if (!requests_.empty() && wait.count() > 0) {
-      own.changed.wait_for(lock, transport::bounded(wait),
-                           [&] { return !own.finished.empty() || own.failure || world_->aborted(); });
+      own.changed.wait_for(lock, transport::bounded(wait), [&] {
+        if (own.asked) {
+          look();
+        }
+        return !own.finished.empty() || own.failure || world_->aborted();
+      });
     }
     world_->throw_if_aborted(rank_);
     if (own.failure) {
@@ -326,6 +343,37 @@ class InprocTransport final : public Transport {
     }
     own.finished.clear();
     return any;
+  }
+
+  // Whoever looks for progress meanwhile is there.
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    std::vector<PeerState> peers(static_cast<std::size_t>(world_size_));
+    auto lock = world_->lock();
+    std::vector<std::uint64_t> looks;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      Mailbox& other = world_->mailbox(rank);
+      looks.push_back(other.looks);
+      other.asked = rank != rank_;
+      other.changed.notify_all();
+    }
+    Mailbox& own = world_->mailbox(rank_);
+    for (;;) {
+      ++own.looks;  // others may be asking too
+      world_->throw_if_aborted(rank_);
+      bool all = true;
+      for (int rank = 0; rank < world_size_; ++rank) {
+        PeerState& peer = peers[static_cast<std::size_t>(rank)];
+        const Mailbox& other = world_->mailbox(rank);
+        peer.answers = other.looks != looks[static_cast<std::size_t>(rank)];
+        peer.waits_for = awaited_by(other);
+        all = all && peer.answers;
+      }
+      if (all || std::chrono::steady_clock::now() >= deadline) {
+        return peers;
+      }
+      own.changed.wait_for(lock, std::chrono::milliseconds(1));
+    }
   }
 
   bool cancel(Operation& operation) noexcept override {
@@ -347,6 +395,21 @@ class InprocTransport final : public Transport {
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
  private:
+  static std::vector<int> awaited_by(const Mailbox& other) {
+    std::vector<int> ranks;
+    if (other.requests == nullptr) {
+      return ranks;
+    }
+    for (const Request& request : *other.requests) {
+      if (request.stage == Request::Stage::queued && request.operation->kind == Operation::Kind::receive) {
+        ranks.push_back(request.operation->peer);
+      }
+    }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+  }
+
   Request& add(Operation& operation) {
     requests_.emplace_front();
     Request& request = requests_.front();

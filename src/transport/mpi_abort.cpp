@@ -1,14 +1,21 @@
 #include "transport/mpi_abort.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "transport/backoff.hpp"
 #include "transport/mpi_check.hpp"
+#include "transport/mpi_communicators.hpp"
 
 namespace gradwire::transport {
+namespace {
+
+constexpr std::chrono::milliseconds kAnswerLimit{20};
+
+}  // namespace
 
 bool finish_all(MPI_Request* requests, int count, std::chrono::milliseconds limit) noexcept {
   Backoff backoff;
@@ -38,25 +45,73 @@ bool cancel_receives(MPI_Request* requests, int count) noexcept {
   return finish_all(requests, count, std::chrono::milliseconds(20));
 }
 
-MpiAbortChannel::MpiAbortChannel(MPI_Comm comm, int rank, int world_size) : rank_(rank), world_size_(world_size) {
-  check_mpi(MPI_Comm_dup(comm, &comm_), "duplicating the communicator for abort messages (MPI_Comm_dup)");
-  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  if (world_size > 1) {
+MpiAbortChannel::MpiAbortChannel(MPI_Comm comm, int rank, int world_size, std::chrono::milliseconds timeout)
+    : rank_(rank),
+      world_size_(world_size),
+      comm_(duplicate(comm, timeout, "duplicating the communicator for abort messages (MPI_Comm_idup)")) {
+  post();
+}
+
+void MpiAbortChannel::post() {
+  if (world_size_ > 1) {
     check_mpi(MPI_Irecv(incoming_.data(), static_cast<int>(kBytes), MPI_CHAR, MPI_ANY_SOURCE, 0, comm_, &request_),
               "posting the receive of abort messages (MPI_Irecv)");
   }
 }
 
-void MpiAbortChannel::take(const MPI_Status& status) {
+void MpiAbortChannel::take(const MPI_Status& status, const std::function<std::vector<int>()>& waits_for) {
+  request_ = MPI_REQUEST_NULL;
   int size = 0;
   if (MPI_Get_count(&status, MPI_CHAR, &size) != MPI_SUCCESS || size < 1 || size > static_cast<int>(kBytes)) {
     set({status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"});
     return;
   }
   const auto code = static_cast<unsigned char>(incoming_[0]);
+  if (code == kQuestion && size == 1 + sizeof(std::uint32_t)) {
+    std::vector<int> ranks = waits_for();
+    ranks.resize(std::min(ranks.size(), (kBytes - static_cast<std::size_t>(size)) / sizeof(int)));
+    std::vector<char> answer(incoming_.begin(), incoming_.begin() + size);
+    answer[0] = static_cast<char>(kAnswer);
+    answer.insert(answer.end(), reinterpret_cast<const char*>(ranks.data()),
+                  reinterpret_cast<const char*>(ranks.data() + ranks.size()));
+    post();
+    send(std::span(&status.MPI_SOURCE, 1), answer, kAnswerLimit);
+    return;
+  }
+  if (code == kAnswer) {
+    take_answer(status.MPI_SOURCE, size);
+    post();
+    return;
+  }
   const bool known = code <= static_cast<unsigned char>(ErrorCode::internal);
   set({status.MPI_SOURCE, known ? ErrorCode{code} : ErrorCode::internal,
        std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))});
+}
+
+void MpiAbortChannel::take_answer(int peer, int size) {
+  std::uint32_t question = 0;
+  constexpr std::size_t kHead = 1 + sizeof question;
+  if (static_cast<std::size_t>(size) < kHead || answers_.empty()) {
+    return;
+  }
+  std::memcpy(&question, incoming_.data() + 1, sizeof question);
+  if (question != question_) {
+    return;  // came too late
+  }
+  PeerState& state = answers_[static_cast<std::size_t>(peer)];
+  state.answers = true;
+  state.waits_for.resize((static_cast<std::size_t>(size) - kHead) / sizeof(int));
+  std::memcpy(state.waits_for.data(), incoming_.data() + kHead, state.waits_for.size() * sizeof(int));
+}
+
+void MpiAbortChannel::ask() {
+  ++question_;
+  answers_.assign(static_cast<std::size_t>(world_size_), {});
+  answers_[static_cast<std::size_t>(rank_)].answers = true;
+  std::vector<char> bytes(1 + sizeof question_);
+  bytes[0] = static_cast<char>(kQuestion);
+  std::memcpy(bytes.data() + 1, &question_, sizeof question_);
+  send(others(), bytes, kAnswerLimit);
 }
 
 bool MpiAbortChannel::set(AbortReason reason) noexcept {
@@ -83,20 +138,32 @@ void MpiAbortChannel::announce(std::chrono::milliseconds limit) noexcept {
     reason = *reason_;
   }
   if (reason.origin == rank_ && !announced_.exchange(true)) {
-    send(reason, limit);
+    std::vector<char> bytes{static_cast<char>(reason.code)};
+    bytes.insert(bytes.end(), reason.message.begin(),
+                 reason.message.begin() + static_cast<std::ptrdiff_t>(std::min(reason.message.size(), kBytes - 1)));
+    send(others(), bytes, limit);
   }
 }
 
-void MpiAbortChannel::send(const AbortReason& reason, std::chrono::milliseconds limit) const noexcept {
-  auto buffer = std::make_unique<Buffer>();
-  auto requests = std::make_unique<std::vector<MPI_Request>>();
-  const std::size_t text = std::min(reason.message.size(), kBytes - 1);
-  (*buffer)[0] = static_cast<char>(reason.code);
-  std::copy_n(reason.message.begin(), text, buffer->begin() + 1);
+std::vector<int> MpiAbortChannel::others() const {
+  std::vector<int> ranks;
   for (int peer = 0; peer < world_size_; ++peer) {
+    if (peer != rank_) {
+      ranks.push_back(peer);
+    }
+  }
+  return ranks;
+}
+
+// What is not out within `limit` is leaked.
+void MpiAbortChannel::send(std::span<const int> peers, std::span<const char> bytes,
+                           std::chrono::milliseconds limit) const noexcept {
+  auto buffer = std::make_unique<std::vector<char>>(bytes.begin(), bytes.end());
+  auto requests = std::make_unique<std::vector<MPI_Request>>();
+  for (const int peer : peers) {
     MPI_Request request = MPI_REQUEST_NULL;
-    if (peer != rank_ &&
-        MPI_Isend(buffer->data(), static_cast<int>(text + 1), MPI_CHAR, peer, 0, comm_, &request) == MPI_SUCCESS) {
+    if (MPI_Isend(buffer->data(), static_cast<int>(buffer->size()), MPI_CHAR, peer, 0, comm_, &request) ==
+        MPI_SUCCESS) {
       requests->push_back(request);
     }
   }

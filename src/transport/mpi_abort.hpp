@@ -1,5 +1,5 @@
 // Whether and why the ranks have given up, and how one tells the others: by a small message on a communicator of its
-// own, which every rank has a receive posted for.
+// own, which every rank has a receive posted for. By the same way ranks ask each other whether they are there.
 #pragma once
 
 #include <mpi.h>
@@ -8,9 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "transport/operations.hpp"
 
@@ -18,13 +22,17 @@ namespace gradwire::transport {
 
 class MpiAbortChannel {
  public:
-  /// Duplicates `comm`: collective.
-  MpiAbortChannel(MPI_Comm comm, int rank, int world_size);
+  /// Duplicates `comm`: collective; Error(timeout) where a rank does not get through.
+  MpiAbortChannel(MPI_Comm comm, int rank, int world_size, std::chrono::milliseconds timeout);
 
-  /// The posted receive, for the caller to test; MPI_REQUEST_NULL in a world of one.
+  /// The posted receive, for the caller to test; MPI_REQUEST_NULL in a world of one, and once ranks have given up.
   [[nodiscard]] MPI_Request request() const noexcept { return request_; }
-  /// Notes what the completed receive says.
-  void take(const MPI_Status& status);
+  /// Notes what the completed receive says, and posts the next. A question is answered with `waits_for`.
+  void take(const MPI_Status& status, const std::function<std::vector<int>()>& waits_for);
+
+  /// Asks all other ranks; what they answer goes into answers() as it is taken.
+  void ask();
+  [[nodiscard]] const std::vector<PeerState>& answers() const noexcept { return answers_; }
 
   /// Notes that this rank gives up; false if some rank did before. Any thread.
   bool raise(ErrorCode code, const std::string& message) noexcept;
@@ -40,17 +48,24 @@ class MpiAbortChannel {
   [[nodiscard]] bool close() noexcept;
 
  private:
-  static constexpr std::size_t kBytes = 1024;  // one byte of code, the rest text
+  static constexpr std::size_t kBytes = 1024;      // one byte of code, the rest text
+  static constexpr unsigned char kQuestion = 254;  // u32 number of the question
+  static constexpr unsigned char kAnswer = 255;    // the same, then an int for each rank that is waited for
   using Buffer = std::array<char, kBytes>;
 
   bool set(AbortReason reason) noexcept;
-  void send(const AbortReason& reason, std::chrono::milliseconds limit) const noexcept;
+  void post();
+  void take_answer(int peer, int size);
+  void send(std::span<const int> peers, std::span<const char> bytes, std::chrono::milliseconds limit) const noexcept;
+  [[nodiscard]] std::vector<int> others() const;
 
   int rank_;
   int world_size_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
   Buffer incoming_{};
+  std::uint32_t question_ = 0;      // the latest one asked here
+  std::vector<PeerState> answers_;  // to that
 
   std::atomic<bool> raised_ = false;
   std::atomic<bool> announced_ = false;

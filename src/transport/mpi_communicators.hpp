@@ -3,7 +3,9 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "gradwire/transport.hpp"
@@ -16,8 +18,8 @@ namespace gradwire::transport {
 /// but only if they are under way together and their tags differ by a multiple of 32 (MPI_TAG_UB + 1).
 class MpiCommunicators {
  public:
-  /// Collective. `tag_upper_bound` 0: asks MPI.
-  MpiCommunicators(MPI_Comm comm, int tag_upper_bound);
+  /// Collective. `tag_upper_bound` 0: asks MPI. Error(timeout) where a rank does not get through within `timeout`.
+  MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout);
 
   struct Address {
     MPI_Comm comm;
@@ -39,7 +41,13 @@ class MpiCommunicators {
   std::vector<MPI_Comm> comms_;
 };
 
-/// The node of each rank of `comm`, named by its lowest rank: where MPI says that memory can be shared. Collective.
-[[nodiscard]] std::vector<std::uint32_t> find_nodes(MPI_Comm comm, int rank, int world_size);
+/// A private duplicate whose errors return, made without a blocking call. Collective; Error(timeout) as above. `what`
+/// is for messages.
+[[nodiscard]] MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout, const std::string& what);
+
+/// The node of each rank of `comm`, named by its lowest rank: where MPI says that memory can be shared. Collective;
+/// Error(timeout) as above.
+[[nodiscard]] std::vector<std::uint32_t> find_nodes(MPI_Comm comm, int rank, int world_size,
+                                                    std::chrono::milliseconds timeout);
 
 }  // namespace gradwire::transport

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "gradwire/mpi.hpp"
-#include "transport/mpi_check.hpp"
+#include "transport/mpi_check_in.hpp"
 #include "transport/mpi_device.hpp"
 #include "transport/mpi_environment.hpp"
 #include "transport/mpi_transport.hpp"
@@ -24,21 +24,18 @@ bool mpi_takes_device_memory() noexcept {
 #endif
 }
 
-bool all_take_device_memory(MPI_Comm comm, bool mine) {
-  int all = mine ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm),
-            "asking all ranks whether their MPI takes device memory (MPI_Allreduce)");
-  return all == 1;
+bool all_take_device_memory(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout) {
+  return check_in(comm, timeout, "making a transport", mine);
 }
 
 }  // namespace gradwire::transport
 
 namespace gradwire::mpi {
 
-std::shared_ptr<Transport> make_transport(MPI_Comm comm) {
+std::shared_ptr<Transport> make_transport(MPI_Comm comm, std::chrono::milliseconds timeout) {
   transport::check_communicator(comm);
-  transport::MpiOptions options;
-  if (transport::all_take_device_memory(comm, transport::mpi_takes_device_memory())) {
+  transport::MpiOptions options{.timeout = timeout};
+  if (transport::all_take_device_memory(comm, transport::mpi_takes_device_memory(), timeout)) {
     options.device_memory = true;
     options.split_bytes = std::uint64_t{1} << 30;
   }

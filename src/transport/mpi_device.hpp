@@ -3,11 +3,13 @@
 
 #include <mpi.h>
 
+#include <chrono>
+
 namespace gradwire::transport {
 
 /// What MPI says at run time; false where it cannot be asked (MPIX_Query_cuda_support).
 [[nodiscard]] bool mpi_takes_device_memory() noexcept;
-/// Whether all ranks say so: messages look different then. Collective.
-[[nodiscard]] bool all_take_device_memory(MPI_Comm comm, bool mine);
+/// Whether all ranks say so: messages look different then. Collective; Error(timeout) names who does not come.
+[[nodiscard]] bool all_take_device_memory(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout);
 
 }  // namespace gradwire::transport

@@ -12,11 +12,13 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "transport/backoff.hpp"
 #include "transport/mpi_abort.hpp"
 #include "transport/mpi_check.hpp"
+#include "transport/mpi_check_in.hpp"
 #include "transport/mpi_communicators.hpp"
 #include "transport/mpi_environment.hpp"
 #include "transport/mpi_requests.hpp"
@@ -53,6 +55,7 @@ class MpiTransport final : public Transport {
   void all_reduce(View data) override;
   bool progress(std::chrono::microseconds wait) override;
   bool cancel(Operation& operation) noexcept override;
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
   void abort(ErrorCode code, const std::string& message) noexcept override;
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
@@ -77,6 +80,7 @@ class MpiTransport final : public Transport {
   void receive_bulk(int peer, Tag tag);
 
   bool test();
+  [[nodiscard]] std::vector<int> awaited() const;
   bool complete(const MpiPart& part, const MPI_Status& status, int code);
   void check_received(const MpiPart& part, const MPI_Status& status, int code) const;
   void take_head(MpiOperation& request) const;
@@ -93,7 +97,7 @@ class MpiTransport final : public Transport {
 
   MpiRequests requests_;
   std::list<MpiOperation> pending_;
-  bool leaked_ = false;  // MPI still holds an operation that was given up
+  bool leaked_ = false;  // MPI still holds an operation that was given up, or an answer may come
   Backoff backoff_;
   Counters counters_;
 };
@@ -101,12 +105,12 @@ class MpiTransport final : public Transport {
 MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
     : options_(options),
       level_(mpi_thread_level()),
-      communicators_(comm, options.tag_upper_bound),
+      communicators_(comm, options.tag_upper_bound, options.timeout),
       backoff_(options.yield) {
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
-  nodes_ = find_nodes(communicators_.first(), rank_, world_size_);
-  abort_channel_ = std::make_unique<MpiAbortChannel>(comm, rank_, world_size_);
+  nodes_ = find_nodes(communicators_.first(), rank_, world_size_, options.timeout);
+  abort_channel_ = std::make_unique<MpiAbortChannel>(communicators_.first(), rank_, world_size_, options.timeout);
   requests_.add(abort_channel_->request(), {});
 }
 
@@ -310,12 +314,43 @@ bool MpiTransport::progress(std::chrono::microseconds wait) {
   }
 }
 
+std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {
+  enter();
+  abort_channel_->ask();
+  const auto deadline = Clock::now() + limit;
+  const auto& answers = abort_channel_->answers();
+  backoff_.touch();
+  while (Clock::now() < deadline &&
+         !std::all_of(answers.begin(), answers.end(), [](const PeerState& peer) { return peer.answers; })) {
+    test();
+    throw_if_aborted();
+    backoff_.pause(deadline);
+  }
+  // A late answer must not meet another communicator in the place of this one.
+  leaked_ = leaked_ || std::any_of(answers.begin(), answers.end(), [](const PeerState& peer) { return !peer.answers; });
+  return answers;
+}
+
+/// The ranks whose messages this one awaits.
+std::vector<int> MpiTransport::awaited() const {
+  std::set<int> ranks;
+  for (const MpiOperation& request : pending_) {
+    if (request.kind == Operation::Kind::receive) {
+      ranks.insert(request.operation->peer);
+    }
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
 /// Whether any operation is over.
 bool MpiTransport::test() {
   bool any = false;
   const bool active = requests_.test([&](const MpiPart& part, const MPI_Status& status, int code) {
     if (part.owner == nullptr) {
-      abort_channel_->take(status);
+      abort_channel_->take(status, [this] { return awaited(); });
+      if (abort_channel_->request() != MPI_REQUEST_NULL) {
+        requests_.add(abort_channel_->request(), {});
+      }
     } else {
       any |= complete(part, status, code);
     }
@@ -413,6 +448,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
 
 std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
   check_communicator(comm);
+  check_in(comm, options.timeout, "making a transport");
   if (options.ignore_broken_pipes) {
     ignore_broken_pipes();
   }

@@ -22,6 +22,7 @@ struct MpiOptions {
   int tag_upper_bound = 0;                            // take MPI_TAG_UB to be this; 0: ask MPI
   bool ignore_broken_pipes = true;                    // see mpi_environment.hpp
   std::chrono::microseconds yield = Backoff::kYield;  // how long a wait polls before it sleeps between two looks
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
 };
 
 [[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options);

@@ -4,6 +4,7 @@
 
 #include "base/current_error.hpp"
 #include "base/units.hpp"
+#include "transport/silence.hpp"
 
 namespace gradwire::transport {
 namespace {
@@ -213,9 +214,8 @@ void RelayedMessages::wait_for(const Operation& operation, Clock::time_point& la
       last = Clock::now();
     } else if (Clock::now() - last > timeout_) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(rank()) + ": got nothing for " +
-                                          format_duration(timeout_) + ", waiting for rank " +
-                                          std::to_string(operation.peer) +
-                                          ": is it alive, and does it make the same calls?");
+                                          format_duration(timeout_) + ", " +
+                                          describe_wait(*transport_, {operation.peer}, timeout_));
     }
   }
 }

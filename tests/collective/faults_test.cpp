@@ -61,12 +61,12 @@ bool any(const std::vector<Outcome>& outcomes, ErrorCode code, const std::string
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, Algorithm::dense};
 
-// Every rank but `lost` throws, and says that `lost` is the one it waited for, itself or by quoting who gave up first.
+// Every rank but `lost` throws, and says that `lost` is the one that is gone, itself or by quoting who gave up first.
 ::testing::AssertionResult all_name(const std::vector<Outcome>& outcomes, std::size_t lost) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const Outcome& outcome = outcomes[rank];
     if (rank != lost && ((outcome.code != ErrorCode::timeout && outcome.code != ErrorCode::aborted) ||
-                         outcome.message.find("waiting for rank " + std::to_string(lost) + ":") == std::string::npos)) {
+                         outcome.message.find(": rank " + std::to_string(lost) + " is silent") == std::string::npos)) {
       return ::testing::AssertionFailure() << "rank " << rank << ": " << outcome.message;
     }
   }

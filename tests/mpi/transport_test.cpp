@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <thread>
 #include <tuple>
 
 #include "gradwire/mpi.hpp"
@@ -17,6 +18,8 @@
 
 namespace gradwire::test {
 namespace {
+
+constexpr std::chrono::seconds kLong{60};
 
 using ::testing::HasSubstr;
 
@@ -81,9 +84,9 @@ TEST(MpiTransport, RanksAgreeOnWhoTakesDeviceMemory) {
   int world_size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-  EXPECT_TRUE(transport::all_take_device_memory(MPI_COMM_WORLD, true));
-  EXPECT_EQ(transport::all_take_device_memory(MPI_COMM_WORLD, rank > 0), false);
-  const bool here = transport::all_take_device_memory(MPI_COMM_WORLD, transport::mpi_takes_device_memory());
+  EXPECT_TRUE(transport::all_take_device_memory(MPI_COMM_WORLD, true, kLong));
+  EXPECT_EQ(transport::all_take_device_memory(MPI_COMM_WORLD, rank > 0, kLong), false);
+  const bool here = transport::all_take_device_memory(MPI_COMM_WORLD, transport::mpi_takes_device_memory(), kLong);
   EXPECT_EQ(mpi::make_transport(MPI_COMM_WORLD)->capabilities().device_memory, here);
 }
 
@@ -189,6 +192,48 @@ TEST(MpiTransport, BeyondTwoToThe31) {
     EXPECT_EQ(transport->counters().bytes_received, bytes);
   }
   MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// Rank 0 waits for the last rank, which does something else; the others ask.
+TEST(MpiTransport, RanksSayWhetherTheyAreThereAndWhomTheyWaitFor) {
+  const auto transport = mpi::make_transport(MPI_COMM_WORLD);
+  const int world = transport->world_size();
+  const int last = world - 1;
+  if (world < 3) {
+    GTEST_SKIP() << "three ranks or more";
+  }
+  std::byte nothing{};
+  Operation receive;
+  Operation go;
+  if (transport->rank() == 0) {
+    transport->post_receive(receive, last, 5, {&nothing, 1});
+    while (!receive.done()) {
+      transport->progress(std::chrono::milliseconds(1));
+    }
+  } else if (transport->rank() == 1) {
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<PeerState> peers = transport->ask(std::chrono::milliseconds(1000));
+      ASSERT_EQ(peers.size(), static_cast<std::size_t>(world));
+      EXPECT_TRUE(peers[0].answers);
+      EXPECT_EQ(peers[0].waits_for, std::vector<int>{last});
+      EXPECT_TRUE(peers[1].answers);
+      EXPECT_FALSE(peers[static_cast<std::size_t>(last)].answers);
+    }
+    transport->post_send(go, last, 6, {&nothing, 1});
+    while (!go.done()) {
+      transport->progress(std::chrono::milliseconds(1));
+    }
+  } else if (transport->rank() == last) {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    transport->post_receive(go, 1, 6, {&nothing, 1});
+    while (!go.done()) {
+      transport->progress(std::chrono::milliseconds(1));
+    }
+    transport->post_send(receive, 0, 5, {&nothing, 1});
+    while (!receive.done()) {
+      transport->progress(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 }  // namespace

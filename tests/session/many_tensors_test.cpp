@@ -34,6 +34,17 @@ TEST(ManyTensors, AreAddedPlannedAgreedOnAndReduced) {
   });
 }
 
+// With a loop over all names in add() these would take half an hour.
+TEST(ManyTensors, HaveNamesThatAreComparedAtOnce) {
+  constexpr std::size_t kTensors = 1'000'000;
+  float gradient = 1;
+  Session session(make_inproc_world(1)[0], Policy::uniform("exact"));
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    session.add(std::to_string(i), view(&gradient, 1));
+  }
+  EXPECT_EQ(error_of([&] { session.add("999999", view(&gradient, 1)); }).code(), ErrorCode::invalid_argument);
+}
+
 // A bucket each, and a look for NaN before any starts.
 TEST(ManyTensors, OfManyBucketsAreReduced) {
   constexpr std::size_t kTensors = 4000;
