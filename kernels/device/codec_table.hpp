@@ -20,6 +20,7 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint8_t kExactId = 1;
+inline constexpr std::uint8_t kCodecIds = 9;  // ids are below
 
 // Columns: id on the wire, scalar core, warp codec. CAST(dtype): exact.
 #define GRADWIRE_DEVICE_EXACT(CAST) CAST(DType::f32) CAST(DType::f16) CAST(DType::bf16)

@@ -27,8 +27,10 @@ void with_element(DType from, DType to, Body body) {
   return body(Type<float>());
 }
 
+std::uint32_t g_most_blocks = simt::kMostBlocks;
+
 std::uint32_t blocks_for(std::uint64_t tiles) {
-  return tiles < simt::kMostBlocks ? static_cast<std::uint32_t>(tiles) : simt::kMostBlocks;
+  return tiles < g_most_blocks ? static_cast<std::uint32_t>(tiles) : g_most_blocks;
 }
 
 }  // namespace
@@ -235,6 +237,43 @@ void sum_weights(std::span<const double* const> weights, double own, double* tot
 
 void store_weight(double weight, double* to, void* stream) {
   simt::launch("store_weight", store_double, 1, stream, weight, to);
+}
+
+void cap_blocks(std::uint32_t most) { g_most_blocks = most == 0 ? simt::kMostBlocks : most; }
+
+void load_kernels() {
+  simt::load_kernel("open_frame", open_frame);
+  simt::load_kernel("encode_verbatim", encode_verbatim);
+  simt::load_kernel("decode_verbatim", decode_verbatim);
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+    for (std::uint8_t id = kExactId; id < kCodecIds; ++id) {
+      const FrameCodec codec{.id = id, .dtype = dtype};
+      with_any_codec(codec, []<class C>(Type<C>) {
+        simt::load_kernel("encode_frame", encode_frame<C>);
+        simt::load_kernel("decode_frame", decode_frame<C>);
+        simt::load_kernel("reduce_frames", reduce_frames<C>);
+      });
+      with_any_kept(codec, []<class K>(Type<K>) { simt::load_kernel("encode_selected", encode_selected<K>); });
+    }
+  }
+  simt::load_kernel("decode_selected", decode_selected<float>);
+  simt::load_kernel("decode_selected", decode_selected<double>);
+  simt::load_kernel("reduce_mixed", reduce_mixed<float>);
+  simt::load_kernel("reduce_mixed", reduce_mixed<double>);
+  const auto load_copies = []<class Value>(Type<Value>) {
+    simt::load_kernel("gather", copy_pieces<Value, true>);
+    simt::load_kernel("scatter", copy_pieces<Value, false>);
+  };
+  load_copies(Type<float>());
+  load_copies(Type<double>());
+  load_copies(Type<std::uint16_t>());
+  simt::load_kernel("fold", fold_residual<float>);
+  simt::load_kernel("fold", fold_residual<double>);
+  simt::load_kernel("convert", convert_elements<float>);
+  simt::load_kernel("convert", convert_elements<double>);
+  simt::load_kernel("sum_weights", add_weights);
+  simt::load_kernel("store_weight", store_double);
+  simt::load_kernel("advance_step", advance_word);
 }
 
 void advance_step(std::uint32_t* step, void* stream) { simt::launch("advance_step", advance_word, 1, stream, step); }

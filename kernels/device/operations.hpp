@@ -13,6 +13,13 @@
 
 namespace gradwire::kernels {
 
+/// Brings the code of all kernels below onto the current device. CUDA would bring each at its first launch, which may
+/// wait for all that runs there, and so for ever where that waits for this process. Before such work begins.
+void load_kernels();
+/// At most so many blocks a kernel from here on, in this process; 0: as many as serve best. For tests of blocks that
+/// take several tiles.
+void cap_blocks(std::uint32_t most);
+
 void encode(const EncodeJob& job, void* stream);
 void decode(const DecodeJob& job, void* stream);
 void reduce(const ReduceJob& job, void* stream);

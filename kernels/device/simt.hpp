@@ -111,7 +111,19 @@ void launch(const char* name, void (*kernel)(Parameters...), std::uint32_t block
   const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(kThreads),
                                              pointers, 0, static_cast<cudaStream_t>(stream));
   if (error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // else the job's next launch would report it
     throw Error(ErrorCode::internal, std::string("kernel ") + name + " was not launched: " + cudaGetErrorName(error) +
+                                         ": " + cudaGetErrorString(error));
+  }
+}
+
+/// Brings the kernel's code onto the current device, which else its first launch does, and that may wait for all that
+/// runs there. Error(internal) with CUDA's text.
+inline void load_kernel(const char* name, const void* kernel) {
+  cudaFuncAttributes attributes{};
+  if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw Error(ErrorCode::internal, std::string("kernel ") + name + " cannot be loaded: " + cudaGetErrorName(error) +
                                          ": " + cudaGetErrorString(error));
   }
 }
@@ -189,10 +201,19 @@ inline void store2(void* to, std::uint16_t v) { emulator::aligned_store(to, v); 
 template <class... Parameters>
 void launch(const char* name, void (*kernel)(Parameters...), std::uint32_t blocks, void* /*stream*/,
             const std::type_identity_t<std::remove_cvref_t<Parameters>>&... arguments) {
+  emulator::check_loaded(name, reinterpret_cast<const void*>(kernel));
   emulator::run(name, blocks, kThreads, [&] { kernel(arguments...); });
 }
 
+inline void load_kernel(const char* /*name*/, const void* kernel) { emulator::note_loaded(kernel); }
+
 #endif
+
+/// The same of a kernel as it is launched.
+template <class... Parameters>
+void load_kernel(const char* name, void (*kernel)(Parameters...)) {
+  load_kernel(name, reinterpret_cast<const void*>(kernel));
+}
 
 GRADWIRE_DEVICE std::uint32_t lane() { return thread() % kLanes; }
 GRADWIRE_DEVICE std::uint32_t warp() { return thread() / kLanes; }

@@ -15,4 +15,6 @@ void count_nonfinite(DeviceStatus* status, std::uint32_t* steps, void* stream) {
   simt::launch("count_nonfinite", count_note, 1, stream, status, steps);
 }
 
+void load_status_kernels() { simt::load_kernel("count_nonfinite", count_note); }
+
 }  // namespace gradwire::kernels

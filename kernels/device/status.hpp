@@ -12,6 +12,8 @@ namespace gradwire::kernels {
 /// Where kernels before this one noted NaN or Inf: *steps += 1, and the note is cleared. Both may be pinned host memory
 /// that the device sees. `stream` is a cudaStream_t. Error(internal) where the launch fails.
 void count_nonfinite(DeviceStatus* status, std::uint32_t* steps, void* stream);
+/// As load_kernels().
+void load_status_kernels();
 
 }  // namespace gradwire::kernels
 

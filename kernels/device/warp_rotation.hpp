@@ -132,7 +132,10 @@ struct WarpRotated {
 
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
     const std::uint8_t* codes = in + Core::codes_at(strip, count) + 4 * (simt::lane() % kCodeLanes);
-    return {aligned_to(codes, 4) ? simt::load4(codes) : load<std::uint32_t>(codes, 0), simt::load2(in + strip * 2)};
+    // Codes of a tile with an odd number of strips begin in the middle of a word. Two halves always: nvcc makes one
+    // load of 4 bytes of a choice between the two ways, which faults there.
+    const std::uint32_t low = simt::load2(codes);
+    return {low | std::uint32_t{simt::load2(codes + 2)} << 16, simt::load2(in + strip * 2)};
   }
 
   GRADWIRE_DEVICE static void expand(const Context& context, const Raw& raw, float (&x)[kHeld]) {

@@ -56,6 +56,8 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
                 "device " + std::to_string(device) + " is not there; this process sees " + std::to_string(count));
   }
   const Scope current(device_);
+  kernels::load_kernels();
+  kernels::load_status_kernels();
   int streams = device_;
 #if CUDART_VERSION >= 12080  // older toolkits cannot be asked
   if (caller_ != nullptr) {

@@ -71,6 +71,7 @@ void same_frame(Check& check, const Case& c, const Bytes& got, const Bytes& want
 [[nodiscard]] Bytes read_intact(Check& check, const Memory& memory, const std::string& what);
 
 // Parts of the check, one file each. `stream` is a stream of the device.
+void check_comparison(Check& check);
 void check_encode(Check& check, void* stream);
 void check_decode(Check& check, void* stream);
 void check_damaged(Check& check, void* stream);

@@ -1,19 +1,30 @@
 // gpu_kernels: every kernel on every codec and dtype against the host reference, byte for byte. Exits 0, 1, or 77
 // without a GPU.
+#include "kernels/device/operations.hpp"
+#include "kernels/device/status.hpp"
 #include "tests/gpu/kernel_jobs.hpp"
 
 int main(int argc, char** argv) {
   using namespace gradwire::gpu;
+  namespace kernels = gradwire::kernels;
   Check check("gpu_kernels", argc, argv);
   if (const std::string missing = why_no_device(); !missing.empty()) {
     return check.skip(missing);
   }
   try {
     std::printf("gpu_kernels: %s\n", describe_device().c_str());
+    kernels::load_kernels();
+    kernels::load_status_kernels();
     const Stream stream;
-    check_encode(check, stream.get());
-    check_decode(check, stream.get());
-    check_reduce(check, stream.get());
+    check_comparison(check);
+    // With as many blocks as there are tiles, and with so few that each takes several.
+    for (const std::uint32_t most : {0U, 3U}) {
+      kernels::cap_blocks(most);
+      check_encode(check, stream.get());
+      check_decode(check, stream.get());
+      check_reduce(check, stream.get());
+    }
+    kernels::cap_blocks(0);
     check_elementwise(check, stream.get());
     check_two_streams(check);
     check_damaged(check, stream.get());

@@ -1,5 +1,8 @@
 #include "device_support.hpp"
 
+#include "kernels/device/operations.hpp"
+#include "kernels/device/status.hpp"
+
 namespace gradwire::test {
 namespace {
 
@@ -22,6 +25,14 @@ void make_special(std::vector<float>& values, std::size_t first, std::size_t las
     }
   }
 }
+
+// From here on the emulator refuses kernels that are not loaded at once: on a device the first launch of one could wait
+// for ever.
+[[maybe_unused]] const bool g_loaded = [] {
+  kernels::load_kernels();
+  kernels::load_status_kernels();
+  return true;
+}();
 
 }  // namespace
 

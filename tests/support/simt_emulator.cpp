@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -293,6 +295,31 @@ void run_block(Machine& m) {
 }
 
 }  // namespace
+
+namespace {
+
+struct Loaded {
+  std::mutex mutex;
+  std::set<const void*> kernels;
+};
+Loaded& loaded() {  // static objects of tests load kernels
+  static Loaded instance;
+  return instance;
+}
+
+}  // namespace
+
+void note_loaded(const void* kernel) {
+  const std::lock_guard lock(loaded().mutex);
+  loaded().kernels.insert(kernel);
+}
+
+void check_loaded(const char* name, const void* kernel) {
+  const std::lock_guard lock(loaded().mutex);
+  if (!loaded().kernels.empty() && !loaded().kernels.contains(kernel)) {
+    throw Error(ErrorCode::internal, std::string("kernel ") + name + " was not among those that load_kernels() loads");
+  }
+}
 
 void set_order(Order order) { machine().order = order; }
 

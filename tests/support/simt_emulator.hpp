@@ -22,6 +22,10 @@ void set_order(Order order);
 /// Runs `body` once for each thread of each block. Exceptions that it throws come out.
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body);
 
+/// Once any kernel was noted as loaded, a launch of one that was not is an Error(internal).
+void note_loaded(const void* kernel);
+void check_loaded(const char* name, const void* kernel);
+
 // Of the thread that calls, inside run().
 [[nodiscard]] std::uint32_t thread();
 [[nodiscard]] std::uint32_t block();
