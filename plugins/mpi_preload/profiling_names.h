@@ -4,6 +4,7 @@
 #define GRADWIRE_PROFILING_NAMES_H
 #define MPI_Allreduce PMPI_Allreduce
 #define MPI_Cancel PMPI_Cancel
+#define MPI_Comm_compare PMPI_Comm_compare
 #define MPI_Comm_free PMPI_Comm_free
 #define MPI_Comm_get_attr PMPI_Comm_get_attr
 #define MPI_Comm_idup PMPI_Comm_idup
@@ -20,6 +21,8 @@
 #define MPI_Iallreduce PMPI_Iallreduce
 #define MPI_Ialltoallv PMPI_Ialltoallv
 #define MPI_Ibcast PMPI_Ibcast
+#define MPI_Improbe PMPI_Improbe
+#define MPI_Imrecv PMPI_Imrecv
 #define MPI_Initialized PMPI_Initialized
 #define MPI_Irecv PMPI_Irecv
 #define MPI_Is_thread_main PMPI_Is_thread_main

@@ -173,6 +173,6 @@ void MpiAbortChannel::send(std::span<const int> peers, std::span<const char> byt
   }
 }
 
-bool MpiAbortChannel::close() noexcept { return cancel_receives(&request_, 1) && MPI_Comm_free(&comm_) == MPI_SUCCESS; }
+bool MpiAbortChannel::close() noexcept { return cancel_receives(&request_, 1); }
 
 }  // namespace gradwire::transport

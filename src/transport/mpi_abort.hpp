@@ -43,9 +43,12 @@ class MpiAbortChannel {
   /// The error that every call on this rank throws from now on; only after raised().
   [[nodiscard]] Error error() const;
 
-  /// Takes the receive back and frees the communicator; false where that would block. Then, and where close is never
-  /// called, this object must be leaked.
+  /// Takes the receive back; false where that would block. Then, and where close is never called, this object must be
+  /// leaked.
   [[nodiscard]] bool close() noexcept;
+  /// After close(). Collective.
+  void free() noexcept { MPI_Comm_free(&comm_); }
+  [[nodiscard]] MPI_Comm communicator() const noexcept { return comm_; }
 
  private:
   static constexpr std::size_t kBytes = 1024;      // one byte of code, the rest text

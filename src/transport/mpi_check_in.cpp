@@ -74,18 +74,23 @@ Records exchange_records(MPI_Comm comm, std::span<const std::byte> mine, std::ch
   return records;
 }
 
+void throw_if_missing(const Records& records, std::size_t bytes, std::chrono::milliseconds limit,
+                      const std::string& what) {
+  if (!records.missing.empty()) {
+    throw Error(ErrorCode::timeout, what + ": no answer from " + name_ranks(records.missing) + " of " +
+                                        std::to_string(records.all.size() / bytes) + " within " +
+                                        format_duration(limit) +
+                                        "; every rank of the communicator must come here: is " +
+                                        "it alive, did it throw before, or is it late?");
+  }
+}
+
 bool check_in(MPI_Comm comm, std::chrono::milliseconds limit, const std::string& what, bool flag) {
   constexpr std::byte kYes{1};
   constexpr std::byte kNo{2};
   const std::byte mine = flag ? kYes : kNo;
   const Records records = exchange_records(comm, {&mine, 1}, limit);
-  if (!records.missing.empty()) {
-    throw Error(
-        ErrorCode::timeout,
-        what + ": no answer from " + name_ranks(records.missing) + " of " + std::to_string(records.all.size()) +
-            " within " + format_duration(limit) +
-            "; every rank of the communicator must come here: is it alive, did it throw before, or is it late?");
-  }
+  throw_if_missing(records, sizeof mine, limit, what);
   return std::all_of(records.all.begin(), records.all.end(), [](std::byte each) { return each == kYes; });
 }
 

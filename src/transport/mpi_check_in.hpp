@@ -27,6 +27,10 @@ struct Records {
 /// `mine`: of one size on all ranks, and its first byte is not zero.
 [[nodiscard]] Records exchange_records(MPI_Comm comm, std::span<const std::byte> mine, std::chrono::milliseconds limit);
 
+/// Error(timeout) that names who is missing from records of `bytes` each. `what` is for messages.
+void throw_if_missing(const Records& records, std::size_t bytes, std::chrono::milliseconds limit,
+                      const std::string& what);
+
 /// Returns when every rank of `comm` is here: whether all said `flag`. Error(timeout) names the absent. `what` is for
 /// messages: "making a transport".
 bool check_in(MPI_Comm comm, std::chrono::milliseconds limit, const std::string& what, bool flag = true);

@@ -28,6 +28,8 @@ class MpiCommunicators {
   [[nodiscard]] Address plain(Tag tag) const noexcept { return address(tag); }
   [[nodiscard]] Address bulk(Tag tag) const noexcept { return address(tag + kTagLimit); }
   [[nodiscard]] MPI_Comm first() const noexcept { return comms_.front(); }
+  /// Whether it carries all tags of messages, and has others besides.
+  [[nodiscard]] bool only() const noexcept { return comms_.size() == 1 && span_ == 2 * kTagLimit; }
 
   /// Collective.
   void free() noexcept;

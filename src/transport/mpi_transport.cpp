@@ -21,6 +21,7 @@
 #include "transport/mpi_check_in.hpp"
 #include "transport/mpi_communicators.hpp"
 #include "transport/mpi_environment.hpp"
+#include "transport/mpi_remains.hpp"
 #include "transport/mpi_requests.hpp"
 #include "transport/operations.hpp"
 
@@ -86,6 +87,7 @@ class MpiTransport final : public Transport {
   void take_head(MpiOperation& request) const;
 
   MpiOptions options_;
+  std::uint32_t serial_;
   int rank_ = 0;
   int world_size_ = 1;
   std::vector<std::uint32_t> nodes_;
@@ -97,13 +99,15 @@ class MpiTransport final : public Transport {
 
   MpiRequests requests_;
   std::list<MpiOperation> pending_;
-  bool leaked_ = false;  // MPI still holds an operation that was given up, or an answer may come
+  bool leaked_ = false;    // MPI still holds an operation that was given up, or an answer may come
+  bool left_sum_ = false;  // and it is a sum over all ranks
   Backoff backoff_;
   Counters counters_;
 };
 
 MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
     : options_(options),
+      serial_(begin_transport(comm, options.timeout)),
       level_(mpi_thread_level()),
       communicators_(comm, options.tag_upper_bound, options.timeout),
       backoff_(options.yield) {
@@ -123,11 +127,18 @@ MpiTransport::~MpiTransport() {
     give_up(pending_.front());
   }
   // After an abort peers may be gone, and freeing a communicator is collective.
-  if (!may_use || abort_channel_->raised() || leaked_ || !abort_channel_->close()) {
-    static_cast<void>(abort_channel_.release());
+  const bool take_leave = may_use && !abort_channel_->raised() && !leaked_;
+  const bool closed = may_use && abort_channel_->close();
+  if (take_leave && closed) {
+    abort_channel_->free();
+    communicators_.free();
     return;
   }
-  communicators_.free();
+  if (closed && !left_sum_ && communicators_.only()) {
+    leave_behind({serial_, communicators_.first(), abort_channel_->communicator()});
+    return;
+  }
+  static_cast<void>(abort_channel_.release());
 }
 
 /// For calls that no other call of this transport overlaps.
@@ -439,6 +450,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   if (!over) {
     static_cast<void>(request.head.release());
     leaked_ = true;
+    left_sum_ = left_sum_ || request.kind == Operation::Kind::all_reduce;
   }
   pending_.erase(request.self);
   return over;
@@ -448,7 +460,6 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
 
 std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
   check_communicator(comm);
-  check_in(comm, options.timeout, "making a transport");
   if (options.ignore_broken_pipes) {
     ignore_broken_pipes();
   }
