@@ -80,7 +80,8 @@ class Session {
   [[nodiscard]] int world_size() const noexcept;
 
   /// Registers a gradient; same names, counts, dtypes and order on every rank. The memory must stay valid until the
-  /// session ends or ready(id, view) replaces it. Only before the first ready(). `ndim` serves policy rules.
+  /// session ends or ready(id, view) replaces it, so declare gradients before the session; builds with AddressSanitizer
+  /// say where that is not so. Only before the first ready(). `ndim` serves policy rules.
   TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
 
   /// The same with what local steps change (sync = { every = N, ... } in policies): the parameter, and optimizer state
@@ -137,7 +138,8 @@ class Session {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   /// This rank's weight (sample count) for the coming step; before its first ready(). Once set, every step is weighted;
-  /// every rank sets it or none does.
+  /// every rank sets it or none does. Error feedback carries what a step dropped into later means at its worth only
+  /// while the sum of weights over the ranks is the same from step to step (docs/numerics.md).
   void set_weight(double samples);
 
   /// The factor by which this step's gradients (and all later ones) are too large, as a loss scaler sets it; the same

@@ -1,5 +1,9 @@
 #include "session/session_state.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -19,6 +23,16 @@ constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;
 constexpr std::chrono::milliseconds kLook{5};
 constexpr int kLooks = 200;  // without anything to do, until it sleeps
 
+// Whether AddressSanitizer knows that the memory was freed; false in other builds.
+bool is_freed([[maybe_unused]] const View& view) {
+#if defined(__SANITIZE_ADDRESS__)
+  return view.data != nullptr &&
+         __asan_region_is_poisoned(view.data, view.count * element_bytes(view.dtype)) != nullptr;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
@@ -33,6 +47,7 @@ Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptio
 
 Session::State::~State() {
   std::optional<Error> reason;
+  stop_if_gradients_are_gone();
   {
     const std::lock_guard lock(mutex);
     if (!failure && misuse) {
@@ -124,6 +139,18 @@ void Session::State::reset_step() {
   seen = {};
   seen.ready_seconds.assign(plan->buckets.size(), 0);
   step_begun = std::chrono::steady_clock::now();
+}
+
+// In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
+void Session::State::stop_if_gradients_are_gone() {
+  const std::lock_guard lock(mutex);
+  for (std::size_t i = 0; i < is_ready.size(); ++i) {
+    if (is_ready[i] && is_freed(memory[i].gradient)) {
+      log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors[i].name +
+                               "\", which it may still read and write; declare gradients before the session");
+      std::abort();
+    }
+  }
 }
 
 bool Session::State::to_check() const {
@@ -390,6 +417,10 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
       throw Error(ErrorCode::invalid_argument, "ready: \"" + tensors[index].name + "\" was ready already in step " +
                                                    std::to_string(step) +
                                                    "; call finish() first, or accumulate under no_sync()");
+    }
+    if (is_freed(gradient != nullptr ? *gradient : registered[index])) {
+      throw Error(ErrorCode::invalid_argument, "ready: the memory of \"" + tensors[index].name +
+                                                   "\" has been freed; declare gradients before the session");
     }
     if (gradient != nullptr) {
       check_gradient(index, *gradient);

@@ -226,6 +226,7 @@ struct Session::State {
 
   void agree_once(bool with_weights);
   void check_id(TensorId id) const;
+  void stop_if_gradients_are_gone();
   void check_gradient(std::size_t index, const View& gradient) const;
   void check_parameters(const std::string& text, const View& gradient, const std::vector<View>& beside) const;
   void refuse_rows(const TensorInfo& tensor) const;

@@ -10,6 +10,7 @@
 
 #include "cli/report_json.hpp"
 #include "gradwire/error.hpp"
+#include "support/mutations.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -67,6 +68,8 @@ TEST_F(ReportTable, ShowsWhatWasMeasured) {
               HasSubstr("no faster on this link (16.2 us; compressed 26.1)\n"));
   EXPECT_THAT(row(R"({"passed_seconds": 0.0271, "compressed_seconds": 0.05})"),
               HasSubstr("no faster on this link (27.1 ms; compressed 50)\n"));
+  EXPECT_THAT(row(R"({"passed_seconds": 0.016, "compressed_seconds": 0.000075})"),
+              HasSubstr("no faster on this link (16 ms; compressed 0.075, not always faster)\n"));
   EXPECT_THAT(row("null"), HasSubstr("no faster on this link\n"));
 }
 
@@ -96,6 +99,26 @@ TEST_F(ReportTable, KeepsTheLargestOfVeryManyClasses) {
   const Report report = read(text.insert(begin, many));
   EXPECT_THAT(report.text, HasSubstr("and 62 classes of fewer bytes\n"));
   EXPECT_THAT(report.text, HasSubstr("layer1.weight"));
+}
+
+TEST_F(ReportTable, DamagedReportsAreRefused) {
+  const std::vector<std::string> pieces{"{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        "null",
+                                        "-1",
+                                        "1e999",
+                                        "18446744073709551616",
+                                        "\"",
+                                        ",",
+                                        std::string(1, '\0'),
+                                        "\xff",
+                                        "[[[[",
+                                        "\"calls\"",
+                                        "\"dtype\": 7,"};
+  test::parse_mutations({test::kReport}, pieces, 161, 1000,
+                        [&](const std::string& text) { static_cast<void>(read(text)); });
 }
 
 TEST_F(ReportTable, RefusesWhatIsNoReport) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -301,6 +302,36 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
     });
   }
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+// As where a gradient is declared after the session.
+TEST(Session, FreedGradientsAreNamed) {
+  const auto transport = make_inproc_world(1)[0];
+  auto gone = std::make_unique<std::vector<float>>(1000);
+  std::vector<float> there(1000);
+  Session session(transport, Policy::uniform("exact"), {.threading = Threading::serialized});
+  const TensorId first = session.add("gone", view(gone->data(), gone->size()));
+  const TensorId second = session.add("there", view(there.data(), there.size()));
+  gone.reset();
+  EXPECT_NE(std::string(error_of([&] { session.ready(first); }).what()).find("the memory of \"gone\" has been freed"),
+            std::string::npos);
+  static_cast<void>(second);
+}
+
+TEST(SessionDeathTest, ASessionThatOutlivesAGradientOfItsStepSaysSo) {
+  EXPECT_DEATH(
+      {
+        auto gone = std::make_unique<std::vector<float>>(1000);
+        std::vector<float> there(1000);
+        Session session(make_inproc_world(1)[0], Policy::uniform("exact"), {.threading = Threading::serialized});
+        const TensorId first = session.add("gone", view(gone->data(), gone->size()));
+        session.add("there", view(there.data(), there.size()));
+        session.ready(first);
+        gone.reset();
+      },
+      "after the gradient \"gone\", which it may still read and write; declare gradients before the session");
+}
+#endif
 
 TEST(Session, NothingToReduce) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {

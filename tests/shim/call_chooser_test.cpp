@@ -287,6 +287,16 @@ TEST(CallChooser, ShortCallsThatPassAreSeldomAskedFor) {
   EXPECT_NEAR(static_cast<double>(world.asked() - before), 1000, 50);
 }
 
+// Seen red: a way that no codec stands for was an index beyond the policy's list.
+TEST(CallChooser, PassesWhereTheRecordKnowsAWayThatIsNone) {
+  const ChoiceClass what{.function = Function::mpi_allreduce, .size = 20};
+  CallChooser chooser(Choices{{what, {{0, 200}, {1, 1}}}});
+  static_cast<void>(chooser.begin(what, 1 << 20, 2));
+  EXPECT_EQ(chooser.turn().way, 0);
+  static_cast<void>(chooser.begin(what, 1 << 20, 2));
+  EXPECT_EQ(chooser.turn().way, 1);
+}
+
 TEST(CallChooser, FollowsWhatWasRecorded) {
   World first(2, steady(1e-3, 0.6e-3));
   std::vector<Way> ways;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/shim/configuration.hpp"
+#include "tests/support/mutations.hpp"
 
 namespace gradwire::shim {
 namespace {
@@ -152,6 +153,31 @@ TEST(Agreement, RanksAreNamedInShort) {
   EXPECT_EQ(name_ranks(std::span(ranks).first(1)), "rank 1");
   EXPECT_EQ(name_ranks(std::span(ranks).first(3)), "ranks 1, 4 and 7");
   EXPECT_EQ(name_ranks(ranks), "ranks 1, 4, 7, 9, 10, 11, 12, 13 and 2 more");
+}
+
+// What other ranks and earlier jobs wrote.
+TEST(Choices, DamagedFilesAreRefused) {
+  Choices classes;
+  classes[{.function = Function::mpi_allreduce, .size = 20}] = {{0, 0}, {3, 1}, {9, 0}};
+  ChoicesOfJob choices;
+  choices[{.ranks = 12345, .size = 4, .first = 0, .number = 2}] = classes;
+  const std::vector<std::string> pieces{"{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        "null",
+                                        "-1",
+                                        "1e999",
+                                        "18446744073709551616",
+                                        "\"",
+                                        ",",
+                                        std::string(1, '\0'),
+                                        "\xff",
+                                        "[[[[[[[[",
+                                        "\"way\"",
+                                        "MPI_Allreduce"};
+  test::parse_mutations({choices_to_text(choices, "p")}, pieces, 151, 4000,
+                        [](const std::string& text) { static_cast<void>(choices_from_text(text, "p")); });
 }
 
 }  // namespace

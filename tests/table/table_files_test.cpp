@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <random>
+#include <span>
 #include <thread>
 
 #include "table/hash_ring.hpp"
 #include "table/table_file.hpp"
 #include "table_support.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "wire/crc32c.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -186,6 +189,30 @@ TEST_F(BadFile, Damaged) {
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     write(0, damaged);
     expect_refused(2, file_options(), "table-rank-0-of-2.gwtable");
+  }
+}
+
+// Damage anywhere, behind a checksum that is right: the rows are read within the bytes, or refused.
+TEST_F(BadFile, OfAnyBytes) {
+  constexpr unsigned kSeed = 171;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kSeed);
+  const std::string bytes = read_text(file(0));
+  const table::FileHead head{
+      .name = "table", .rank = 0, .world_size = 2, .rows = 400, .width = 3, .optimizer = RowOptimizer::adagrad};
+  for (int round = 0; round < 2000; ++round) {
+    std::string damaged = bytes.substr(0, random() % 4 == 0 ? random() % bytes.size() : bytes.size() - 4);
+    for (int change = 0; change < 3 && !damaged.empty(); ++change) {
+      damaged[random() % std::min<std::size_t>(damaged.size(), 400)] = static_cast<char>(random());
+    }
+    const std::uint32_t crc = wire::crc32c(std::as_bytes(std::span(damaged.data(), damaged.size())));
+    damaged.append(reinterpret_cast<const char*>(&crc), sizeof crc);
+    write(0, damaged);
+    try {
+      static_cast<void>(table::saves_in(head, folder_.path()));
+      static_cast<void>(table::read_table_files(head, folder_.path()));
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a refusal
+    }
   }
 }
 

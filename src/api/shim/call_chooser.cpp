@@ -288,7 +288,7 @@ CallChooser::Turn CallChooser::replayed(Class& one) {
         until = std::min(until, change.call);
         break;
       }
-      one.way = change.way;
+      one.way = change.way < one.ways ? change.way : Way{0};  // a file may say what it likes
     }
   }
   note(one, one.way);
