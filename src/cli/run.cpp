@@ -1,5 +1,4 @@
 // gradwire run: refuses what cannot work before it starts anything, starts the job, tells what became of its calls.
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cerrno>
