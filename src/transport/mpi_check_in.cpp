@@ -12,6 +12,9 @@
 namespace gradwire::transport {
 namespace {
 
+// A duplicate takes many rounds of messages, each of which waits for the next look.
+constexpr std::chrono::milliseconds kPolls{5};
+
 // What MPI may still have when waiting is given up.
 struct Exchange {
   std::vector<std::byte> sent;
@@ -33,7 +36,7 @@ struct Exchange {
 }  // namespace
 
 bool finish_within(MPI_Request& request, std::chrono::milliseconds limit) {
-  Backoff backoff;
+  Backoff backoff(kPolls);
   const auto deadline = Backoff::Clock::now() + limit;
   for (;;) {
     int done = 0;
