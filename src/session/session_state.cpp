@@ -144,7 +144,7 @@ void Session::State::reset_step() {
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
 void Session::State::stop_if_gradients_are_gone() {
   const std::lock_guard lock(mutex);
-  for (std::size_t i = 0; i < is_ready.size(); ++i) {
+  for (std::size_t i = 0; !failure && !misuse && i < is_ready.size(); ++i) {
     if (is_ready[i] && is_freed(memory[i].gradient)) {
       log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors[i].name +
                                "\", which it may still read and write; declare gradients before the session");
