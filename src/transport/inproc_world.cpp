@@ -1,0 +1,180 @@
+#include "transport/inproc_world.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradwire::transport::inproc {
+namespace {
+
+constexpr std::uint64_t kEagerBytes = 8192;  // larger sends are never buffered
+constexpr std::uint64_t kSumBytes = 16384;   // an all-reduce sums in blocks that stay in the cache
+
+std::uint64_t channel_key(int source, Tag tag) { return static_cast<std::uint64_t>(source) << 32U | tag; }
+
+template <class T>
+void sum_in_rank_order(const std::vector<Request*>& members, std::uint64_t count) {
+  constexpr std::uint64_t kBlock = kSumBytes / sizeof(T);
+  std::vector<T> sum(std::min(count, kBlock));
+  const auto values = [](Request* member) { return reinterpret_cast<T*>(member->operation->data); };
+  for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
+    const std::uint64_t size = std::min(kBlock, count - begin);
+    std::copy_n(values(members[0]) + begin, size, sum.begin());
+    for (std::size_t rank = 1; rank < members.size(); ++rank) {
+      const T* addend = values(members[rank]) + begin;
+      for (std::uint64_t i = 0; i < size; ++i) {
+        sum[i] += addend[i];
+      }
+    }
+    for (Request* member : members) {
+      std::copy_n(sum.begin(), size, values(member) + begin);
+    }
+  }
+}
+
+}  // namespace
+
+void World::abort(AbortReason reason) {
+  if (!abort_) {
+    abort_ = std::move(reason);
+    for (Mailbox& mailbox : mailboxes_) {
+      mailbox.changed.notify_all();
+    }
+  }
+}
+
+void World::finish(Request& request) {
+  request.stage = Request::Stage::finished;
+  mailbox(request.rank).finished.push_back(&request);
+  mailbox(request.rank).changed.notify_all();
+}
+
+void World::fail(Request& request, const std::string& message) {
+  request.stage = Request::Stage::failed;
+  Mailbox& own = mailbox(request.rank);
+  if (!own.failure) {
+    own.failure.emplace(ErrorCode::mismatch, message);
+  }
+  own.changed.notify_all();
+}
+
+void World::transfer(Lock& lock, Request& send, Request& receive) {
+  const Operation& from = *send.operation;
+  const Operation& to = *receive.operation;
+  if (from.bytes != to.bytes) {
+    fail(receive, describe_mismatch(to, std::to_string(from.bytes)));
+    finish(send);
+    return;
+  }
+  if (from.bytes != 0) {
+    send.stage = receive.stage = Request::Stage::copying;
+    lock.unlock();
+    std::memcpy(to.data, from.data, from.bytes);
+    lock.lock();
+  }
+  finish(receive);
+  finish(send);
+}
+
+void World::send(Lock& lock, Request& request) {
+  const Operation& operation = *request.operation;
+  auto& channels = mailbox(operation.peer).channels;
+  const auto at = channels.try_emplace(channel_key(request.rank, operation.tag)).first;
+  Channel& channel = at->second;
+  if (!channel.receives.empty()) {
+    Request& receive = *channel.receives.front();
+    channel.receives.pop_front();
+    if (channel.receives.empty()) {
+      channels.erase(at);
+    }
+    transfer(lock, request, receive);
+  } else if (operation.bytes <= kEagerBytes) {
+    channel.messages.push_back({nullptr, {operation.data, operation.data + operation.bytes}});
+    finish(request);
+  } else {
+    channel.messages.push_back({&request, {}});
+  }
+}
+
+void World::receive(Lock& lock, Request& request) {
+  const Operation& operation = *request.operation;
+  auto& channels = mailbox(request.rank).channels;
+  const auto at = channels.try_emplace(channel_key(operation.peer, operation.tag)).first;
+  Channel& channel = at->second;
+  if (channel.messages.empty()) {
+    channel.receives.push_back(&request);
+    return;
+  }
+  const Message message = std::move(channel.messages.front());
+  channel.messages.pop_front();
+  if (channel.messages.empty()) {
+    channels.erase(at);
+  }
+  if (message.request != nullptr) {
+    transfer(lock, *message.request, request);
+  } else if (message.bytes.size() != operation.bytes) {
+    fail(request, describe_mismatch(operation, std::to_string(message.bytes.size())));
+  } else {
+    std::copy(message.bytes.begin(), message.bytes.end(), operation.data);
+    finish(request);
+  }
+}
+
+void World::all_reduce(Lock& lock, Request& request) {
+  Gathering& gathering = gatherings_[request.sequence];
+  gathering.members.resize(mailboxes_.size());
+  gathering.members[static_cast<std::size_t>(request.rank)] = &request;
+  if (++gathering.arrived < static_cast<int>(mailboxes_.size())) {
+    return;
+  }
+  const std::vector<Request*> members = std::move(gathering.members);
+  gatherings_.erase(request.sequence);
+  for (Request* member : members) {
+    if (member == nullptr) {
+      return;  // a rank cancelled: the others never finish, and cancel or abort too
+    }
+  }
+  for (Request* member : members) {
+    if (member->operation->bytes != request.operation->bytes || member->dtype != request.dtype) {
+      for (Request* each : members) {
+        fail(*each, "native all-reduce: rank " + std::to_string(member->rank) + " gave " +
+                        std::to_string(member->operation->bytes) + " bytes of " +
+                        std::string(to_string(member->dtype)) + ", rank " + std::to_string(request.rank) + " gave " +
+                        std::to_string(request.operation->bytes) + " bytes of " +
+                        std::string(to_string(request.dtype)));
+      }
+      return;
+    }
+  }
+  for (Request* member : members) {
+    member->stage = Request::Stage::copying;
+  }
+  lock.unlock();
+  const std::uint64_t count = request.operation->bytes / element_bytes(request.dtype);
+  request.dtype == DType::f32 ? sum_in_rank_order<float>(members, count) : sum_in_rank_order<double>(members, count);
+  lock.lock();
+  for (Request* member : members) {
+    finish(*member);
+  }
+}
+
+void World::withdraw(Lock& lock, Request& request) {
+  Mailbox& own = mailbox(request.rank);
+  own.changed.wait(lock, [&] { return request.stage != Request::Stage::copying; });
+  std::erase(own.finished, &request);
+  if (request.stage != Request::Stage::queued) {
+    return;
+  }
+  const Operation& operation = *request.operation;
+  if (operation.kind == Operation::Kind::all_reduce) {
+    if (const auto at = gatherings_.find(request.sequence); at != gatherings_.end()) {  // gone when a member gave up
+      at->second.members[static_cast<std::size_t>(request.rank)] = nullptr;
+    }
+  } else if (operation.kind == Operation::Kind::receive) {
+    std::erase(own.channels[channel_key(operation.peer, operation.tag)].receives, &request);
+  } else {
+    std::erase_if(mailbox(operation.peer).channels[channel_key(request.rank, operation.tag)].messages,
+                  [&](const Message& message) { return message.request == &request; });
+  }
+}
+
+}  // namespace gradwire::transport::inproc

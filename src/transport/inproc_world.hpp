@@ -1,0 +1,98 @@
+// What the ranks of one process share: one mutex guards the matching of sends and receives, first in first out for each
+// (source, destination, tag); the rank whose post makes a match copies the bytes, once and outside the mutex. A send
+// that finds no receive is copied aside if it is small, else it waits where it is.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/operations.hpp"
+
+namespace gradwire::transport::inproc {
+
+/// A posted operation, until its owner collects or cancels it.
+struct Request {
+  enum class Stage { queued, copying, finished, failed };
+  Operation* operation = nullptr;
+  int rank = -1;  // the owner
+  Stage stage = Stage::queued;
+  DType dtype = DType::f32;    // of an all-reduce
+  std::uint64_t sequence = 0;  // of an all-reduce
+  std::list<Request>::iterator self;
+};
+
+/// A send that no receive has met yet; without a request its bytes are a copy.
+struct Message {
+  Request* request = nullptr;
+  std::vector<std::byte> bytes;
+};
+
+/// What waits between one source and one destination under one tag: never both kinds at once.
+struct Channel {
+  std::deque<Message> messages;
+  std::deque<Request*> receives;
+};
+
+/// An all-reduce under way: what each rank posted.
+struct Gathering {
+  std::vector<Request*> members;
+  int arrived = 0;
+};
+
+/// What others know of one rank.
+struct Mailbox {
+  std::condition_variable changed;
+  std::deque<Request*> finished;
+  std::optional<Error> failure;
+  std::unordered_map<std::uint64_t, Channel> channels;  // by source and tag
+  std::uint64_t looks = 0;                              // how often its rank has asked for progress
+  bool asked = false;                                   // by a rank that waits to see it look
+  const std::list<Request>* requests = nullptr;         // while the transport lives
+};
+
+class World {
+ public:
+  World(int world_size, std::vector<std::uint32_t> nodes)
+      : mailboxes_(static_cast<std::size_t>(world_size)), nodes_(std::move(nodes)) {}
+  [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
+
+  using Lock = std::unique_lock<std::mutex>;
+  [[nodiscard]] Lock lock() { return Lock(mutex_); }
+  [[nodiscard]] Mailbox& mailbox(int rank) { return mailboxes_[static_cast<std::size_t>(rank)]; }
+
+  // All below: with the lock held.
+  void throw_if_aborted(int rank) const {
+    if (abort_) {
+      throw abort_->as_seen_by(rank);
+    }
+  }
+  [[nodiscard]] bool aborted() const { return abort_.has_value(); }
+  void abort(AbortReason reason);
+  void send(Lock& lock, Request& request);
+  void receive(Lock& lock, Request& request);
+  void all_reduce(Lock& lock, Request& request);
+  /// Takes the request out of every queue; waits while another rank copies.
+  void withdraw(Lock& lock, Request& request);
+
+ private:
+  void transfer(Lock& lock, Request& send, Request& receive);
+  void finish(Request& request);
+  void fail(Request& request, const std::string& message);
+
+  std::mutex mutex_;
+  std::vector<Mailbox> mailboxes_;
+  const std::vector<std::uint32_t> nodes_;
+  std::map<std::uint64_t, Gathering> gatherings_;  // by sequence number
+  std::optional<AbortReason> abort_;
+};
+
+}  // namespace gradwire::transport::inproc

@@ -1,0 +1,98 @@
+// The transport of mpi_transport.hpp: its life in mpi_transport.cpp, its messages in mpi_messages.cpp.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "transport/backoff.hpp"
+#include "transport/mpi_abort.hpp"
+#include "transport/mpi_communicators.hpp"
+#include "transport/mpi_requests.hpp"
+#include "transport/mpi_transport.hpp"
+#include "transport/operations.hpp"
+
+namespace gradwire::transport {
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MPI_Comm comm, MpiOptions options);
+  ~MpiTransport() override;
+
+  [[nodiscard]] std::string name() const override { return "mpi"; }
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int world_size() const noexcept override { return world_size_; }
+  [[nodiscard]] TransportCapabilities capabilities() const override {
+    return {.native_all_reduce_f32 = true,
+            .native_all_reduce_f64 = true,
+            .all_reduce_in_call = true,
+            .checksum_by_default = true,
+            .any_thread = level_ >= MPI_THREAD_SERIALIZED,
+            .device_memory = options_.device_memory,
+            .emulation = {}};
+  }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_all_reduce(Operation& operation, View data) override;
+  void all_reduce(View data) override;
+  bool progress(std::chrono::microseconds wait) override;
+  bool cancel(Operation& operation) noexcept override;
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
+  void abort(ErrorCode code, const std::string& message) noexcept override;
+  [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
+
+ private:
+  using Clock = Backoff::Clock;
+
+  static constexpr std::chrono::milliseconds kAnnounceLimit{500};
+  static constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
+
+  [[nodiscard]] bool may_use_mpi() const noexcept;
+  void enter();
+  void throw_if_aborted();
+
+  MpiOperation& add(Operation& operation);
+  void add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request);
+  bool give_up(MpiOperation& request) noexcept;
+  template <class Post>
+  void start(Operation& operation, Post post);
+  /// Bytes of a longer message that its head carries.
+  [[nodiscard]] std::uint64_t head_payload() const noexcept {
+    return options_.device_memory ? 0 : kHeadBytes - sizeof(std::uint64_t);
+  }
+  void send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
+  void receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
+  void receive_bulk(int peer, Tag tag);
+
+  bool test();
+  [[nodiscard]] std::vector<int> awaited() const;
+  bool complete(const MpiPart& part, const MPI_Status& status, int code);
+  void check_received(const MpiPart& part, const MPI_Status& status, int code) const;
+  void take_head(MpiOperation& request) const;
+
+  MpiOptions options_;
+  std::uint32_t serial_;
+  int rank_ = 0;
+  int world_size_ = 1;
+  std::vector<std::uint32_t> nodes_;
+  int level_;
+  std::thread::id maker_ = std::this_thread::get_id();
+  std::atomic<std::thread::id> last_user_ = std::this_thread::get_id();
+  MpiCommunicators communicators_;
+  std::unique_ptr<MpiAbortChannel> abort_channel_;
+
+  MpiRequests requests_;
+  std::list<MpiOperation> pending_;
+  bool leaked_ = false;    // MPI still holds an operation that was given up, or an answer may come
+  bool left_sum_ = false;  // and it is a sum over all ranks
+  Backoff backoff_;
+  Counters counters_;
+};
+
+}  // namespace gradwire::transport

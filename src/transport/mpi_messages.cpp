@@ -1,0 +1,207 @@
+// Messages and sums over MPI.
+// A message below kHeadBytes is one MPI message. A longer one is a head of exactly kHeadBytes, which begins with the
+// message's size, and the rest in parts of bounded size on a tag of its own, received once the head has told that sizes
+// agree. So a message of another size is always noticed, and never truncated by MPI: Open MPI 4.1 writes the whole of
+// a truncated large message, past the end of the buffer. Where messages may lie in device memory, which only MPI can
+// read, the head holds nothing but the size.
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_endpoint.hpp"
+
+namespace gradwire::transport {
+
+MpiOperation& MpiTransport::add(Operation& operation) {
+  pending_.emplace_back();
+  MpiOperation& request = pending_.back();
+  request.operation = &operation;
+  request.kind = operation.kind;
+  request.self = std::prev(pending_.end());
+  operation.handle = &request;
+  return request;
+}
+
+void MpiTransport::add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request) {
+  requests_.add(mpi_request, {&request, bytes});
+  ++request.parts_left;
+}
+
+/// Calls post(request), and takes the operation back if that throws.
+template <class Post>
+void MpiTransport::start(Operation& operation, Post post) {
+  try {
+    post(add(operation));
+  } catch (...) {
+    cancel(operation);
+    throw;
+  }
+  backoff_.touch();
+}
+
+void MpiTransport::send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes,
+                             MpiCommunicators::Address to) {
+  const int peer = request.operation->peer;
+  MPI_Request mpi_request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, to.tag, to.comm, &mpi_request),
+            "sending to rank " + std::to_string(peer) + " (MPI_Isend)");
+  add_part(request, bytes, mpi_request);
+}
+
+void MpiTransport::receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes,
+                                MpiCommunicators::Address from) {
+  const int peer = request.operation->peer;
+  MPI_Request mpi_request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, from.tag, from.comm, &mpi_request),
+            "receiving from rank " + std::to_string(peer) + " (MPI_Irecv)");
+  add_part(request, bytes, mpi_request);
+}
+
+void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) {
+  enter();
+  begin_send(operation, *this, peer, tag, data);
+  start(operation, [&](MpiOperation& request) {
+    const std::uint64_t size = data.size();
+    if (size < kHeadBytes) {
+      send_part(request, data.data(), size, communicators_.plain(tag));
+      return;
+    }
+    request.head = std::make_unique<std::byte[]>(kHeadBytes);
+    std::memcpy(request.head.get(), &size, sizeof(size));
+    std::memcpy(request.head.get() + sizeof(size), data.data(), head_payload());
+    send_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
+    for (std::uint64_t at = head_payload(); at < size; at += options_.split_bytes) {
+      send_part(request, data.data() + at, std::min(size - at, options_.split_bytes), communicators_.bulk(tag));
+    }
+  });
+}
+
+void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
+  enter();
+  begin_receive(operation, *this, peer, tag, data);
+  start(operation, [&](MpiOperation& request) {
+    if (data.size() < kHeadBytes) {
+      receive_part(request, data.data(), data.size(), communicators_.plain(tag));
+      return;
+    }
+    request.head = std::make_unique_for_overwrite<std::byte[]>(kHeadBytes);
+    request.awaits_head = true;
+    receive_part(request, request.head.get(), kHeadBytes, communicators_.plain(tag));
+  });
+}
+
+/// Posts the bulk of the messages whose heads have come, in the order of their receives: none before an earlier one's.
+void MpiTransport::receive_bulk(int peer, Tag tag) {
+  for (MpiOperation& request : pending_) {
+    Operation& operation = *request.operation;
+    if (request.kind != Operation::Kind::receive || operation.peer != peer || operation.tag != tag) {
+      continue;
+    }
+    if (request.awaits_head) {
+      return;
+    }
+    if (request.awaits_bulk) {
+      request.awaits_bulk = false;
+      for (std::uint64_t at = head_payload(); at < operation.bytes; at += options_.split_bytes) {
+        receive_part(request, operation.data + at, std::min(operation.bytes - at, options_.split_bytes),
+                     communicators_.bulk(tag));
+      }
+    }
+  }
+}
+
+void MpiTransport::post_all_reduce(Operation& operation, View data) {
+  enter();
+  begin_all_reduce(operation, *this, data);
+  const std::uint64_t element = element_bytes(data.dtype);
+  MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
+  const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
+  start(operation, [&](MpiOperation& request) {
+    std::uint64_t at = 0;
+    do {  // once for no elements too
+      const std::uint64_t bytes = std::min(operation.bytes - at, split);
+      MPI_Request mpi_request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + at, static_cast<int>(bytes / element), type, MPI_SUM,
+                               communicators_.plain(0).comm, &mpi_request),
+                "native all-reduce (MPI_Iallreduce)");
+      add_part(request, bytes, mpi_request);
+      at += split;
+    } while (at < operation.bytes);
+  });
+}
+
+void MpiTransport::all_reduce(View data) {
+  enter();
+  Operation operation;
+  begin_all_reduce(operation, *this, data);
+  const MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
+  const std::uint64_t most = std::uint64_t{1} << 30;  // elements of one call, whose count is an int
+  for (std::uint64_t at = 0; at < data.count; at += most) {
+    check_mpi(
+        MPI_Allreduce(MPI_IN_PLACE, operation.data + at * element_bytes(data.dtype),
+                      static_cast<int>(std::min(data.count - at, most)), type, MPI_SUM, communicators_.plain(0).comm),
+        "native all-reduce (MPI_Allreduce)");
+  }
+  operation.state = Operation::State::done;
+  counters_.count(operation, world_size_);
+}
+
+/// One part is over; whether its operation is.
+bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int code) {
+  MpiOperation& request = *part.owner;
+  Operation& operation = *request.operation;
+  if (operation.kind == Operation::Kind::receive) {
+    check_received(part, status, code);
+  } else {
+    check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
+                                                            : std::string("native all-reduce"));
+  }
+  --request.parts_left;
+  if (request.awaits_head) {
+    take_head(request);
+    receive_bulk(operation.peer, operation.tag);
+  }
+  if (request.parts_left > 0 || request.awaits_bulk) {
+    return false;
+  }
+  operation.state = Operation::State::done;
+  operation.handle = nullptr;
+  counters_.count(operation, world_size_);
+  pending_.erase(request.self);
+  return true;
+}
+
+/// Throws unless MPI received as many bytes as were posted.
+void MpiTransport::check_received(const MpiPart& part, const MPI_Status& status, int code) const {
+  const Operation& operation = *part.owner->operation;
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(code, &error_class);
+  if (error_class != MPI_ERR_TRUNCATE) {
+    check_mpi(code, "receiving from rank " + std::to_string(operation.peer));
+  }
+  int got = 0;
+  MPI_Get_count(&status, MPI_BYTE, &got);
+  const std::uint64_t bytes = got > 0 ? static_cast<std::uint64_t>(got) : 0;
+  if (error_class == MPI_ERR_TRUNCATE || bytes != part.bytes) {
+    const std::string size = error_class == MPI_ERR_TRUNCATE && bytes <= part.bytes ? "more"  // MPI need not tell
+                             : bytes >= kHeadBytes ? std::to_string(kHeadBytes) + " or more"
+                                                   : std::to_string(bytes);
+    throw Error(ErrorCode::mismatch, describe_mismatch(operation, size));
+  }
+}
+
+void MpiTransport::take_head(MpiOperation& request) const {
+  const Operation& operation = *request.operation;
+  std::uint64_t size = 0;
+  std::memcpy(&size, request.head.get(), sizeof(size));
+  if (size != operation.bytes) {
+    throw Error(ErrorCode::mismatch, describe_mismatch(operation, std::to_string(size)));
+  }
+  std::memcpy(operation.data, request.head.get() + sizeof(size), head_payload());
+  request.awaits_head = false;
+  request.awaits_bulk = true;
+}
+
+}  // namespace gradwire::transport

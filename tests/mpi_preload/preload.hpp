@@ -1,0 +1,132 @@
+// The preload under the job of job.hpp, for each MPI that is installed.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/examples/run_program.hpp"
+
+namespace gradwire::test {
+
+using nlohmann::json;
+
+// One MPI: how its jobs start, and what was built for it.
+struct Library {
+  std::string name;
+  std::string launch;  // before the number of ranks
+  std::string job;
+  std::string shim;
+};
+
+inline void PrintTo(const Library& library, std::ostream* stream) { *stream << library.name; }
+
+inline std::vector<Library> libraries() {
+  std::vector<Library> all;
+#ifdef GRADWIRE_OPEN_MPI_JOB
+  all.push_back({"OpenMpi",
+                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 120 '" GRADWIRE_MPIEXEC
+                 "' --oversubscribe --mca mpi_yield_when_idle 1 -np",
+                 GRADWIRE_OPEN_MPI_JOB, GRADWIRE_OPEN_MPI_SHIM});
+#endif
+#ifdef GRADWIRE_MPICH_JOB
+  all.push_back({"Mpich", "timeout -k 5 120 '" GRADWIRE_MPICH_EXEC "' -n", GRADWIRE_MPICH_JOB, GRADWIRE_MPICH_SHIM});
+#endif
+  return all;
+}
+
+class Preload : public ::testing::TestWithParam<Library> {
+ protected:
+  void SetUp() override {
+    work_ = std::filesystem::temp_directory_path() /
+            ("gradwire_preload_" + std::to_string(::getpid()) + "_" + GetParam().name);
+    std::filesystem::create_directories(work_);
+  }
+  void TearDown() override { std::filesystem::remove_all(work_); }
+
+  // Compresses whatever it can; `measuring()` chooses.
+  [[nodiscard]] std::string preload() const { return measuring() + " GRADWIRE_CODEC=int8"; }
+  [[nodiscard]] std::string measuring() const {
+    return "LD_PRELOAD='" + GetParam().shim + "' GRADWIRE_REPORT='" + report_file() + "'";
+  }
+  [[nodiscard]] std::string report_file() const { return (work_ / "report.json").string(); }
+  [[nodiscard]] json report() const {
+    std::ifstream file(report_file());
+    EXPECT_TRUE(file) << "no report";
+    return json::parse(file, nullptr, false);
+  }
+  // A policy of this text in a file.
+  [[nodiscard]] std::string policy(const std::string& name, const std::string& text) const {
+    const std::string file = (work_ / (name + ".toml")).string();
+    std::ofstream(file) << "version = 1\n" << text;
+    return "GRADWIRE_CODEC= GRADWIRE_POLICY='" + file + "'";
+  }
+
+  [[nodiscard]] Outcome plain(int ranks, const std::string& arguments) const {
+    return run_program(GetParam().launch + " " + std::to_string(ranks) + " '" + GetParam().job + "' " + arguments);
+  }
+  [[nodiscard]] Outcome with(int ranks, const std::string& environment, const std::string& arguments) const {
+    std::filesystem::remove(report_file());
+    return run_program(GetParam().launch + " " + std::to_string(ranks) + " env " + environment + " '" + GetParam().job +
+                       "' " + arguments);
+  }
+  // Rank i has environments[i].
+  [[nodiscard]] Outcome with_each(const std::vector<std::string>& environments, const std::string& arguments) const {
+    std::filesystem::remove(report_file());
+    std::string command = GetParam().launch;
+    const std::string number = command.substr(command.rfind(' '));  // "-np"
+    for (std::size_t rank = 0; rank < environments.size(); ++rank) {
+      command += (rank == 0 ? " 1 env " : " :" + number + " 1 env ") + environments[rank] + " '" + GetParam().job +
+                 "' " + arguments;
+    }
+    return run_program(command);
+  }
+
+  static void expect_ok(const Outcome& outcome, const std::string& name) {
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_NE(outcome.output.find(name + " ok"), std::string::npos) << outcome.output;
+  }
+  static bool contains(const Outcome& outcome, const std::string& text) {
+    return outcome.output.find(text) != std::string::npos;
+  }
+
+  std::filesystem::path work_;
+};
+
+inline std::uint64_t compressed_calls(const json& report) { return report.at("totals").at("compressed_calls"); }
+
+// Reasons of the classes that were passed through.
+inline std::vector<std::string> reasons(const json& report) {
+  std::vector<std::string> all;
+  for (const json& row : report.at("classes")) {
+    if (!row.at("reason").is_null()) {
+      all.push_back(row.at("reason"));
+    }
+  }
+  return all;
+}
+
+inline bool has_reason(const json& report, const std::string& reason) {
+  const std::vector<std::string> all = reasons(report);
+  return std::find(all.begin(), all.end(), reason) != all.end();
+}
+
+// The lines in which a job tells error classes.
+inline std::string errors_told(const Outcome& outcome) {
+  std::string errors;
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);) {
+    errors += line.starts_with("error of") ? line + "\n" : "";
+  }
+  return errors;
+}
+
+}  // namespace gradwire::test
