@@ -24,6 +24,7 @@ int ask_tag_upper_bound(MPI_Comm comm) {
 MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout) {
   const int bound = tag_upper_bound > 0 ? tag_upper_bound : ask_tag_upper_bound(comm);
   span_ = std::min(kNumbers, static_cast<Tag>(bound) + 1);
+  has_spare_tag_ = static_cast<Tag>(bound) >= kNumbers;
   const Tag wanted = (kNumbers + span_ - 1) / span_;
   comms_.assign(std::min(wanted, kMostDuplicates), MPI_COMM_NULL);
   for (MPI_Comm& each : comms_) {

@@ -28,8 +28,8 @@ class MpiCommunicators {
   [[nodiscard]] Address plain(Tag tag) const noexcept { return address(tag); }
   [[nodiscard]] Address bulk(Tag tag) const noexcept { return address(tag + kTagLimit); }
   [[nodiscard]] MPI_Comm first() const noexcept { return comms_.front(); }
-  /// Whether it carries all tags of messages, and has others besides.
-  [[nodiscard]] bool only() const noexcept { return comms_.size() == 1 && span_ == 2 * kTagLimit; }
+  /// Whether one communicator carries all messages, and has a tag beyond theirs.
+  [[nodiscard]] bool has_spare_tag() const noexcept { return has_spare_tag_; }
 
   /// Collective.
   void free() noexcept;
@@ -40,6 +40,7 @@ class MpiCommunicators {
   }
 
   Tag span_ = 1;  // tags in one communicator
+  bool has_spare_tag_ = false;
   std::vector<MPI_Comm> comms_;
 };
 

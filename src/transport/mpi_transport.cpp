@@ -42,7 +42,7 @@ MpiTransport::~MpiTransport() {
     communicators_.free();
     return;
   }
-  if (closed && !left_sum_ && communicators_.only()) {
+  if (closed && !left_sum_ && communicators_.has_spare_tag()) {
     leave_behind({serial_, communicators_.first(), abort_channel_->communicator()});
     return;
   }
