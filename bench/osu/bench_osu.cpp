@@ -41,7 +41,7 @@ struct Row {
   double mean = 0;  // microseconds: over calls, then over ranks
   // Pairs only: PMPI_Allreduce's, the median of the ratios of a pair, and how far two equal blocks differ, in 95% of
   // the pairs.
-  double library = NAN;
+  double without = NAN;
   double ratio = NAN;
   double spread = NAN;
 };
@@ -117,7 +117,7 @@ Row measure_pairs(const Options& options, const Buffers& buffers, std::uint64_t 
     spread.push_back(std::max(us[0] / us[2], us[2] / us[0]));
   }
   row.mean = median(dropped);
-  row.library = median(own);
+  row.without = median(own);
   row.ratio = median(ratios);
   row.spread = quantile(spread, 0.95);
   return row;
@@ -148,12 +148,12 @@ int run(const Options& options) {
     report["rows"].push_back({{"bytes", bytes},
                               {"us", row.mean},
                               {"calls", row.calls},
-                              {"library_us", number_or_null(row.library)},
+                              {"library_us", number_or_null(row.without)},
                               {"ratio", number_or_null(row.ratio)},
                               {"spread", number_or_null(row.spread)}});
     std::vector<std::string> cells{std::to_string(bytes), fixed(row.mean, 2)};
     if (options.pairs > 0) {
-      cells.insert(cells.end(), {fixed(row.library, 2), fixed(row.ratio, 3), fixed(row.spread, 3)});
+      cells.insert(cells.end(), {fixed(row.without, 2), fixed(row.ratio, 3), fixed(row.spread, 3)});
     }
     cells.push_back(std::to_string(row.calls));
     table.add(std::move(cells));
