@@ -17,6 +17,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::string_view kUnfinished = ".tmp";
+constexpr std::string_view kPrevious = ".previous";
 constexpr std::size_t kRandomDigits = 16;
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int reason) {
@@ -107,7 +108,11 @@ void clear_away(const std::filesystem::path& directory, const std::string& name)
 
 }  // namespace
 
-std::filesystem::path previous_of(const std::filesystem::path& file) { return file.string() + ".previous"; }
+std::filesystem::path previous_of(const std::filesystem::path& file) { return file.string() + std::string(kPrevious); }
+
+std::string current_of(const std::string& name) {
+  return name.substr(0, name.size() - (name.ends_with(kPrevious) ? kPrevious.size() : 0));
+}
 
 DurableFile::DurableFile(const std::filesystem::path& directory, const std::string& name,
                          const std::function<void(std::ostream&)>& write)

@@ -10,6 +10,8 @@ namespace gradwire {
 
 /// Where DurableFile::commit() puts what was there before.
 [[nodiscard]] std::filesystem::path previous_of(const std::filesystem::path& file);
+/// The name of the file that this one is, or is the previous one of.
+[[nodiscard]] std::string current_of(const std::string& name);
 
 /// A file on its way: its bytes lie under another name, which nobody can guess or has made before, until commit().
 /// Only its owner may read it (mode 0600). What a killed process left of the same file is cleared away. All members

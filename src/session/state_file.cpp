@@ -307,9 +307,7 @@ std::set<int> worlds_in(const std::filesystem::path& directory) {
   std::set<int> worlds;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    const std::string_view previous = ".previous";
-    name.resize(name.size() - (name.ends_with(previous) ? previous.size() : 0));
+    const std::string name = current_of(entry->path().filename().string());
     const std::size_t of = name.find("-of-");
     if (name.starts_with("rank-") && name.ends_with(".gradwire") && of != std::string::npos) {
       int world = 0;

@@ -171,9 +171,7 @@ int saved_world(const std::string& table, const std::filesystem::path& directory
   const std::string begin = table + "-rank-";
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    const std::string_view previous = ".previous";
-    name.resize(name.size() - (name.ends_with(previous) ? previous.size() : 0));
+    const std::string name = current_of(entry->path().filename().string());
     const std::size_t of = name.rfind("-of-");
     int world = 0;
     if (name.starts_with(begin) && name.ends_with(kExtension) && of != std::string::npos &&
