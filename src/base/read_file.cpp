@@ -13,11 +13,11 @@ namespace gradwire {
 std::string read_file(const std::filesystem::path& file, std::size_t max_bytes, std::string_view what) {
   constexpr std::size_t kPart = std::size_t{64} << 10;
   const auto fail = [&](const std::string& why) {
-    throw Error(ErrorCode::invalid_argument, std::string(what) + file.string() + ": " + why);
+    throw Error(ErrorCode::invalid_argument, std::string(what) + " " + file.string() + ": " + why);
   };
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
-    fail("is a folder; name a file in it");
+    fail("it is a folder; name a file in it");
   }
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
@@ -35,7 +35,7 @@ std::string read_file(const std::filesystem::path& file, std::size_t max_bytes, 
     fail("reading failed (" + std::generic_category().message(errno) + ")");
   }
   if (text.size() > max_bytes) {
-    fail("has more than " + format_bytes(max_bytes) + "; is it the right file?");
+    fail("has more than " + format_bytes(max_bytes) + "; is this a " + std::string(what) + "?");
   }
   return text;
 }

@@ -120,7 +120,7 @@ Report make_report(const json& root) {
 
 Report read_report(const std::filesystem::path& file) {
   try {
-    return make_report(json::parse(read_file(file, kMaxReportBytes, "the report ")));
+    return make_report(json::parse(read_file(file, kMaxReportBytes, "report")));
   } catch (const json::exception& error) {
     throw Error(ErrorCode::corrupt, file.string() + " is no report of gradwire: " + error.what());
   }

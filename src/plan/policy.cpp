@@ -1,9 +1,6 @@
 #include "gradwire/policy.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
+#include "base/read_file.hpp"
 #include "gradwire/error.hpp"
 #include "plan/policy_reader.hpp"
 #include "plan/stage.hpp"
@@ -38,27 +35,7 @@ Policy Policy::automatic(const std::vector<std::string_view>& allow) {
 }
 
 Policy Policy::load(const std::filesystem::path& file) {
-  const auto fail = [&](const std::string& what) {
-    throw Error(ErrorCode::invalid_argument, "policy file " + file.string() + ": " + what);
-  };
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
-    fail("it is a folder; name a TOML file in it");
-  }
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    fail(std::string("cannot be read (") + std::strerror(errno) +
-         "); check the path and its permissions");  // NOLINT(concurrency-mt-unsafe)
-  }
-  // One byte more than allowed is enough for the reader to refuse it.
-  std::string text(plan::kMaxPolicyBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (stream.bad()) {
-    fail(std::string("reading failed (") + std::strerror(errno) + ")");  // NOLINT(concurrency-mt-unsafe)
-  }
-  return parse(text, file.string());
+  return parse(read_file(file, plan::kMaxPolicyBytes, "policy file"), file.string());
 }
 
 Policy Policy::parse(std::string_view text, const std::string& source) { return plan::read_policy(text, source); }

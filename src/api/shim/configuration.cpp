@@ -50,7 +50,7 @@ void read_choices(Configuration& configuration, const std::string& file) {
     configuration.recording = file;
     return;
   }
-  const std::string text = read_file(file, kMaxChoicesBytes, "GRADWIRE_CHOICES: ");
+  const std::string text = read_file(file, kMaxChoicesBytes, "file of choices (GRADWIRE_CHOICES)");
   try {
     configuration.script = choices_from_text(text, configuration.policy_fingerprint());
   } catch (const Error& error) {
