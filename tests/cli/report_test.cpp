@@ -102,22 +102,7 @@ TEST_F(ReportTable, KeepsTheLargestOfVeryManyClasses) {
 }
 
 TEST_F(ReportTable, DamagedReportsAreRefused) {
-  const std::vector<std::string> pieces{"{",
-                                        "}",
-                                        "[",
-                                        "]",
-                                        "null",
-                                        "-1",
-                                        "1e999",
-                                        "18446744073709551616",
-                                        "\"",
-                                        ",",
-                                        std::string(1, '\0'),
-                                        "\xff",
-                                        "[[[[",
-                                        "\"calls\"",
-                                        "\"dtype\": 7,"};
-  test::parse_mutations({test::kReport}, pieces, 161, 1000,
+  test::parse_mutations({test::kReport}, test::json_pieces({"\"calls\"", "\"dtype\": 7,"}), 161, 1000,
                         [&](const std::string& text) { static_cast<void>(read(text)); });
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/mutations.hpp"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes);
 
 namespace {
@@ -66,24 +68,7 @@ TEST(PolicyFuzz, Mutations) {
                                         "[a-",
                                         "*?[!a]"};
   for (int round = 0; round < 3000; ++round) {
-    std::string text = texts[random() % texts.size()];
-    for (std::size_t edits = 1 + random() % 4; edits > 0; --edits) {
-      const std::size_t at = text.empty() ? 0 : random() % text.size();
-      switch (random() % 4) {
-        case 0: text.insert(at, pieces[random() % pieces.size()]); break;
-        case 1: text.erase(at, 1 + random() % 8); break;
-        case 2:
-          if (!text.empty()) {
-            text[at] = static_cast<char>(random());
-          }
-          break;
-        default: {
-          const std::string& other = texts[random() % texts.size()];
-          text.insert(at, other.substr(other.empty() ? 0 : random() % other.size(), random() % 60));
-        }
-      }
-    }
-    run(text);
+    run(gradwire::test::mutated(texts[random() % texts.size()], texts, pieces, random));
   }
 }
 

@@ -36,6 +36,25 @@ inline std::string mutated(std::string text, const std::vector<std::string>& tex
   return text;
 }
 
+/// Pieces that hurt a reader of JSON, and `more`.
+inline std::vector<std::string> json_pieces(const std::vector<std::string>& more) {
+  std::vector<std::string> pieces{"{",
+                                  "}",
+                                  "[",
+                                  "]",
+                                  "null",
+                                  "-1",
+                                  "1e999",
+                                  "18446744073709551616",
+                                  "\"",
+                                  ",",
+                                  "[[[[[[[[",
+                                  "\xff",
+                                  std::string(1, '\0')};
+  pieces.insert(pieces.end(), more.begin(), more.end());
+  return pieces;
+}
+
 /// Hands `texts`, which must be read, and then damaged ones to `parse`.
 inline void parse_mutations(const std::vector<std::string>& texts, const std::vector<std::string>& pieces,
                             unsigned seed, int rounds, const std::function<void(const std::string&)>& parse) {
