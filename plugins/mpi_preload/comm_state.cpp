@@ -134,8 +134,8 @@ void CommState::settle() {
     agreement = shim::agree(exchange_standings(comm, size, mine, configuration.timeout, kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
     static_cast<void>(exchange_standings(comm, size, mine, configuration.timeout, kGaveUp));
-    if (rank == 0 && !agreement.warning.empty()) {
-      warn_once(agreement.warning);
+    if (rank == 0 && !agreement.disabled_because.empty()) {
+      warn_once(agreement.warning());
     }
   }
   if (holds_all_ranks()) {

@@ -110,7 +110,7 @@ void finish_or_throw() {
       .implementation = self.implementation,
       .dry_run = self.configuration.dry_run,
       .policy = self.configuration.planner.policy().source,
-      .disabled = self.agreed_by_all ? self.agreed_by_all->warning : self.configuration.disabled,
+      .disabled = self.agreed_by_all ? self.agreed_by_all->disabled_because : self.configuration.disabled,
       .note = complete ? "" : "the numbers of other ranks are missing"};
   if (self.configuration.recording) {
     write_choices(*self.configuration.recording,

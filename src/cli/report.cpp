@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <vector>
 
 #include "base/read_file.hpp"
@@ -102,8 +101,7 @@ Report make_report(const json& root) {
   const std::string disabled = text_or(root, "disabled", "");
   const std::string note = text_or(root, "note", "");
   if (!disabled.empty()) {
-    constexpr std::string_view kAll = "every call is passed through: ";
-    report.text += (disabled.starts_with(kAll) ? "" : std::string(kAll)) + disabled + '\n';
+    report.text += "every call is passed through: " + disabled + '\n';
   }
   report.text += '\n' + class_table(root.at("classes")) + "\ncalls: " + std::to_string(report.calls) +
                  ", compressed: " + std::to_string(report.compressed_calls) +

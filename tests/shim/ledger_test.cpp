@@ -118,7 +118,7 @@ std::vector<Standing> standings(std::size_t ranks) { return std::vector<Standing
 TEST(Agreement, EqualRanksAgree) {
   const Agreement agreement = agree(standings(4));
   EXPECT_FALSE(agreement.disabled || agreement.ranks_differ || agreement.dry_run);
-  EXPECT_TRUE(agreement.warning.empty());
+  EXPECT_TRUE(agreement.warning().empty());
 }
 
 TEST(Agreement, OneDisabledDisables) {
@@ -128,7 +128,8 @@ TEST(Agreement, OneDisabledDisables) {
   ranks[2] = Standing::of(configuration);
   const Agreement agreement = agree(ranks);
   EXPECT_TRUE(agreement.disabled);
-  EXPECT_NE(agreement.warning.find("disabled on rank 2 (GRADWIRE_DISABLE=1)"), std::string::npos) << agreement.warning;
+  EXPECT_NE(agreement.warning().find("disabled on rank 2 (GRADWIRE_DISABLE=1)"), std::string::npos)
+      << agreement.warning();
 }
 
 TEST(Agreement, AnyDifferenceIsOne) {
@@ -140,7 +141,7 @@ TEST(Agreement, AnyDifferenceIsOne) {
     ranks[1] = Standing::of(other);
     const Agreement agreement = agree(ranks);
     EXPECT_TRUE(agreement.ranks_differ);
-    EXPECT_NE(agreement.warning.find("rank 1 has policy"), std::string::npos) << agreement.warning;
+    EXPECT_NE(agreement.warning().find("rank 1 has policy"), std::string::npos) << agreement.warning();
   }
   std::vector<Standing> ranks = standings(3);
   ranks[1].magic[7] = '9';  // of another version

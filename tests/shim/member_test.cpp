@@ -86,11 +86,11 @@ TEST(Member, NothingIsConnectedForWhatPasses) {
   run_ranks(2, [&](std::shared_ptr<Transport> transport) {
     Rank small(configuration, transport);
     EXPECT_EQ(small.reduce(100).decision.reason, Reason::below_floor);
-    Rank disabled(configuration, transport, {.disabled = true, .warning = {}});
+    Rank disabled(configuration, transport, {.disabled = true, .disabled_because = {}});
     EXPECT_EQ(disabled.reduce(kCount).decision.reason, Reason::disabled);
-    Rank differing(configuration, transport, {.ranks_differ = true, .warning = {}});
+    Rank differing(configuration, transport, {.ranks_differ = true, .disabled_because = {}});
     EXPECT_EQ(differing.reduce(kCount).decision.reason, Reason::ranks_differ);
-    Rank dry(configuration, transport, {.dry_run = true, .warning = {}});
+    Rank dry(configuration, transport, {.dry_run = true, .disabled_because = {}});
     EXPECT_TRUE(dry.reduce(kCount).decision.compress);
     EXPECT_EQ(small.connections + disabled.connections + differing.connections + dry.connections, 0);
   });

@@ -137,14 +137,16 @@ Agreement agree(std::span<const Standing> standings) {
   agreement.dry_run = !standings.empty() && standings[0].dry_run != 0;
   if (agreement.disabled) {
     const Standing& first = standings[static_cast<std::size_t>(disabled.front())];
-    agreement.warning =
-        "every call is passed through: disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";
+    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";
   } else if (other) {
-    agreement.warning = "every call is passed through: ranks differ: " + first_of(standings, 0) + ", " +
-                        first_of(standings, *other) +
-                        "; give every rank the same policy, GRADWIRE_ variables and version";
+    agreement.disabled_because = "ranks differ: " + first_of(standings, 0) + ", " + first_of(standings, *other) +
+                                 "; give every rank the same policy, GRADWIRE_ variables and version";
   }
   return agreement;
+}
+
+std::string Agreement::warning() const {
+  return disabled_because.empty() ? "" : "every call is passed through: " + disabled_because;
 }
 
 std::string name_ranks(std::span<const int> ranks) {

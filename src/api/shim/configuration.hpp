@@ -53,7 +53,9 @@ struct Agreement {
   bool ranks_differ = false;
   bool one_process = false;  // several of them are in one: asked for devices only
   bool dry_run = false;
-  std::string warning;  // for one rank to print; empty where everything is in order
+  std::string disabled_because;  // why no call is compressed; empty where everything is in order
+  /// For one rank to print; empty where there is nothing to say.
+  [[nodiscard]] std::string warning() const;
 };
 /// `standings`: by rank.
 [[nodiscard]] Agreement agree(std::span<const Standing> standings);

@@ -24,8 +24,8 @@ bool attempt(DeviceMember& member, DeviceLibrary& library, Body&& body) {
 }
 
 void note_agreement(const DeviceMember& member, DeviceLibrary& library) {
-  if (member.rank() == 0 && !member.agreement().warning.empty()) {
-    library.say(member.agreement().warning);
+  if (member.rank() == 0 && !member.agreement().disabled_because.empty()) {
+    library.say(member.agreement().warning());
   }
 }
 
