@@ -231,7 +231,9 @@ void Session::save(const std::filesystem::path& directory) {
     state.catch_up_with_replays();
     const std::lock_guard lock(state.wire);
     state.drain("save");
-    session::write_state_file(state.saved_state(), directory);
+    const session::SavedState saved = state.saved_state();
+    session::write_state_file(saved, directory, state.known_files);
+    state.known_files = {directory, saved.step};
   });
 }
 
@@ -249,7 +251,9 @@ void Session::load(const std::filesystem::path& directory) {
   State& state = *state_;
   state.checked([&] {
     const std::lock_guard lock(state.wire);
-    state.restore(session::read_state_files(directory, rank(), world_size()), directory.string());
+    const std::vector<SavedState> saved = session::read_state_files(directory, rank(), world_size());
+    state.restore(saved, directory.string());
+    state.known_files = {directory, saved.front().step};
   });
 }
 

@@ -69,9 +69,10 @@ struct Session::State {
   double loss_scale = 1;
   bool loss_scale_set = false;
   bool flush_next = false;
-  std::atomic<bool> was_captured{false};  // a step was, and may have been replayed since
-  bool checked_finite = false;            // this step, where steps with NaN or Inf are skipped
-  StepOutcome outcome;                    // of this step so far
+  std::optional<session::KnownFiles> known_files;  // guarded by `wire`
+  std::atomic<bool> was_captured{false};           // a step was, and may have been replayed since
+  bool checked_finite = false;                     // this step, where steps with NaN or Inf are skipped
+  StepOutcome outcome;                             // of this step so far
   std::uint64_t counted_steps = 0;
   bool stepped = false;  // ever
   double exposed_seconds = 0;

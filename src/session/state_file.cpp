@@ -281,14 +281,16 @@ std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
   return step;
 }
 
-// The latest step of which every rank has a file. Nothing: there is none, or other ranks' files are not here, as on a
-// node's own disk.
+// The step of the last save of which every rank has a file: that of all current ones, or else the latest that all have.
+// Nothing: there is none, or other ranks' files are not here, as on a node's own disk.
 std::optional<std::uint64_t> complete_step(const std::filesystem::path& directory, int world_size) {
   std::set<std::uint64_t> complete;
+  auto current = step_of(directory / file_name(0, world_size));  // of every rank so far
   for (int rank = 0; rank < world_size; ++rank) {
     const std::filesystem::path file = directory / file_name(rank, world_size);
+    const auto now = step_of(file);
     std::set<std::uint64_t> both;
-    for (const auto& step : {step_of(file), step_of(previous_of(file))}) {
+    for (const auto& step : {now, step_of(previous_of(file))}) {
       if (step && (rank == 0 || complete.contains(*step))) {
         both.insert(*step);
       }
@@ -297,8 +299,11 @@ std::optional<std::uint64_t> complete_step(const std::filesystem::path& director
     if (complete.empty()) {
       return std::nullopt;
     }
+    if (now != current) {
+      current.reset();
+    }
   }
-  return *complete.rbegin();
+  return current ? current : *complete.rbegin();
 }
 
 // World sizes whose states a directory holds.
@@ -397,12 +402,16 @@ void reseal_state(std::string& bytes) {
   std::memcpy(bytes.data() + bytes.size() - kHashBytes, &hash, sizeof hash);
 }
 
-void write_state_file(const SavedState& state, const std::filesystem::path& directory) {
+void write_state_file(const SavedState& state, const std::filesystem::path& directory,
+                      const std::optional<KnownFiles>& known) {
   const std::string name = file_name(state.rank, state.world_size);
   DurableFile file(directory, name, [&](std::ostream& stream) { write_state(state, stream); });
-  // What all ranks have must not go before all have the new one; ranks are never more than one save apart.
+  // What all ranks have must not go before all have the new one. A file of another step is of another run, or of a save
+  // that not all ranks came to write: then the one to keep is the previous one, if there is any.
   const auto before = step_of(directory / name);
-  file.commit(before && *before != state.step ? DurableFile::Old::kept : DurableFile::Old::replaced);
+  const bool whole = known && known->directory == directory ? before == known->step : before < state.step;
+  const bool keeps = whole || !step_of(previous_of(directory / name));
+  file.commit(before && before != state.step && keeps ? DurableFile::Old::kept : DurableFile::Old::replaced);
 }
 
 std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size) {

@@ -64,8 +64,15 @@ void write_state(const SavedState& state, std::ostream& stream);
 /// Corrects the checksum of changed bytes; for tests of what comes behind it.
 void reseal_state(std::string& bytes);
 
+/// The files of this step in this directory are all ranks', as far as this rank knows: loaded, or saved.
+struct KnownFiles {
+  std::filesystem::path directory;
+  std::uint64_t step;
+};
+
 /// DIRECTORY/rank-R-of-N.gradwire, under another name until it is complete.
-void write_state_file(const SavedState& state, const std::filesystem::path& directory);
+void write_state_file(const SavedState& state, const std::filesystem::path& directory,
+                      const std::optional<KnownFiles>& known);
 /// What rank `rank` of a world of `world_size` needs of a directory: its own file, or those of all ranks of another
 /// world.
 [[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank,

@@ -247,17 +247,21 @@ void Table::save(const std::filesystem::path& directory) {
   }
   const std::vector<std::string> names = state.agree("save", problem, name, table::Topic::save);
   std::unique_ptr<DurableFile> file;
+  std::vector<table::SaveId> before;
   try {
     table::FileHead head = state.file_head();
     head.save = table::save_of(names[0], 0);
+    before = table::own_saves(head, directory);
     file = table::make_table_file(head, view.shard_->sorted(), directory);
   } catch (...) {
     problem = current_error();
   }
-  // All have written theirs before any replaces what it has; and a rank that is killed then leaves a whole save.
-  state.agree("save", problem, {}, table::Topic::save);
+  // All have written theirs before any replaces what it has; and a rank that is killed then leaves a whole save: the
+  // last that all have is kept, be it what they have now or, where a save was cut off, the one before.
+  const auto whole = table::common_save(state.agree("save", problem, table::to_text(before), table::Topic::save));
   try {
-    file->commit(DurableFile::Old::kept);
+    const bool keeps = before.size() < 2 || !whole || before.front() == *whole;
+    file->commit(keeps ? DurableFile::Old::kept : DurableFile::Old::replaced);
   } catch (...) {
     problem = current_error();
   }

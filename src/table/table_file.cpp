@@ -189,6 +189,18 @@ int saved_world(const std::string& table, const std::filesystem::path& directory
   return *worlds.begin();
 }
 
+/// Of one rank's files, the latest first.
+std::vector<SaveId> saves_of(int rank, int world, const std::string& table, const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / file_name(table, rank, world);
+  std::vector<SaveId> saves;
+  for (const auto& save : {save_in(file), save_in(previous_of(file))}) {
+    if (save) {
+      saves.push_back(*save);
+    }
+  }
+  return saves;
+}
+
 }  // namespace
 
 std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
@@ -200,22 +212,19 @@ std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::ve
       });
 }
 
+std::vector<SaveId> own_saves(const FileHead& head, const std::filesystem::path& directory) {
+  return saves_of(head.rank, head.world_size, head.name, directory);
+}
+
 std::vector<SaveId> saves_in(const FileHead& head, const std::filesystem::path& directory) {
   const int world = saved_world(head.name, directory);
-  const bool same = world == head.world_size;
-  std::vector<SaveId> saves;
-  for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
-    const std::filesystem::path file = directory / file_name(head.name, rank, world);
-    std::vector<SaveId> here;
-    for (const auto& save : {save_in(file), save_in(previous_of(file))}) {
-      if (save && (saves.empty() || std::find(saves.begin(), saves.end(), *save) != saves.end())) {
-        here.push_back(*save);
-      }
-    }
-    saves = std::move(here);
-    if (saves.empty()) {
-      break;
-    }
+  if (world == head.world_size) {
+    return own_saves(head, directory);
+  }
+  std::vector<SaveId> saves = saves_of(0, world, head.name, directory);
+  for (int rank = 1; rank < world && !saves.empty(); ++rank) {
+    const std::vector<SaveId> here = saves_of(rank, world, head.name, directory);
+    std::erase_if(saves, [&](const SaveId& save) { return std::find(here.begin(), here.end(), save) == here.end(); });
   }
   return saves;
 }

@@ -46,6 +46,8 @@ struct FileRows {
 /// The saves that this rank could load, the latest first: of its own files, or of those of all ranks of another world.
 /// Each file may have a predecessor beside it (previous_of), for where a save was cut off between two ranks.
 [[nodiscard]] std::vector<SaveId> saves_in(const FileHead& head, const std::filesystem::path& directory);
+/// Of this rank's own files of this world, the latest first.
+[[nodiscard]] std::vector<SaveId> own_saves(const FileHead& head, const std::filesystem::path& directory);
 /// The rows of rank head.rank in a world of head.world_size: from its own file, or those of all ranks of another world,
 /// of which one at a time is in memory. Error(corrupt) for damage, Error(mismatch) for another table's, for files of
 /// different saves and for a row that its file's rank does not hold; they name the file. head.save is ignored.

@@ -361,6 +361,37 @@ TEST(Checkpoint, ASaveThatIsCutOffLeavesTheOneBefore) {
   });
 }
 
+// Seen red where the latest step of which all have a file is taken, or where a save always keeps the one before.
+TEST(Checkpoint, SavesOfEarlierStepsCountAndKeepTheWholeOne) {
+  const ScratchFolder folder;
+  const auto train = [&](bool loads, std::uint64_t from, std::uint64_t to) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      Trainer trainer(transport);
+      if (loads) {
+        trainer.session.load(folder.path());
+      }
+      EXPECT_EQ(trainer.session.step(), from);
+      for (std::uint64_t step = from; step < to; ++step) {
+        run_steps(trainer.session, trainer.gradients, step, step + 1);
+      }
+      trainer.session.save(folder.path());
+    });
+  };
+  const std::filesystem::path file = folder.path() / "rank-1-of-2.gradwire";
+  const auto kill_rank_1 = [&] { std::filesystem::rename(previous_of(file), file); };
+  train(false, 0, 2);
+  train(true, 2, 6);
+  kill_rank_1();
+  const std::string whole = read_text(file);
+  train(true, 2, 4);  // rank 0 had step 6 and 2, and is to have 4 and 2
+  ASSERT_TRUE(std::filesystem::exists(previous_of(file)));
+  kill_rank_1();
+  EXPECT_EQ(read_text(file), whole);
+  train(true, 2, 5);
+  train(false, 0, 1);  // another job in the same folder
+  train(true, 1, 3);
+}
+
 TEST(Checkpoint, RanksOfDifferentStepsAreToldSo) {
   std::vector<std::string> early(2);
   std::vector<std::string> late(2);

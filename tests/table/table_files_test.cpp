@@ -250,11 +250,20 @@ TEST(TableFiles, ASaveThatIsCutOffLeavesTheOneBefore) {
     // As if rank 1 had been killed before it had its own.
     const std::filesystem::path file = folder.path() / "table-rank-1-of-2.gwtable";
     std::filesystem::rename(previous_of(file), file);
-    run_tables(world, file_options(), [&](Table& table) {
+    const auto loads = [&](Table& table) {
       table.load(folder.path());
       EXPECT_EQ(pull(table, all_ids(table)), rows) << "in a world of " << world;
       table.synchronize();
+    };
+    run_tables(world, file_options(), loads);
+    // And the next one as well: rank 0 has the cut off save, and the whole one behind it.
+    run_tables(2, file_options(), [&](Table& table) {
+      loads(table);
+      train(table, 3);
+      table.save(folder.path());
     });
+    std::filesystem::rename(previous_of(file), file);
+    run_tables(world, file_options(), loads);
   }
 }
 
