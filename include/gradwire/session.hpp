@@ -64,6 +64,7 @@ struct Ticket {
   static constexpr std::uint32_t kNothing = ~0U;
   std::uint64_t step = 0;
   std::uint32_t bucket = kNothing;
+  std::uint32_t session = 0;  // which one of this process, from 1; 0: not said
 };
 
 class Session {

@@ -1,10 +1,13 @@
 #include "session/session_state.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "base/sanitizers.hpp"
+
+#if GRADWIRE_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 
@@ -16,9 +19,14 @@
 namespace gradwire {
 namespace {
 
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last = 0;
+  return ++last;
+}
+
 // Whether AddressSanitizer knows that the memory was freed; false in other builds.
 bool is_freed([[maybe_unused]] const View& view) {
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADWIRE_ADDRESS_SANITIZER
   return view.data != nullptr &&
          __asan_region_is_poisoned(view.data, view.count * element_bytes(view.dtype)) != nullptr;
 #else
@@ -29,7 +37,7 @@ bool is_freed([[maybe_unused]] const View& view) {
 }  // namespace
 
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
-    : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()) {
+    : number(next_number()), policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()) {
   if (runner->asynchronous()) {
     options.threading = Threading::serialized;  // the device works on by itself
   }
@@ -175,6 +183,9 @@ void Session::State::check_ticket(const char* call, const Ticket& ticket) const 
   const std::string given = std::string(call) + ": the ticket is of bucket " + std::to_string(ticket.bucket) +
                             " in step " + std::to_string(ticket.step);
   const std::string fix = "; give a ticket that ready() of this session returned";
+  if (ticket.session != 0 && ticket.session != number) {
+    throw Error(ErrorCode::invalid_argument, given + " of another session" + fix);
+  }
   if (!plan || ticket.bucket >= plan->buckets.size()) {
     throw Error(ErrorCode::invalid_argument,
                 given + ", this session has " + std::to_string(plan ? plan->buckets.size() : 0) + " buckets" + fix);
@@ -268,7 +279,7 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     }
     memory[index].zero = zero;
     is_ready[index] = true;
-    ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket)};
+    ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket), number};
     if (--missing[ticket.bucket] == 0) {
       --incomplete;
       last_ready = std::chrono::steady_clock::now();

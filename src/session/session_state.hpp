@@ -32,6 +32,7 @@ struct Session::State {
   /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
   ~State();
 
+  const std::uint32_t number;  // in its tickets
   Policy policy;
   SessionOptions options;
   std::unique_ptr<session::Runner> runner;

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "base/sanitizers.hpp"
 #include "model.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
@@ -274,6 +275,9 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
               << error.what();
         }
       };
+      auto others = make_gradients();
+      Session other(make_inproc_world(1)[0], Policy::uniform("exact"), {.threading = threading});
+      add_all(other, others);
       refused({.step = 0, .bucket = 0});  // there are none yet
       session.wait({});
       for (int step = 0; step < 2; ++step) {
@@ -282,9 +286,16 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
         for (const auto& gradient : gradients) {
           tickets.push_back(session.ready(gradient.id));
         }
-        refused({.step = tickets[0].step + 1, .bucket = tickets[0].bucket});
-        refused({.step = tickets[0].step, .bucket = 1000});
-        refused({.step = 0, .bucket = 1000});
+        const std::uint32_t number = tickets[0].session;
+        refused({.step = tickets[0].step + 1, .bucket = tickets[0].bucket, .session = number});
+        refused({.step = tickets[0].step, .bucket = 1000, .session = number});
+        refused({.step = 0, .bucket = 1000, .session = number});
+        // Of the same step and bucket: a wait for one's own would end, and mean nothing.
+        fill(others, 0, 0);
+        for (const auto& gradient : others) {
+          refused(other.ready(gradient.id));
+        }
+        other.finish();
         session.wait(tickets[0]);
         session.finish();
         EXPECT_TRUE(session.done(tickets[0]));
@@ -294,8 +305,8 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
                 ErrorCode::invalid_argument);
       session.set_no_sync(false);
       session.ready(gradients[0].id);
-      refused({.step = 3, .bucket = 0});
-      for (std::size_t i = 1; i < gradients.size(); ++i) {
+      refused({.step = 3, .bucket = 0, .session = session.ready(gradients[1].id).session});
+      for (std::size_t i = 2; i < gradients.size(); ++i) {
         session.ready(gradients[i].id);
       }
       session.finish();
@@ -303,7 +314,7 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADWIRE_ADDRESS_SANITIZER
 // As where a gradient is declared after the session.
 TEST(Session, FreedGradientsAreNamed) {
   const auto transport = make_inproc_world(1)[0];

@@ -10,13 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/sanitizers.hpp"
 #include "gradwire/error.hpp"
 
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADWIRE_ADDRESS_SANITIZER
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -144,7 +145,7 @@ Machine& machine() {
 
 // AddressSanitizer must know which stack runs.
 void leave(void** fake_stack, const void* stack, std::size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADWIRE_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
 #else
   static_cast<void>(fake_stack);
@@ -154,7 +155,7 @@ void leave(void** fake_stack, const void* stack, std::size_t bytes) {
 }
 // NOLINTNEXTLINE(readability-non-const-parameter): written where that is on
 void arrive(void* fake_stack, const void** from_stack, std::size_t* from_bytes) {
-#if defined(__SANITIZE_ADDRESS__)
+#if GRADWIRE_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(fake_stack, from_stack, from_bytes);
 #else
   static_cast<void>(fake_stack);

@@ -1,0 +1,13 @@
+// Which sanitizers this is built with: g++ and clang say it differently.
+#pragma once
+
+#if defined(__SANITIZE_ADDRESS__)
+#define GRADWIRE_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GRADWIRE_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifndef GRADWIRE_ADDRESS_SANITIZER
+#define GRADWIRE_ADDRESS_SANITIZER 0
+#endif
