@@ -56,8 +56,6 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
                 "device " + std::to_string(device) + " is not there; this process sees " + std::to_string(count));
   }
   const Scope current(device_);
-  kernels::load_kernels();
-  kernels::load_status_kernels();
   int streams = device_;
 #if CUDART_VERSION >= 12080  // older toolkits cannot be asked
   if (caller_ != nullptr) {
@@ -211,6 +209,11 @@ void CudaDevice::upload(void* to, std::span<const std::byte> from) {
 
 void CudaDevice::zero(void* data, std::size_t bytes) {
   cuda_check(cudaMemsetAsync(data, 0, bytes, compute()), "clearing " + std::to_string(bytes) + " bytes");
+}
+
+void CudaDevice::load_kernels() {
+  kernels::load_kernels();
+  kernels::load_status_kernels();
 }
 
 void CudaDevice::advance(std::uint32_t* step) {

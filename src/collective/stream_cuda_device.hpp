@@ -46,6 +46,7 @@ class CudaDevice final : public StreamDevice {
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) override;
   void upload(void* to, std::span<const std::byte> from) override;
   void zero(void* data, std::size_t bytes) override;
+  void load_kernels() override;
   void advance(std::uint32_t* step) override;
 
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return words_->status; }

@@ -53,6 +53,10 @@ class StreamDevice {
   /// Blocks until what the compute queue holds is done and copied. Error(timeout).
   virtual void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) = 0;
 
+  /// Before anything runs on it: loads all kernels, so that none is loaded while others run. An error where they were
+  /// not compiled for this device.
+  virtual void load_kernels() = 0;
+
   // On the compute queue.
   /// `from` may change when it returns. Not during capture.
   virtual void upload(void* to, std::span<const std::byte> from) = 0;

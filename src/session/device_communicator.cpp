@@ -54,6 +54,7 @@ DeviceCommunicator::DeviceCommunicator(std::shared_ptr<collective::StreamDevice>
     throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
   }
   const CurrentDevice current(*device_);
+  device_->load_kernels();
   step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
   device_->zero(step_, sizeof(std::uint32_t));
   device_->lead_caller();  // replays read it there

@@ -46,6 +46,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
     peers_ = std::make_unique<DevicePeers>(*device_, options.timeout);
   }
   const CurrentDevice current(*device_);
+  device_->load_kernels();
   step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
   probe_status_ = reinterpret_cast<kernels::DeviceStatus*>(device_->backend().acquire(sizeof(kernels::DeviceStatus)));
   device_->zero(step_, sizeof(std::uint32_t));

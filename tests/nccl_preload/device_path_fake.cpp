@@ -113,12 +113,12 @@ class FakeDevice final : public collective::StreamDevice {
   }
   void upload(void* to, std::span<const std::byte> from) override { std::memcpy(to, from.data(), from.size()); }
   void zero(void* data, std::size_t bytes) override { std::memset(data, 0, bytes); }
-  void advance(std::uint32_t* step) override {
+  void load_kernels() override {
     if (messages_->world_size() == 12) {
-      throw Error(ErrorCode::internal, "kernel was not launched: no kernel image");
+      throw Error(ErrorCode::internal, "kernel was not loaded: no kernel image");
     }
-    ++*step;
   }
+  void advance(std::uint32_t* step) override { ++*step; }
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return status_; }
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return 0; }
   void check(const void* /*data*/, const std::string& /*what*/) override {}

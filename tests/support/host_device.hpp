@@ -77,6 +77,7 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) override;
   void upload(void* to, std::span<const std::byte> from) override;
   void zero(void* data, std::size_t bytes) override;
+  void load_kernels() override {}
   void advance(std::uint32_t* step) override;
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return status_; }
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return nonfinite_steps_; }

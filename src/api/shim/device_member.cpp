@@ -95,7 +95,7 @@ void DeviceMember::open() {
   step_ = reinterpret_cast<std::uint32_t*>(backend_.acquire(sizeof(std::uint32_t)));
   Configuration configuration = configuration_;
   try {
-    device_.advance(step_);  // the smallest kernel: set anew in close()
+    device_.load_kernels();
   } catch (const Error& error) {
     configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
   }
