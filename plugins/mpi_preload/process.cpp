@@ -46,19 +46,21 @@ Process::Process() {
               std::string(version.substr(0, version.find_first_of(",\n"))) +
               "; start it with the mpirun of its own MPI";
 #ifdef OPEN_MPI
-    say("every call is passed through: " + foreign);  // handles as wide as any other library's reach it whole
+    wide_handles = false;
+#else
+    wide_handles = version.find("Open MPI") != std::string_view::npos;
 #endif
+    if (!wide_handles) {
+      say("every call is passed through: " + foreign);
+    }
   }
 }
 
 void stop_if_foreign() noexcept {
-#ifndef OPEN_MPI
-  // Handles are ints here. Where they are pointers, as in Open MPI, half of each is lost on the way.
-  if (!process().foreign.empty()) {
+  if (process().wide_handles) {
     say(process().foreign);
     std::_Exit(EXIT_FAILURE);
   }
-#endif
 }
 
 Process& process() {

@@ -28,6 +28,8 @@ struct Process {
   bool understood = false;
   std::string implementation;  // "Open MPI 4.1.4"
   std::string foreign;         // where it is not understood: why
+  // Then: whether its handles are pointers where they are ints here, so that half of each is lost on the way.
+  bool wide_handles = false;
 
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 
