@@ -6,6 +6,7 @@
 
 #include "base/current_error.hpp"
 #include "transport/foreground.hpp"
+#include "transport/silence.hpp"
 
 namespace gradwire::table {
 namespace {
@@ -141,6 +142,22 @@ void Driver::run() noexcept {
   }
 }
 
+void Driver::give_up(const std::string& waited) {
+  try {
+    std::string silence;
+    {
+      const std::lock_guard wire(wire_);
+      silence = transport::describe_silence(*transport_, options_.timeout);
+    }
+    throw Error(ErrorCode::timeout,
+                waited + (silence.empty() ? "" : "; " + silence) + "; has a rank died, or does it not call the table?");
+  } catch (...) {  // the timeout, or what another rank has said of its own meanwhile
+    const Error error = current_error();
+    abort(error.code(), error.what());
+    throw Error(error);
+  }
+}
+
 void Driver::wait(const char* call, const std::function<bool(const Service&)>& done,
                   const std::function<std::string(const Service&)>& whom) {
   check_thread(call);
@@ -158,13 +175,10 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
         break;
       }
       if (std::chrono::steady_clock::now() >= deadline) {
-        const Error error(ErrorCode::timeout, "table \"" + options_.name + "\": " + call + " waited " +
-                                                  std::to_string(options_.timeout.count()) + " ms " + whom(service_) +
-                                                  "; has a rank died, or does it not call the table?");
+        const std::string waited = "table \"" + options_.name + "\": " + call + " waited " +
+                                   std::to_string(options_.timeout.count()) + " ms " + whom(service_);
         lock.unlock();
-        abort(error.code(), error.what());
-        lock.lock();
-        throw Error(error);
+        give_up(waited);
       }
       lock.unlock();
       {

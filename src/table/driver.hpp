@@ -56,6 +56,8 @@ class Driver {
   void check_thread(const char* call) const;
   void throw_if_failed() const;
   void step(std::chrono::microseconds wait);
+  // When nothing has come for too long: asks who is there, and ends the table on every rank.
+  [[noreturn]] void give_up(const std::string& waited);
   void post_outbox();
   [[nodiscard]] std::uint64_t most_writes_under_way();
   void run() noexcept;

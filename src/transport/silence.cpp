@@ -14,6 +14,24 @@ std::vector<int> in_order(std::vector<int> ranks) {
   return ranks;
 }
 
+std::vector<int> silent_of(const std::vector<PeerState>& peers) {
+  std::vector<int> silent;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    if (!peers[rank].answers) {
+      silent.push_back(static_cast<int>(rank));
+    }
+  }
+  return silent;
+}
+
+std::string say_silent(const std::vector<int>& silent) {
+  return silent.empty() ? "every rank answers" : name_ranks(silent) + (silent.size() == 1 ? " is" : " are") + " silent";
+}
+
+std::vector<PeerState> ask(Transport& transport, std::chrono::milliseconds timeout) {
+  return transport.ask(std::clamp(timeout, kLeast, kMost));
+}
+
 bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
 
 }  // namespace
@@ -32,12 +50,7 @@ std::string describe_wait(const std::vector<int>& awaited, const std::vector<Pee
   if (peers.empty()) {
     return waiting + "is it alive, and does it make the same calls?";
   }
-  std::vector<int> silent;
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    if (!peers[rank].answers) {
-      silent.push_back(static_cast<int>(rank));
-    }
-  }
+  const std::vector<int> silent = silent_of(peers);
   std::string others;  // that are there, and whom they wait for in turn
   for (const int rank : in_order(awaited)) {
     const std::vector<int>& theirs = peers[static_cast<std::size_t>(rank)].waits_for;
@@ -49,15 +62,20 @@ std::string describe_wait(const std::vector<int>& awaited, const std::vector<Pee
               (too ? (silent.size() == 1 ? "it" : "them") + std::string(" too") : name_ranks(theirs));
   }
   if (silent.empty()) {
-    return waiting + "every rank answers" + others + "; do all make the same calls?";
+    return waiting + say_silent(silent) + others + "; do all make the same calls?";
   }
-  return waiting + name_ranks(silent) + (silent.size() == 1 ? " is" : " are") + " silent" + others +
+  return waiting + say_silent(silent) + others +
          (silent.size() == 1 ? "; is it alive, and does it make the same calls?"
                              : "; are they alive, and do they make the same calls?");
 }
 
 std::string describe_wait(Transport& transport, const std::vector<int>& awaited, std::chrono::milliseconds timeout) {
-  return describe_wait(awaited, transport.ask(std::clamp(timeout, kLeast, kMost)));
+  return describe_wait(awaited, ask(transport, timeout));
+}
+
+std::string describe_silence(Transport& transport, std::chrono::milliseconds timeout) {
+  const std::vector<PeerState> peers = ask(transport, timeout);
+  return peers.empty() ? "" : say_silent(silent_of(peers));
 }
 
 }  // namespace gradwire::transport

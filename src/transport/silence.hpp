@@ -13,6 +13,9 @@ namespace gradwire::transport {
 /// "rank 0", "ranks 0, 2"; in order, each once.
 [[nodiscard]] std::string name_ranks(std::vector<int> ranks);
 
+/// Asks who is there (Transport::ask): "rank 1 is silent", "every rank answers"; nothing where that cannot be asked.
+[[nodiscard]] std::string describe_silence(Transport& transport, std::chrono::milliseconds timeout);
+
 /// Asks who is there (Transport::ask) and says what became of the wait for `awaited`: "waiting for rank 0: rank 1 is
 /// silent; rank 0 waits for it too; ...". `timeout`: how long was waited; asking takes no longer than that, nor than
 /// two seconds.
