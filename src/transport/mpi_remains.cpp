@@ -19,8 +19,8 @@ using Clock = Backoff::Clock;
 
 struct Kept {
   std::mutex mutex;
-  std::vector<MpiRemains> remains;  // by serial
-  std::uint32_t serial = 0;         // the latest
+  std::vector<MpiRemains> remains;
+  std::uint32_t made = 0;  // transports that this process began to make
 };
 Kept& kept() {  // never destroyed: transports may outlive static objects
   static auto* const instance = new Kept;
@@ -30,7 +30,7 @@ Kept& kept() {  // never destroyed: transports may outlive static objects
 // What a rank says before a transport is made.
 struct Entry {
   std::uint32_t here = 1;
-  std::uint32_t serial = 0;
+  std::uint32_t serial = 0;              // rank 0's counts: no two transports of the same ranks have the same
   std::array<std::uint32_t, 16> left{};  // serials of what it has left behind with these ranks; 0: none
 };
 
@@ -82,6 +82,22 @@ bool empty(MPI_Comm comm, int tag, Clock::time_point deadline) {
   return finish_all(sent.data(), static_cast<int>(sent.size()), left());
 }
 
+// The latest of these ranks, the latest first.
+std::vector<MpiRemains> take_remains_of(MPI_Comm comm, std::size_t most) {
+  const std::lock_guard lock(kept().mutex);
+  std::vector<MpiRemains>& remains = kept().remains;
+  std::sort(remains.begin(), remains.end(), [](const auto& a, const auto& b) { return a.serial > b.serial; });
+  std::vector<MpiRemains> taken;
+  std::erase_if(remains, [&](const MpiRemains& each) {
+    const bool takes = taken.size() < most && same_ranks(each.messages, comm);
+    if (takes) {
+      taken.push_back(each);
+    }
+    return takes;
+  });
+  return taken;
+}
+
 }  // namespace
 
 void leave_behind(const MpiRemains& remains) {
@@ -96,40 +112,25 @@ std::size_t left_behind() {
 
 std::uint32_t begin_transport(MPI_Comm comm, std::chrono::milliseconds timeout) {
   Entry mine;
-  std::vector<MpiRemains> candidates;
+  std::vector<MpiRemains> candidates = take_remains_of(comm, mine.left.size());
+  std::transform(candidates.begin(), candidates.end(), mine.left.begin(), [](const auto& each) { return each.serial; });
   {
     const std::lock_guard lock(kept().mutex);
-    mine.serial = kept().serial;
-    for (const MpiRemains& remains : kept().remains) {
-      if (candidates.size() < mine.left.size() && same_ranks(remains.messages, comm)) {
-        mine.left[candidates.size()] = remains.serial;
-        candidates.push_back(remains);
-      }
-    }
+    mine.serial = ++kept().made;
   }
   const Records records = exchange_records(comm, std::as_bytes(std::span(&mine, 1)), timeout);
-  throw_if_missing(records, sizeof mine, timeout, "making a transport");
   std::vector<Entry> all(records.all.size() / sizeof mine);
   std::memcpy(all.data(), records.all.data(), records.all.size());
-  std::uint32_t serial = 0;
-  for (const Entry& entry : all) {
-    serial = std::max(serial, entry.serial + 1);
-  }
-  {
-    const std::lock_guard lock(kept().mutex);
-    kept().serial = serial;
-  }
-  // Every rank finds the same ones, in the same order.
+  // Every rank finds the same ones everywhere, in the same order. A rank may have ended another one without an abort,
+  // or not yet.
   for (MpiRemains& remains : candidates) {
-    const bool everywhere = std::all_of(all.begin(), all.end(), [&](const Entry& entry) {
-      return std::find(entry.left.begin(), entry.left.end(), remains.serial) != entry.left.end();
-    });
+    const bool everywhere =
+        records.missing.empty() && std::all_of(all.begin(), all.end(), [&](const Entry& entry) {
+          return std::find(entry.left.begin(), entry.left.end(), remains.serial) != entry.left.end();
+        });
     if (!everywhere) {
+      leave_behind(remains);
       continue;
-    }
-    {
-      const std::lock_guard lock(kept().mutex);
-      std::erase_if(kept().remains, [&](const MpiRemains& each) { return each.serial == remains.serial; });
     }
     const auto deadline = Clock::now() + timeout;
     if (empty(remains.messages, kLastMessageTag, deadline) && empty(remains.notices, kLastNoticeTag, deadline)) {
@@ -137,7 +138,8 @@ std::uint32_t begin_transport(MPI_Comm comm, std::chrono::milliseconds timeout) 
       MPI_Comm_free(&remains.notices);
     }
   }
-  return serial;
+  throw_if_missing(records, sizeof mine, timeout, "making a transport");
+  return all.front().serial;
 }
 
 }  // namespace gradwire::transport
