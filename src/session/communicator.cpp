@@ -278,20 +278,22 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     const collective::HopCodecs codecs = state_->codecs(call, input.dtype, twice ? 2 : 1);
     codec::TensorList tensors(input.dtype, codecs.first.working());
     tensors.append(input.data, output.data, input.count);
-    const bool in_call =
-        call.algorithm == Algorithm::dense && options.feedback == nullptr &&
-        collective::dense_in_call(*state_->transport, codecs.first.dtype(), input.count, state_->tiers());
+    // By what all ranks see alike, so that calls that differ in the feedback buffer meet, and say so.
+    const bool in_call = call.algorithm == Algorithm::dense &&
+                         collective::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
+    const std::uint64_t native_below = codecs.first.dtype() == input.dtype ? collective::kNativeBelowBytes : 0;
     plan::ResidualCall residuals{.intra = tiered, .owner = twice, .local_count = input.count};
     residuals.set_shards(collective::Partition::even(input.count, world_size(), codecs, call.chunk_bytes), rank(),
                          tiered ? &state_->tiers() : nullptr);
     return {.tensors = std::move(tensors),
             .codecs = codecs,
             .schedule =
-                [&, codecs, in_call](const collective::Shape& shape) {
+                [&, codecs, in_call, native_below](const collective::Shape& shape) {
                   return collective::all_reduce_over(*state_->transport, call.algorithm, codecs, input.count,
                                                      {.weighted = shape.weighted,
                                                       .folds_owner = shape.folds_owner,
                                                       .chunk_bytes = shape.chunk_bytes,
+                                                      .native_below = native_below,
                                                       .asks = in_call,
                                                       .compares_terms = true,
                                                       .tiers = state_->executor.tiers()});

@@ -3,13 +3,16 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "codec/registry.hpp"
 #include "collective/collectives.hpp"
 #include "gradwire/mpi.hpp"
 #include "tests/collective/inputs.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -79,6 +82,23 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
         }
       }
     }
+  }
+}
+
+// From 64 KiB on, dense is MPI's blocking sum where all ranks wait: also there such ranks meet. Seen red where a call
+// with a feedback buffer never is: the ranks wait for each other until the timeout.
+TEST(MpiCollective, RanksThatDifferInTheFeedbackBufferAreTold) {
+  for (const std::uint64_t count : {1000ULL, 50'000ULL}) {
+    Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD, {.timeout = std::chrono::seconds(60)});
+    std::vector<float> values = input(count);
+    FeedbackBuffer feedback(count);
+    const Error error = error_of([&] {
+      static_cast<void>(communicator.all_reduce(
+          view(values.data(), count), {.algorithm = Algorithm::dense, .feedback = rank() == 1 ? &feedback : nullptr}));
+    });
+    EXPECT_TRUE(error.code() == ErrorCode::mismatch || error.code() == ErrorCode::aborted) << error.what();
+    EXPECT_NE(std::string(error.what()).find("feedback"), std::string::npos) << error.what();
+    MPI_Barrier(MPI_COMM_WORLD);
   }
 }
 
