@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kMaxModelBytes = 16ULL << 20;
 constexpr std::size_t kMaxLayers = 1'000'000;  // all repeated ones together
 constexpr std::size_t kMaxNameBytes = 1024;    // each has its own
+constexpr std::size_t kMaxNamesBytes = 64ULL << 20;
 constexpr std::int64_t kMaxCount = 1LL << 48;
 
 class Reader : private PolicyValues {
@@ -105,6 +106,11 @@ class Reader : private PolicyValues {
       fail(place_of(table.source()),
            "with this [[layer]] the model has more than " + std::to_string(kMaxLayers) + " layers; is repeat wrong?");
     }
+    name_bytes_ += static_cast<std::size_t>(repeat) * layer.name.size();
+    if (name_bytes_ > kMaxNamesBytes) {
+      fail(place_of(table.source()), "with this [[layer]] the names have more than " + format_bytes(kMaxNamesBytes) +
+                                         "; give a shorter name, or is repeat wrong?");
+    }
     for (std::int64_t i = 0; i < repeat; ++i) {
       TensorInfo one = layer;
       if (const std::size_t hash = one.name.find('#'); hash != std::string::npos) {
@@ -152,6 +158,7 @@ class Reader : private PolicyValues {
   std::string_view text_;
   const std::string& source_;
   ModelFile model_;
+  std::size_t name_bytes_ = 0;  // of all layers
 };
 
 }  // namespace

@@ -104,6 +104,8 @@ TEST(ModelFile, RefusesWhatIsNoListOfLayers) {
     repeated += layer + "count = 1\nrepeat = 100000\n";
   }
   EXPECT_THAT(refused(repeated), HasSubstr("m.toml:42:1: with this [[layer]] the model has more than 1000000 layers"));
+  EXPECT_THAT(refused(head + "[[layer]]\nname = \"" + std::string(1024, 'a') + "\"\ncount = 1\nrepeat = 100000\n"),
+              HasSubstr("m.toml:2:1: with this [[layer]] the names have more than 64MiB"));
   EXPECT_THAT(refused(head + "[[layer]]\nname = \"" + std::string(1025, 'a') + "\"\ncount = 1\n"),
               HasSubstr("m.toml:3:8: this name has 1025 bytes"));
 }
