@@ -84,6 +84,7 @@ Json row_of(std::uint64_t bytes, const Runs& first, const Runs& again, const Run
   if (named != nullptr) {
     row["named_us"] = median(named->of(bytes));
     row["to_named"] = median(ratios(with.of(bytes), named->of(bytes)));
+    row["right"] = row["right"].get<bool>() && row["to_named"].get<double>() <= std::max(kBound, spread);
   }
   return row;
 }
