@@ -57,8 +57,7 @@ int dispatch(int argc, char** argv) {
   RunOptions options;
   auto* run_command = app.add_subcommand(
       "run", "Run an unchanged MPI job with compressed collectives: gradwire run -- mpirun -np 4 ./job");
-  run_command->add_option("--policy", options.policy,
-                          "policy file; without one, as --codec says");
+  run_command->add_option("--policy", options.policy, "policy file; without one, as --codec says");
   run_command->add_option("--codec", options.codec,
                           "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
                           "of them int8 makes faster and passes the others on");
