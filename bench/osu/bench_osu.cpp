@@ -137,7 +137,7 @@ int run(const Options& options) {
   Table table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
                                 : std::vector<std::string>{"bytes", "us", "calls"});
   // What lies on the heap decides where the library's own buffers lie, and so their speed: another seed, another heap.
-  const std::vector<char> shift(16 * (options.seed % 256));
+  const std::vector<char> shift(std::size_t{16} * (options.seed % 256));
   // Aligned and in place as OSU has it: one pair for all sizes. Heap blocks come and go as a job's do.
   const Buffers largest(placement, placement == Placement::heap ? sizeof(float) : most);
   for (std::uint64_t bytes = parse_bytes(options.min_bytes) / 4 * 4; bytes <= most; bytes *= 2) {

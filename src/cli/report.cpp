@@ -38,7 +38,7 @@ std::string seconds(const json& object) { return format_number(object.at("second
 // "no faster on this link (0.7 ms; compressed 1.2)": of one call.
 std::string reason(const json& entry) {
   const auto measured = entry.find("measured");
-  const std::string why = text_or(entry, "reason", "-");
+  std::string why = text_or(entry, "reason", "-");
   if (why == "-" || measured == entry.end() || measured->is_null()) {
     return why;
   }

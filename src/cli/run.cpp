@@ -122,7 +122,7 @@ class IgnoredBrokenPipes {
 
 // The codec that the job will use for all its calls.
 std::optional<std::string> checked_codec(const RunOptions& options) {
-  const std::optional<std::string> codec = options.codec ? options.codec : environment("GRADWIRE_CODEC");
+  std::optional<std::string> codec = options.codec ? options.codec : environment("GRADWIRE_CODEC");
   if (!codec) {
     return std::nullopt;
   }

@@ -37,7 +37,7 @@ bool is_freed([[maybe_unused]] const View& view) {
 }  // namespace
 
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
-    : number(next_number()), policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()) {
+    : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()), number(next_number()) {
   if (runner->asynchronous()) {
     options.threading = Threading::serialized;  // the device works on by itself
   }

@@ -32,7 +32,6 @@ struct Session::State {
   /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
   ~State();
 
-  const std::uint32_t number;  // in its tickets
   Policy policy;
   SessionOptions options;
   std::unique_ptr<session::Runner> runner;
@@ -66,6 +65,9 @@ struct Session::State {
   bool ends_in_call = false;  // this step: its last bucket is held for a caller who waits, for a while
   std::chrono::steady_clock::time_point last_ready;  // when that had all its tensors
   bool looks = false;                                // the progress thread looks for work, and need not be woken
+  bool stepped = false;                              // ever
+  bool reported = false;                             // the caller knows of the failure
+  const std::uint32_t number;                        // in its tickets
   std::uint64_t step = 0;
   double loss_scale = 1;
   bool loss_scale_set = false;
@@ -75,7 +77,6 @@ struct Session::State {
   bool checked_finite = false;                     // this step, where steps with NaN or Inf are skipped
   StepOutcome outcome;                             // of this step so far
   std::uint64_t counted_steps = 0;
-  bool stepped = false;  // ever
   double exposed_seconds = 0;
   std::unique_ptr<session::Adaptation> adaptation;                  // where the plan has codecs to choose
   std::unique_ptr<session::BatchAdaptation> batch;                  // where the policy has [batch]
@@ -87,7 +88,6 @@ struct Session::State {
   std::chrono::steady_clock::time_point step_begun;
   Statistics counted;  // when this step began
   std::optional<Error> failure;
-  bool reported = false;        // the caller knows of it
   std::optional<Error> misuse;  // the first one of this rank that no finish() has followed
   std::thread thread;
 

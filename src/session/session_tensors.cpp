@@ -56,7 +56,7 @@ TensorId Session::State::add(const std::string& text, const View& gradient, std:
                 "add: \"" + text + "\" has null data with count " + std::to_string(gradient.count));
   }
   runner->check_memory(gradient, "add: \"" + text + "\"");
-  if (!text.empty() && taken_names.count(text) != 0) {
+  if (!text.empty() && taken_names.contains(text)) {
     throw Error(ErrorCode::invalid_argument, "add: \"" + text + "\" was added already; names must differ");
   }
   check_parameters(text, gradient, beside);

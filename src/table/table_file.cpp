@@ -89,7 +89,7 @@ std::optional<SaveId> save_in(const std::filesystem::path& file) {
   std::memcpy(&name, begin.data() + begin.size() - sizeof name, sizeof name);
   SaveId save;
   std::array<char, sizeof save.clock + sizeof save.number> bytes{};
-  if (name > kLongestName || !stream.ignore(std::streamsize{name} + kBeforeSave) ||
+  if (name > kLongestName || !stream.ignore(static_cast<std::streamsize>(name + kBeforeSave)) ||
       !stream.read(bytes.data(), bytes.size())) {
     return std::nullopt;
   }

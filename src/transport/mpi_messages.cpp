@@ -136,7 +136,7 @@ void MpiTransport::all_reduce(View data) {
   enter();
   Operation operation;
   begin_all_reduce(operation, *this, data);
-  const MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
+  MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
   const std::uint64_t most = std::uint64_t{1} << 30;  // elements of one call, whose count is an int
   for (std::uint64_t at = 0; at < data.count; at += most) {
     check_mpi(

@@ -83,7 +83,7 @@ CallChooser::Class* CallChooser::find(const ChoiceClass& what, std::size_t ways)
   Class made;
   made.ways = ways;
   if (!script_) {
-    made.comparison.emplace().costs.resize(ways);
+    made.comparison.emplace(Comparison{}).costs.resize(ways);
     if (near != nullptr) {
       inherit(made, what.size, *near, at->first.size);
     }
@@ -140,7 +140,7 @@ void CallChooser::look(Class& one, double quickest) {
   const bool other = quickest > one.usual * kStirred || quickest * kStirred < one.usual;
   one.stirred = other ? one.stirred + 1 : 0;
   if (due(one)) {
-    one.comparison.emplace().costs.resize(one.ways);
+    one.comparison.emplace(Comparison{}).costs.resize(one.ways);
   }
 }
 
@@ -273,7 +273,7 @@ CallChooser::Turn CallChooser::turn() {
   one.spent += seconds * static_cast<double>(1 + one.left);
   ++one.turns;
   if (due(one)) {
-    one.comparison.emplace().costs.resize(one.ways);
+    one.comparison.emplace(Comparison{}).costs.resize(one.ways);
   }
   return {.way = one.way, .timed = true, .settled = true, .left = &one.left};
 }

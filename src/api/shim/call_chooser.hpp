@@ -26,6 +26,7 @@ struct ChoiceClass {
   DType dtype = DType::f32;
   std::uint32_t rule = 0;  // of the policy, counted from 1; 0: its defaults
   std::uint8_t size = 0;   // bytes are from 2^size to below 2^(size + 1)
+  // NOLINTNEXTLINE(modernize-use-nullptr): of what clang makes of it
   friend auto operator<=>(const ChoiceClass&, const ChoiceClass&) = default;
 };
 /// The `size` of so many bytes; 0 for none.

@@ -17,6 +17,7 @@ struct CommunicatorName {
   std::uint32_t size = 0;    // ranks
   std::uint32_t first = 0;   // the number in the world of its rank 0
   std::uint32_t number = 0;  // among those of the same ranks, in the order of their first reductions
+  // NOLINTNEXTLINE(modernize-use-nullptr): of what clang makes of it
   friend auto operator<=>(const CommunicatorName&, const CommunicatorName&) = default;
 };
 

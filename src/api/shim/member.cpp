@@ -42,7 +42,7 @@ std::vector<double> Member::gather(std::span<const double> mine) {
 }
 
 bool Member::all_say(std::uint64_t value) {
-  const double mine = std::bit_cast<double>(value);
+  const auto mine = std::bit_cast<double>(value);
   const std::vector<double> all = gather({&mine, 1});
   return std::all_of(all.begin(), all.end(),
                      [=](double other) { return std::bit_cast<std::uint64_t>(other) == value; });
