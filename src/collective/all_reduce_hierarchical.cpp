@@ -51,10 +51,10 @@ class LaneMaker {
   [[nodiscard]] int counterpart(int distance) const { return rank_at(node_after(distance), place_); }
   [[nodiscard]] Chunk chunk_of(int rank) const { return partition_.chunk(rank, index_); }
 
-  void send(Slot slot, int peer, std::uint8_t hop, const Chunk& chunk) {
+  void send(Slot slot, int peer, Hop hop, const Chunk& chunk) {
     lane_.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
   }
-  Slot receive(int peer, std::uint8_t hop, const Chunk& chunk) {
+  Slot receive(int peer, Hop hop, const Chunk& chunk) {
     if (chunk.empty()) {
       return kOwnInput;
     }
@@ -73,19 +73,19 @@ class LaneMaker {
       const int place = place_after(ranks_ - other);
       for (int distance = 1; distance <= nodes(); ++distance) {
         parts_[static_cast<std::size_t>(node_after(distance))][static_cast<std::size_t>(place)] =
-            receive(rank_at(node_, place), 0, chunk_of(counterpart(distance)));
+            receive(rank_at(node_, place), Hop::own, chunk_of(counterpart(distance)));
       }
     }
     for (int distance = 1; distance < nodes(); ++distance) {
       const int peer = counterpart(nodes() - distance);
-      sums_[static_cast<std::size_t>(tiers_.node_of(peer))] = receive(peer, kHopNode, own_);
-      results_[static_cast<std::size_t>(peer)] = receive(peer, 1, chunk_of(peer));
+      sums_[static_cast<std::size_t>(tiers_.node_of(peer))] = receive(peer, Hop::node, own_);
+      results_[static_cast<std::size_t>(peer)] = receive(peer, Hop::result, chunk_of(peer));
     }
     for (int other = 1; other < ranks_; ++other) {
       const int place = place_after(ranks_ - other);
       for (int distance = 0; distance < nodes(); ++distance) {  // as pass_on() sends them
         const int owner = rank_at(node_after(nodes() - distance), place);
-        results_[static_cast<std::size_t>(owner)] = receive(rank_at(node_, place), 1, chunk_of(owner));
+        results_[static_cast<std::size_t>(owner)] = receive(rank_at(node_, place), Hop::result, chunk_of(owner));
       }
     }
   }
@@ -99,8 +99,8 @@ class LaneMaker {
         }
         const Slot slot = lane_.add_slot();
         lane_.steps.push_back(
-            {.kind = StepKind::encode, .slot = slot, .hop = 0, .site = EncodeSite::local, .chunk = theirs});
-        send(slot, neighbour(other), 0, theirs);
+            {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = EncodeSite::local, .chunk = theirs});
+        send(slot, neighbour(other), Hop::own, theirs);
       }
     }
   }
@@ -115,11 +115,11 @@ class LaneMaker {
       const Slot slot = lane_.add_slot();
       lane_.steps.push_back({.kind = StepKind::reduce_encode,
                              .slot = slot,
-                             .hop = kHopNode,
+                             .hop = Hop::node,
                              .site = EncodeSite::intra,
                              .chunk = theirs,
                              .inputs = parts_[static_cast<std::size_t>(node_after(distance))]});
-      send(slot, owner, kHopNode, theirs);
+      send(slot, owner, Hop::node, theirs);
     }
   }
 
@@ -140,12 +140,12 @@ class LaneMaker {
     const Slot slot = lane_.add_slot();
     lane_.steps.push_back({.kind = StepKind::reduce_encode,
                            .slot = slot,
-                           .hop = 1,
+                           .hop = Hop::result,
                            .site = EncodeSite::owner,
                            .chunk = own_,
                            .inputs = std::move(inputs)});
     for (int distance = 1; distance < nodes(); ++distance) {
-      send(slot, counterpart(distance), 1, own_);
+      send(slot, counterpart(distance), Hop::result, own_);
     }
     spread(slot, shape_.rank);
   }
@@ -154,13 +154,13 @@ class LaneMaker {
   void spread(Slot slot, int owner) {
     const Chunk chunk = chunk_of(owner);
     for (int other = 1; other < ranks_; ++other) {
-      send(slot, neighbour(other), 1, chunk);
+      send(slot, neighbour(other), Hop::result, chunk);
     }
     decode(slot, owner, chunk);
   }
 
   void decode(Slot slot, int from, const Chunk& chunk) {
-    lane_.steps.push_back({.kind = StepKind::decode, .slot = slot, .peer = from, .hop = 1, .chunk = chunk});
+    lane_.steps.push_back({.kind = StepKind::decode, .slot = slot, .peer = from, .hop = Hop::result, .chunk = chunk});
   }
 
   void pass_on() {

@@ -16,7 +16,7 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool weights_
     const int peer = peer_after(shape, world - distance);
     const Slot slot = lane.add_slot();
     inputs[static_cast<std::size_t>(peer)] = slot;
-    lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = 0, .chunk = chunk});
+    lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = chunk});
   }
   if (weights_first) {
     add_weight_exchange(lane, index, shape);
@@ -24,10 +24,10 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool weights_
   const Slot own = lane.add_slot();
   inputs[static_cast<std::size_t>(shape.rank)] = own;
   lane.steps.push_back(
-      {.kind = StepKind::encode, .slot = own, .hop = 0, .site = codec::EncodeSite::local, .chunk = chunk});
+      {.kind = StepKind::encode, .slot = own, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = chunk});
   for (int distance = 1; distance < world; ++distance) {
     lane.steps.push_back(
-        {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = 0, .chunk = chunk});
+        {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::own, .chunk = chunk});
   }
   if (!weights_first) {
     add_weight_exchange(lane, index, shape);

@@ -16,10 +16,14 @@ Lane root_lane(const Shape& shape, const Partition& partition, std::uint64_t ind
     if (const Chunk chunk = partition.chunk(shard, index); !chunk.empty()) {
       const Slot slot = lane.add_slot();
       lane.steps.push_back(
-          {.kind = StepKind::encode, .slot = slot, .hop = 0, .site = codec::EncodeSite::local, .chunk = chunk});
+          {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = chunk});
+      lane.steps.push_back({.kind = StepKind::send,
+                            .slot = slot,
+                            .peer = shard_owner(shard, shape.rank),
+                            .hop = Hop::own,
+                            .chunk = chunk});
       lane.steps.push_back(
-          {.kind = StepKind::send, .slot = slot, .peer = shard_owner(shard, shape.rank), .hop = 0, .chunk = chunk});
-      lane.steps.push_back({.kind = StepKind::decode, .slot = slot, .peer = shape.rank, .hop = 0, .chunk = chunk});
+          {.kind = StepKind::decode, .slot = slot, .peer = shape.rank, .hop = Hop::own, .chunk = chunk});
     }
   }
   return lane;
@@ -37,7 +41,7 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
       lane.steps.push_back({.kind = StepKind::receive,
                             .slot = slots[static_cast<std::size_t>(shard)],
                             .peer = from,
-                            .hop = static_cast<std::uint8_t>(shard == own_shard ? 0 : 1),
+                            .hop = shard == own_shard ? Hop::own : Hop::result,
                             .chunk = chunk});
     }
   }
@@ -47,7 +51,7 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
         lane.steps.push_back({.kind = StepKind::send,
                               .slot = slots[static_cast<std::size_t>(own_shard)],
                               .peer = peer,
-                              .hop = 1,
+                              .hop = Hop::result,
                               .chunk = own});
       }
     }
@@ -58,7 +62,7 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
       lane.steps.push_back({.kind = StepKind::decode,
                             .slot = slots[static_cast<std::size_t>(shard)],
                             .peer = root,
-                            .hop = 0,
+                            .hop = Hop::own,
                             .chunk = chunk});
     }
   }

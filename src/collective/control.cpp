@@ -62,7 +62,7 @@ std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte>
                                                       std::span<const std::uint64_t> sizes, const std::string& what) {
   const int world = transport_.world_size();
   const int rank = transport_.rank();
-  const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | kHopControl;
+  const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
   std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(world));
   std::vector<Operation> operations(2 * static_cast<std::size_t>(world));
   std::vector<std::byte> sent(mine.begin(), mine.end());
@@ -105,8 +105,10 @@ void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, 
       }
       const std::uint64_t first = i * part;
       const std::uint64_t count = std::min(part, bytes - first);
-      transport.post_receive(operations[2 * i], from, kHopControl, std::span(received).subspan(first, count));
-      transport.post_send(operations[2 * i + 1], to, kHopControl, std::span(sent).subspan(first, count));
+      transport.post_receive(operations[2 * i], from, static_cast<Tag>(Hop::control),
+                             std::span(received).subspan(first, count));
+      transport.post_send(operations[2 * i + 1], to, static_cast<Tag>(Hop::control),
+                          std::span(sent).subspan(first, count));
     }
     wait_all(transport, operations, timeout, what);
   } catch (...) {

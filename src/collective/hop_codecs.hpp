@@ -3,17 +3,24 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "codec/codec.hpp"
 
 namespace gradwire::collective {
 
-// What a message carries, and which encoding its frame comes from. 0: a rank's own values; 1: a result.
-inline constexpr std::uint8_t kHopControl = 2;
-inline constexpr std::uint8_t kHopWeight = 3;
-inline constexpr std::uint8_t kHopNode = 4;   // the sum over the ranks of a node
+/// What a message carries, and which encoding its frame comes from. The numbers travel: in frames and in tags.
+enum class Hop : std::uint8_t {
+  own = 0,      // a rank's own values
+  result = 1,   // what an owner has encoded
+  control = 2,  // no frame: agreements
+  weight = 3,   // no frame: a rank's weight
+  node = 4,     // the sum over the ranks of a node
+};
 inline constexpr std::uint32_t kHopBits = 3;  // of a tag
+/// In the order in which a collective sends them.
+inline constexpr std::array kHops{Hop::own, Hop::node, Hop::result, Hop::control, Hop::weight};
 
 struct HopCodecs {
   codec::Codec first;
@@ -24,8 +31,8 @@ struct HopCodecs {
   HopCodecs(codec::Codec one, codec::Codec other) : HopCodecs(one, other, one) {}
   HopCodecs(codec::Codec one, codec::Codec other, codec::Codec between) : first(one), second(other), node(between) {}
 
-  [[nodiscard]] const codec::Codec& of_hop(std::uint8_t hop) const noexcept {
-    return hop == 1 ? second : hop == kHopNode ? node : first;
+  [[nodiscard]] const codec::Codec& of(Hop hop) const noexcept {
+    return hop == Hop::result ? second : hop == Hop::node ? node : first;
   }
   /// Values on their way to the sum keep the tensor's own dtype, in which w x may have no place: so weights go first.
   [[nodiscard]] bool scales_first() const noexcept { return !first.lossy() && !node.lossy(); }

@@ -33,7 +33,7 @@ HostExecutor::~HostExecutor() {
 
 std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   throw_if_failed();
-  if (task.weighted && (!(task.weight >= 0) || !std::isfinite(task.weight))) {
+  if (task.call.weighted && (!(task.weight >= 0) || !std::isfinite(task.weight))) {
     throw Error(ErrorCode::invalid_argument,
                 task.name + ": weight " + std::to_string(task.weight) + " must be finite and not below 0");
   }
@@ -45,14 +45,12 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   e.sequence_ = next_sequence_++;
   e.started_ = std::chrono::steady_clock::now();
   const bool alone = transport_.world_size() == 1;
-  e.total_weight_ = alone && e.task_->weighted ? e.task_->weight : transport_.world_size();
-  e.weights_known_ = !e.task_->weighted || alone;
-  if (alone && e.task_->weighted && e.task_->weight == 0 && e.task_->residuals != nullptr) {
+  e.total_weight_ = alone && e.task_->call.weighted ? e.task_->weight : transport_.world_size();
+  e.weights_known_ = !e.task_->call.weighted || alone;
+  if (alone && e.task_->call.weighted && e.task_->weight == 0 && e.task_->residuals != nullptr) {
     throw Error(ErrorCode::invalid_argument,
                 e.task_->name + ": the weights of all ranks sum to 0; at least one must be above 0");
   }
-  e.scale_first_ = e.task_->weighted && e.task_->codecs.scales_first();
-  e.encode_needs_weights_ = e.task_->weighted && (e.scale_first_ || e.task_->folds_owner);
   e.statistics_.calls = 1;
   e.statistics_.elements = e.task_->tensors.count();
   e.statistics_.bytes_in = e.task_->tensors.bytes();

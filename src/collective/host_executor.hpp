@@ -15,7 +15,7 @@
 
 #include "codec/codec.hpp"
 #include "codec/tensor_list.hpp"
-#include "collective/hop_codecs.hpp"
+#include "collective/reduction.hpp"
 #include "collective/residuals.hpp"
 #include "collective/schedule.hpp"
 #include "collective/tiers.hpp"
@@ -29,18 +29,12 @@ namespace gradwire::collective {
 /// What a schedule works on. Everything referred to must outlive the execution.
 struct Task {
   codec::TensorList tensors;
-  HopCodecs codecs;
+  ResolvedCall call;
   Reduction reduction = Reduction::sum;
-  bool weighted = false;
   double weight = 1.0;
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
-  Residuals* residuals = nullptr;
-  // Encoders of these sites leave in `residuals` what they drop; what else is there is folded in.
-  bool keeps_local = false;
-  bool keeps_intra = false;
-  bool keeps_owner = false;
-  bool folds_owner = false;  // as in the Shape of the schedule
+  Residuals* residuals = nullptr;  // where call.residuals.any
   // wire::kTerm... of a call that no plan was agreed on for, which ranks compare on the way. None: nothing to compare.
   std::optional<std::uint8_t> terms = {};
   bool waits = false;  // this rank's answer to native_ask
@@ -64,9 +58,7 @@ class Execution {
   std::uint64_t lanes_left_ = 0;
   std::uint32_t sequence_ = 0;
   double total_weight_ = 0;
-  bool encode_needs_weights_ = false;
   bool weights_known_ = true;
-  bool scale_first_ = false;  // weighted in the tensor's own dtype: inputs are scaled before they travel
   bool done_ = false;
   bool nonfinite_ = false;
   std::chrono::steady_clock::time_point started_;
@@ -78,7 +70,7 @@ struct TraceEvent {
   StepKind kind;
   std::uint32_t sequence;
   std::uint64_t lane;
-  std::uint8_t hop;
+  Hop hop;
   int peer;
   bool completed;  // false: posted or computed; true: a receive whose data was first used
 };

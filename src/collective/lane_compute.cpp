@@ -44,9 +44,9 @@ struct WeightMessage {
 
 const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* to) const {
   const void* values = task_.tensors.load(first, count, to);
-  if (task_.weighted) {
-    const bool share = execution_->scale_first_ && task_.reduction == Reduction::mean;
-    codec::multiply(task_.codecs.first.working(), values,
+  if (task_.call.weighted) {
+    const bool share = task_.call.scales_first() && task_.reduction == Reduction::mean;
+    codec::multiply(task_.call.codecs.first.working(), values,
                     share ? task_.weight / execution_->total_weight_ : task_.weight, to, count);
     return to;
   }
@@ -71,13 +71,13 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept
   if (!folds_local && !folds_intra && !folds_owner) {
     return values;
   }
-  const codec::Codec& codec = task_.codecs.first;
+  const codec::Codec& codec = task_.call.codecs.first;
   if (values != to) {
     std::memcpy(to, values, count * codec.working_bytes());
   }
   const bool mean = task_.reduction == Reduction::mean;
   const double total = execution_->total_weight_;
-  const double share = mean && execution_->scale_first_ ? 1 / total : 1.0;
+  const double share = mean && task_.call.scales_first() ? 1 / total : 1.0;
   if (folds_local) {
     residuals->fold(codec::EncodeSite::local, first, count, share, codec.working(), to);
   }
@@ -85,7 +85,7 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept
     residuals->fold(codec::EncodeSite::intra, first, count, share, codec.working(), to);
   }
   if (folds_owner) {
-    residuals->fold(codec::EncodeSite::owner, first, count, mean && !execution_->scale_first_ ? total : 1.0,
+    residuals->fold(codec::EncodeSite::owner, first, count, mean && !task_.call.scales_first() ? total : 1.0,
                     codec.working(), to);
   }
   return to;
@@ -93,9 +93,9 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept
 
 void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                          const void* values) const {
-  const bool keeps = site == codec::EncodeSite::owner   ? task_.keeps_owner
-                     : site == codec::EncodeSite::intra ? task_.keeps_intra
-                                                        : task_.keeps_local;
+  const bool keeps = site == codec::EncodeSite::owner   ? task_.call.residuals.keeps.owner
+                     : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
+                                                        : task_.call.residuals.keeps.local;
   float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
   writer.write(values, residual, count);
   if (residual != nullptr) {
@@ -103,22 +103,22 @@ void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint6
   }
 }
 
-bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !execution_->scale_first_; }
+bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
 
 bool LaneRun::verbatim() const {
-  const codec::Codec& codec = task_.codecs.first;
-  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.weighted && task_.residuals == nullptr;
+  const codec::Codec& codec = task_.call.codecs.first;
+  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.weighted && task_.residuals == nullptr;
 }
 
 void LaneRun::encode(const Step& step) {
-  FrameWriter writer(task_.codecs.of_hop(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+  FrameWriter writer(task_.call.codecs.of(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
                      open_slot(step));
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
     if (verbatim()) {
       writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
       return;
     }
-    const void* values = contribution(first, count, {.local = task_.keeps_local}, scratch().input);
+    const void* values = contribution(first, count, {.local = task_.call.residuals.keeps.local}, scratch().input);
     write_tile(writer, step.site, first, count, values);
   });
   execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
@@ -127,19 +127,19 @@ void LaneRun::encode(const Step& step) {
 }
 
 void LaneRun::reduce(const Step& step) {
-  const codec::Codec& codec = task_.codecs.first;
+  const codec::Codec& codec = task_.call.codecs.first;
   const bool part = step.site == codec::EncodeSite::intra;  // of the sum
   std::vector<std::optional<FrameReader>> readers(step.inputs.size());
   for (std::size_t i = 0; i < readers.size(); ++i) {
     if (step.inputs[i] != kOwnInput) {
       const SlotState& slot = slots_[step.inputs[i]];
-      readers[i].emplace(task_.codecs.of_hop(slot.hop), frame_info(step, slot.hop), executor_.options_.checksum,
+      readers[i].emplace(task_.call.codecs.of(slot.hop), frame_info(step, slot.hop), executor_.options_.checksum,
                          slot.buffer.bytes(), slot.from);
     }
   }
   std::optional<FrameWriter> writer;
   if (step.kind == StepKind::reduce_encode) {
-    writer.emplace(task_.codecs.of_hop(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+    writer.emplace(task_.call.codecs.of(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
                    open_slot(step));
   }
   std::byte* sum = scratch().sum;
@@ -149,9 +149,10 @@ void LaneRun::reduce(const Step& step) {
         i == 0 ? readers[i]->read(sum, count) : readers[i]->add(sum, count);
         continue;
       }
-      const void* own = contribution(
-          first, count, {.intra = task_.keeps_intra && part, .owner = task_.keeps_owner && writer && !part},
-          scratch().input);
+      const void* own = contribution(first, count,
+                                     {.intra = task_.call.residuals.keeps.intra && part,
+                                      .owner = task_.call.residuals.keeps.owner && writer && !part},
+                                     scratch().input);
       if (i == 0) {
         std::memcpy(sum, own, count * codec.working_bytes());
       } else {
@@ -182,7 +183,7 @@ void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
 }
 
 void LaneRun::decode(const Step& step) {
-  const codec::Codec& codec = task_.codecs.of_hop(step.hop);
+  const codec::Codec& codec = task_.call.codecs.of(step.hop);
   const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype();
   FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
                      step.peer);
@@ -205,12 +206,12 @@ void LaneRun::decode(const Step& step) {
 }
 
 void LaneRun::copy(const Step& step) {
-  const codec::Codec& codec = task_.codecs.first;
+  const codec::Codec& codec = task_.call.codecs.first;
   const bool mean = task_.reduction == Reduction::mean;
   const double total = execution_->total_weight_;
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
     const bool folds = total > 0 && held(first, count);
-    if (!folds && (!task_.weighted || mean)) {  // one rank's weighted mean is its input
+    if (!folds && (!task_.call.weighted || mean)) {  // one rank's weighted mean is its input
       const void* bytes = task_.tensors.load_verbatim(first, count, scratch().input);
       task_.tensors.store_verbatim(first, count, bytes);
       execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(task_.tensors.dtype(), bytes, count);
@@ -218,7 +219,7 @@ void LaneRun::copy(const Step& step) {
     }
     const void* values = contribution(first, count, {}, scratch().input);
     std::memmove(scratch().sum, values, count * codec.working_bytes());
-    if (mean && !execution_->scale_first_) {
+    if (mean && !task_.call.scales_first()) {
       codec::divide(codec.working(), scratch().sum, total, count);
     }
     execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(codec.working(), scratch().sum, count);
@@ -288,14 +289,14 @@ std::byte* LaneRun::native_values(Slot slot) const {
 void LaneRun::native(const Step& step) {
   const codec::TensorList& tensors = task_.tensors;
   const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
-  const codec::Codec& codec = task_.codecs.first;
+  const codec::Codec& codec = task_.call.codecs.first;
   const std::size_t element = codec.working_bytes();
   if (step.kind == StepKind::native_load) {
     if (!step.inputs.empty()) {
       in_call_ = answer(step)[0] == static_cast<float>(executor_.transport_.world_size());
     }
     // Not while others may still write: a nonblocking sum that is given up may go on.
-    in_place_ = in_call_ && !task_.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
+    in_place_ = in_call_ && !task_.call.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
     std::byte* values = in_place_ != nullptr ? in_place_ : open_slot(step).data();
     for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
       const void* from = contribution(first, count, {}, scratch().input);
@@ -339,24 +340,24 @@ std::span<std::byte> LaneRun::open_slot(const Step& step) {
 }
 
 std::uint64_t LaneRun::slot_bytes(const Step& step) const {
-  if (step.hop == kHopWeight) {
+  if (step.hop == Hop::weight) {
     return sizeof(WeightMessage);
   }
   if (step.kind == StepKind::native_ask) {
     return task_.terms ? sizeof(Answer) : sizeof(float);
   }
   if (step.kind == StepKind::native_load) {
-    return task_.tensors.count() * task_.codecs.first.working_bytes();
+    return task_.tensors.count() * task_.call.codecs.first.working_bytes();
   }
-  return task_.codecs.of_hop(step.hop).frame_bytes(step.chunk.count);
+  return task_.call.codecs.of(step.hop).frame_bytes(step.chunk.count);
 }
 
-codec::FrameInfo LaneRun::frame_info(const Step& step, std::uint8_t hop) const {
+codec::FrameInfo LaneRun::frame_info(const Step& step, Hop hop) const {
   return {.count = step.chunk.count,
           .first_tile = step.chunk.first_tile,
           .bucket = task_.bucket,
           .step = task_.step,
-          .hop = hop,
+          .hop = static_cast<std::uint8_t>(hop),
           .terms = task_.terms.value_or(0)};
 }
 

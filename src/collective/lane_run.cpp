@@ -11,8 +11,11 @@ constexpr std::uint32_t kSequenceBits = 11;
 constexpr std::uint32_t kLaneBits = 13;
 static_assert(kChannelBits + kSequenceBits + kLaneBits + kHopBits == 28, "tags of collectives end at kTagLimit");
 
-// Sums over nodes come between a rank's own values and results.
-std::uint32_t order_of_hop(std::uint32_t hop) { return hop == 0 ? 0 : hop == kHopNode ? 1 : hop + 1; }
+// The place among kHops of the hop that a tag names.
+std::size_t order_of(Tag tag) {
+  const auto hop = static_cast<Hop>(tag & ((1U << kHopBits) - 1));
+  return static_cast<std::size_t>(std::find(kHops.begin(), kHops.end(), hop) - kHops.begin());
+}
 
 bool computes(StepKind kind) { return kind != StepKind::receive && kind != StepKind::send; }
 
@@ -26,14 +29,7 @@ LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, s
       lane_(execution_->schedule_.make_lane(index)),
       slots_(lane_.slots) {
   for (const Step& step : lane_.steps) {
-    for (const Slot input : step.inputs) {
-      if (input != kOwnInput) {
-        ++slots_[input].uses;
-      }
-    }
-    if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
-      ++slots_[step.slot].uses;
-    }
+    for_each_slot(step, [this](Slot slot) { ++slots_[slot].uses; });
   }
 }
 
@@ -80,9 +76,9 @@ bool LaneRun::ready(const Step& step) {
     case StepKind::decode: return received(step.slot);
     case StepKind::native_store:
       return received(step.slot) && std::all_of(step.inputs.begin(), step.inputs.end(), received);
-    case StepKind::encode: return !execution_->encode_needs_weights_ || execution_->weights_known_;
+    case StepKind::encode: return !task_.call.weights_first() || execution_->weights_known_;
     case StepKind::native_load:
-      return (!execution_->encode_needs_weights_ || execution_->weights_known_) &&
+      return (!task_.call.weights_first() || execution_->weights_known_) &&
              std::all_of(step.inputs.begin(), step.inputs.end(), received);
     default: return true;
   }
@@ -126,27 +122,20 @@ void LaneRun::post_send(const Step& step) {
   ++slots_[step.slot].uses;
   executor_.transport_.post_send(pending.operation, step.peer, tag(step.hop), slots_[step.slot].buffer.bytes());
   ++open_operations_;
-  if (step.hop != kHopWeight) {
+  if (step.hop != Hop::weight) {
     ++execution_->statistics_.frames_sent;
     execution_->statistics_.bytes_uncompressed += step.chunk.count * element_bytes(task_.tensors.dtype());
   }
 }
 
-Tag LaneRun::tag(std::uint8_t hop) const {
+Tag LaneRun::tag(Hop hop) const {
   return executor_.options_.channel << (kSequenceBits + kLaneBits + kHopBits) |
          (execution_->sequence_ & ((1U << kSequenceBits) - 1)) << (kLaneBits + kHopBits) |
-         (static_cast<std::uint32_t>(index_) & ((1U << kLaneBits) - 1)) << kHopBits | hop;
+         (static_cast<std::uint32_t>(index_) & ((1U << kLaneBits) - 1)) << kHopBits | static_cast<Tag>(hop);
 }
 
 void LaneRun::release_uses(const Step& step) {
-  for (const Slot input : step.inputs) {
-    if (input != kOwnInput) {
-      release_slot(input);
-    }
-  }
-  if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
-    release_slot(step.slot);
-  }
+  for_each_slot(step, [this](Slot slot) { release_slot(slot); });
 }
 
 void LaneRun::release_slot(Slot slot) {
@@ -184,14 +173,14 @@ void LaneRun::count_sent(int peer, std::uint64_t bytes) const {
 
 std::vector<int> LaneRun::missing() const {
   std::vector<int> ranks;
-  std::uint32_t earliest = ~0U;
+  std::size_t earliest = kHops.size() + 1;
   for (const Pending& pending : pending_) {
     const Operation& operation = pending.operation;
     if (!operation.pending() || operation.peer < 0) {
       continue;
     }
     const bool is_send = operation.kind == Operation::Kind::send;
-    const std::uint32_t order = is_send ? ~0U - 1 : order_of_hop(operation.tag & ((1U << kHopBits) - 1));
+    const std::size_t order = is_send ? kHops.size() : order_of(operation.tag);
     if (order < earliest) {
       earliest = order;
       ranks.clear();
@@ -225,7 +214,7 @@ void LaneRun::trace(const Step& step, bool completed) const {
   for (const Slot input : step.inputs) {
     if (input != kOwnInput && slots_[input].receive != nullptr) {
       executor_.options_.trace(
-          {StepKind::receive, execution_->sequence_, index_, 0, slots_[input].receive->peer, true});
+          {StepKind::receive, execution_->sequence_, index_, Hop::own, slots_[input].receive->peer, true});
     }
   }
   executor_.options_.trace({step.kind, execution_->sequence_, index_, step.hop, step.peer, completed});

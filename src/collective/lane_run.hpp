@@ -32,7 +32,7 @@ class LaneRun {
     memory::BufferPool::Buffer buffer;
     Operation* receive = nullptr;
     int from = -1;           // whose frame it is
-    std::uint8_t hop = 0;    // and which encoding of it
+    Hop hop = Hop::own;      // and which encoding of it
     std::uint32_t uses = 0;  // steps and operations that still need the bytes
   };
 
@@ -59,10 +59,10 @@ class LaneRun {
   void count_sent(int peer, std::uint64_t bytes) const;
   void trace(const Step& step, bool completed) const;
 
-  [[nodiscard]] Tag tag(std::uint8_t hop) const;
+  [[nodiscard]] Tag tag(Hop hop) const;
   void post_native(Slot slot, View values);
   [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
-  [[nodiscard]] codec::FrameInfo frame_info(const Step& step, std::uint8_t hop) const;
+  [[nodiscard]] codec::FrameInfo frame_info(const Step& step, Hop hop) const;
   [[nodiscard]] bool verbatim() const;
   [[nodiscard]] bool divides() const;
   std::span<std::byte> open_slot(const Step& step);

@@ -13,7 +13,7 @@ namespace gradwire::collective {
 namespace {
 
 // (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
-using Key = std::tuple<int, int, std::uint64_t, std::uint8_t>;
+using Key = std::tuple<int, int, std::uint64_t, Hop>;
 struct Channel {
   std::vector<Chunk> sent;
   std::size_t awaited = 0;
@@ -28,7 +28,7 @@ struct Awaited {
 
 std::string describe(int rank, std::uint64_t lane, const Step& step) {
   return "rank " + std::to_string(rank) + " lane " + std::to_string(lane) + " " + std::string(to_string(step.kind)) +
-         " peer " + std::to_string(step.peer) + " hop " + std::to_string(step.hop);
+         " peer " + std::to_string(step.peer) + " hop " + std::to_string(static_cast<int>(step.hop));
 }
 
 struct RecordedLane {

@@ -48,16 +48,17 @@ void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shap
     return;
   }
   const Slot own = lane.add_slot();
-  lane.steps.push_back({.kind = StepKind::weight, .slot = own, .hop = kHopWeight});
+  lane.steps.push_back({.kind = StepKind::weight, .slot = own, .hop = Hop::weight});
   std::vector<Slot> inputs(static_cast<std::size_t>(shape.world_size), own);
   for (int distance = 1; distance < shape.world_size; ++distance) {
     const int from = peer_after(shape, shape.world_size - distance);
     inputs[static_cast<std::size_t>(from)] = lane.add_slot();
     lane.steps.push_back(
-        {.kind = StepKind::receive, .slot = inputs[static_cast<std::size_t>(from)], .peer = from, .hop = kHopWeight});
-    lane.steps.push_back({.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = kHopWeight});
+        {.kind = StepKind::receive, .slot = inputs[static_cast<std::size_t>(from)], .peer = from, .hop = Hop::weight});
+    lane.steps.push_back(
+        {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::weight});
   }
-  lane.steps.push_back({.kind = StepKind::sum_weights, .hop = kHopWeight, .inputs = std::move(inputs)});
+  lane.steps.push_back({.kind = StepKind::sum_weights, .hop = Hop::weight, .inputs = std::move(inputs)});
 }
 
 std::string_view to_string(StepKind kind) noexcept {

@@ -37,13 +37,26 @@ struct Step {
   StepKind kind;
   Slot slot = 0;  // lane-local
   int peer = -1;
-  std::uint8_t hop = 0;  // 0, 1, kHopNode: which encoding the frame comes from; kHopControl, kHopWeight
+  Hop hop = Hop::own;
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
   // reduce: what is added, in this order; sum_weights: element r is rank r's; native_load and native_reduce: the answer
   // to native_ask, if there was one
   std::vector<Slot> inputs = {};
 };
+
+/// Calls body(slot) for every slot that the step reads, writes or sends.
+template <class Body>
+void for_each_slot(const Step& step, Body&& body) {
+  for (const Slot input : step.inputs) {
+    if (input != kOwnInput) {
+      body(input);
+    }
+  }
+  if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
+    body(step.slot);
+  }
+}
 
 struct Lane {
   std::vector<Step> steps;

@@ -66,14 +66,7 @@ void StreamLane::compute(const Step& step) {
     case StepKind::native_ask:
     case StepKind::native_reduce: break;
   }
-  for (const Slot input : step.inputs) {
-    if (input != kOwnInput) {
-      used(input);
-    }
-  }
-  if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
-    used(step.slot);
-  }
+  for_each_slot(step, [this](Slot slot) { used(slot); });
 }
 
 kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
@@ -81,7 +74,7 @@ kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
 }
 
 DType StreamLane::working() const {
-  return task_.codecs.first.working() == codec::Working::f64 ? DType::f64 : DType::f32;
+  return task_.call.codecs.first.working() == codec::Working::f64 ? DType::f64 : DType::f32;
 }
 
 const void* StreamLane::input(Elements chunk) const {
@@ -90,18 +83,18 @@ const void* StreamLane::input(Elements chunk) const {
 
 void* StreamLane::output(Elements chunk) const { return element(task_.output, chunk, task_, "output"); }
 
-double StreamLane::own_factor() const { return task_.weighted ? task_.weight : 1.0; }
+double StreamLane::own_factor() const { return task_.call.weighted ? task_.weight : 1.0; }
 
 const double* StreamLane::share() const {
-  return execution_->scale_first_ && task_.reduction == Reduction::mean ? execution_->totals_ + own_share : nullptr;
+  return task_.call.scales_first() && task_.reduction == Reduction::mean ? execution_->totals_ + own_share : nullptr;
 }
 
-bool StreamLane::divides() const { return task_.reduction == Reduction::mean && !execution_->scale_first_; }
+bool StreamLane::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
 
-double StreamLane::divisor() const { return divides() && !task_.weighted ? backend_.world_size() : 1.0; }
+double StreamLane::divisor() const { return divides() && !task_.call.weighted ? backend_.world_size() : 1.0; }
 
 const double* StreamLane::device_divisor() const {
-  return divides() && task_.weighted ? execution_->totals_ + sum_of_weights : nullptr;
+  return divides() && task_.call.weighted ? execution_->totals_ + sum_of_weights : nullptr;
 }
 
 void StreamLane::zeros(Elements chunk, void* values, DType dtype) {
@@ -147,10 +140,10 @@ void StreamLane::prepare(Elements chunk, bool folds_local, bool folds_owner, voi
 }
 
 StreamLane::Part StreamLane::encoder_part(Elements chunk) {
-  const bool folds_local = !task_.keeps_local && touches(task_.local_residual, chunk);
+  const bool folds_local = !task_.call.residuals.keeps.local && touches(task_.local_residual, chunk);
   const bool folds_owner = touches(task_.owner_residual, chunk);
   Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
-  if (task_.keeps_local) {
+  if (task_.call.residuals.keeps.local) {
     part.residual = residual_of(task_.local_residual, chunk, task_, "local");
   }
   if (!folds_local && !folds_owner && share() == nullptr) {
@@ -187,11 +180,11 @@ StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
 void StreamLane::encode(const Step& step) {
   std::byte* frame = open_slot(step);
   const Part part = encoder_part(step.chunk);
-  backend_.encode({.call = fields(task_.codecs.of_hop(step.hop)),
+  backend_.encode({.call = fields(task_.call.codecs.of(step.hop)),
                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
                              .count = step.chunk.count,
                              .first_tile = step.chunk.first_tile,
-                             .hop = step.hop,
+                             .hop = static_cast<std::uint8_t>(step.hop),
                              .peer = backend_.rank()},
                    .values = part.values,
                    .values_dtype = part.dtype,
@@ -204,7 +197,7 @@ void StreamLane::encode(const Step& step) {
 
 void StreamLane::reduce(const Step& step) {
   const bool encodes = step.kind == StepKind::reduce_encode;
-  const bool keeps_owner = encodes && task_.keeps_owner;
+  const bool keeps_owner = encodes && task_.call.residuals.keeps.owner;
   std::vector<kernels::ReduceInput> inputs(step.inputs.size());
   bool uncoded = false;
   for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
@@ -215,8 +208,8 @@ void StreamLane::reduce(const Step& step) {
   std::byte* frame = encodes ? open_slot(step) : nullptr;
   const Part own = uncoded ? owner_part(step.chunk, keeps_owner) : Part{.dtype = task_.dtype};
   backend_.reduce(
-      {.call = fields(task_.codecs.first),
-       .second = frame_codec(task_.codecs.second, task_.terms),
+      {.call = fields(task_.call.codecs.first),
+       .second = frame_codec(task_.call.codecs.second, task_.terms),
        .count = step.chunk.count,
        .first_tile = step.chunk.first_tile,
        .inputs = inputs.data(),
@@ -237,11 +230,11 @@ void StreamLane::reduce(const Step& step) {
 }
 
 void StreamLane::decode(const Step& step) {
-  backend_.decode({.call = fields(task_.codecs.of_hop(step.hop)),
+  backend_.decode({.call = fields(task_.call.codecs.of(step.hop)),
                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[step.slot].memory),
                              .count = step.chunk.count,
                              .first_tile = step.chunk.first_tile,
-                             .hop = step.hop,
+                             .hop = static_cast<std::uint8_t>(step.hop),
                              .peer = step.peer},
                    .values = output(step.chunk),
                    .values_dtype = task_.dtype,
@@ -252,8 +245,8 @@ void StreamLane::decode(const Step& step) {
 void StreamLane::copy(const Step& step) {
   const Elements chunk = step.chunk;
   const bool mean = task_.reduction == Reduction::mean;
-  const double total = task_.weighted ? task_.weight : 1.0;
-  const bool share = execution_->scale_first_ && mean;  // w / w
+  const double total = task_.call.weighted ? task_.weight : 1.0;
+  const bool share = task_.call.scales_first() && mean;  // w / w
   const bool folds = total > 0 && (touches(task_.local_residual, chunk) || touches(task_.owner_residual, chunk));
   const void* from = input(chunk);
   void* to = output(chunk);
@@ -261,7 +254,7 @@ void StreamLane::copy(const Step& step) {
     zeros(chunk, to, task_.dtype);
     return;
   }
-  if (!folds && (!task_.weighted || mean)) {  // one rank's weighted mean is its input
+  if (!folds && (!task_.call.weighted || mean)) {  // one rank's weighted mean is its input
     if (from != to) {
       backend_.copy(to, from, chunk.count * element_bytes(task_.dtype));
     }
@@ -296,7 +289,7 @@ Elements StreamLane::whole() const { return {0, task_.count}; }
 
 // The sum runs in the output itself where that has the dtype that travels.
 void StreamLane::native_load(const Step& step) {
-  const DType dtype = task_.codecs.first.dtype();
+  const DType dtype = task_.call.codecs.first.dtype();
   SlotState& slot = slots_[step.slot];
   if (dtype == task_.dtype) {
     slot.bytes = slot_bytes(step);
@@ -309,7 +302,7 @@ void StreamLane::native_load(const Step& step) {
 }
 
 void StreamLane::native_store(const Step& step) {
-  const DType dtype = task_.codecs.first.dtype();
+  const DType dtype = task_.call.codecs.first.dtype();
   if (slots_[step.slot].borrowed && !divides()) {
     return;
   }

@@ -20,17 +20,17 @@ constexpr std::uint64_t kWorldChunkBytes = 32ULL << 20;  // one chunk of every r
 }
 
 void check(const StreamTask& task, int world) {
-  if (task.weighted && (!(task.weight >= 0) || !std::isfinite(task.weight))) {
+  if (task.call.weighted && (!(task.weight >= 0) || !std::isfinite(task.weight))) {
     reject(task, "weight " + std::to_string(task.weight) + " must be finite and not below 0");
   }
   const bool holds = task.local_residual.data != nullptr || task.owner_residual.data != nullptr;
-  if (world == 1 && task.weighted && task.weight == 0 && holds) {
+  if (world == 1 && task.call.weighted && task.weight == 0 && holds) {
     reject(task, "the weights of all ranks sum to 0; at least one must be above 0");
   }
   if (element_bytes(task.dtype) == 0) {
     reject(task, "unknown dtype " + std::to_string(static_cast<int>(task.dtype)) + "; use f32, f16, bf16 or f64");
   }
-  if (task.codecs.first.working() == codec::Working::f64 && task.dtype != DType::f64) {
+  if (task.call.codecs.first.working() == codec::Working::f64 && task.dtype != DType::f64) {
     reject(task, "codecs that work in f64 over a tensor of " + std::string(to_string(task.dtype)));
   }
   if (task.count > 0 && (task.step == nullptr || task.status == nullptr)) {
@@ -43,15 +43,6 @@ void check(const StreamTask& task, int world) {
 std::uint64_t stream_chunk_bytes(int world_size) noexcept {
   return std::clamp(kWorldChunkBytes / static_cast<std::uint64_t>(std::max(1, world_size)), kLeastChunkBytes,
                     kMostChunkBytes);
-}
-
-Schedule stream_all_reduce(const StreamBackend& backend, Algorithm algorithm, const HopCodecs& codecs,
-                           std::uint64_t count, const AllReduceOptions& options) {
-  const Shape shape{backend.rank(), backend.world_size(), options.weighted, options.chunk_bytes, options.folds_owner};
-  if (algorithm == Algorithm::dense && !options.deterministic && shape.world_size > 1) {
-    return native_all_reduce(shape, count);
-  }
-  return all_reduce(algorithm, shape, count, codecs);
 }
 
 StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)
@@ -93,18 +84,16 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
     e.task_ = std::make_unique<StreamTask>(std::move(task));
     e.lanes_left_ = e.schedule_.lanes;
     e.sequence_ = next_sequence_++;
-    e.scale_first_ = e.task_->weighted && !e.task_->codecs.first.lossy();
-    e.encode_needs_weights_ = e.task_->weighted && (e.scale_first_ || e.task_->folds_owner);
     e.statistics_.calls = 1;
     e.statistics_.elements = e.task_->count;
     e.statistics_.bytes_in = e.task_->count * element_bytes(e.task_->dtype);
-    if (e.task_->weighted && world > 1 && e.lanes_left_ > 0) {
+    if (e.task_->call.weighted && world > 1 && e.lanes_left_ > 0) {
       e.totals_ = reinterpret_cast<double*>(backend_.acquire(kTotals * sizeof(double)));
     }
     const std::uint64_t lanes = e.schedule_.lanes;
     for (std::uint64_t index = 0; index < lanes; ++index) {
       turn(std::make_unique<StreamLane>(*this, execution, index));
-      if (index == 0 && e.totals_ != nullptr && e.encode_needs_weights_) {
+      if (index == 0 && e.totals_ != nullptr && e.task_->call.weights_first()) {
         turn(nullptr);  // lane 1 is encoded after the sum of weights
       }
     }

@@ -15,8 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/hop_codecs.hpp"
-#include "collective/launch.hpp"
+#include "collective/reduction.hpp"
 #include "collective/schedule.hpp"
 #include "collective/stream_backend.hpp"
 #include "gradwire/error.hpp"
@@ -43,9 +42,8 @@ struct StreamTask {
   DeviceRange<void> output;
   std::uint64_t count = 0;  // elements of the bucket
   DType dtype = DType::f32;
-  HopCodecs codecs;
+  ResolvedCall call;
   Reduction reduction = Reduction::sum;
-  bool weighted = false;
   double weight = 1.0;
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;      // read when kernels run
@@ -55,11 +53,8 @@ struct StreamTask {
   // result.
   DeviceRange<float> local_residual;
   DeviceRange<float> owner_residual;
-  bool keeps_local = false;
-  bool keeps_owner = false;
-  bool folds_owner = false;  // as in the Shape of the schedule
-  std::uint8_t terms = 0;    // as in Task
-  std::string name;          // for messages: "bucket 3 (rule 2)"
+  std::uint8_t terms = 0;  // as in Task
+  std::string name;        // for messages: "bucket 3 (rule 2)"
 };
 
 /// Bytes of a chunk on the wire for devices: 4 MiB take 80 us at 50 GB/s, several times what a group and its kernels
@@ -67,9 +62,8 @@ struct StreamTask {
 /// about four chunks a rank in memory: 32 MiB over all ranks, but at least 256 KiB.
 [[nodiscard]] std::uint64_t stream_chunk_bytes(int world_size) noexcept;
 
-/// The all-reduce schedule for devices: `dense` is the library's own unless `deterministic`.
-[[nodiscard]] Schedule stream_all_reduce(const StreamBackend& backend, Algorithm algorithm, const HopCodecs& codecs,
-                                         std::uint64_t count, const AllReduceOptions& options);
+/// The sum of devices' libraries, for all dtypes and sizes.
+inline constexpr NativeSum kStreamNativeSum{.f32 = true, .f64 = true, .half = true};
 
 /// One collective, as enqueued so far.
 class StreamExecution {
@@ -89,8 +83,6 @@ class StreamExecution {
   std::uint64_t lanes_left_ = 0;
   std::uint32_t sequence_ = 0;
   double* totals_ = nullptr;  // device: sum of weights, its inverse, own share; null where weights are equal
-  bool encode_needs_weights_ = false;
-  bool scale_first_ = false;  // weighted in the tensor's own dtype: inputs are scaled before they travel
   Statistics statistics_;
   std::array<std::uint64_t, 2> bytes_by_hop_{};
 };

@@ -19,11 +19,11 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
 }
 
 // The same on every rank, whatever steps of a lane it has.
-int StreamLane::stage_of_hop(std::uint8_t hop) const noexcept {
-  if (hop == kHopWeight) {
-    return execution_->encode_needs_weights_ ? -1 : 0;
+int StreamLane::stage_of_hop(Hop hop) const noexcept {
+  if (hop == Hop::weight) {
+    return task_.call.weights_first() ? -1 : 0;
   }
-  return hop == 1 ? 1 : 0;
+  return hop == Hop::result ? 1 : 0;
 }
 
 bool StreamLane::feeds(const Step& step) noexcept {
@@ -56,7 +56,7 @@ void StreamLane::place_steps() {
                                                " before it has what it sends");
         }
         break;
-      case StepKind::weight: ready[step.slot] = stage = stage_of_hop(kHopWeight); break;
+      case StepKind::weight: ready[step.slot] = stage = stage_of_hop(Hop::weight); break;
       case StepKind::native_reduce: ready[step.slot] = 1; break;
       case StepKind::decode:
       case StepKind::native_store: stage = ready[step.slot]; break;
@@ -83,14 +83,7 @@ void StreamLane::place_steps() {
 
 void StreamLane::count_uses() {
   for (const Step& step : lane_.steps) {
-    for (const Slot input : step.inputs) {
-      if (input != kOwnInput) {
-        ++slots_[input].uses;
-      }
-    }
-    if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
-      ++slots_[step.slot].uses;
-    }
+    for_each_slot(step, [this](Slot slot) { ++slots_[slot].uses; });
   }
 }
 
@@ -132,7 +125,7 @@ void StreamLane::open_receives() {
 // Messages between two ranks are matched in their order: by hop, then in the order of the steps, of which sender and
 // receiver have one for each pair.
 void StreamLane::communicate(std::uint64_t group) {
-  for (const std::uint8_t hop : {std::uint8_t{0}, std::uint8_t{1}, kHopControl, kHopWeight}) {
+  for (const Hop hop : kHops) {
     for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
       const Step& step = lane_.steps[i];
       if (stages_[i] != stage_ || !is_message(step) || step.hop != hop) {
@@ -148,10 +141,10 @@ void StreamLane::communicate(std::uint64_t group) {
         backend_.send({slot.memory, slot.bytes}, step.peer);
         Statistics& statistics = execution_->statistics_;
         statistics.bytes_sent += slot.bytes;
-        if (hop != kHopWeight) {
+        if (hop != Hop::weight) {
           ++statistics.frames_sent;
           statistics.bytes_uncompressed += step.chunk.count * element_bytes(task_.dtype);
-          execution_->bytes_by_hop_.at(hop) += slot.bytes;
+          execution_->bytes_by_hop_.at(static_cast<std::size_t>(hop)) += slot.bytes;
         }
       }
       used(step.slot);
@@ -168,7 +161,7 @@ void StreamLane::reduce_natively(std::uint64_t group) {
     SlotState& slot = slots_[step.slot];
     slot.last_group = group;
     executor_.trace({.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .stage = stage_});
-    backend_.all_reduce(slot.memory, task_.codecs.first.dtype(), task_.count);
+    backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
     Statistics& statistics = execution_->statistics_;
     statistics.bytes_sent += 2 * (world - 1) * slot.bytes / world;  // what a perfect ring sends
@@ -185,13 +178,13 @@ std::byte* StreamLane::open_slot(const Step& step) {
 }
 
 std::uint64_t StreamLane::slot_bytes(const Step& step) const {
-  if (step.hop == kHopWeight) {
+  if (step.hop == Hop::weight) {
     return sizeof(double);
   }
   if (step.kind == StepKind::native_load) {
-    return task_.count * element_bytes(task_.codecs.first.dtype());
+    return task_.count * element_bytes(task_.call.codecs.first.dtype());
   }
-  return task_.codecs.of_hop(step.hop).frame_bytes(step.chunk.count);
+  return task_.call.codecs.of(step.hop).frame_bytes(step.chunk.count);
 }
 
 void StreamLane::used(Slot index) {

@@ -64,7 +64,7 @@ class StreamLane {
   static bool feeds(const Step& step) noexcept;
   [[nodiscard]] bool has(bool (*wanted)(const Step&) noexcept) const noexcept;
   void place_steps();
-  [[nodiscard]] int stage_of_hop(std::uint8_t hop) const noexcept;
+  [[nodiscard]] int stage_of_hop(Hop hop) const noexcept;
   void count_uses();
 
   void compute(const Step& step);

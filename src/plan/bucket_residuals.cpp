@@ -13,18 +13,6 @@ ResidualKey key_of(const BucketPart& part, EncodeSite site) { return {static_cas
 
 }  // namespace
 
-void ResidualCall::set_shards(const collective::Partition& shards, int rank, const collective::Tiers* tiers) {
-  owned_first = shards.shard_first(rank);
-  owned_count = shards.shard_count(rank);
-  summed.clear();
-  for (int node = 0; tiers != nullptr && node < tiers->nodes(); ++node) {
-    const int there = tiers->members(node)[static_cast<std::size_t>(tiers->place_of(rank))];
-    if (there != rank) {
-      summed.push_back({shards.shard_first(there), shards.shard_count(there)});
-    }
-  }
-}
-
 BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts)
     : store_(store), parts_(std::move(parts)) {
   std::erase_if(parts_, [](const BucketPart& part) { return part.count == 0; });
@@ -43,12 +31,12 @@ void BucketResiduals::for_each_piece(std::uint64_t first, std::uint64_t count, B
   }
 }
 
-void BucketResiduals::begin(const ResidualCall& call) {
-  if (!call.keeps()) {
+void BucketResiduals::begin(const collective::ResidualUse& use) {
+  if (!use.keeps.any()) {
     return;
   }
-  const auto keep = [this](EncodeSite site, std::uint64_t first, std::uint64_t elements) {
-    for_each_piece(first, elements,
+  const auto keep = [this](EncodeSite site, const collective::ResidualUse::Range& range) {
+    for_each_piece(range.first, range.count,
                    [&](const BucketPart& part, std::uint64_t inside, std::uint64_t, std::uint64_t count) {
                      store_.keep(key_of(part, site), inside, count);
                    });
@@ -56,43 +44,35 @@ void BucketResiduals::begin(const ResidualCall& call) {
   for (const BucketPart& part : parts_) {
     store_.keep(key_of(part, EncodeSite::local), 0, 0);  // known to be held, on every rank
   }
-  if (call.local) {
-    keep(EncodeSite::local, call.local_first, call.local_count);
+  keep(EncodeSite::local, use.local);
+  for (const collective::ResidualUse::Range& range : use.summed) {
+    keep(EncodeSite::intra, range);
   }
-  if (call.intra) {
-    for (const ResidualCall::Range& range : call.summed) {
-      keep(EncodeSite::intra, range.first, range.count);
-    }
-  }
-  if (call.owner) {
-    keep(EncodeSite::owner, call.owned_first, call.owned_count);
-  }
+  keep(EncodeSite::owner, use.owned);
 }
 
-void BucketResiduals::end(const ResidualCall& call) {
+void BucketResiduals::end(const collective::ResidualUse& use) {
   for (const BucketPart& part : parts_) {
-    if (!call.keeps()) {
+    if (!use.keeps.any()) {
       store_.drop(key_of(part, EncodeSite::local));
     }
-    if (!call.intra) {
+    if (!use.keeps.intra) {
       store_.drop(key_of(part, EncodeSite::intra));
     }
-    if (!call.owner) {
+    if (!use.keeps.owner) {
       store_.drop(key_of(part, EncodeSite::owner));
     }
     store_.settle(static_cast<std::uint32_t>(part.tensor));
   }
 }
 
-bool BucketResiduals::folds_owner(const ResidualCall& call) const {
-  return held() && (!call.owner || std::any_of(parts_.begin(), parts_.end(), [this](const BucketPart& part) {
-           return store_.moved(static_cast<std::uint32_t>(part.tensor));
-         }));
-}
-
-bool BucketResiduals::held() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [&](const BucketPart& part) { return store_.has(key_of(part, EncodeSite::local)); });
+collective::HeldResiduals BucketResiduals::held() const {
+  collective::HeldResiduals held;
+  for (const BucketPart& part : parts_) {
+    held.any = held.any || store_.has(key_of(part, EncodeSite::local));
+    held.moved = held.moved || store_.moved(static_cast<std::uint32_t>(part.tensor));
+  }
+  return held;
 }
 
 float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::uint32_t count, float* scratch) {

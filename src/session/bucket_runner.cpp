@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "collective/launch.hpp"
 #include "plan/sync.hpp"
 
 namespace gradwire::session {
@@ -92,67 +91,71 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
   agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
 }
 
+collective::Resolved BucketRunner::resolve(const plan::Plan& plan, const plan::Bucket& bucket, const plan::Level& level,
+                                           const StepInfo& step, const collective::HeldResiduals& held) const {
+  collective::NativeSum native;
+  if (!plan.deterministic) {
+    native = collective::native_sum(*transport_, native_below(bucket, step));
+    native.asks = step.in_call != StepInfo::InCall::no;
+  }
+  return collective::resolve({.algorithm = level.algorithm,
+                              .codec = level.stage.codec,
+                              .second_hop = level.stage.second_hop,
+                              .intra = level.stage.intra,
+                              .dtype = bucket.dtype,
+                              .count = bucket.count,
+                              .weighted = step.weighted,
+                              .feedback = level.stage.error_feedback && !step.plain,
+                              .held = held,
+                              .chunk_bytes = chunk_bytes(plan, bucket, step),
+                              .native = native},
+                             {transport_->rank(), transport_->world_size(), plan.tiers});
+}
+
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                          const StepInfo& step) {
-  const CodecSpec exact = CodecSpec::parse("exact");
   const plan::Level level = level_at(bucket, step);
-  const plan::Stage& stage = level.stage;
-  plan::ResidualCall call;
-  auto residuals = step.plain ? nullptr : open_residuals(bucket, level, plan, call);
-  const CodecSpec first = stage.intra.value_or(stage.codec);
-  const bool widened = residuals != nullptr && (first == exact || stage.codec == exact || stage.second_hop == exact);
-  const collective::HopCodecs codecs = collective::hop_codecs(first, stage.second_hop, bucket.dtype, widened,
-                                                              stage.intra ? std::optional(stage.codec) : std::nullopt);
-  codec::TensorList tensors(bucket.dtype, codecs.first.working());
-  codec::TensorList results(bucket.dtype, codecs.first.working());
+  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
+  auto [call, schedule] =
+      resolve(plan, bucket, level, step, step.plain ? collective::HeldResiduals{} : residuals->held());
+  if (call.residuals.any) {
+    residuals->begin(call.residuals);
+  } else {
+    residuals.reset();
+  }
+  codec::TensorList tensors(bucket.dtype, call.codecs.first.working());
+  codec::TensorList results(bucket.dtype, call.codecs.first.working());
   for (const plan::Bucket::Part& part : bucket.parts) {
     const TensorMemory& tensor = memory[part.tensor];
     results.append(tensor.gradient.data, nullptr, part.count);
     tensors.append(tensor.zero ? nullptr : tensor.gradient.data, tensor.gradient.data, part.count);
   }
-  const bool folds_owner = residuals != nullptr && residuals->folds_owner(call);
-  if (residuals != nullptr) {
-    residuals->begin(call);
-  }
   collective::Task task{.tensors = std::move(tensors),
-                        .codecs = codecs,
+                        .call = call,
                         .reduction = options_.reduction,
-                        .weighted = step.weighted,
                         .weight = step.weight,
                         .bucket = bucket.id,
                         .step = step.step,
                         .residuals = residuals.get(),
-                        .keeps_local = call.local,
-                        .keeps_intra = call.intra,
-                        .keeps_owner = call.owner,
-                        .folds_owner = folds_owner,
                         .waits = step.in_call == StepInfo::InCall::waits,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
-  Flight flight{bucket.id, bucket.group,       step.background,      nullptr, nullptr,
-                {},        std::move(results), std::move(residuals), call};
-  if (step.sample && codecs.node.lossy()) {
+  Flight flight{bucket.id, bucket.group,       step.background,      nullptr,       nullptr,
+                {},        std::move(results), std::move(residuals), call.residuals};
+  if (step.sample && call.codecs.node.lossy()) {
     flight.sample = sample_quality(task);
   }
-  if (step.norms && keeps_norms(stage)) {
+  if (step.norms && keeps_norms(level.stage)) {
     flight.norms = plan::GradientNorms{.local = squared_norm(task.tensors)};
   }
-  if (options_.measure_error && (codecs.first.lossy() || codecs.node.lossy())) {
+  if (options_.measure_error && (call.codecs.first.lossy() || call.codecs.node.lossy())) {
     start_exact(flight, plan, bucket, task);
   }
   collective::HostExecutor& executor = step.background ? background_ : executor_;
   if (!step.background && transport_->world_size() > 1) {
     foreground_.note(true, true);
   }
-  flight.execution = executor.start(collective::all_reduce_over(*transport_, level.algorithm, codecs, bucket.count,
-                                                                {.weighted = step.weighted,
-                                                                 .folds_owner = folds_owner,
-                                                                 .chunk_bytes = chunk_bytes(plan, bucket, step),
-                                                                 .deterministic = plan.deterministic,
-                                                                 .native_below = native_below(bucket, step),
-                                                                 .asks = step.in_call != StepInfo::InCall::no,
-                                                                 .tiers = plan.tiers}),
-                                    std::move(task));
+  flight.execution = executor.start(std::move(schedule), std::move(task));
   flights_.push_back(std::move(flight));
 }
 
@@ -168,52 +171,32 @@ bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketCh
                              : !choices.empty() && choices[last.id].level == 0 && choices[last.id].native;
 }
 
-std::unique_ptr<plan::BucketResiduals> BucketRunner::open_residuals(const plan::Bucket& bucket,
-                                                                    const plan::Level& level, const plan::Plan& plan,
-                                                                    plan::ResidualCall& call) {
-  const plan::Stage& stage = level.stage;
-  const int world = transport_->world_size();
-  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
-  const auto lossy = [](const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); };
-  const bool feedback = stage.error_feedback && world > 1;
-  call.local = feedback && lossy(stage.intra.value_or(stage.codec));
-  call.intra = feedback && stage.intra && lossy(stage.codec);
-  call.owner = feedback && collective::encodes_at_owner(level.algorithm) && lossy(stage.second_hop);
-  if (!call.keeps() && !residuals->held()) {
-    return nullptr;
-  }
-  call.local_count = bucket.count;
-  const codec::Codec any(stage.codec, DType::f32);  // shards do not depend on it
-  call.set_shards(collective::Partition::even(bucket.count, world, any, plan.chunk_bytes), transport_->rank(),
-                  stage.intra ? plan.tiers.get() : nullptr);
-  return residuals;
-}
-
 void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket,
                                const collective::Task& task) {
   const std::size_t element = element_bytes(bucket.dtype);
-  const codec::Codec exact = collective::codec_for(Algorithm::dense, bucket.codec, bucket.dtype);
+  auto [call, schedule] = collective::resolve({.algorithm = Algorithm::dense,
+                                               .dtype = bucket.dtype,
+                                               .count = bucket.count,
+                                               .weighted = task.call.weighted,
+                                               .chunk_bytes = plan.chunk_bytes},
+                                              {transport_->rank(), transport_->world_size()});
   flight.exact_values.resize(bucket.count * element);
-  codec::TensorList copy(bucket.dtype, exact.working());
+  codec::TensorList copy(bucket.dtype, call.codecs.first.working());
   copy.append(flight.exact_values.data(), flight.exact_values.data(), bucket.count);
   std::vector<std::byte> scratch(kTileElements * element);
   for_each_tile(bucket.count, [&](std::uint64_t first, std::uint32_t count) {
     copy.store_verbatim(first, count, task.tensors.load_verbatim(first, count, scratch.data()));
   });
   collective::Task exact_task{.tensors = std::move(copy),
-                              .codecs = exact,
+                              .call = std::move(call),
                               .reduction = task.reduction,
-                              .weighted = task.weighted,
                               .weight = task.weight,
                               .bucket = task.bucket,
                               .step = task.step,
                               .residuals = nullptr,
                               .name = task.name + ", exact copy"};
   collective::HostExecutor& executor = flight.background ? background_ : executor_;
-  flight.exact = executor.start(
-      collective::all_reduce_over(*transport_, Algorithm::dense, exact, bucket.count,
-                                  {.weighted = task.weighted, .chunk_bytes = plan.chunk_bytes, .deterministic = true}),
-      std::move(exact_task));
+  flight.exact = executor.start(std::move(schedule), std::move(exact_task));
 }
 
 bool BucketRunner::advance_foreground(std::chrono::microseconds wait) {
@@ -261,7 +244,7 @@ std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds
       continue;
     }
     if (flight->residuals) {
-      flight->residuals->end(flight->call);
+      flight->residuals->end(flight->use);
     }
     collect(*flight);
     if (flight->norms) {
@@ -301,12 +284,16 @@ void BucketRunner::collect(Flight& flight) {
 void BucketRunner::broadcast(std::span<const View> values, int root) {
   agree_on_broadcast(peers_, values, root);
   for (const View& value : values) {
-    const codec::Codec codec = collective::codec_for(Algorithm::dense, {}, value.dtype);
-    codec::TensorList tensors(value.dtype, codec.working());
+    auto [call, schedule] = collective::resolve({.function = collective::Function::broadcast,
+                                                 .codec = CodecSpec::parse("exact"),
+                                                 .dtype = value.dtype,
+                                                 .count = value.count,
+                                                 .root = root},
+                                                {transport_->rank(), transport_->world_size()});
+    codec::TensorList tensors(value.dtype, call.codecs.first.working());
     tensors.append(value.data, value.data, value.count);
-    const collective::Shape shape{.rank = transport_->rank(), .world_size = transport_->world_size()};
-    const auto execution = executor_.start(collective::broadcast(shape, root, value.count, codec),
-                                           {.tensors = std::move(tensors), .codecs = codec, .name = "a broadcast"});
+    const auto execution = executor_.start(
+        std::move(schedule), {.tensors = std::move(tensors), .call = std::move(call), .name = "a broadcast"});
     executor_.wait(*execution);
   }
 }

@@ -81,13 +81,13 @@ class BucketRunner final : public Runner {
     std::vector<std::byte> exact_values;
     codec::TensorList results;  // the gradients, to be read
     std::unique_ptr<plan::BucketResiduals> residuals = nullptr;
-    plan::ResidualCall call = {};
+    collective::ResidualUse use = {};
     std::optional<plan::QualitySample> sample = {};
     std::optional<plan::GradientNorms> norms = {};
   };
-  // What the bucket does with residuals in this step; null where it neither holds nor makes any.
-  std::unique_ptr<plan::BucketResiduals> open_residuals(const plan::Bucket& bucket, const plan::Level& level,
-                                                        const plan::Plan& plan, plan::ResidualCall& call);
+  [[nodiscard]] collective::Resolved resolve(const plan::Plan& plan, const plan::Bucket& bucket,
+                                             const plan::Level& level, const StepInfo& step,
+                                             const collective::HeldResiduals& held) const;
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
   static plan::QualitySample sample_quality(const collective::Task& task);
   // Of some tiles: what a rank hands in, and what comes out.

@@ -72,7 +72,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
 }
 
 plan::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
-  const codec::Codec& codec = task.codecs.node;  // between nodes; elsewhere the only one
+  const codec::Codec& codec = task.call.codecs.node;  // between nodes; elsewhere the only one
   const std::uint64_t count = task.tensors.count();
   const std::uint64_t tiles = tiles_of(count);
   const std::uint64_t looks = looks_at(tiles);
@@ -80,7 +80,7 @@ plan::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
   std::vector<float> residual(kTileElements);
   std::vector<float> scratch(kTileElements);
   std::vector<std::byte> frame(codec.frame_bytes(kTileElements));
-  const double weight = task.weighted ? task.weight : 1;
+  const double weight = task.call.weighted ? task.weight : 1;
   double gradient2 = 0;
   double before2 = 0;
   double encoded2 = 0;
@@ -92,7 +92,7 @@ plan::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
     const auto* loaded = static_cast<const float*>(task.tensors.load(first, n, scratch.data()));
     codec::multiply(codec::Working::f32, loaded, weight, values.data(), n);
     std::fill(residual.begin(), residual.end(), 0.0F);
-    if (task.residuals != nullptr && task.keeps_local) {
+    if (task.residuals != nullptr && task.call.residuals.keeps.local) {
       if (const float* kept = task.residuals->load(codec::EncodeSite::local, first, n, scratch.data())) {
         std::copy_n(kept, n, residual.begin());
       }

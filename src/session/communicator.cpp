@@ -11,7 +11,6 @@
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
 #include "collective/host_executor.hpp"
-#include "collective/launch.hpp"
 #include "plan/bucket_residuals.hpp"
 #include "plan/stage.hpp"
 #include "session/device_pointer.hpp"
@@ -98,13 +97,11 @@ void FeedbackBuffer::clear() { state_->store = {}; }
 
 namespace {
 
-// What a call does, apart from its data.
+// A call, and how it lies in the caller's memory.
 struct Prepared {
-  codec::TensorList tensors;
-  collective::HopCodecs codecs;
-  std::function<collective::Schedule(const collective::Shape&)> schedule;
-  bool whole = true;             // it encodes every element of the buffer
-  plan::ResidualCall call = {};  // `owner`: it encodes twice; the rest is up to run()
+  collective::Request request;
+  std::function<void(codec::TensorList&)> add_memory;
+  bool whole = true;  // it encodes every element of the buffer
 };
 
 }  // namespace
@@ -161,19 +158,19 @@ struct Communicator::State {
     }
   }
 
-  // Codecs of a call over elements of `dtype`; `encodings` is how often it encodes.
-  [[nodiscard]] collective::HopCodecs codecs(const CallOptions& options, DType dtype, int encodings) const {
-    const CodecSpec codec = collective::codec_for(options.algorithm, options.codec, dtype).spec();
-    const bool tiered = encodings > 1 && options.algorithm == Algorithm::hierarchical;
-    const CodecSpec first = tiered ? plan::intra_codec(codec, options.intra_codec) : codec;
-    const int parts = tiered ? tiers().nodes() : world();
-    const CodecSpec second = encodings == 1 || codec != options.codec
-                                 ? codec
-                                 : options.second_hop.value_or(plan::default_second_hop(codec, parts));
-    const CodecSpec exact = CodecSpec::parse("exact");
-    const bool carries = options.feedback != nullptr && (first == exact || codec == exact || second == exact) &&
-                         (options.feedback->state_->held() || first != second || first != codec);
-    return collective::hop_codecs(first, second, dtype, carries, tiered ? std::optional(codec) : std::nullopt);
+  // What every call asks for, but for its function and its elements.
+  [[nodiscard]] collective::Request request(const CallOptions& options, DType dtype, std::uint64_t count) const {
+    const bool tiered = options.algorithm == Algorithm::hierarchical;
+    return {.algorithm = options.algorithm,
+            .codec = options.codec,
+            .second_hop = options.second_hop.value_or(
+                plan::default_second_hop(options.codec, tiered ? tiers().nodes() : world())),
+            .intra = tiered ? std::optional(plan::intra_codec(options.codec, options.intra_codec)) : std::nullopt,
+            .dtype = dtype,
+            .count = count,
+            .weighted = options.weighted,
+            .feedback = options.feedback != nullptr,
+            .chunk_bytes = options.chunk_bytes};
   }
 
   // Runs what `make` returns; any error there ends the communicator on every rank.
@@ -182,31 +179,29 @@ struct Communicator::State {
     try {
       const std::uint32_t call = calls++;
       Prepared prepared = std::forward<Make>(make)();
-      const auto residuals = open_residuals(options, prepared);
-      const bool folds_owner = residuals && options.weighted && residuals->folds_owner(prepared.call);
-      if (residuals) {
-        residuals->begin(prepared.call);
+      auto residuals = open_residuals(options, prepared.request);
+      collective::Resolved resolved = collective::resolve(prepared.request, {rank(), world(), executor.tiers()});
+      if (resolved.call.residuals.any) {
+        residuals->begin(resolved.call.residuals);
+      } else {
+        residuals.reset();
       }
-      const collective::Shape shape{rank(), world(), options.weighted, options.chunk_bytes, folds_owner};
+      codec::TensorList tensors(prepared.request.dtype, resolved.call.codecs.first.working());
+      prepared.add_memory(tensors);
       const auto execution =
-          executor.start(prepared.schedule(shape), {.tensors = std::move(prepared.tensors),
-                                                    .codecs = prepared.codecs,
-                                                    .reduction = options.reduction,
-                                                    .weighted = options.weighted,
-                                                    .weight = options.weight,
-                                                    .bucket = 0,
-                                                    .step = call,
-                                                    .residuals = residuals.get(),
-                                                    .keeps_local = prepared.call.local,
-                                                    .keeps_intra = prepared.call.intra,
-                                                    .keeps_owner = prepared.call.owner,
-                                                    .folds_owner = folds_owner,
-                                                    .terms = terms_of(options),
-                                                    .waits = true,
-                                                    .name = "call " + std::to_string(call) + " (" + name + ")"});
+          executor.start(std::move(resolved.schedule), {.tensors = std::move(tensors),
+                                                        .call = resolved.call,
+                                                        .reduction = options.reduction,
+                                                        .weight = options.weight,
+                                                        .bucket = 0,
+                                                        .step = call,
+                                                        .residuals = residuals.get(),
+                                                        .terms = terms_of(options),
+                                                        .waits = true,
+                                                        .name = "call " + std::to_string(call) + " (" + name + ")"});
       executor.wait(*execution);
       if (residuals && prepared.whole) {
-        residuals->end(prepared.call);
+        residuals->end(resolved.call.residuals);
       }
       return execution->statistics();
     } catch (...) {
@@ -216,13 +211,13 @@ struct Communicator::State {
     }
   }
 
-  std::unique_ptr<plan::BucketResiduals> open_residuals(const CallOptions& options, Prepared& prepared) const {
+  // Null without a feedback buffer; else says in `request` what that holds.
+  std::unique_ptr<plan::BucketResiduals> open_residuals(const CallOptions& options,
+                                                        collective::Request& request) const {
     if (options.feedback == nullptr) {
-      prepared.call = {};
       return nullptr;
     }
-    const std::uint64_t count = prepared.tensors.count();
-    check_count("the feedback buffer", options.feedback->count(), count);
+    check_count("the feedback buffer", options.feedback->count(), request.count);
     FeedbackBuffer::State& state = *options.feedback->state_;
     if (state.held() && state.world_size != world()) {
       throw Error(ErrorCode::invalid_argument, "the feedback buffer holds residuals of a world of " +
@@ -232,14 +227,8 @@ struct Communicator::State {
     }
     state.world_size = world();
     auto residuals = std::make_unique<plan::BucketResiduals>(options.feedback->state_->store,
-                                                             std::vector<plan::BucketPart>{{.count = count}});
-    const bool alone = world() == 1;
-    prepared.call.local = !alone && prepared.codecs.first.lossy();
-    prepared.call.intra = prepared.call.intra && !alone && prepared.codecs.node.lossy();
-    prepared.call.owner = prepared.call.owner && !alone && prepared.codecs.second.lossy();
-    if (!prepared.call.keeps() && !residuals->held()) {
-      residuals.reset();
-    }
+                                                             std::vector<plan::BucketPart>{{.count = request.count}});
+    request.held = residuals->held();
     return residuals;
   }
 };
@@ -273,32 +262,14 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     check_count("all_reduce output", output.count, input.count);
     check_overlap(input, output, input.data);
     state_->settle_algorithm(call);
-    const bool tiered = call.algorithm == Algorithm::hierarchical;
-    const bool twice = collective::encodes_at_owner(call.algorithm);
-    const collective::HopCodecs codecs = state_->codecs(call, input.dtype, twice ? 2 : 1);
-    codec::TensorList tensors(input.dtype, codecs.first.working());
-    tensors.append(input.data, output.data, input.count);
+    collective::Request request = state_->request(call, input.dtype, input.count);
+    request.native = collective::native_sum(*state_->transport);
+    request.native.compares_terms = true;
     // By what all ranks see alike, so that calls that differ in the feedback buffer meet, and say so.
-    const bool in_call = call.algorithm == Algorithm::dense &&
-                         collective::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
-    const std::uint64_t native_below = codecs.first.dtype() == input.dtype ? collective::kNativeBelowBytes : 0;
-    plan::ResidualCall residuals{.intra = tiered, .owner = twice, .local_count = input.count};
-    residuals.set_shards(collective::Partition::even(input.count, world_size(), codecs, call.chunk_bytes), rank(),
-                         tiered ? &state_->tiers() : nullptr);
-    return {.tensors = std::move(tensors),
-            .codecs = codecs,
-            .schedule =
-                [&, codecs, in_call, native_below](const collective::Shape& shape) {
-                  return collective::all_reduce_over(*state_->transport, call.algorithm, codecs, input.count,
-                                                     {.weighted = shape.weighted,
-                                                      .folds_owner = shape.folds_owner,
-                                                      .chunk_bytes = shape.chunk_bytes,
-                                                      .native_below = native_below,
-                                                      .asks = in_call,
-                                                      .compares_terms = true,
-                                                      .tiers = state_->executor.tiers()});
-                },
-            .call = std::move(residuals)};
+    request.native.asks = call.algorithm == Algorithm::dense &&
+                          collective::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
+    return {.request = std::move(request),
+            .add_memory = [&](codec::TensorList& tensors) { tensors.append(input.data, output.data, input.count); }};
   });
 }
 
@@ -313,18 +284,16 @@ Statistics Communicator::reduce_scatter(ConstView input, View output, std::span<
     check_count("reduce_scatter input", input.count, sum_of(counts));
     check_count("reduce_scatter output", output.count, counts[self]);
     check_overlap(input, output, at(input.data, sum_of(counts.first(self)), input.dtype));
-    const collective::HopCodecs codecs = state_->codecs(options, input.dtype, 1);
-    codec::TensorList tensors(input.dtype, codecs.first.working());
-    std::uint64_t first = 0;
-    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-      tensors.append(at(input.data, first, input.dtype), rank == self ? output.data : nullptr, counts[rank]);
-      first += counts[rank];
-    }
-    return {
-        .tensors = std::move(tensors),
-        .codecs = codecs,
-        .schedule = [=](const collective::Shape& shape) { return collective::reduce_scatter(shape, counts, codecs); },
-        .call = {.local_count = input.count}};
+    collective::Request request = state_->request(options, input.dtype, input.count);
+    request.function = collective::Function::reduce_scatter;
+    request.segments.assign(counts.begin(), counts.end());
+    return {.request = std::move(request), .add_memory = [&, self](codec::TensorList& tensors) {
+              std::uint64_t first = 0;
+              for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+                tensors.append(at(input.data, first, input.dtype), rank == self ? output.data : nullptr, counts[rank]);
+                first += counts[rank];
+              }
+            }};
   });
 }
 
@@ -342,19 +311,20 @@ Statistics Communicator::all_gather(ConstView input, View output, std::span<cons
     check_count("all_gather input", input.count, counts[self]);
     check_count("all_gather output", output.count, sum_of(counts));
     check_overlap(output, input, at(output.data, sum_of(counts.first(self)), output.dtype));
-    const collective::HopCodecs codecs = state_->codecs(plain, input.dtype, 1);
-    codec::TensorList tensors(input.dtype, codecs.first.working());
-    const std::uint64_t own_first = sum_of(counts.first(self));
-    std::uint64_t first = 0;
-    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-      tensors.append(rank == self ? input.data : nullptr, at(output.data, first, output.dtype), counts[rank]);
-      first += counts[rank];
-    }
-    return {.tensors = std::move(tensors),
-            .codecs = codecs,
-            .schedule = [=](const collective::Shape& shape) { return collective::all_gather(shape, counts, codecs); },
-            .whole = false,
-            .call = {.local_first = own_first, .local_count = counts[self]}};
+    collective::Request request = state_->request(plain, input.dtype, output.count);
+    request.function = collective::Function::all_gather;
+    request.segments.assign(counts.begin(), counts.end());
+    return {.request = std::move(request),
+            .add_memory =
+                [&, self](codec::TensorList& tensors) {
+                  std::uint64_t first = 0;
+                  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+                    tensors.append(rank == self ? input.data : nullptr, at(output.data, first, output.dtype),
+                                   counts[rank]);
+                    first += counts[rank];
+                  }
+                },
+            .whole = false};
   });
 }
 
@@ -369,12 +339,11 @@ Statistics Communicator::broadcast(View data, int root, const CallOptions& optio
       throw Error(ErrorCode::invalid_argument, "broadcast: root " + std::to_string(root) +
                                                    " is not a rank of a world of " + std::to_string(state_->world()));
     }
-    const collective::HopCodecs codecs = state_->codecs(plain, data.dtype, 1);
-    codec::TensorList tensors(data.dtype, codecs.first.working());
-    tensors.append(data.data, data.data, data.count);
-    return {.tensors = std::move(tensors), .codecs = codecs, .schedule = [=](const collective::Shape& shape) {
-              return collective::broadcast(shape, root, data.count, codecs);
-            }};
+    collective::Request request = state_->request(plain, data.dtype, data.count);
+    request.function = collective::Function::broadcast;
+    request.root = root;
+    return {.request = std::move(request),
+            .add_memory = [&](codec::TensorList& tensors) { tensors.append(data.data, data.data, data.count); }};
   });
 }
 

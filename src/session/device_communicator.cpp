@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
-#include "collective/launch.hpp"
+#include "collective/reduction.hpp"
 #include "plan/stage.hpp"
 #include "session/device_status.hpp"
 #include "session/dry_backend.hpp"
@@ -93,23 +93,26 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                                                                                const ConstView& input,
                                                                                const View& output,
                                                                                const CallOptions& options) const {
-  const CodecSpec first = collective::codec_for(options.algorithm, options.codec, input.dtype).spec();
-  const bool twice = collective::encodes_at_owner(options.algorithm);
-  const CodecSpec second =
-      twice ? options.second_hop.value_or(plan::default_second_hop(first, backend.world_size())) : first;
-  const collective::HopCodecs codecs = collective::hop_codecs(first, second, input.dtype);
   const std::uint64_t chunk = options.chunk_bytes == kDefaultChunkBytes
                                   ? collective::stream_chunk_bytes(backend.world_size())
                                   : options.chunk_bytes;
-  return executor.run(collective::stream_all_reduce(backend, options.algorithm, codecs, input.count,
-                                                    {.weighted = options.weighted, .chunk_bytes = chunk}),
+  collective::Resolved resolved = collective::resolve(
+      {.algorithm = options.algorithm,
+       .codec = options.codec,
+       .second_hop = options.second_hop.value_or(plan::default_second_hop(options.codec, backend.world_size())),
+       .dtype = input.dtype,
+       .count = input.count,
+       .weighted = options.weighted,
+       .chunk_bytes = chunk,
+       .native = collective::kStreamNativeSum},
+      {backend.rank(), backend.world_size()});
+  return executor.run(std::move(resolved.schedule),
                       {.input = {input.data, 0, input.count},
                        .output = {output.data, 0, output.count},
                        .count = input.count,
                        .dtype = input.dtype,
-                       .codecs = codecs,
+                       .call = std::move(resolved.call),
                        .reduction = options.reduction,
-                       .weighted = options.weighted,
                        .weight = options.weight,
                        .step = step_,
                        .status = &device_->status(),

@@ -33,30 +33,17 @@ DeviceResiduals::Kept& DeviceResiduals::kept(std::uint32_t bucket) {
   return kept_[bucket];
 }
 
-DeviceResiduals::Use DeviceResiduals::plan_use(const plan::Plan& plan, const plan::Bucket& bucket,
-                                               const plan::Stage& stage) const {
-  const Kept now = bucket.id < kept_.size() ? kept_[bucket.id] : Kept{};
-  const bool feedback = stage.error_feedback && world_size_ > 1 && bucket.count > 0;
-  const auto lossy = [](const CodecSpec& spec) { return codec::Codec(spec, DType::f32).lossy(); };
-  const auto shards = shards_of(plan, bucket, world_size_);
-  Use use;
-  use.call = {.local = feedback && lossy(stage.codec),
-              .owner = feedback && bucket.algorithm == Algorithm::two_shot && lossy(stage.second_hop),
-              .local_first = 0,
-              .local_count = bucket.count,
-              .owned_first = shards.shard_first(rank_),
-              .owned_count = shards.shard_count(rank_)};
-  use.any = use.call.keeps() || now.held;
-  use.folds_owner = now.held && (!use.call.owner || now.moved);
-  return use;
+collective::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
+  return bucket < kept_.size() ? collective::HeldResiduals{kept_[bucket].held, kept_[bucket].moved}
+                               : collective::HeldResiduals{};
 }
 
-void DeviceResiduals::begin(const plan::Bucket& bucket, Use& use) {
-  if (!use.any) {
-    return;
+DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collective::ResidualUse& call) {
+  if (!call.any) {
+    return {};
   }
   captured_ = captured_ || device_.capturing();
-  Kept& now = kept(bucket.id);
+  Kept& now = kept(bucket);
   const auto make = [&](DeviceRange<float>& range, std::uint64_t first, std::uint64_t count) {
     const bool there =
         range.data != nullptr && range.first <= first && first + count <= range.first + range.count && now.held;
@@ -64,7 +51,7 @@ void DeviceResiduals::begin(const plan::Bucket& bucket, Use& use) {
       return;
     }
     if (device_.capturing()) {
-      throw Error(ErrorCode::invalid_argument, "bucket " + std::to_string(bucket.id) +
+      throw Error(ErrorCode::invalid_argument, "bucket " + std::to_string(bucket) +
                                                    " has no residuals yet, which a step that is being captured "
                                                    "cannot make; call reserve() on every rank before the "
                                                    "capture begins");
@@ -74,15 +61,10 @@ void DeviceResiduals::begin(const plan::Bucket& bucket, Use& use) {
     }
     device_.zero(range.data, range.count * sizeof(float));
   };
-  if (use.call.local) {
-    make(now.local, 0, bucket.count);
-  }
-  if (use.call.owner) {
-    make(now.owner, use.call.owned_first, use.call.owned_count);
-  }
+  make(now.local, call.local.first, call.local.count);
+  make(now.owner, call.owned.first, call.owned.count);
   now.held = true;
-  use.local = now.local;
-  use.owner = now.owner;
+  return {call, now.local, now.owner};
 }
 
 void DeviceResiduals::drop(collective::StreamBackend& backend, DeviceRange<float>& range) const {
@@ -93,20 +75,20 @@ void DeviceResiduals::drop(collective::StreamBackend& backend, DeviceRange<float
 }
 
 void DeviceResiduals::end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use) {
-  if (!use.any) {
+  if (!use.call.any) {
     return;
   }
   Kept& now = kept(bucket);
   now.moved = false;
-  if (!use.call.keeps()) {
+  if (!use.call.keeps.any()) {
     drop(backend, now.local);
     now.held = captured_;  // a replay may leave some again
   }
-  if (!use.call.owner) {
+  if (!use.call.keeps.owner) {
     drop(backend, now.owner);
-  } else if (!keeps_memory_ && now.owner.count > use.call.owned_count) {
+  } else if (!keeps_memory_ && now.owner.count > use.call.owned.count) {
     // Loaded under another plan, it covered the whole bucket; all but the own part is zero by now.
-    DeviceRange<float> own{nullptr, use.call.owned_first, use.call.owned_count};
+    DeviceRange<float> own{nullptr, use.call.owned.first, use.call.owned.count};
     if (own.count > 0) {
       own.data = reinterpret_cast<float*>(backend.acquire(own.count * sizeof(float)));
       backend.copy(own.data, now.owner.data + (own.first - now.owner.first), own.count * sizeof(float));

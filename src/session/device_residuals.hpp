@@ -1,5 +1,5 @@
 // What error feedback keeps on a device: two arrays a bucket, in the order of its elements, by encode site. Which call
-// keeps and which folds in what is plan::BucketResiduals' rule; the stream executor does it. On the host they are by
+// keeps and which folds in what is collective::resolve()'s rule; the stream executor does it. On the host they are by
 // tensor, as files have them.
 #pragma once
 
@@ -21,17 +21,15 @@ class DeviceResiduals {
 
   /// How one call uses those of a bucket.
   struct Use {
-    bool any = false;  // whether any rank holds or keeps some
-    bool folds_owner = false;
-    plan::ResidualCall call = {};
+    collective::ResidualUse call = {};
     collective::DeviceRange<float> local = {};
     collective::DeviceRange<float> owner = {};
   };
 
-  /// What a call with this stage does, without making room for it: the same on every rank that made the same calls.
-  [[nodiscard]] Use plan_use(const plan::Plan& plan, const plan::Bucket& bucket, const plan::Stage& stage) const;
-  /// Before the call: makes room for what its encoders keep, zero where nothing was, and fills in `use`.
-  void begin(const plan::Bucket& bucket, Use& use);
+  /// What any rank may hold of a bucket.
+  [[nodiscard]] collective::HeldResiduals held(std::uint32_t bucket) const;
+  /// Before the call: makes room for what its encoders keep, zero where nothing was.
+  [[nodiscard]] Use begin(std::uint32_t bucket, const collective::ResidualUse& call);
   /// Once all of the call is enqueued: gives back what it has folded in.
   void end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use);
 

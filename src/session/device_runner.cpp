@@ -6,7 +6,6 @@
 #include "base/current_error.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "collective/launch.hpp"
 #include "session/device_status.hpp"
 
 namespace gradwire::session {
@@ -14,11 +13,6 @@ namespace {
 
 using collective::CurrentDevice;
 using collective::StreamBackend;
-
-const CodecSpec& exact_codec() {
-  static const CodecSpec exact = CodecSpec::parse("exact");
-  return exact;
-}
 
 std::uint64_t chunk_bytes(const plan::Plan& plan, int world_size) {
   return plan.chunk_bytes == kDefaultChunkBytes ? collective::stream_chunk_bytes(world_size) : plan.chunk_bytes;
@@ -85,13 +79,28 @@ void DeviceRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
   agree_on_plan(*peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
 }
 
+DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  const plan::Stage now = plan::stage_at(bucket.stages, step.step);
+  const plan::Stage stage = step.flush ? plan::exact_stage(now) : now;
+  Opened opened{.resolved = collective::resolve(
+                    {.algorithm = bucket.algorithm,
+                     .codec = stage.codec,
+                     .second_hop = stage.second_hop,
+                     .dtype = bucket.dtype,
+                     .count = bucket.count,
+                     .weighted = step.weighted,
+                     .feedback = stage.error_feedback,
+                     .held = residuals_.held(bucket.id),
+                     .chunk_bytes = chunk_bytes(plan, world_size_),
+                     .native = plan.deterministic ? collective::NativeSum{} : collective::kStreamNativeSum},
+                    {rank_, world_size_})};
+  opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
+  return opened;
+}
+
 DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::StreamExecutor& executor,
-                                           const DeviceResiduals::Use& residuals, const plan::Plan& plan,
-                                           const plan::Bucket& bucket, std::span<const TensorMemory> memory,
-                                           const StepInfo& step) {
-  const plan::Stage stage = stage_of(bucket, step);
-  const bool widened = residuals.any && (stage.codec == exact_codec() || stage.second_hop == exact_codec());
-  const collective::HopCodecs codecs = collective::hop_codecs(stage.codec, stage.second_hop, bucket.dtype, widened);
+                                           const Opened& opened, const plan::Plan& plan, const plan::Bucket& bucket,
+                                           std::span<const TensorMemory> memory, const StepInfo& step) {
   Flight flight{.bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
   std::vector<kernels::CopyPiece> inputs;
   for (const plan::Bucket::Part& part : bucket.parts) {
@@ -111,37 +120,23 @@ DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::S
     backend.gather(inputs, bucket.dtype, flight.run, bucket.dtype);
     input = output = flight.run;
   }
-  flight.residuals = residuals;
-  flight.execution =
-      executor.start(collective::stream_all_reduce(backend, bucket.algorithm, codecs, bucket.count,
-                                                   {.weighted = step.weighted,
-                                                    .folds_owner = residuals.folds_owner,
-                                                    .chunk_bytes = chunk_bytes(plan, world_size_),
-                                                    .deterministic = plan.deterministic}),
-                     {.input = {input, 0, bucket.count},
-                      .output = {output, 0, bucket.count},
-                      .count = bucket.count,
-                      .dtype = bucket.dtype,
-                      .codecs = codecs,
-                      .reduction = options_.reduction,
-                      .weighted = step.weighted,
-                      .weight = step.weight,
-                      .bucket = bucket.id,
-                      .step = step_,
-                      .status = &device_->status(),
-                      .local_residual = residuals.local,
-                      .owner_residual = residuals.owner,
-                      .keeps_local = residuals.call.local,
-                      .keeps_owner = residuals.call.owner,
-                      .folds_owner = residuals.folds_owner,
-                      .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
-                              ") of step " + std::to_string(step.step)});
+  flight.residuals = opened.residuals;
+  flight.execution = executor.start(
+      opened.resolved.schedule, {.input = {input, 0, bucket.count},
+                                 .output = {output, 0, bucket.count},
+                                 .count = bucket.count,
+                                 .dtype = bucket.dtype,
+                                 .call = opened.resolved.call,
+                                 .reduction = options_.reduction,
+                                 .weight = step.weight,
+                                 .bucket = bucket.id,
+                                 .step = step_,
+                                 .status = &device_->status(),
+                                 .local_residual = opened.residuals.local,
+                                 .owner_residual = opened.residuals.owner,
+                                 .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
+                                         ") of step " + std::to_string(step.step)});
   return flight;
-}
-
-plan::Stage DeviceRunner::stage_of(const plan::Bucket& bucket, const StepInfo& step) {
-  return step.flush ? plan::Stage{.codec = exact_codec(), .second_hop = exact_codec()}
-                    : plan::stage_at(bucket.stages, step.step);
 }
 
 void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
@@ -152,9 +147,8 @@ void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   device_->follow_caller();
   followed_ = true;
   current_step_ = step.step;
-  DeviceResiduals::Use use = residuals_.plan_use(plan, bucket, stage_of(bucket, step));
-  residuals_.begin(bucket, use);
-  flights_.push_back(enqueue(backend, *executor_, use, plan, bucket, memory, step));
+  const Opened opened = open(plan, bucket, step);
+  flights_.push_back(enqueue(backend, *executor_, opened, plan, bucket, memory, step));
   started_.push_back({bucket.id, false});
   close_flights();
 }

@@ -85,10 +85,15 @@ class DeviceRunner final : public Runner {
     Clock::time_point when;
   };
 
-  [[nodiscard]] static plan::Stage stage_of(const plan::Bucket& bucket, const StepInfo& step);
-  Flight enqueue(collective::StreamBackend& backend, collective::StreamExecutor& executor,
-                 const DeviceResiduals::Use& residuals, const plan::Plan& plan, const plan::Bucket& bucket,
-                 std::span<const TensorMemory> memory, const StepInfo& step);
+  struct Opened {
+    collective::Resolved resolved;
+    DeviceResiduals::Use residuals = {};
+  };
+  // What the bucket's collective is in this step; makes room for its residuals.
+  [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
+  Flight enqueue(collective::StreamBackend& backend, collective::StreamExecutor& executor, const Opened& opened,
+                 const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                 const StepInfo& step);
   static void close(collective::StreamBackend& backend, const Flight& flight);
   void close_flights();
   void flush_pipeline();

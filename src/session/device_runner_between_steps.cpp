@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "collective/collectives.hpp"
-#include "collective/launch.hpp"
+#include "collective/reduction.hpp"
 #include "session/device_runner.hpp"
 #include "session/dry_backend.hpp"
 
@@ -21,10 +21,9 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   const CurrentDevice current(*device_);
   device_->arena().set_fixed(false);
   device_->follow_caller();
-  std::vector<DeviceResiduals::Use> uses;
+  std::vector<Opened> opened;
   for (const plan::Bucket& bucket : plan.buckets) {
-    uses.push_back(residuals_.plan_use(plan, bucket, stage_of(bucket, step)));
-    residuals_.begin(bucket, uses.back());
+    opened.push_back(open(plan, bucket, step));
   }
   residuals_.keep_memory();
   // The same step on a copy of the arena says what it takes beyond what is there.
@@ -41,7 +40,7 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
       }
     };
     for (const plan::Bucket& bucket : plan.buckets) {
-      flights.push_back(enqueue(backend, executor, uses[bucket.id], plan, bucket, memory, step));
+      flights.push_back(enqueue(backend, executor, opened[bucket.id], plan, bucket, memory, step));
       close_enqueued();
     }
     executor.finish();
@@ -106,19 +105,23 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   device_->follow_caller();
   agree_on_broadcast(*peers_, values, root);
   for (const View& value : values) {
-    const collective::HopCodecs codecs = collective::codec_for(Algorithm::dense, {}, value.dtype);
-    const collective::Shape shape{
-        .rank = rank_, .world_size = world_size_, .chunk_bytes = collective::stream_chunk_bytes(world_size_)};
-    executor_->run(collective::broadcast(shape, root, value.count, codecs), {.input = {value.data, 0, value.count},
-                                                                             .output = {value.data, 0, value.count},
-                                                                             .count = value.count,
-                                                                             .dtype = value.dtype,
-                                                                             .codecs = codecs,
-                                                                             .step = step_,
-                                                                             .status = &device_->status(),
-                                                                             .local_residual = {},
-                                                                             .owner_residual = {},
-                                                                             .name = "a broadcast"});
+    collective::Resolved resolved = collective::resolve({.function = collective::Function::broadcast,
+                                                         .codec = CodecSpec::parse("exact"),
+                                                         .dtype = value.dtype,
+                                                         .count = value.count,
+                                                         .root = root,
+                                                         .chunk_bytes = collective::stream_chunk_bytes(world_size_)},
+                                                        {rank_, world_size_});
+    executor_->run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
+                                                  .output = {value.data, 0, value.count},
+                                                  .count = value.count,
+                                                  .dtype = value.dtype,
+                                                  .call = std::move(resolved.call),
+                                                  .step = step_,
+                                                  .status = &device_->status(),
+                                                  .local_residual = {},
+                                                  .owner_residual = {},
+                                                  .name = "a broadcast"});
   }
   device_->lead_caller();
 }

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "placements.hpp"
 
 namespace gradwire::test {
 namespace {
 
+using collective::Hop;
 using collective::StepKind;
 using collective::Tiers;
 
@@ -20,10 +22,10 @@ TEST(Hierarchical, SchedulesFitTogether) {
         for (const bool weighted : {false, true}) {
           SCOPED_TRACE(text_of(nodes) + " count " + std::to_string(count));
           const auto steps = record_world(nodes, count, weighted, window, codecs_of("bf16", "int8"), 1 << 14);
-          std::uint64_t encoded[5] = {};
-          std::uint64_t crossed[5] = {};
+          std::map<Hop, std::uint64_t> encoded;
+          std::map<Hop, std::uint64_t> crossed;
           for (const auto& [rank, lane, step] : steps) {
-            if (step.hop == collective::kHopWeight) {
+            if (step.hop == Hop::weight) {
               continue;
             }
             EXPECT_FALSE(step.chunk.empty());
@@ -34,12 +36,12 @@ TEST(Hierarchical, SchedulesFitTogether) {
           }
           const auto n = static_cast<std::uint64_t>(tiers.nodes());
           const auto per_node = static_cast<std::uint64_t>(tiers.members(0).size());
-          EXPECT_EQ(encoded[0], n * (per_node - 1) * count);
-          EXPECT_EQ(encoded[collective::kHopNode], (n - 1) * count);
-          EXPECT_EQ(encoded[1], count) << "a result is encoded once, whatever the world";
-          EXPECT_EQ(crossed[0], 0U);
-          EXPECT_EQ(crossed[collective::kHopNode], (n - 1) * count);
-          EXPECT_EQ(crossed[1], (n - 1) * count);
+          EXPECT_EQ(encoded[Hop::own], n * (per_node - 1) * count);
+          EXPECT_EQ(encoded[Hop::node], (n - 1) * count);
+          EXPECT_EQ(encoded[Hop::result], count) << "a result is encoded once, whatever the world";
+          EXPECT_EQ(crossed[Hop::own], 0U);
+          EXPECT_EQ(crossed[Hop::node], (n - 1) * count);
+          EXPECT_EQ(crossed[Hop::result], (n - 1) * count);
         }
       }
     }
@@ -49,7 +51,7 @@ TEST(Hierarchical, SchedulesFitTogether) {
 // Mutation tried: the owner adds up its own shard before it sends what other nodes wait for.
 TEST(Hierarchical, SumsForOtherNodesLeaveFirstAndLanesOverlap) {
   const auto steps = record_world({0, 0, 1, 1}, 64 * 4096, false, 4, codecs_of("bf16", "int8"), 1 << 14);
-  const auto position = [&](int rank, std::uint64_t lane, StepKind kind, int hop, int peer = -2) {
+  const auto position = [&](int rank, std::uint64_t lane, StepKind kind, Hop hop, int peer = -2) {
     const auto found = std::find_if(steps.begin(), steps.end(), [&](const collective::RecordedStep& recorded) {
       return recorded.rank == rank && recorded.lane == lane && recorded.step.kind == kind && recorded.step.hop == hop &&
              (peer == -2 || recorded.step.peer == peer);
@@ -60,16 +62,16 @@ TEST(Hierarchical, SumsForOtherNodesLeaveFirstAndLanesOverlap) {
   for (int rank = 0; rank < 4; ++rank) {
     const int neighbour = rank ^ 1;
     const int counterpart = rank ^ 2;
-    const auto sum = position(rank, 0, StepKind::reduce_encode, collective::kHopNode);
-    const auto sent = position(rank, 0, StepKind::send, collective::kHopNode, counterpart);
-    const auto result = position(rank, 0, StepKind::reduce_encode, 1);
-    EXPECT_LT(position(rank, 0, StepKind::send, 0, neighbour), sum);
+    const auto sum = position(rank, 0, StepKind::reduce_encode, Hop::node);
+    const auto sent = position(rank, 0, StepKind::send, Hop::node, counterpart);
+    const auto result = position(rank, 0, StepKind::reduce_encode, Hop::result);
+    EXPECT_LT(position(rank, 0, StepKind::send, Hop::own, neighbour), sum);
     EXPECT_LT(sum, sent);
     EXPECT_LT(sent, result);
-    EXPECT_LT(result, position(rank, 0, StepKind::send, 1, counterpart));
-    EXPECT_LT(result, position(rank, 0, StepKind::send, 1, neighbour));
+    EXPECT_LT(result, position(rank, 0, StepKind::send, Hop::result, counterpart));
+    EXPECT_LT(result, position(rank, 0, StepKind::send, Hop::result, neighbour));
   }
-  EXPECT_LT(position(0, 1, StepKind::encode, 0), position(0, 0, StepKind::decode, 1))
+  EXPECT_LT(position(0, 1, StepKind::encode, Hop::own), position(0, 0, StepKind::decode, Hop::result))
       << "chunk 1 is encoded before chunk 0 is back";
 }
 

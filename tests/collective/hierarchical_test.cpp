@@ -207,7 +207,7 @@ TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
     for (const auto& [rank, lane, step] : record_world(nodes, kCount, false, 4, codecs, 1 << 15)) {
       if (step.kind == collective::StepKind::send) {
         (tiers.node_of(rank) == tiers.node_of(step.peer) ? inside : between) +=
-            codecs.of_hop(step.hop).frame_bytes(step.chunk.count);
+            codecs.of(step.hop).frame_bytes(step.chunk.count);
       }
     }
     CallOptions options{

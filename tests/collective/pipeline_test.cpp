@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "collective/host_executor.hpp"
-#include "collective/launch.hpp"
+#include "collective/reduction.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -17,6 +18,11 @@ using namespace collective;  // NOLINT(google-build-using-namespace): a test of 
 
 constexpr std::uint64_t kCount = 512 * codec::kTileElements;
 constexpr std::uint64_t kChunkBytes = 1 << 15;
+
+Request int8_of(std::uint64_t count) {
+  const CodecSpec int8 = CodecSpec::parse("int8");
+  return {.codec = int8, .second_hop = int8, .count = count, .chunk_bytes = kChunkBytes};
+}
 
 struct Reduced {
   std::vector<TraceEvent> events;
@@ -40,13 +46,12 @@ Reduced reduce_with_late_peer(int window, const std::function<bool(const TraceEv
       }
     }
     HostExecutor executor(*transport, options);
-    const codec::Codec codec = codec_for(Algorithm::two_shot, CodecSpec::parse("int8"), DType::f32);
+    auto [call, schedule] = resolve(int8_of(kCount), {transport->rank(), transport->world_size()});
     Values values(DType::f32, gaussian(kCount, transport->rank()));
-    codec::TensorList tensors(DType::f32, codec.working());
+    codec::TensorList tensors(DType::f32, call.codecs.first.working());
     tensors.append(values.view().data, values.view().data, kCount);
-    const auto execution = executor.start(all_reduce_over(*transport, Algorithm::two_shot, codec, kCount,
-                                                          {.chunk_bytes = kChunkBytes, .deterministic = true}),
-                                          {.tensors = std::move(tensors), .codecs = codec, .name = "test"});
+    const auto execution =
+        executor.start(std::move(schedule), {.tensors = std::move(tensors), .call = std::move(call), .name = "test"});
     executor.wait(*execution);
     if (transport->rank() == 0) {
       reduced.peak_bytes = executor.pool().peak_bytes();
@@ -120,16 +125,15 @@ TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
       EXPECT_TRUE(second_began) << "the second collective waited for the first";
     }
     HostExecutor executor(*transport, options);
-    const codec::Codec codec(CodecSpec::parse("int8"), DType::f32);
     std::vector<Values> values(
         2, Values(DType::f32, gaussian(4 * codec::kTileElements, transport->rank())));  // two lanes each
     std::vector<std::shared_ptr<Execution>> executions;
     for (Values& value : values) {
-      codec::TensorList tensors(DType::f32, codec.working());
+      auto [call, schedule] = resolve(int8_of(value.view().count), {transport->rank(), transport->world_size()});
+      codec::TensorList tensors(DType::f32, call.codecs.first.working());
       tensors.append(value.view().data, value.view().data, value.view().count);
-      executions.push_back(executor.start(all_reduce_over(*transport, Algorithm::two_shot, codec, value.view().count,
-                                                          {.chunk_bytes = kChunkBytes, .deterministic = true}),
-                                          {.tensors = std::move(tensors), .codecs = codec, .name = "test"}));
+      executions.push_back(executor.start(std::move(schedule),
+                                          {.tensors = std::move(tensors), .call = std::move(call), .name = "test"}));
     }
     executor.wait(*executions[1]);
     EXPECT_TRUE(executions[0]->done());

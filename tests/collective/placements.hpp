@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collective/collectives.hpp"
-#include "collective/launch.hpp"
 #include "collective/recording_executor.hpp"
+#include "collective/reduction.hpp"
 
 namespace gradwire::test {
 

@@ -45,7 +45,7 @@ TEST(Schedules, EveryAlgorithmFitsTogether) {
             });
             EXPECT_EQ(count_of(steps, StepKind::send), count_of(steps, StepKind::receive));
             for (const RecordedStep& recorded : steps) {
-              if (recorded.step.hop < kHopControl && recorded.step.kind != StepKind::sum_weights) {
+              if (recorded.step.hop != Hop::weight && recorded.step.kind != StepKind::sum_weights) {
                 EXPECT_FALSE(recorded.step.chunk.empty());
               }
             }
@@ -115,7 +115,8 @@ TEST(Schedules, RecorderSeesAMissingReceive) {
       auto make = schedule.make_lane;
       schedule.make_lane = [make](std::uint64_t index) {
         Lane lane = make(index);
-        std::erase_if(lane.steps, [](const Step& step) { return step.kind == StepKind::send && step.hop == 1; });
+        std::erase_if(lane.steps,
+                      [](const Step& step) { return step.kind == StepKind::send && step.hop == Hop::result; });
         return lane;
       };
     }

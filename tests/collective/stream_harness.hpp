@@ -50,6 +50,13 @@ struct Call {
            codecs().second.lossy();
   }
   [[nodiscard]] bool folds_owner(int world) const { return weighted && feedback && !keeps_owner(world); }
+  [[nodiscard]] collective::ResolvedCall resolved(int world) const {
+    return {.codecs = codecs(),
+            .weighted = weighted,
+            .residuals = {.any = feedback,
+                          .keeps = {.local = keeps_local(world), .owner = keeps_owner(world)},
+                          .folds_owner = folds_owner(world)}};
+  }
   [[nodiscard]] static double weight(int rank) { return 1 + (rank * 7) % 5 + 0.25 * rank; }
   [[nodiscard]] std::uint64_t first_of(int rank) const {
     return std::accumulate(counts.begin(), counts.begin() + rank, std::uint64_t{0});
@@ -223,16 +230,12 @@ inline void run_on_host(const Call& call, Outcome& outcome) {
     collective::HostExecutor executor(*transport, {.checksum = false});
     const auto execution =
         executor.start(call.schedule(rank, world), {.tensors = std::move(tensors),
-                                                    .codecs = call.codecs(),
+                                                    .call = call.resolved(world),
                                                     .reduction = call.reduction,
-                                                    .weighted = call.weighted,
                                                     .weight = Call::weight(rank),
                                                     .bucket = 3,
                                                     .step = call.step,
                                                     .residuals = call.feedback ? &residuals : nullptr,
-                                                    .keeps_local = call.keeps_local(world),
-                                                    .keeps_owner = call.keeps_owner(world),
-                                                    .folds_owner = call.folds_owner(world),
                                                     .name = "call"});
     executor.wait(*execution);
     outcome.statistics[static_cast<std::size_t>(rank)] = execution->statistics();
@@ -254,18 +257,14 @@ inline collective::StreamTask stream_task(const Call& call, RankMemory& memory, 
       .output = {memory.out(), memory.output_first, memory.output_count},
       .count = call.count,
       .dtype = call.dtype,
-      .codecs = call.codecs(),
+      .call = call.resolved(world),
       .reduction = call.reduction,
-      .weighted = call.weighted,
       .weight = Call::weight(rank),
       .bucket = 3,
       .step = &words.step,
       .status = &words.status,
       .local_residual = {memory.local.empty() ? nullptr : memory.local.data(), 0, memory.local.size()},
       .owner_residual = {memory.owner.empty() ? nullptr : memory.owner.data(), memory.owner_first, memory.owner.size()},
-      .keeps_local = call.keeps_local(world),
-      .keeps_owner = call.keeps_owner(world),
-      .folds_owner = call.folds_owner(world),
       .name = "call"};
 }
 

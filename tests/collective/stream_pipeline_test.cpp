@@ -318,12 +318,14 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
 }
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {
-  SimulatedWorld simulated(2, 1);
-  const collective::HopCodecs exact{codec::Codec(CodecSpec::parse("exact"), DType::bf16)};
-  const auto name = [&](Algorithm algorithm, bool deterministic) {
-    return std::string(
-        collective::stream_all_reduce(simulated.device(0), algorithm, exact, 1 << 20, {.deterministic = deterministic})
-            .name);
+  const auto name = [](Algorithm algorithm, bool deterministic) {
+    const collective::Request request{.algorithm = algorithm,
+                                      .codec = CodecSpec::parse("exact"),
+                                      .second_hop = CodecSpec::parse("exact"),
+                                      .dtype = DType::bf16,
+                                      .count = 1 << 20,
+                                      .native = deterministic ? collective::NativeSum{} : collective::kStreamNativeSum};
+    return std::string(collective::resolve(request, {0, 2}).schedule.name);
   };
   EXPECT_EQ(name(Algorithm::dense, false), "native all-reduce");
   EXPECT_EQ(name(Algorithm::dense, true), "two_shot all-reduce");

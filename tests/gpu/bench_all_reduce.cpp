@@ -104,20 +104,22 @@ class Bench {
   }
 
   void enqueue(const char* codec, const Buffers& buffers, std::uint64_t count) {
-    const collective::HopCodecs codecs =
-        collective::hop_codecs(CodecSpec::parse(codec), CodecSpec::parse(codec), DType::f32);
+    collective::Resolved resolved =
+        collective::resolve({.codec = CodecSpec::parse(codec),
+                             .second_hop = CodecSpec::parse(codec),
+                             .count = count,
+                             .chunk_bytes = collective::stream_chunk_bytes(world_.world_size())},
+                            {world_.rank(), world_.world_size()});
     device_.follow_caller();
-    executor_.run(collective::stream_all_reduce(device_.backend(), Algorithm::two_shot, codecs, count,
-                                                {.chunk_bytes = collective::stream_chunk_bytes(world_.world_size())}),
-                  {.input = {buffers.input, 0, count},
-                   .output = {buffers.output, 0, count},
-                   .count = count,
-                   .codecs = codecs,
-                   .step = step_.as<std::uint32_t>(),
-                   .status = status_.as<kernels::DeviceStatus>(),
-                   .local_residual = {},
-                   .owner_residual = {},
-                   .name = "benchmark"});
+    executor_.run(std::move(resolved.schedule), {.input = {buffers.input, 0, count},
+                                                 .output = {buffers.output, 0, count},
+                                                 .count = count,
+                                                 .call = std::move(resolved.call),
+                                                 .step = step_.as<std::uint32_t>(),
+                                                 .status = status_.as<kernels::DeviceStatus>(),
+                                                 .local_residual = {},
+                                                 .owner_residual = {},
+                                                 .name = "benchmark"});
     device_.lead_caller();
   }
 

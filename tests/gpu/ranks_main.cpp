@@ -90,19 +90,19 @@ void check_native(Check& check, const World& world, Lane& lane) {
   const Memory memory(bytes_of(values));
   const Memory status{Bytes(sizeof(kernels::DeviceStatus))};
   const Memory step{Bytes(sizeof(std::uint32_t))};
-  const collective::HopCodecs codecs =
-      collective::hop_codecs(CodecSpec::parse("exact"), CodecSpec::parse("exact"), DType::f32);
+  collective::Resolved resolved =
+      collective::resolve({.algorithm = Algorithm::dense, .count = count, .native = collective::kStreamNativeSum},
+                          {world.rank(), world.world_size()});
   lane.device.follow_caller();
-  lane.executor.run(collective::stream_all_reduce(lane.device.backend(), Algorithm::dense, codecs, count, {}),
-                    {.input = {memory.data(), 0, count},
-                     .output = {memory.data(), 0, count},
-                     .count = count,
-                     .codecs = codecs,
-                     .step = step.as<std::uint32_t>(),
-                     .status = status.as<kernels::DeviceStatus>(),
-                     .local_residual = {},
-                     .owner_residual = {},
-                     .name = "native"});
+  lane.executor.run(std::move(resolved.schedule), {.input = {memory.data(), 0, count},
+                                                   .output = {memory.data(), 0, count},
+                                                   .count = count,
+                                                   .call = std::move(resolved.call),
+                                                   .step = step.as<std::uint32_t>(),
+                                                   .status = status.as<kernels::DeviceStatus>(),
+                                                   .local_residual = {},
+                                                   .owner_residual = {},
+                                                   .name = "native"});
   lane.device.lead_caller();
   lane.wait();
   check.same_bytes(memory.read(), bytes_of(wanted), "dense, by NCCL");

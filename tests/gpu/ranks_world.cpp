@@ -172,15 +172,12 @@ void HostReference::run(std::uint32_t step) {
       try {
         results_[rank] = call_.input(static_cast<int>(rank), step);
         collective::Task task{.tensors = codec::TensorList(call_.dtype, call_.codecs().first.working()),
-                              .codecs = call_.codecs(),
+                              .call = call_.resolved(),
                               .reduction = call_.reduction,
-                              .weighted = call_.weighted,
                               .weight = weight_of(static_cast<int>(rank)),
                               .bucket = kRanksBucket,
                               .step = step,
                               .residuals = call_.keeps() ? kept_[rank].get() : nullptr,
-                              .keeps_local = call_.keeps(),
-                              .keeps_owner = call_.keeps(),
                               .name = "reference"};
         task.tensors.append(results_[rank].data(), results_[rank].data(), call_.count);
         collective::HostExecutor executor(*transports[rank], {.checksum = false});
@@ -233,17 +230,14 @@ collective::StreamTask DeviceSide::task() const {
           .output = {in_place_ ? input_.data() : output_.data(), 0, call_.count},
           .count = call_.count,
           .dtype = call_.dtype,
-          .codecs = call_.codecs(),
+          .call = call_.resolved(),
           .reduction = call_.reduction,
-          .weighted = call_.weighted,
           .weight = weight_of(world_.rank()),
           .bucket = kRanksBucket,
           .step = step_.as<std::uint32_t>(),
           .status = status_.as<kernels::DeviceStatus>(),
           .local_residual = {call_.keeps() ? local_.as<float>() : nullptr, 0, call_.keeps() ? call_.count : 0},
           .owner_residual = {call_.keeps() ? owner_.as<float>() : nullptr, owner_first_, owner_count_},
-          .keeps_local = call_.keeps(),
-          .keeps_owner = call_.keeps(),
           .name = "check"};
 }
 

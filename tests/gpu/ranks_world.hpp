@@ -63,6 +63,11 @@ struct AllReduce {
 
   [[nodiscard]] collective::HopCodecs codecs() const { return collective::hop_codecs(codec, codec, dtype); }
   [[nodiscard]] bool keeps() const { return feedback && algorithm == Algorithm::two_shot && codecs().first.lossy(); }
+  [[nodiscard]] collective::ResolvedCall resolved() const {
+    return {.codecs = codecs(),
+            .weighted = weighted,
+            .residuals = {.any = keeps(), .keeps = {.local = keeps(), .owner = keeps()}}};
+  }
   [[nodiscard]] collective::Schedule schedule(int rank, int world_size) const;
   [[nodiscard]] std::string name() const;
   [[nodiscard]] Bytes input(int rank, std::uint32_t step) const;

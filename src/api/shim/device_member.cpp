@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
-#include "collective/collectives.hpp"
-#include "collective/launch.hpp"
+#include "collective/reduction.hpp"
 
 namespace gradwire::shim {
 namespace {
@@ -207,61 +206,51 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
   const DeviceReduce& reduce = job.reduce;
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
-  const bool twice = !scatters && collective::encodes_at_owner(route.algorithm);  // hierarchical is two_shot here
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
-
-  const CodecSpec first = collective::codec_for(route.algorithm, route.stage.codec, reduce.dtype).spec();
-  const CodecSpec second = twice ? route.stage.second_hop : first;
-  const CodecSpec exact = CodecSpec::parse("exact");
   const bool held = feedback && *route.keeps < kept_.size() && kept_[*route.keeps].local.data != nullptr;
-  const bool carries = feedback && (first == exact || second == exact) && (held || first != second);
-  const collective::HopCodecs codecs = collective::hop_codecs(first, second, reduce.dtype, carries);
-
-  const bool keeps_local = feedback && codecs.first.lossy();
-  const bool keeps_owner = feedback && twice && codecs.second.lossy();
-  Kept residuals;
-  if (feedback) {
-    kept_.resize(std::max<std::size_t>(kept_.size(), *route.keeps + 1));
-    Kept& kept = kept_[*route.keeps];
-    if (keeps_local) {
-      make_room(kept.local, 0, count);
-    }
-    if (keeps_owner) {
-      const auto shards = collective::Partition::even(count, world_, codecs, chunk_bytes());
-      make_room(kept.owner, shards.shard_first(rank_), shards.shard_count(rank_));
-    }
-    residuals = kept;
-  }
-
-  const collective::Shape shape{rank_, world_, false, chunk_bytes(), false};
-  const std::vector<std::uint64_t> counts(static_cast<std::size_t>(world_), reduce.count);
+  collective::Resolved resolved = collective::resolve(
+      {.function = scatters ? collective::Function::reduce_scatter : collective::Function::all_reduce,
+       .algorithm = route.algorithm,
+       .codec = route.stage.codec,
+       .second_hop = route.stage.second_hop,
+       .dtype = reduce.dtype,
+       .count = count,
+       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
+       .feedback = feedback,
+       .held = {.any = held},
+       .chunk_bytes = chunk_bytes()},
+      {rank_, world_});
+  const Kept residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Kept{};
   return executor_.start(
-      scatters ? collective::reduce_scatter(shape, counts, codecs)
-               : collective::stream_all_reduce(backend_, route.algorithm, codecs, count,
-                                               {.chunk_bytes = chunk_bytes(), .deterministic = true}),
+      std::move(resolved.schedule),
       {.input = {reduce.send, 0, count},
        .output = {reduce.receive, scatters ? reduce.count * static_cast<std::uint64_t>(rank_) : 0, reduce.count},
        .count = count,
        .dtype = reduce.dtype,
-       .codecs = codecs,
+       .call = std::move(resolved.call),
        .reduction = reduce.reduction,
        .bucket = index,
        .step = step_,
        .status = &device_.status(),
        .local_residual = residuals.local,
        .owner_residual = residuals.owner,
-       .keeps_local = keeps_local,
-       .keeps_owner = keeps_owner,
        .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
 }
 
-void DeviceMember::make_room(collective::DeviceRange<float>& range, std::uint64_t first, std::uint64_t count) {
-  if (range.data != nullptr || count == 0) {
+DeviceMember::Kept DeviceMember::open_residuals(std::size_t place, const collective::ResidualUse& use) {
+  kept_.resize(std::max(kept_.size(), place + 1));
+  make_room(kept_[place].local, use.local);
+  make_room(kept_[place].owner, use.owned);
+  return kept_[place];
+}
+
+void DeviceMember::make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted) {
+  if (range.data != nullptr || wanted.count == 0) {
     return;
   }
-  range = {reinterpret_cast<float*>(backend_.acquire(count * sizeof(float))), first, count};
-  device_.zero(range.data, count * sizeof(float));
+  range = {reinterpret_cast<float*>(backend_.acquire(wanted.count * sizeof(float))), wanted.first, wanted.count};
+  device_.zero(range.data, wanted.count * sizeof(float));
 }
 
 void DeviceMember::release(const std::vector<Kept>& old) {

@@ -111,8 +111,8 @@ class DeviceMember {
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
   std::shared_ptr<const collective::StreamExecution> enqueue(const Job& job, std::uint32_t index);
-  Kept& kept(const Job& job, const collective::HopCodecs& codecs, std::uint64_t count);
-  void make_room(collective::DeviceRange<float>& range, std::uint64_t first, std::uint64_t count);
+  Kept open_residuals(std::size_t place, const collective::ResidualUse& use);
+  void make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted);
   void release(const std::vector<Kept>& old);
   [[nodiscard]] std::uint64_t chunk_bytes() const;
 
