@@ -64,7 +64,7 @@ void Adaptation::begin(std::uint64_t step) {
     const std::lock_guard lock(mutex_);
     link_ = to_estimate(calibration.cluster, calibration.seconds);
   }
-  if (runner_.world_size() == 1) {
+  if (runner_.info().world_size == 1) {
     return;
   }
   plan::Change change = chooser_.start(step, std::move(calibration));
@@ -80,7 +80,7 @@ void Adaptation::sampled(std::uint32_t bucket, const plan::QualitySample& sample
 }
 
 void Adaptation::end_step(std::uint64_t step, const StepSeen& seen) {
-  if (!begun_ || runner_.world_size() == 1) {
+  if (!begun_ || runner_.info().world_size == 1) {
     return;
   }
   step_.add(seen.step_seconds);
@@ -125,16 +125,17 @@ void Adaptation::probe(const LinkReport& report) {
   const auto bytes =
       static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, kMostProbe));
   const Neighbours neighbours = probe_neighbours();
-  const double seconds = runner_.time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
+  const double seconds =
+      runner_.probes()->time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
   probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
 }
 
 Neighbours Adaptation::probe_neighbours() const {
   if (chooser_.calibration().cluster.ranks_per_node > 1) {
-    return neighbours_between(*plan_.tiers, runner_.rank());
+    return neighbours_between(*plan_.tiers, runner_.info().rank);
   }
-  const int world = runner_.world_size();
-  return {(runner_.rank() + 1) % world, (runner_.rank() + world - 1) % world};
+  const int world = runner_.info().world_size;
+  return {(runner_.info().rank + 1) % world, (runner_.info().rank + world - 1) % world};
 }
 
 LinkReport Adaptation::report() const {
@@ -200,7 +201,7 @@ void Adaptation::note(const plan::Change& change) {
   levels_ = change.to;
   for (const auto& [move, buckets] : moves) {
     switches_.push_back({change.step, move.first, move.second, buckets, change.reason});
-    log(runner_.rank() == 0 ? LogLevel::info : LogLevel::debug,
+    log(runner_.info().rank == 0 ? LogLevel::info : LogLevel::debug,
         "codec from step " + std::to_string(change.step) + " on: " + (move.first.empty() ? "" : move.first + " -> ") +
             move.second + " in " + std::to_string(buckets) + " bucket(s); " + change.reason);
   }

@@ -63,7 +63,7 @@ BatchAdaptation::BatchAdaptation(Runner& runner, const Policy& policy, Reduction
       advice_(initial(*policy.batch)) {}
 
 bool BatchAdaptation::samples(std::uint64_t step) const noexcept {
-  return step % kNoiseEvery == 0 && runner_.world_size() > 1;
+  return step % kNoiseEvery == 0 && runner_.info().world_size > 1;
 }
 
 void BatchAdaptation::sampled(std::uint64_t step, const plan::GradientNorms& norms) {
@@ -76,7 +76,7 @@ void BatchAdaptation::sampled(std::uint64_t step, const plan::GradientNorms& nor
 }
 
 void BatchAdaptation::end_step(std::uint64_t step, const StepSeen& seen) {
-  if (runner_.world_size() == 1) {
+  if (runner_.info().world_size == 1) {
     return;  // nothing is exposed
   }
   const double micro_steps = seen.micro_steps;
@@ -101,10 +101,10 @@ void BatchAdaptation::take_norms(std::uint64_t step, double micro_steps) {
   if (step != norms_step_) {
     return;
   }
-  const double world = runner_.world_size();
+  const double world = runner_.info().world_size;
   const double ranks = reduction_ == Reduction::sum ? world : 1;
   norms_.reduced /= ranks * ranks;
-  noise_.add(plan::noise_terms(norms_, runner_.world_size(), micro_steps));
+  noise_.add(plan::noise_terms(norms_, runner_.info().world_size, micro_steps));
   norms_step_ = ~0ULL;
 }
 
@@ -143,7 +143,7 @@ BatchReport BatchAdaptation::compare(std::uint64_t step) {
 void BatchAdaptation::decide(std::uint64_t step, const BatchReport& agreed) {
   plan::BatchForecast forecast{.compute_seconds = agreed.compute_seconds,
                                .exposed_seconds = agreed.exposed_seconds,
-                               .ranks = runner_.world_size()};
+                               .ranks = runner_.info().world_size};
   if (agreed.noise_steps >= kLeastNoiseSteps) {
     forecast.noise_scale = plan::noise_scale(agreed.noise);
   }
@@ -158,7 +158,7 @@ void BatchAdaptation::decide(std::uint64_t step, const BatchReport& agreed) {
     advice_.learning_rate_factor = advisor_.learning_rate_factor();
     advice_.step = step;
     advice_.reason = *why;
-    log(runner_.rank() == 0 ? LogLevel::info : LogLevel::debug,
+    log(runner_.info().rank == 0 ? LogLevel::info : LogLevel::debug,
         "batch advice from step " + std::to_string(step) + " on: accumulate " + std::to_string(advice_.accumulation) +
             " micro-steps; " + *why);
   }

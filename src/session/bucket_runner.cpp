@@ -59,23 +59,25 @@ bool keeps_norms(const plan::Stage& stage) {
   return close(stage.codec) && close(stage.second_hop) && (!stage.intra || close(*stage.intra));
 }
 
+RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
+  const TransportCapabilities capabilities = transport.capabilities();
+  return {.rank = transport.rank(),
+          .world_size = transport.world_size(),
+          .transport = transport.name() + (capabilities.emulation.empty() ? "" : ", " + capabilities.emulation),
+          .checksum = options.checksum.value_or(capabilities.checksum_by_default),
+          .nodes = transport.nodes(),
+          .background = true};
+}
+
 }  // namespace
 
 BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options)
-    : transport_(std::move(transport)),
+    : Runner(info_of(*transport, options)),
+      transport_(std::move(transport)),
       options_(options),
-      executor_(*transport_, {.timeout = options.timeout, .checksum = checksum()}),
-      background_(*transport_, {.timeout = options.timeout, .checksum = checksum(), .channel = 1}),
+      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum}),
+      background_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .channel = 1}),
       peers_(*transport_, options.timeout) {}
-
-std::string BucketRunner::transport() const {
-  const std::string emulation = transport_->capabilities().emulation;
-  return transport_->name() + (emulation.empty() ? "" : ", " + emulation);
-}
-
-bool BucketRunner::checksum() const {
-  return options_.checksum.value_or(transport_->capabilities().checksum_by_default);
-}
 
 void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
   {

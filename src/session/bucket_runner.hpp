@@ -20,15 +20,10 @@
 
 namespace gradwire::session {
 
-class BucketRunner final : public Runner {
+class BucketRunner final : public Runner, private HeldByRunner, private Probes {
  public:
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
 
-  [[nodiscard]] int rank() const noexcept override { return transport_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return transport_->world_size(); }
-  [[nodiscard]] std::string transport() const override;
-  [[nodiscard]] bool checksum() const override;
-  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return transport_->nodes(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
   [[nodiscard]] std::vector<Statistics> statistics() const override;
   void reset_statistics() override;
@@ -39,13 +34,7 @@ class BucketRunner final : public Runner {
   void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;
-  [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
-  bool end_step(bool /*skipped*/) override { return false; }
-  bool complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override { return true; }
-  void wait_complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override {}
-  void reserve(const plan::Plan& /*plan*/, const StepInfo& /*step*/) override {}  // its pool grows when it must
-  void set_step(std::uint64_t /*step*/) override {}
   [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
                                                  std::uint64_t step) override;
   void broadcast(std::span<const View> values, int root) override;
@@ -55,11 +44,13 @@ class BucketRunner final : public Runner {
     executor_.fail(code, message);
     background_.fail(code, message);
   }
-  [[nodiscard]] bool has_background() const noexcept override { return true; }
+  [[nodiscard]] Peers& peers() noexcept override { return peers_; }
+  [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
+  [[nodiscard]] Probes* probes() noexcept override { return this; }
 
-  [[nodiscard]] bool adapts() const noexcept override { return true; }
-  [[nodiscard]] Peers& peers() override { return peers_; }
+ private:
   [[nodiscard]] bool has_native(DType dtype) const override;
+  [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
   double time_exchange(int to, int from, std::uint64_t bytes) override;
   double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) override;
 
@@ -70,7 +61,6 @@ class BucketRunner final : public Runner {
   void scale_residuals(float factor) override { residuals_.multiply(factor); }
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
 
- private:
   struct Flight {
     std::uint32_t bucket;
     std::size_t group;

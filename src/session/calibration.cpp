@@ -133,7 +133,7 @@ class Calibrator {
     }
     const auto count = static_cast<double>(bucket.count);
     trials_.push_back({bucket.dtype, level, false, way, count});
-    if (level.algorithm == Algorithm::dense && runner_.has_native(bucket.dtype)) {
+    if (level.algorithm == Algorithm::dense && runner_.probes()->has_native(bucket.dtype)) {
       plan::Way native = way;
       native.native = true;
       trials_.push_back({bucket.dtype, level, true, native, count});
@@ -174,7 +174,7 @@ class Calibrator {
     const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
     fill(memory.gradient);
     for (int round = 0; round < rounds(static_cast<double>(elements)); ++round) {
-      seconds.push_back(runner_.time_reduction(plan, memory, trial.native));
+      seconds.push_back(runner_.probes()->time_reduction(plan, memory, trial.native));
     }
   }
 
@@ -210,7 +210,8 @@ class Calibrator {
   [[nodiscard]] bool serves(const Trial& native, const plan::Bucket& bucket) const {
     const BucketChoice choice{.level = 0, .native = true};
     return bucket.id + 1 == plan_.buckets.size() ||
-           !runner_.ends_in_call(trial_plan(plan_, native.dtype, native.level, bucket.count), std::span(&choice, 1));
+           !runner_.probes()->ends_in_call(trial_plan(plan_, native.dtype, native.level, bucket.count),
+                                           std::span(&choice, 1));
   }
 
   Runner& runner_;
@@ -235,7 +236,7 @@ class Calibrator {
 
 plan::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
   const auto exchange = [&](std::uint64_t bytes) {
-    return runner.time_exchange(neighbours.to, neighbours.from, bytes);
+    return runner.probes()->time_exchange(neighbours.to, neighbours.from, bytes);
   };
   const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
     std::vector<double> seconds(static_cast<std::size_t>(rounds));
@@ -291,8 +292,8 @@ Neighbours neighbours_between(const collective::Tiers& tiers, int rank) {
 }
 
 plan::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers) {
-  const int world = runner.world_size();
-  const int rank = runner.rank();
+  const int world = runner.info().world_size;
+  const int rank = runner.info().rank;
   plan::Cluster cluster{.ranks = world, .ranks_per_node = 1};
   if (world == 1) {
     return cluster;
@@ -321,7 +322,7 @@ Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optiona
   const Clock::time_point start = Clock::now();
   Calibration result;
   result.cluster = link ? plan::given_cluster(*link, *plan.tiers) : measure_cluster(runner, *plan.tiers);
-  if (runner.world_size() > 1) {
+  if (runner.info().world_size > 1) {
     result.buckets = Calibrator(runner, plan, result.cluster).run();
   }
   result.seconds = seconds_since(start);

@@ -156,8 +156,8 @@ SavedState Session::State::saved_state() {
   throw_if_failed();
   require_between_steps("save");
   make_plan();
-  SavedState saved{.rank = runner->rank(),
-                   .world_size = runner->world_size(),
+  SavedState saved{.rank = runner->info().rank,
+                   .world_size = runner->info().world_size,
                    .step = step,
                    .loss_scale = loss_scale,
                    .loss_scale_set = loss_scale_set,
@@ -165,7 +165,7 @@ SavedState Session::State::saved_state() {
                    .weighted = weighted,
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors,
-                   .residuals = runner->save_residuals(*plan)};
+                   .residuals = runner->held().save_residuals(*plan)};
   if (modes) {
     modes->save(saved);
   }
@@ -198,14 +198,14 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   if (!modes && !first.results.empty()) {
     make_modes();  // for what another policy left behind
   }
-  const bool same_world = first.world_size == runner->world_size();
+  const bool same_world = first.world_size == runner->info().world_size;
   ResidualStore residuals;
   if (same_world) {
     for (const SavedState::Residual& residual : first.residuals) {
       residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
     }
   } else {
-    residuals = Resharding(*plan, saved, runner->rank(), runner->world_size()).make();
+    residuals = Resharding(*plan, saved, runner->info().rank, runner->info().world_size).make();
   }
   if (!same_world || first.fingerprint != plan->fingerprint()) {
     for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
@@ -214,12 +214,14 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
-  runner->load_residuals(std::move(residuals), *plan);
+  runner->held().load_residuals(std::move(residuals), *plan);
   if (modes) {
     modes->load(first);
   }
   step = first.step;
-  runner->set_step(step);
+  if (session::DeviceSteps* device = runner->device()) {
+    device->set_step(step);
+  }
   loss_scale = first.loss_scale;
   loss_scale_set = first.loss_scale_set;
   reset_step();
@@ -288,7 +290,7 @@ void Session::flush() {
 
 std::uint64_t Session::residual_bytes() {
   const std::lock_guard lock(state_->wire);
-  return state_->runner->residual_bytes();
+  return state_->runner->held().residual_bytes();
 }
 
 }  // namespace gradwire

@@ -22,7 +22,11 @@ std::uint64_t chunk_bytes(const plan::Plan& plan, int world_size) {
 
 DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
                            const SessionOptions& options)
-    : device_(std::move(device)),
+    : Runner({.rank = device->backend().rank(),
+              .world_size = device->backend().world_size(),
+              .transport = device->name(),
+              .checksum = false}),  // kernels fill in no CRC
+      device_(std::move(device)),
       options_(options),
       rank_(device_->backend().rank()),
       world_size_(device_->backend().world_size()),
@@ -294,7 +298,7 @@ void DeviceRunner::reset_statistics() {
   std::fill(statistics_.begin(), statistics_.end(), Statistics{});
 }
 
-std::optional<DeviceMemory> DeviceRunner::memory() const {
+DeviceMemory DeviceRunner::memory() const {
   const std::lock_guard lock(statistics_mutex_);
   return memory_;
 }

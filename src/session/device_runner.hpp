@@ -21,28 +21,32 @@
 
 namespace gradwire::session {
 
-class DeviceRunner final : public Runner {
+class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSteps {
  public:
   /// `peers` null: agreements go over the device's communicator. Error(unsupported) for options that a device has not.
   DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
                const SessionOptions& options);
   ~DeviceRunner() override;
 
-  [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int world_size() const noexcept override { return world_size_; }
-  [[nodiscard]] std::string transport() const override { return device_->name(); }
-  [[nodiscard]] bool checksum() const override { return false; }  // kernels fill in no CRC
   void abort(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
   [[nodiscard]] std::vector<Statistics> statistics() const override;
   void reset_statistics() override;
-  [[nodiscard]] std::optional<DeviceMemory> memory() const override;
-  [[nodiscard]] bool asynchronous() const noexcept override { return true; }
 
   void check_memory(const View& gradient, const std::string& what) override;
   void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
+  [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
+                                                 std::uint64_t step) override;
+  void broadcast(std::span<const View> values, int root) override;
+  void compare(std::span<const View> values, std::uint64_t step) override;
+  void fail(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
+  [[nodiscard]] Peers& peers() noexcept override { return *peers_; }
+  [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
+  [[nodiscard]] DeviceSteps* device() noexcept override { return this; }
+
+ private:
   bool end_step(bool skipped) override;
   bool complete(std::uint64_t step, std::uint32_t bucket) override;
   void wait_complete(std::uint64_t step, std::uint32_t bucket) override;
@@ -50,18 +54,13 @@ class DeviceRunner final : public Runner {
   void reserve(const plan::Plan& plan, const StepInfo& step) override;
   [[nodiscard]] std::optional<std::uint32_t> replayed_to() override;
   void set_step(std::uint64_t step) override;
-  [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
-                                                 std::uint64_t step) override;
-  void broadcast(std::span<const View> values, int root) override;
-  void compare(std::span<const View> values, std::uint64_t step) override;
-  void fail(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
+  [[nodiscard]] DeviceMemory memory() const override;
 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) override;
   void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) override;
   void scale_residuals(float factor) override;
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
 
- private:
   using Point = collective::StreamDevice::Point;
   using Clock = std::chrono::steady_clock;
   // One bucket whose collective is not all enqueued yet.

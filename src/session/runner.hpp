@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/session.hpp"
@@ -47,35 +48,24 @@ struct StepInfo {
   bool plain = false;  // values that are no gradients: averaged exactly, and residuals have nothing to do with it
 };
 
-class Runner {
+/// What a runner is, once and for all.
+struct RunnerInfo {
+  int rank = 0;
+  int world_size = 1;
+  std::string transport = {};             // how bytes travel, for statistics
+  bool checksum = false;                  // frames carry a CRC
+  std::vector<std::uint32_t> nodes = {};  // see Transport::nodes
+  bool background = false;                // start() takes buckets in the background, one of each at a time
+};
+
+/// What moves buckets.
+class Buckets {
  public:
-  Runner() = default;
-  Runner(const Runner&) = delete;
-  Runner& operator=(const Runner&) = delete;
-  virtual ~Runner() = default;
+  Buckets() = default;
+  Buckets(const Buckets&) = delete;
+  Buckets& operator=(const Buckets&) = delete;
+  virtual ~Buckets() = default;
 
-  // Any thread, any time.
-  [[nodiscard]] virtual int rank() const noexcept = 0;
-  [[nodiscard]] virtual int world_size() const noexcept = 0;
-  /// How bytes travel, for statistics.
-  [[nodiscard]] virtual std::string transport() const = 0;
-  /// Whether frames carry a CRC.
-  [[nodiscard]] virtual bool checksum() const = 0;
-  /// See Transport::nodes.
-  [[nodiscard]] virtual std::vector<std::uint32_t> nodes() const { return {}; }
-  /// Tells every rank that this one gives up; ends all waits.
-  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
-  /// One row a group of the plan.
-  [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
-  virtual void reset_statistics() = 0;
-  [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
-  /// Whether advance() names buckets that a device still works on.
-  [[nodiscard]] virtual bool asynchronous() const noexcept { return false; }
-
-  /// Error(invalid_argument) where a gradient is in the wrong memory.
-  virtual void check_memory(const View& gradient, const std::string& what) = 0;
-  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan.
-  virtual void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) = 0;
   /// Starts the reduction of a bucket; `memory` is indexed by tensor.
   virtual void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                      const StepInfo& step) = 0;
@@ -86,29 +76,81 @@ class Runner {
     std::optional<plan::QualitySample> sample = {};
     std::optional<plan::GradientNorms> norms = {};
   };
+  /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, over a device,
+  /// that were started.
+  virtual std::vector<Ended> advance(std::chrono::microseconds wait) = 0;
+  /// Gives up what is under way.
+  virtual void fail(ErrorCode code, const std::string& message) noexcept = 0;
+};
+
+/// What error feedback holds; not while a bucket is under way.
+class HeldByRunner {
+ public:
+  [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
+  virtual void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) = 0;
+  virtual void scale_residuals(float factor) = 0;
+  [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
+
+ protected:
+  ~HeldByRunner() = default;
+};
+
+/// What a runner can measure, so that codecs may be chosen at run time; nothing is under way then.
+class Probes {
+ public:
+  [[nodiscard]] virtual bool has_native(DType dtype) const = 0;
   /// Whether the last bucket is best summed by the transport's blocking call (StepInfo::InCall), in steps without
   /// weights. The same on every rank.
-  [[nodiscard]] virtual bool ends_in_call(const plan::Plan& /*plan*/, std::span<const BucketChoice> /*choices*/) const {
-    return false;
-  }
-  /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, where
-  /// asynchronous, that were started.
-  virtual std::vector<Ended> advance(std::chrono::microseconds wait) = 0;
+  [[nodiscard]] virtual bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const = 0;
+  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike.
+  virtual double time_exchange(int to, int from, std::uint64_t bytes) = 0;
+  /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they
+  /// are.
+  virtual double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) = 0;
+
+ protected:
+  ~Probes() = default;
+};
+
+/// A device that works on by itself: a step ends when it is enqueued, and may be captured to be replayed later.
+class DeviceSteps {
+ public:
   /// After all buckets of a step, or none where it is skipped. Returns whether NaN or Inf is known to be in results
   /// (as far as advance() did not say so).
   virtual bool end_step(bool skipped) = 0;
-  /// Where asynchronous: whether the device has done what start() was asked for, and the wait for it.
+  /// Whether the device has done what start() was asked for, and the wait for it.
   virtual bool complete(std::uint64_t step, std::uint32_t bucket) = 0;
   virtual void wait_complete(std::uint64_t step, std::uint32_t bucket) = 0;
-
-  /// Whether what the caller does now is captured to be replayed later.
-  [[nodiscard]] virtual bool capturing() { return false; }
+  /// Whether what the caller does now is captured.
+  [[nodiscard]] virtual bool capturing() = 0;
   /// Takes the memory that steps with this plan need.
   virtual void reserve(const plan::Plan& plan, const StepInfo& step) = 0;
   /// The step that the device is at, where replays of captured steps may have advanced it; blocks.
-  [[nodiscard]] virtual std::optional<std::uint32_t> replayed_to() { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<std::uint32_t> replayed_to() = 0;
   virtual void set_step(std::uint64_t step) = 0;
+  /// Any thread, any time.
+  [[nodiscard]] virtual DeviceMemory memory() const = 0;
 
+ protected:
+  ~DeviceSteps() = default;
+};
+
+class Runner : public Buckets {
+ public:
+  explicit Runner(RunnerInfo info) : info_(std::move(info)) {}
+
+  // Any thread, any time.
+  [[nodiscard]] const RunnerInfo& info() const noexcept { return info_; }
+  /// Tells every rank that this one gives up; ends all waits.
+  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  /// One row a group of the plan.
+  [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
+  virtual void reset_statistics() = 0;
+
+  /// Error(invalid_argument) where a gradient is in the wrong memory.
+  virtual void check_memory(const View& gradient, const std::string& what) = 0;
+  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan.
+  virtual void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) = 0;
   /// Ranks whose gradients hold NaN or Inf; asks all of them. `scale` is this rank's loss scale: Error(mismatch) where
   /// another rank has another one.
   [[nodiscard]] virtual std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
@@ -117,32 +159,15 @@ class Runner {
   virtual void broadcast(std::span<const View> values, int root) = 0;
   /// Error(mismatch) naming the ranks whose bytes differ.
   virtual void compare(std::span<const View> values, std::uint64_t step) = 0;
-  /// Gives up what is under way.
-  virtual void fail(ErrorCode code, const std::string& message) noexcept = 0;
+  [[nodiscard]] virtual Peers& peers() noexcept = 0;
+  [[nodiscard]] virtual HeldByRunner& held() noexcept = 0;
 
-  /// Whether start() takes buckets in the background, one of each at a time.
-  [[nodiscard]] virtual bool has_background() const noexcept { return false; }
-
-  // For codecs that are chosen at run time, where the runner can; nothing is under way then.
-  [[nodiscard]] virtual bool adapts() const noexcept { return false; }
-  [[nodiscard]] virtual Peers& peers() { throw cannot_adapt(); }
-  [[nodiscard]] virtual bool has_native(DType /*dtype*/) const { return false; }
-  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike.
-  virtual double time_exchange(int /*to*/, int /*from*/, std::uint64_t /*bytes*/) { throw cannot_adapt(); }
-  /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they
-  /// are.
-  virtual double time_reduction(const plan::Plan& /*trial*/, const TensorMemory& /*memory*/, bool /*native*/) {
-    throw cannot_adapt();
-  }
-
-  // What error feedback holds; not while a bucket is under way.
-  [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
-  virtual void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) = 0;
-  virtual void scale_residuals(float factor) = 0;
-  [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
+  // What it has, or has not.
+  [[nodiscard]] virtual Probes* probes() noexcept { return nullptr; }
+  [[nodiscard]] virtual DeviceSteps* device() noexcept { return nullptr; }
 
  private:
-  static Error cannot_adapt() { return {ErrorCode::internal, "this runner measures nothing"}; }
+  RunnerInfo info_;
 };
 
 }  // namespace gradwire::session

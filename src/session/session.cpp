@@ -31,8 +31,8 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-int Session::rank() const noexcept { return state_->runner->rank(); }
-int Session::world_size() const noexcept { return state_->runner->world_size(); }
+int Session::rank() const noexcept { return state_->runner->info().rank; }
+int Session::world_size() const noexcept { return state_->runner->info().world_size; }
 
 TensorId Session::add(std::string_view name, View gradient, std::uint32_t ndim) {
   return state_->checked([&] { return state_->add(std::string(name), gradient, {}, ndim); });
@@ -145,7 +145,7 @@ StepOutcome Session::finish() {
   });
   state.check_all_ready();
   state.wait_until("finish", [&] { return state.step_ended(); });
-  const bool captured = state.runner->capturing();
+  const bool captured = state.capturing();
   const bool delivered_nonfinite = state.deliver();
   const bool nonfinite = state.end_device_step() || delivered_nonfinite;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -261,12 +261,14 @@ SessionStatistics Session::statistics() const {
   SessionStatistics statistics;
   const std::vector<Statistics> totals = state_->runner->statistics();
   const std::lock_guard lock(state_->mutex);
-  statistics.transport = state_->runner->transport();
-  statistics.rank = state_->runner->rank();
-  statistics.world_size = state_->runner->world_size();
+  statistics.transport = state_->runner->info().transport;
+  statistics.rank = state_->runner->info().rank;
+  statistics.world_size = state_->runner->info().world_size;
   statistics.steps = state_->counted_steps;
   statistics.exposed_seconds = state_->exposed_seconds;
-  statistics.device_memory = state_->runner->memory();
+  if (const session::DeviceSteps* device = state_->runner->device()) {
+    statistics.device_memory = device->memory();
+  }
   const bool begun = state_->adaptation && state_->agreed;
   statistics.switches = begun ? state_->adaptation->switches() : std::vector<CodecSwitch>();
   const std::vector<Lateness> ages = state_->modes ? state_->modes->ages() : std::vector<Lateness>();

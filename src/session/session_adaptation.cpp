@@ -42,8 +42,9 @@ void Session::State::adapt(std::uint64_t ended_step, bool as_usual) const {
 }
 
 void Session::State::settle_last_bucket() {
-  const bool in_call = agreed && runner->ends_in_call(*plan, adaptation ? adaptation->choices()
-                                                                        : std::span<const session::BucketChoice>());
+  const session::Probes* probes = runner->probes();
+  const auto choices = adaptation ? adaptation->choices() : std::span<const session::BucketChoice>();
+  const bool in_call = agreed && probes != nullptr && probes->ends_in_call(*plan, choices);
   const std::lock_guard lock(mutex);
   ends_in_call = in_call;
   last_settled = agreed;
@@ -58,15 +59,15 @@ LinkEstimate Session::State::link() {
     if (adaptation && agreed) {
       return adaptation->link();
     }
-    if (!runner->adapts()) {
+    if (runner->probes() == nullptr) {
       throw Error(ErrorCode::unsupported,
                   "link: links between devices are not measured yet; ask a session over host memory");
     }
     require_between_steps("link");
   }
-  const collective::Tiers tiers = policy.tiers.ranks_per_node
-                                      ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->world_size())
-                                      : collective::Tiers(runner->nodes(), runner->world_size());
+  const collective::Tiers tiers =
+      policy.tiers.ranks_per_node ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)
+                                  : collective::Tiers(runner->info().nodes, runner->info().world_size);
   LinkEstimate estimate;
   on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, tiers), 0); });
   estimate.measured_in_seconds = seconds_since(begin);

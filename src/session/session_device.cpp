@@ -27,8 +27,13 @@ void Session::State::check_capture() const {
   }
 }
 
+bool Session::State::capturing() const {
+  session::DeviceSteps* device = runner->device();
+  return device != nullptr && device->capturing();
+}
+
 void Session::State::require_no_capture(const char* call) const {
-  if (runner->capturing()) {
+  if (capturing()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(call) + ": not while the stream is being captured into a graph; nothing runs until then");
   }
@@ -42,11 +47,11 @@ void Session::State::catch_up_with_replays() {
   const std::lock_guard wire_lock(wire);
   {
     const std::lock_guard lock(mutex);
-    if (in_step() || failure || runner->capturing()) {
+    if (in_step() || failure || capturing()) {
       return;
     }
   }
-  const auto reached = runner->replayed_to();  // waits for the device, and done() must not: `mutex` is free
+  const auto reached = runner->device()->replayed_to();  // waits for the device, and done() must not: `mutex` is free
   const std::lock_guard lock(mutex);
   if (reached && !in_step()) {
     step = *reached;
@@ -69,12 +74,14 @@ void Session::State::reserve() {
   require_no_capture("reserve");
   on_wire([&] {
     agree_once(with_weights);
-    runner->reserve(*plan, info);
+    if (session::DeviceSteps* device = runner->device()) {  // the host's pool grows when it must
+      device->reserve(*plan, info);
+    }
   });
 }
 
 bool Session::State::completed(const Ticket& ticket) {
-  if (!runner->asynchronous() || ticket.bucket == Ticket::kNothing) {
+  if (runner->device() == nullptr || ticket.bucket == Ticket::kNothing) {
     return true;
   }
   require_no_capture("done");
@@ -83,25 +90,25 @@ bool Session::State::completed(const Ticket& ticket) {
     return false;  // whoever has it may be waiting for the device
   }
   bool complete = false;
-  or_give_up([&] { complete = runner->complete(ticket.step, ticket.bucket); });
+  or_give_up([&] { complete = runner->device()->complete(ticket.step, ticket.bucket); });
   return complete;
 }
 
 void Session::State::wait_completed(const Ticket& ticket) {
-  if (runner->asynchronous() && ticket.bucket != Ticket::kNothing) {
-    on_wire([&] { runner->wait_complete(ticket.step, ticket.bucket); });
+  if (runner->device() != nullptr && ticket.bucket != Ticket::kNothing) {
+    on_wire([&] { runner->device()->wait_complete(ticket.step, ticket.bucket); });
   }
 }
 
 bool Session::State::end_device_step() {
   bool nonfinite = false;
-  if (runner->asynchronous()) {
+  if (runner->device() != nullptr) {
     bool skipped = false;
     {
       const std::lock_guard lock(mutex);
       skipped = outcome.skipped;
     }
-    on_wire([&] { nonfinite = runner->end_step(skipped); });
+    on_wire([&] { nonfinite = runner->device()->end_step(skipped); });
   }
   return nonfinite;
 }

@@ -12,7 +12,7 @@ void Session::State::make_modes() {
     plan.reset();
     throw Error(error);
   };
-  if (!runner->has_background()) {
+  if (!runner->info().background) {
     refuse(Error(ErrorCode::unsupported,
                  "policy " + policy.source +
                      ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it"));

@@ -38,7 +38,7 @@ bool is_freed([[maybe_unused]] const View& view) {
 
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
     : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()), number(next_number()) {
-  if (runner->asynchronous()) {
+  if (runner->device() != nullptr) {
     options.threading = Threading::serialized;  // the device works on by itself
   }
   if (background()) {
@@ -87,12 +87,12 @@ void Session::State::make_plan() {
     return;
   }
   plan = plan::make_plan(policy, tensors,
-                         {.world_size = runner->world_size(),
+                         {.world_size = runner->info().world_size,
                           .reduction = options.reduction,
-                          .checksum = runner->checksum(),
-                          .nodes = runner->nodes(),
-                          .knows_tiers = !runner->asynchronous()});
-  const bool speaks = runner->rank() == 0;  // plans are the same everywhere, or the first step says so
+                          .checksum = runner->info().checksum,
+                          .nodes = runner->info().nodes,
+                          .knows_tiers = runner->device() == nullptr});
+  const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);
   }
@@ -102,13 +102,13 @@ void Session::State::make_plan() {
   if (session::logs(LogLevel::debug)) {  // long where tensors are many
     log(LogLevel::debug, plan->explain());
   }
-  if (plan->automatic() && runner->adapts()) {
+  if (plan->automatic() && runner->probes() != nullptr) {
     adaptation = std::make_unique<session::Adaptation>(*runner, *plan, policy);
   } else if (plan->automatic()) {
     log(speaks ? LogLevel::warning : LogLevel::debug,
         "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
   }
-  if (plan->batch && runner->adapts()) {
+  if (plan->batch && runner->probes() != nullptr) {
     batch = std::make_unique<session::BatchAdaptation>(*runner, policy, options.reduction);
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
@@ -256,7 +256,7 @@ Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
     const auto index = static_cast<std::size_t>(id);
     check_id(id);
     make_plan();
-    if (runner->capturing()) {
+    if (capturing()) {
       check_capture();
     }
     if (must_be_weighted && !weighted) {
@@ -311,7 +311,7 @@ void Session::State::check_all_ready() {
     return;
   }
   const Error error(ErrorCode::invalid_argument, "finish: " + std::to_string(count) + " tensor(s) not ready on rank " +
-                                                     std::to_string(runner->rank()) + " in step " +
+                                                     std::to_string(runner->info().rank) + " in step " +
                                                      std::to_string(step) + ": " + names + (count > 5 ? ", ..." : "") +
                                                      "; call ready(), or ready_zero() where there is no gradient");
   if (background()) {
@@ -340,7 +340,7 @@ void Session::State::set_loss_scale(double scale) {
     throw no_scale_under_outer();
   }
   if (scale != loss_scale) {
-    runner->scale_residuals(static_cast<float>(scale / loss_scale));
+    runner->held().scale_residuals(static_cast<float>(scale / loss_scale));
   }
   loss_scale = scale;
   loss_scale_set = true;

@@ -197,6 +197,8 @@ struct Session::State {
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
   /// Takes `call` of the public interface only between steps. The caller holds `mutex`.
   void require_between_steps(const char* call) const;
+  /// Whether what the caller does now is captured, to be replayed later.
+  [[nodiscard]] bool capturing() const;
   /// Error(invalid_argument) while a step is being captured; the session goes on.
   void require_no_capture(const char* call) const;
   void catch_up_with_replays();

@@ -221,7 +221,7 @@ void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
 }
 
 // One of a bucket at a time: the next begins with the residuals that this one leaves.
-void SyncModes::start(Runner& runner) {
+void SyncModes::start(Buckets& buckets) {
   for (;;) {
     JobPtr job;
     {
@@ -233,11 +233,11 @@ void SyncModes::start(Runner& runner) {
       waiting_.pop_front();
       entries_[job->bucket].flying = job;
     }
-    runner.start(plan_, *job->travels, job->memory, job->info);
+    buckets.start(plan_, *job->travels, job->memory, job->info);
   }
 }
 
-void SyncModes::ended(const Runner::Ended& ended) {
+void SyncModes::ended(const Buckets::Ended& ended) {
   const std::lock_guard lock(mutex_);
   const JobPtr job = std::exchange(entries_[ended.bucket].flying, nullptr);
   job->done = true;

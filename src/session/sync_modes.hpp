@@ -33,8 +33,8 @@ class SyncModes {
   /// Returns whether there are any.
   bool take_all_parameters(std::uint64_t step);
   /// Starts what may start, in the order of take(), which is the same on every rank.
-  void start(Runner& runner);
-  void ended(const Runner::Ended& ended);
+  void start(Buckets& buckets);
+  void ended(const Buckets::Ended& ended);
   /// Whether a bucket under outer momentum begins with local steps in this one. Its anchor is dropped before the first
   /// take(), from parameters that are the same on every rank.
   [[nodiscard]] bool begins_outer(std::uint64_t step) const;

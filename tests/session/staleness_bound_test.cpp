@@ -13,7 +13,7 @@ namespace {
 constexpr float kReduced = 1000;  // added to what a reduction has ended with
 
 // Keeps reductions under way until it is told to end the oldest.
-class SlowRunner final : public Runner {
+class SlowBuckets final : public Buckets {
  public:
   void start(const plan::Plan& /*plan*/, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& /*step*/) override {
@@ -27,31 +27,7 @@ class SlowRunner final : public Runner {
     return {{.bucket = flight.bucket, .nonfinite = false, .background = true}};
   }
 
-  [[nodiscard]] int rank() const noexcept override { return 0; }
-  [[nodiscard]] int world_size() const noexcept override { return 1; }
-  [[nodiscard]] std::string transport() const override { return "none"; }
-  [[nodiscard]] bool checksum() const override { return false; }
-  void abort(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
-  [[nodiscard]] std::vector<Statistics> statistics() const override { return {}; }
-  void reset_statistics() override {}
-  void check_memory(const View& /*gradient*/, const std::string& /*what*/) override {}
-  void agree(const plan::Plan& /*plan*/, bool /*weighted*/, std::uint64_t /*step*/) override {}
-  bool end_step(bool /*skipped*/) override { return false; }
-  bool complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override { return true; }
-  void wait_complete(std::uint64_t /*step*/, std::uint32_t /*bucket*/) override {}
-  void reserve(const plan::Plan& /*plan*/, const StepInfo& /*step*/) override {}
-  void set_step(std::uint64_t /*step*/) override {}
-  std::vector<int> nonfinite_ranks(std::span<const TensorMemory> /*memory*/, double /*scale*/,
-                                   std::uint64_t /*step*/) override {
-    return {};
-  }
-  void broadcast(std::span<const View> /*values*/, int /*root*/) override {}
-  void compare(std::span<const View> /*values*/, std::uint64_t /*step*/) override {}
   void fail(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
-  std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override { return {}; }
-  void load_residuals(plan::ResidualStore /*residuals*/, const plan::Plan& /*plan*/) override {}
-  void scale_residuals(float /*factor*/) override {}
-  std::uint64_t residual_bytes() override { return 0; }
 
  private:
   struct Flight {
@@ -77,20 +53,20 @@ Ages watch(std::uint32_t staleness, bool bounded) {
   if (!bounded) {
     modes.remove_bound();
   }
-  SlowRunner runner;
+  SlowBuckets buckets;
   std::vector<float> gradient(10);
   const std::vector<TensorMemory> memory{{{gradient.data(), gradient.size(), DType::f32}, false}};
   Ages ages;
   const auto end_one = [&] {
-    for (const Runner::Ended& ended : runner.advance({})) {
+    for (const Buckets::Ended& ended : buckets.advance({})) {
       modes.ended(ended);
     }
-    modes.start(runner);
+    modes.start(buckets);
   };
   for (std::uint32_t step = 0; step < 40; ++step) {
     std::fill(gradient.begin(), gradient.end(), static_cast<float>(step + 1));
     EXPECT_TRUE(modes.take(plan.buckets[0], memory, {.step = step}, step, 1));
-    modes.start(runner);
+    modes.start(buckets);
     if (step % 2 == 1) {
       end_one();
     }
