@@ -54,7 +54,8 @@ struct Sign {
   GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, float* residual, std::uint32_t block,
                                                 std::uint32_t count, std::uint8_t* out) {
     const Run run = block_run(values, residual, block * kBlock, kBlock, count);
-    return encode_run(run, out + block * 2, out + scale_bytes(count) + block * kBlock / 8);
+    const std::uint32_t scale = block * 2;
+    return encode_run(run, out + scale, out + scale_bytes(count) + block * kBlock / 8);
   }
 
   /// One block of any length.

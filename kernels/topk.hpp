@@ -23,7 +23,8 @@ GRADWIRE_HOST_DEVICE constexpr std::uint32_t index_bytes(std::uint32_t kept) { r
 
 /// The j-th index is the upper 12 bits of two bytes for odd j, else the lower; `load` shows all 16 of an odd last one.
 GRADWIRE_HOST_DEVICE inline std::uint32_t load_index(const std::uint8_t* in, std::uint32_t j) {
-  const std::uint8_t* at = in + j / 2 * 3 + j % 2;
+  const std::uint32_t first = j / 2 * 3 + j % 2;
+  const std::uint8_t* at = in + first;
   const std::uint32_t pair = at[0] | static_cast<std::uint32_t>(at[1]) << 8;
   return j % 2 == 0 ? pair & 0xFFFU : pair >> 4;
 }

@@ -1,4 +1,5 @@
 // Bad input and broken links: every rank gets an Error that names the thing, within the timeout; none hangs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -294,7 +294,7 @@ TEST(Hierarchical, RanksPerNodeOverridesTheTransport) {
 TEST(Hierarchical, RanksPerNodeMustDivideTheWorld) {
   for (const std::uint32_t ranks : {0U, 3U, 8U}) {
     try {
-      Communicator(make_inproc_world(4)[0], {.ranks_per_node = ranks});
+      const Communicator communicator(make_inproc_world(4)[0], {.ranks_per_node = ranks});
       FAIL() << ranks;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

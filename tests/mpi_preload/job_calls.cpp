@@ -94,7 +94,7 @@ void exact_shapes() {
   }
   JOB_CHECK(part[own] == -5);
 
-  const std::vector<float> small = ramp<float>(static_cast<std::size_t>(g_size * 13));
+  const std::vector<float> small = ramp<float>(static_cast<std::size_t>(g_size) * 13);
   std::vector<float> piece(13);
   MPI_Reduce_scatter_block(small.data(), piece.data(), 13, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   for (std::size_t i = 0; i < piece.size(); ++i) {

@@ -37,7 +37,7 @@ void measured() {
     hash = reduce(hash, 1500, MPI_COMM_WORLD, true);           // one class
     hash = reduce(hash, 16000 + round, MPI_COMM_WORLD, true);  // another, of changing size
     hash = reduce(hash, 9000, half, false);
-    float most = static_cast<float>(g_rank);
+    auto most = static_cast<float>(g_rank);
     std::vector<float> many(5000, most);
     MPI_Allreduce(MPI_IN_PLACE, many.data(), 5000, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
     JOB_CHECK(many[4999] == static_cast<float>(g_size - 1));

@@ -89,7 +89,7 @@ void alternating() {
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   }
   for (int round = 0; round < 50; ++round) {
-    for (const MPI_Comm comm : comms) {
+    for (MPI_Comm comm : comms) {
       int one = 1;
       MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, comm);
       JOB_CHECK(one == g_size);

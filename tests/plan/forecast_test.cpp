@@ -209,4 +209,3 @@ TEST(CodecSpeed, SaysWhatACodecMakesOfAnElement) {
 
 }  // namespace
 }  // namespace gradwire::plan
-#include <filesystem>

@@ -116,8 +116,8 @@ bool matches_slowly(std::string_view glob, std::string_view name) {
   if (glob.front() == '[') {
     used = glob.find(']') + 1;
     const std::string_view members = glob.substr(1, used - 2);
-    fits = members.front() == '!' ? members.find(name.front()) == members.npos
-                                  : members.find(name.front()) != members.npos;
+    fits = members.front() == '!' ? members.find(name.front()) == std::string_view::npos
+                                  : members.find(name.front()) != std::string_view::npos;
   }
   return fits && matches_slowly(glob.substr(used), name.substr(1));
 }

@@ -1,4 +1,5 @@
 // Ranks that disagree, and callers that err: every rank gets an Error that names it; nobody hangs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

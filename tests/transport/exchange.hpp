@@ -40,7 +40,7 @@ class Batch {
   ~Batch() {
     for (Entry& entry : entries_) {
       if (!transport_.cancel(entry.operation)) {
-        new Bytes(std::move(entry.data));  // the transport may still use it: leak
+        new Bytes(std::move(entry.data));  // NOLINT(bugprone-unhandled-exception-at-new): it may still be used: leak
       }
     }
   }
