@@ -112,7 +112,9 @@ TEST(AutomaticPolicy, RanksMustAllowTheSame) {
 }
 
 TEST(AutomaticPolicy, MistakesInCode) {
-  const auto plan = [](const Policy& policy) { (void)make_plan(policy, {{"w", 1 << 20, DType::f32}}, {.world_size = 2}); };
+  const auto plan = [](const Policy& policy) {
+    (void)make_plan(policy, {{"w", 1 << 20, DType::f32}}, {.world_size = 2});
+  };
   Policy unordered = Policy::automatic();
   std::swap(unordered.defaults.allow[0], unordered.defaults.allow[1]);
   EXPECT_THROW(plan(unordered), Error);
