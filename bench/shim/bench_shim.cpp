@@ -11,7 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/samples.hpp"
+
 namespace {
+
+using gradwire::bench::median;
 
 using Clock = std::chrono::steady_clock;
 using AllReduce = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
@@ -26,11 +30,6 @@ double time_loop(AllReduce all_reduce, long calls, MPI_Comm comm) {
     all_reduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, comm);
   }
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / static_cast<double>(calls);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 struct Comparison {

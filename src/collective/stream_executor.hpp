@@ -6,7 +6,6 @@
 //   communication               first 0             | first 1 + second 0            | first 2 + second 1 | ...
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -72,8 +71,6 @@ class StreamExecution {
   [[nodiscard]] bool enqueued() const noexcept { return lanes_left_ == 0; }
   /// Known when enqueued; no times, and nonfinite_frames stays 0 (DeviceStatus says whether there was NaN or Inf).
   [[nodiscard]] const Statistics& statistics() const noexcept { return statistics_; }
-  /// Bytes of frames sent, by hop: first and second encoding.
-  [[nodiscard]] const std::array<std::uint64_t, 2>& bytes_by_hop() const noexcept { return bytes_by_hop_; }
 
  private:
   friend class StreamExecutor;
@@ -84,7 +81,6 @@ class StreamExecution {
   std::uint32_t sequence_ = 0;
   double* totals_ = nullptr;  // device: sum of weights, its inverse, own share; null where weights are equal
   Statistics statistics_;
-  std::array<std::uint64_t, 2> bytes_by_hop_{};
 };
 
 /// What was enqueued, in order; for tests that prove pipelining.

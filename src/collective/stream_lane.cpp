@@ -144,7 +144,6 @@ void StreamLane::communicate(std::uint64_t group) {
         if (hop != Hop::weight) {
           ++statistics.frames_sent;
           statistics.bytes_uncompressed += step.chunk.count * element_bytes(task_.dtype);
-          execution_->bytes_by_hop_.at(static_cast<std::size_t>(hop)) += slot.bytes;
         }
       }
       used(step.slot);

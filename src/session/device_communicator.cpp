@@ -7,7 +7,7 @@
 #include "collective/reduction.hpp"
 #include "plan/stage.hpp"
 #include "session/device_status.hpp"
-#include "session/dry_backend.hpp"
+#include "session/dry_run.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::session {
@@ -150,7 +150,7 @@ void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOpt
   check_call(nobody_looks, nobody_looks, options);
   require_no_capture("reserve");
   guarded([&] {
-    reserve_what_it_takes(device_->arena(), rank(), world_size(), [&](DryBackend& backend) {
+    reserve_what_it_takes(device_->arena(), rank(), world_size(), [&](collective::NullBackend& backend) {
       collective::StreamExecutor executor(backend);
       static_cast<void>(enqueue(backend, executor, nobody_looks, nobody_looks, options));
     });

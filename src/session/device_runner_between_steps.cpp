@@ -6,7 +6,7 @@
 #include "collective/collectives.hpp"
 #include "collective/reduction.hpp"
 #include "session/device_runner.hpp"
-#include "session/dry_backend.hpp"
+#include "session/dry_run.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -31,7 +31,7 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   for (const plan::TensorPlan& tensor : plan.tensors) {
     memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
   }
-  reserve_what_it_takes(device_->arena(), rank_, world_size_, [&](DryBackend& backend) {
+  reserve_what_it_takes(device_->arena(), rank_, world_size_, [&](collective::NullBackend& backend) {
     collective::StreamExecutor executor(backend);
     std::deque<Flight> flights;
     const auto close_enqueued = [&] {

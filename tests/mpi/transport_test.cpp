@@ -159,8 +159,12 @@ TEST(MpiTransport, DestructionGivesUpWhatIsPending) {
     const auto transport = mpi::make_transport(MPI_COMM_WORLD);
     transport->post_receive(operation, (transport->rank() + 1) % transport->world_size(), 0, data);
     transport->progress(std::chrono::microseconds(0));
+    EXPECT_TRUE(operation.pending());
   }
+  // All are here: nobody waited for a message that never came, and nothing was written.
   MPI_Barrier(MPI_COMM_WORLD);
+  EXPECT_FALSE(operation.done());
+  EXPECT_EQ(data, Bytes(1'000'000));
 }
 
 // 2 x (2 GiB + 5) of memory on each of two ranks: only on request.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/shim/configuration.hpp"
+#include "collective/null_backend.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
@@ -24,31 +25,11 @@ void ask_for_truce(const char* what) {
   }
 }
 
-class FakeBackend final : public collective::StreamBackend {
+class FakeBackend final : public collective::NullBackend {
  public:
-  FakeBackend(memory::Arena& arena, CallerMessages& messages) : arena_(arena), messages_(messages) {}
+  FakeBackend(memory::Arena& arena, CallerMessages& messages)
+      : NullBackend(arena, messages.rank(), messages.world_size()), messages_(messages) {}
 
-  [[nodiscard]] int rank() const noexcept override { return messages_.rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return messages_.world_size(); }
-  [[nodiscard]] std::byte* acquire(std::size_t bytes) override { return arena_.acquire(bytes); }
-  void release(std::byte* memory) noexcept override { arena_.release(memory); }
-  [[nodiscard]] Event record(Queue /*queue*/) override { return 0; }
-  void wait(Queue /*queue*/, Event /*event*/) override {}
-  void encode(const kernels::EncodeJob& /*job*/) override {}
-  void decode(const kernels::DecodeJob& /*job*/) override {}
-  void reduce(const kernels::ReduceJob& /*job*/) override {}
-  void fold(float* /*residual*/, double /*factor*/, const double* /*device_factor*/, void* /*values*/, DType /*dtype*/,
-            std::uint64_t /*count*/) override {}
-  void convert(const void* /*from*/, DType /*from_dtype*/, void* /*to*/, DType /*to_dtype*/, std::uint64_t /*count*/,
-               double /*factor*/, const double* /*device_factor*/, double /*divisor*/,
-               const double* /*device_divisor*/) override {}
-  void gather(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, void* /*run*/,
-              DType /*run_dtype*/) override {}
-  void scatter(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, const void* /*run*/,
-               DType /*run_dtype*/) override {}
-  void copy(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) override {}
-  void sum_weights(std::span<const double* const> /*weights*/, double /*own*/, double* /*totals*/) override {}
-  void store_weight(double /*weight*/, double* /*to*/) override {}
   void begin_group() override { messages_.begin_group(); }
   void send(std::span<const std::byte> bytes, int peer) override { messages_.send(bytes, peer, nullptr); }
   void receive(std::span<std::byte> bytes, int peer) override { messages_.receive(bytes, peer, nullptr); }
@@ -58,7 +39,6 @@ class FakeBackend final : public collective::StreamBackend {
   void end_group() override { messages_.end_group(); }
 
  private:
-  memory::Arena& arena_;
   CallerMessages& messages_;
 };
 

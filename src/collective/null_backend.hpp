@@ -1,32 +1,18 @@
-// A device that only hands out memory, from a copy of an arena: to learn what a step takes before it is captured.
+// A backend whose work vanishes; whoever derives from it says which memory it hands out, and what becomes of messages.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <span>
 
 #include "collective/stream_backend.hpp"
 #include "memory/arena.hpp"
 
-namespace gradwire::session {
+namespace gradwire::collective {
 
-/// Addresses that nobody may touch.
-class NoMemory final : public memory::ArenaSource {
+class NullBackend : public StreamBackend {
  public:
-  [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
-    next_ += bytes;
-    return reinterpret_cast<std::byte*>(next_ - bytes);  // NOLINT(performance-no-int-to-ptr)
-  }
-  void free(std::byte* /*slab*/) noexcept override {}
-  [[nodiscard]] std::string why() const override { return {}; }
-
- private:
-  std::uintptr_t next_ = std::uintptr_t{1} << 60;  // beyond what a device maps
-};
-
-class DryBackend final : public collective::StreamBackend {
- public:
-  DryBackend(memory::Arena& arena, int rank, int world_size) : arena_(arena), rank_(rank), world_size_(world_size) {}
+  NullBackend(memory::Arena& arena, int rank, int world_size) : arena_(arena), rank_(rank), world_size_(world_size) {}
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return world_size_; }
@@ -61,16 +47,4 @@ class DryBackend final : public collective::StreamBackend {
   int world_size_;
 };
 
-/// Lets `arena` take at once what `play`, given a backend over a copy of it, takes beyond what is there.
-template <class Play>
-void reserve_what_it_takes(memory::Arena& arena, int rank, int world_size, Play&& play) {
-  NoMemory source;
-  memory::Arena copy(arena, source);
-  DryBackend backend(copy, rank, world_size);
-  std::forward<Play>(play)(backend);
-  const auto slabs = copy.slabs();
-  arena.set_fixed(false);
-  arena.add_slabs({slabs.begin() + static_cast<std::ptrdiff_t>(arena.slabs().size()), slabs.end()});
-}
-
-}  // namespace gradwire::session
+}  // namespace gradwire::collective
