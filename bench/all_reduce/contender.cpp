@@ -64,7 +64,9 @@ ContenderRecipe gradwire_contender(const Options& options, const std::string& co
   CallOptions call;
   call.codec = CodecSpec::parse(codec);
   call.algorithm = parse_algorithm(collective);
-  call.chunk_bytes = options.chunk_bytes != 0 ? options.chunk_bytes : call.chunk_bytes;
+  if (options.chunk_bytes != 0) {
+    call.chunk_bytes = options.chunk_bytes;
+  }
   if (!options.second_hop.empty()) {
     call.second_hop = CodecSpec::parse(options.second_hop);
   }

@@ -51,10 +51,10 @@ struct CallOptions {
   CodecSpec codec = CodecSpec::parse("int8");
   Algorithm algorithm = Algorithm::two_shot;
   Reduction reduction = Reduction::sum;
-  /// This rank's weight, such as its sample count; used when `weighted`. sum: sum of w x; mean: that / sum of w.
-  bool weighted = false;
-  double weight = 1.0;
-  std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
+  /// This rank's weight, such as its sample count, on every rank or on none. sum: sum of w x; mean: that / sum of w.
+  std::optional<double> weight = std::nullopt;
+  /// Bytes of a chunk on the wire. Default: kDefaultChunkBytes, over device memory what fits the world's size.
+  std::optional<std::uint64_t> chunk_bytes = std::nullopt;
   /// Codec of the owner's encoding in a two_shot or hierarchical all-reduce. Default: `codec`; after topk the same with
   /// k times the world size, or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;

@@ -46,8 +46,8 @@ class Communicator {
   /// Enqueues the reduction of `input` over all ranks into `output` (same count and dtype; may be the same memory, must
   /// not overlap otherwise), behind what the stream holds; what the stream is given afterwards comes behind the result.
   /// Both are memory of the device and must stay until then. Statistics hold bytes and frames, no times.
-  /// `options.feedback` must be null: Error(unsupported); use a session. `options.chunk_bytes` as given, or fit for
-  /// devices where it is the default.
+  /// `options.feedback` must be null: Error(unsupported); use a session. `options.chunk_bytes` as given, or what
+  /// fits devices.
   /// Throws what went wrong in earlier calls: see make_session().
   Statistics all_reduce(ConstView input, View output, const CallOptions& options = {});
   Statistics all_reduce(View in_place, const CallOptions& options = {}) {

@@ -166,8 +166,8 @@ class Policy {
   std::optional<Small> small;  // none: small tensors are treated like others
   std::vector<Rule> rules;
   Tiers tiers;
-  std::uint64_t bucket_bytes = 32ULL << 20;        // uncompressed bytes, in fp32; 0: as the cost model says of `link`
-  std::uint64_t chunk_bytes = kDefaultChunkBytes;  // bytes on the wire
+  std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32; 0: as the cost model says of `link`
+  std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as CallOptions::chunk_bytes
   std::uint64_t floor = kFloor;  // the drop-in passes calls of fewer bytes through; sessions ignore it
   std::optional<Link> link =
       std::nullopt;  // where a codec is chosen: the link as it is, not to be measured at the start

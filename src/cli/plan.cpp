@@ -48,7 +48,7 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
     }
     candidates.push_back({codec, cost, offered});
   };
-  add(CodecSpec::parse("exact"), true);
+  add(CodecSpec::exact(), true);
   add(CodecSpec::parse("bf16"), true);
   for (const std::string& text : options.codecs) {
     add(CodecSpec::parse(text), true);

@@ -8,11 +8,6 @@
 namespace gradwire::collective {
 namespace {
 
-const CodecSpec& exact_spec() {
-  static const CodecSpec exact = CodecSpec::parse("exact");
-  return exact;
-}
-
 // How often a call encodes, and with what.
 struct Encodings {
   CodecSpec first;
@@ -22,14 +17,14 @@ struct Encodings {
   bool twice = false;
 
   [[nodiscard]] bool any_exact() const {
-    return first == exact_spec() || between == exact_spec() || second == exact_spec();
+    return first == CodecSpec::exact() || between == CodecSpec::exact() || second == CodecSpec::exact();
   }
 };
 
 Encodings encodings_of(const Request& request, const RankGroup& group) {
   const bool all_reduce = request.function == Function::all_reduce;
   Encodings encodings;
-  encodings.between = request.algorithm == Algorithm::dense ? exact_spec() : request.codec;
+  encodings.between = request.algorithm == Algorithm::dense ? CodecSpec::exact() : request.codec;
   encodings.twice = all_reduce && encodes_at_owner(request.algorithm);
   encodings.tiered = all_reduce && request.algorithm == Algorithm::hierarchical && has_tiers(group);
   encodings.first = encodings.tiered ? request.intra.value_or(encodings.between) : encodings.between;
@@ -120,7 +115,7 @@ Resolved resolve(const Request& request, const RankGroup& group) {
 
 bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->obstacle().empty(); }
 
-codec::Codec exact_codec(DType dtype) { return {exact_spec(), dtype}; }
+codec::Codec exact_codec(DType dtype) { return {CodecSpec::exact(), dtype}; }
 
 HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened, std::optional<CodecSpec> node) {
   const DType wide = element_bytes(dtype) < element_bytes(DType::f32) ? DType::f32 : dtype;

@@ -137,7 +137,7 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
     }
   }
   if (plan.policy.algorithm == Algorithm::dense) {
-    plan.policy.codec = CodecSpec::parse("exact");
+    plan.policy.codec = CodecSpec::exact();
     plan.policy.warmup.clear();
   }
   const int parts = static_cast<int>(call.communicator_size);
@@ -162,7 +162,8 @@ std::string CallPlanner::describe() const {
   const auto add = [&](const std::string& item, const std::string& value) { text += item + ": " + value + '\n'; };
   add("wire version", std::to_string(kWireVersion));
   add("floor", std::to_string(policy_.floor));
-  add("chunk bytes", std::to_string(policy_.chunk_bytes));
+  add("chunk bytes", std::to_string(policy_.chunk_bytes.value_or(kDefaultChunkBytes)) +
+                         (policy_.chunk_bytes == kDefaultChunkBytes ? " as asked" : ""));
   if (policy_.tiers.intra_codec) {
     add("intra codec", policy_.tiers.intra_codec->to_string());
   }

@@ -43,11 +43,10 @@ struct Hops {
 
 Hops hops_of(const Cluster& cluster, const Bucket& bucket, const CodecSpec& codec, Algorithm algorithm,
              std::span<const Candidate> candidates) {
-  const CodecSpec inside =
-      algorithm == Algorithm::hierarchical ? intra_codec(codec, std::nullopt) : CodecSpec::parse("exact");
+  const CodecSpec inside = algorithm == Algorithm::hierarchical ? intra_codec(codec, std::nullopt) : CodecSpec::exact();
   Hops hops{cost_of(candidates, codec), cost_of(candidates, default_second_hop(codec, cluster.ranks)),
             cost_of(candidates, inside)};
-  if (codec == CodecSpec::parse("exact")) {
+  if (codec == CodecSpec::exact()) {
     for (CodecCost* hop : {&hops.first, &hops.second, &hops.intra}) {
       hop->bytes *= dense_bytes(bucket.dtype) / dense_bytes(DType::f32);
     }
@@ -60,7 +59,7 @@ Cost bucket_cost(const Cluster& cluster, const Bucket& bucket, Algorithm algorit
   const Cost frames = algorithm == Algorithm::hierarchical
                           ? hierarchical_cost(cluster, elements, hops.intra, hops.first)
                           : two_shot_cost(cluster, elements, hops.first, hops.second);
-  if (bucket.codec != CodecSpec::parse("exact")) {
+  if (bucket.codec != CodecSpec::exact()) {
     return frames;
   }
   const Cost ring = dense_cost(cluster, elements, dense_bytes(bucket.dtype));
@@ -70,7 +69,7 @@ Cost bucket_cost(const Cluster& cluster, const Bucket& bucket, Algorithm algorit
 double sent_bytes(const Cluster& cluster, const Bucket& bucket, Algorithm algorithm, const Hops& hops) {
   const auto elements = static_cast<double>(bucket.count);
   const auto others = [](double of) { return (of - 1) / of; };
-  if (algorithm == Algorithm::hierarchical && bucket.codec != CodecSpec::parse("exact")) {
+  if (algorithm == Algorithm::hierarchical && bucket.codec != CodecSpec::exact()) {
     const double local = cluster.ranks_per_node;
     return elements * (others(local) * (hops.intra.bytes + hops.first.bytes) +
                        2 * others(cluster.ranks / local) / local * hops.first.bytes);
@@ -82,7 +81,7 @@ Forecast forecast_one(const ModelFile& model, const Cluster& cluster, const Code
                       std::span<const Candidate> candidates) {
   Policy policy;
   policy.defaults.codec = codec;
-  if (codec == CodecSpec::parse("exact")) {
+  if (codec == CodecSpec::exact()) {
     policy.small.reset();
   }
   const Plan plan = make_plan(policy, model.layers, {.world_size = cluster.ranks});

@@ -192,7 +192,7 @@ class Planner {
       }
     }
     check_feedback(policy, who);
-    const CodecSpec exact = CodecSpec::parse("exact");
+    const CodecSpec exact = CodecSpec::exact();
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
       plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
                                " has no effect with the collective dense, which sends uncompressed");

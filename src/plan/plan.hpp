@@ -69,7 +69,8 @@ struct Plan {
   PlanOptions options;
   std::shared_ptr<const collective::Tiers> tiers;
   std::uint64_t bucket_bytes = 0;
-  std::uint64_t chunk_bytes = 0;
+  std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as asked
+  [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(kDefaultChunkBytes); }
   bool deterministic = false;
   Policy::Switching switching;  // of codecs that are chosen, and of the advice on the batch
   std::optional<Link> link;     // given for the choice of codecs

@@ -232,7 +232,7 @@ class PolicyReader : private PolicyValues {
 
   void read_small(const toml::node* node) {
     // Who asks for exact, or for dense, wants no tensor rounded because it is small.
-    if (policy_.defaults.codec == CodecSpec::parse("exact")) {
+    if (policy_.defaults.codec == CodecSpec::exact()) {
       policy_.small->codec = policy_.defaults.codec;
     }
     if (node == nullptr) {
@@ -314,7 +314,7 @@ class PolicyReader : private PolicyValues {
       fail(request.sync ? request.sync_place : request.codec_place, std::string(kSyncNeedsACodec));
     }
     if (policy.algorithm == Algorithm::dense) {
-      const CodecSpec exact = CodecSpec::parse("exact");
+      const CodecSpec exact = CodecSpec::exact();
       if (policy.automatic() || (request.codec && *request.codec != exact)) {
         fail(request.codec_place,
              "codec \"" + (policy.automatic() ? "auto" : request.codec_text) +

@@ -54,7 +54,7 @@ std::vector<Level> make_levels(const TensorPolicy& policy, int parts, const std:
   if (!policy.automatic()) {
     return levels;
   }
-  const CodecSpec exact = CodecSpec::parse("exact");
+  const CodecSpec exact = CodecSpec::exact();
   levels.push_back({Algorithm::dense, Stage{.codec = exact, .second_hop = exact}});
   // Each as if it were the only one: a level that wants no error feedback is not to pay for one that does. What another
   // level left is folded in.
@@ -98,7 +98,7 @@ const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step) {
 }
 
 Stage exact_stage(const Stage& like) {
-  const CodecSpec exact = CodecSpec::parse("exact");
+  const CodecSpec exact = CodecSpec::exact();
   Stage stage{.codec = exact, .second_hop = exact};
   if (like.intra) {
     stage.intra = exact;

@@ -48,7 +48,7 @@ std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
 }
 
 std::uint64_t chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
-  return bucket.levels.empty() || step.choices.empty() ? plan.chunk_bytes : step.choices[bucket.id].chunk_bytes;
+  return bucket.levels.empty() || step.choices.empty() ? plan.host_chunk_bytes() : step.choices[bucket.id].chunk_bytes;
 }
 
 // Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
@@ -180,7 +180,7 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
                                                .dtype = bucket.dtype,
                                                .count = bucket.count,
                                                .weighted = task.call.weighted,
-                                               .chunk_bytes = plan.chunk_bytes},
+                                               .chunk_bytes = plan.host_chunk_bytes()},
                                               {transport_->rank(), transport_->world_size()});
   flight.exact_values.resize(bucket.count * element);
   codec::TensorList copy(bucket.dtype, call.codecs.first.working());
@@ -287,7 +287,7 @@ void BucketRunner::broadcast(std::span<const View> values, int root) {
   agree_on_broadcast(peers_, values, root);
   for (const View& value : values) {
     auto [call, schedule] = collective::resolve({.function = collective::Function::broadcast,
-                                                 .codec = CodecSpec::parse("exact"),
+                                                 .codec = CodecSpec::exact(),
                                                  .dtype = value.dtype,
                                                  .count = value.count,
                                                  .root = root},

@@ -49,7 +49,7 @@ double BucketRunner::time_exchange(int to, int from, std::uint64_t bytes) {
 
 double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) {
   const plan::Bucket& bucket = trial.buckets[0];
-  const BucketChoice choice{.level = 0, .native = native, .chunk_bytes = trial.chunk_bytes};
+  const BucketChoice choice{.level = 0, .native = native, .chunk_bytes = trial.host_chunk_bytes()};
   plan::ResidualStore kept = std::exchange(residuals_, {});
   std::vector<Statistics> counted;
   {

@@ -82,7 +82,7 @@ std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size
     return {};
   }
   const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
-  const auto shards = collective::Partition::even(bucket.count, world, any, plan.chunk_bytes);
+  const auto shards = collective::Partition::even(bucket.count, world, any, plan.host_chunk_bytes());
   const std::uint64_t begin = std::max(shards.shard_first(rank), entry.offset);
   const std::uint64_t end =
       std::min(shards.shard_first(rank) + shards.shard_count(rank), entry.offset + entry.info.count);

@@ -182,8 +182,8 @@ std::optional<plan::Levels> CodecChooser::next_trial(std::uint64_t step, const p
 void CodecChooser::take(const plan::Levels& levels) {
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const BucketWays& ways = calibration_.buckets[i];
-    choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.chunk_bytes};
-    if (!ways.levels.empty() && plan_.chunk_bytes == kDefaultChunkBytes) {
+    choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.host_chunk_bytes()};
+    if (!ways.levels.empty() && !plan_.chunk_bytes) {
       choices_[i].chunk_bytes = plan::best_chunk_bytes(calibration_.cluster, ways.levels[levels[i]].way(),
                                                        static_cast<double>(plan_.buckets[i].count));
     }

@@ -168,9 +168,9 @@ struct Communicator::State {
             .intra = tiered ? std::optional(plan::intra_codec(options.codec, options.intra_codec)) : std::nullopt,
             .dtype = dtype,
             .count = count,
-            .weighted = options.weighted,
+            .weighted = options.weight.has_value(),
             .feedback = options.feedback != nullptr,
-            .chunk_bytes = options.chunk_bytes};
+            .chunk_bytes = options.chunk_bytes.value_or(kDefaultChunkBytes)};
   }
 
   // Runs what `make` returns; any error there ends the communicator on every rank.
@@ -192,7 +192,7 @@ struct Communicator::State {
           executor.start(std::move(resolved.schedule), {.tensors = std::move(tensors),
                                                         .call = resolved.call,
                                                         .reduction = options.reduction,
-                                                        .weight = options.weight,
+                                                        .weight = options.weight.value_or(1.0),
                                                         .bucket = 0,
                                                         .step = call,
                                                         .residuals = residuals.get(),
@@ -301,7 +301,7 @@ Statistics Communicator::all_gather(ConstView input, View output, std::span<cons
                                     const CallOptions& options) {
   CallOptions plain = options;
   plain.reduction = Reduction::sum;
-  plain.weighted = false;
+  plain.weight.reset();
   return state_->run("all_gather", plain, [&]() -> Prepared {
     check_view(input, "all_gather input");
     check_view(output, "all_gather output");
@@ -331,7 +331,7 @@ Statistics Communicator::all_gather(ConstView input, View output, std::span<cons
 Statistics Communicator::broadcast(View data, int root, const CallOptions& options) {
   CallOptions plain = options;
   plain.reduction = Reduction::sum;
-  plain.weighted = false;
+  plain.weight.reset();
   plain.feedback = nullptr;
   return state_->run("broadcast", plain, [&]() -> Prepared {
     check_view(data, "broadcast data");

@@ -93,17 +93,14 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                                                                                const ConstView& input,
                                                                                const View& output,
                                                                                const CallOptions& options) const {
-  const std::uint64_t chunk = options.chunk_bytes == kDefaultChunkBytes
-                                  ? collective::stream_chunk_bytes(backend.world_size())
-                                  : options.chunk_bytes;
   collective::Resolved resolved = collective::resolve(
       {.algorithm = options.algorithm,
        .codec = options.codec,
        .second_hop = options.second_hop.value_or(plan::default_second_hop(options.codec, backend.world_size())),
        .dtype = input.dtype,
        .count = input.count,
-       .weighted = options.weighted,
-       .chunk_bytes = chunk,
+       .weighted = options.weight.has_value(),
+       .chunk_bytes = options.chunk_bytes.value_or(collective::stream_chunk_bytes(backend.world_size())),
        .native = collective::kStreamNativeSum},
       {backend.rank(), backend.world_size()});
   return executor.run(std::move(resolved.schedule),
@@ -113,7 +110,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                        .dtype = input.dtype,
                        .call = std::move(resolved.call),
                        .reduction = options.reduction,
-                       .weight = options.weight,
+                       .weight = options.weight.value_or(1.0),
                        .step = step_,
                        .status = &device_->status(),
                        .local_residual = {},

@@ -21,7 +21,7 @@ ResidualKey key_of(const plan::BucketPart& part, EncodeSite site) {
 
 collective::Partition shards_of(const plan::Plan& plan, const plan::Bucket& bucket, int world_size) {
   const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
-  return collective::Partition::even(bucket.count, world_size, any, plan.chunk_bytes);
+  return collective::Partition::even(bucket.count, world_size, any, plan.host_chunk_bytes());
 }
 
 std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }

@@ -14,10 +14,6 @@ namespace {
 using collective::CurrentDevice;
 using collective::StreamBackend;
 
-std::uint64_t chunk_bytes(const plan::Plan& plan, int world_size) {
-  return plan.chunk_bytes == kDefaultChunkBytes ? collective::stream_chunk_bytes(world_size) : plan.chunk_bytes;
-}
-
 }  // namespace
 
 DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
@@ -95,7 +91,7 @@ DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Buck
                      .weighted = step.weighted,
                      .feedback = stage.error_feedback,
                      .held = residuals_.held(bucket.id),
-                     .chunk_bytes = chunk_bytes(plan, world_size_),
+                     .chunk_bytes = plan.chunk_bytes.value_or(collective::stream_chunk_bytes(world_size_)),
                      .native = plan.deterministic ? collective::NativeSum{} : collective::kStreamNativeSum},
                     {rank_, world_size_})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);

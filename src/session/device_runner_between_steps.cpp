@@ -68,7 +68,7 @@ void DeviceRunner::set_step(std::uint64_t step) {
 // An encoder of exact values looks at each of them.
 bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
   constexpr std::uint64_t kPiece = 1ULL << 20;  // elements
-  const CodecSpec exact = CodecSpec::parse("exact");
+  const CodecSpec exact = CodecSpec::exact();
   StreamBackend& backend = device_->backend();
   device_->follow_caller();
   device_->zero(probe_status_, sizeof(kernels::DeviceStatus));
@@ -106,7 +106,7 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   agree_on_broadcast(*peers_, values, root);
   for (const View& value : values) {
     collective::Resolved resolved = collective::resolve({.function = collective::Function::broadcast,
-                                                         .codec = CodecSpec::parse("exact"),
+                                                         .codec = CodecSpec::exact(),
                                                          .dtype = value.dtype,
                                                          .count = value.count,
                                                          .root = root,

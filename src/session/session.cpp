@@ -279,7 +279,7 @@ SessionStatistics Session::statistics() const {
                                    .codec = begun && group.policy.automatic() ? state_->adaptation->codec_text(i)
                                                                               : plan::codec_text(group.policy),
                                    .algorithm = std::string(to_string(group.policy.algorithm)),
-                                   .compressed = group.policy.codec != CodecSpec::parse("exact"),
+                                   .compressed = group.policy.codec != CodecSpec::exact(),
                                    .tensors = group.tensors,
                                    .totals = i < totals.size() ? totals[i] : Statistics{},
                                    .sync = plan::to_string(group.policy.sync),

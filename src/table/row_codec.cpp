@@ -20,7 +20,7 @@ using Bf16Row = kernels::Bf16::Kept;
 
 RowCodec::RowCodec(const std::string& codec, std::uint32_t width) : width_(width) {
   const CodecSpec spec = CodecSpec::parse(codec);
-  if (spec == CodecSpec::parse("exact")) {
+  if (spec == CodecSpec::exact()) {
     row_bytes_ = std::size_t{width} * sizeof(float);
   } else if (spec == CodecSpec::parse("bf16")) {
     kind_ = Kind::bf16;

@@ -59,6 +59,8 @@ TEST(Spec, EveryNameReadsBack) {
     }
   }
   EXPECT_EQ(CodecSpec::parse("fp32"), CodecSpec::parse("exact"));
+  EXPECT_EQ(CodecSpec{}, CodecSpec::parse("exact"));
+  EXPECT_EQ(CodecSpec::exact(), CodecSpec::parse("exact"));
 }
 
 TEST(Spec, Densities) {

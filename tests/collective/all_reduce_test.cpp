@@ -48,8 +48,7 @@ std::vector<Values> run_case(const Case& c, const std::vector<std::vector<double
     Values input(c.dtype, inputs[rank]);
     const std::string before = input.bytes();
     CallOptions options{.codec = c.codec, .algorithm = c.algorithm, .reduction = c.reduction, .chunk_bytes = 1 << 14};
-    options.weighted = c.weighted;
-    options.weight = weight_of(transport->rank());
+    options.weight = c.weighted ? std::optional(weight_of(transport->rank())) : std::nullopt;
     if (c.in_place) {
       communicator.all_reduce(input.view(), options);
       results[rank] = input;
@@ -263,7 +262,6 @@ TEST(AllReduce, LargeWeightsDoNotOverflowTheTensorsDtype) {
         communicator.all_reduce(values.view(), {.codec = codec,
                                                 .algorithm = algorithm.algorithm,
                                                 .reduction = Reduction::mean,
-                                                .weighted = true,
                                                 .weight = 4096.0 * (1 + transport->rank())});
         constexpr double kMean = 100.0 * (1 + 4 + 9) / 6;
         EXPECT_NEAR(values.doubles()[9999], kMean, 3 + 3 * kMean * encoding);

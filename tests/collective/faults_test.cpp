@@ -240,7 +240,7 @@ TEST(BadInput, IsNamedAndEndsTheOthers) {
        "root 7"},
       {[](Communicator& c) {
          std::vector<float> a(10);
-         c.all_reduce(view(a.data(), 10), {.weighted = true, .weight = -1});
+         c.all_reduce(view(a.data(), 10), {.weight = -1});
        },
        "weight"},
       {[](Communicator& c) {
@@ -281,18 +281,28 @@ TEST(Faults, ADamagedWeightIsSeenAndNamed) {
   const auto outcomes = outcomes_of(std::move(transports), [](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(transport, waiting(kPatient));
     std::vector<float> values(50000, 1.0F);
-    communicator.all_reduce(view(values.data(), values.size()), {.weighted = true, .weight = 8});
+    communicator.all_reduce(view(values.data(), values.size()), {.weight = 8});
   });
   EXPECT_EQ(outcomes[2].code, ErrorCode::corrupt);
   EXPECT_NE(outcomes[2].message.find("weight of rank 1"), std::string::npos) << outcomes[2].message;
   EXPECT_TRUE(outcomes[0].threw && outcomes[1].threw);
 }
 
+// Seen red where a default spec is no codec: the communicator ends on every rank.
+TEST(BadInput, ADefaultCodecIsExact) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport);
+    std::vector<float> values(10'000, 0.1F);
+    communicator.all_reduce(view(values.data(), values.size()), {.codec = {}, .weight = 3});
+    EXPECT_EQ(values[9999], 3 * 0.1F + 3 * 0.1F);
+  });
+}
+
 TEST(BadInput, WeightsThatSumToZero) {
   const auto outcomes = outcomes_of(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(transport, waiting(kPatient));
     std::vector<float> values(10);
-    communicator.all_reduce(view(values.data(), 10), {.weighted = true, .weight = 0});
+    communicator.all_reduce(view(values.data(), 10), {.weight = 0});
   });
   EXPECT_NE(outcomes[0].message.find("weights"), std::string::npos) << outcomes[0].message;
   EXPECT_TRUE(outcomes[1].threw);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <optional>
 #include <random>
 
 #include "codec/registry.hpp"
@@ -22,6 +23,9 @@ std::vector<CodecSpec> lossy_codecs() {
   }
   return specs;
 }
+
+// Each rank has its own in reduce().
+std::optional<double> any_weight(bool weighted) { return weighted ? std::optional(1.0) : std::nullopt; }
 
 // What a world summed up over its calls, and what it should have.
 struct Account {
@@ -51,20 +55,20 @@ void reduce(Communicator& communicator, FeedbackBuffer& feedback, Account& accou
   const int world = communicator.world_size();
   std::vector<float> values = gradient(count, communicator.rank(), step);
   options.feedback = &feedback;
-  options.weight = weight_of(communicator.rank());
+  options.weight = options.weight ? std::optional(weight_of(communicator.rank())) : std::nullopt;
   communicator.all_reduce(view(values.data(), count), options);
   if (communicator.rank() != 0) {
     return;
   }
   double total = 0;
   for (int rank = 0; rank < world; ++rank) {
-    total += options.weighted ? weight_of(rank) : 1;
+    total += options.weight ? weight_of(rank) : 1;
   }
   const double divisor = options.reduction == Reduction::mean ? total : 1;
   for (int rank = 0; rank < world; ++rank) {
     const std::vector<float> theirs = gradient(count, rank, step);
     for (std::uint64_t i = 0; i < count; ++i) {
-      account.wanted[i] += static_cast<double>(theirs[i]) * (options.weighted ? weight_of(rank) : 1) / divisor;
+      account.wanted[i] += static_cast<double>(theirs[i]) * (options.weight ? weight_of(rank) : 1) / divisor;
     }
   }
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -76,11 +80,11 @@ void reduce(Communicator& communicator, FeedbackBuffer& feedback, Account& accou
 void settle(Communicator& communicator, FeedbackBuffer& feedback, Account& account, Reduction reduction,
             bool weighted = false) {
   std::vector<float> zeros(feedback.count());
-  communicator.all_reduce(view(zeros.data(), zeros.size()), {.codec = CodecSpec::parse("exact"),
-                                                             .reduction = reduction,
-                                                             .weighted = weighted,
-                                                             .weight = weight_of(communicator.rank()),
-                                                             .feedback = &feedback});
+  communicator.all_reduce(view(zeros.data(), zeros.size()),
+                          {.codec = CodecSpec::parse("exact"),
+                           .reduction = reduction,
+                           .weight = weighted ? std::optional(weight_of(communicator.rank())) : std::nullopt,
+                           .feedback = &feedback});
   EXPECT_EQ(feedback.bytes(), 0U);
   for (std::size_t i = 0; communicator.rank() == 0 && i < zeros.size(); ++i) {
     account.got[i] += zeros[i];
@@ -145,7 +149,8 @@ TEST(Feedback, ConservesTheSumOverRandomSwitches) {
         constexpr std::array kAlgorithms{Algorithm::two_shot, Algorithm::one_shot, Algorithm::two_shot,
                                          Algorithm::dense};
         for (int step = 0; step < 200 / kStepShare; ++step) {
-          CallOptions options{.reduction = reduction, .weighted = weighted, .chunk_bytes = 1U << (12 + random() % 4)};
+          CallOptions options{
+              .reduction = reduction, .weight = any_weight(weighted), .chunk_bytes = 1U << (12 + random() % 4)};
           options.codec = random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
           options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
           if (random() % 3 == 0) {
@@ -175,28 +180,28 @@ TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
         SCOPED_TRACE("seed " + std::to_string(seed) + " nodes of " + std::to_string(nodes[1]));
         Account account(kCount);
         std::atomic<int> tiered{0};
-        run_ranks(make_inproc_world(static_cast<int>(nodes.size()), nodes),
-                  [&](const std::shared_ptr<Transport>& transport) {
-                    std::mt19937 random(seed);  // the same choices on every rank
-                    Communicator communicator(transport);
-                    FeedbackBuffer feedback(kCount);
-                    const auto any = [&] {
-                      return random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
-                    };
-                    for (int step = 0; step < 80 / kStepShare; ++step) {
-                      CallOptions options{
-                          .reduction = reduction, .weighted = weighted, .chunk_bytes = 1U << (12 + random() % 4)};
-                      options.codec = any();
-                      options.intra_codec = any();
-                      options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
-                      tiered += options.algorithm == Algorithm::hierarchical ? 1 : 0;
-                      if (random() % 3 == 0) {
-                        options.second_hop = any();
-                      }
-                      reduce(communicator, feedback, account, step, options);
-                    }
-                    settle(communicator, feedback, account, reduction, weighted);
-                  });
+        run_ranks(
+            make_inproc_world(static_cast<int>(nodes.size()), nodes), [&](const std::shared_ptr<Transport>& transport) {
+              std::mt19937 random(seed);  // the same choices on every rank
+              Communicator communicator(transport);
+              FeedbackBuffer feedback(kCount);
+              const auto any = [&] {
+                return random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
+              };
+              for (int step = 0; step < 80 / kStepShare; ++step) {
+                CallOptions options{
+                    .reduction = reduction, .weight = any_weight(weighted), .chunk_bytes = 1U << (12 + random() % 4)};
+                options.codec = any();
+                options.intra_codec = any();
+                options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
+                tiered += options.algorithm == Algorithm::hierarchical ? 1 : 0;
+                if (random() % 3 == 0) {
+                  options.second_hop = any();
+                }
+                reduce(communicator, feedback, account, step, options);
+              }
+              settle(communicator, feedback, account, reduction, weighted);
+            });
         EXPECT_GT(tiered, 0);
         EXPECT_LE(account.error(), 1e-6);
       }

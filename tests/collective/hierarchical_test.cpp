@@ -33,7 +33,7 @@ Reduced reduce(std::vector<std::shared_ptr<Transport>> transports, const std::ve
     Communicator communicator(transport, communicator_options);
     Values values(dtype, inputs[rank]);
     CallOptions mine = options;
-    mine.weight = weight_of(transport->rank());
+    mine.weight = mine.weight ? std::optional(weight_of(transport->rank())) : std::nullopt;
     const Statistics statistics = communicator.all_reduce(values.view(), mine);
     EXPECT_TRUE(values.guarded());
     const std::lock_guard lock(mutex);
@@ -158,7 +158,7 @@ TEST(Hierarchical, WeightedSumsAndMeans) {
                                          {.codec = CodecSpec::parse(name),
                                           .algorithm = Algorithm::hierarchical,
                                           .reduction = reduction,
-                                          .weighted = true,
+                                          .weight = 1,  // each its own in reduce()
                                           .chunk_bytes = 1 << 13,
                                           .intra_codec = CodecSpec::parse(intra)});
           EXPECT_LE(relative_error(reduced.results[0].doubles(), wanted), std::string(name) == "exact" ? 1e-6 : 0.03);

@@ -26,7 +26,7 @@ std::vector<CallOptions> calls() {
     all.push_back({.codec = CodecSpec::parse(codec)});
   }
   all.push_back({.codec = CodecSpec::parse("int4"), .algorithm = Algorithm::one_shot, .reduction = Reduction::mean});
-  all.push_back({.reduction = Reduction::mean, .weighted = true, .weight = 2.5});
+  all.push_back({.reduction = Reduction::mean, .weight = 2.5});
   return all;
 }
 
@@ -70,6 +70,22 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
     });
   };
   EXPECT_TRUE(reduce(true) == reduce(false));
+}
+
+// Seen red where the host's default stands for "as fits".
+TEST(DeviceCommunicator, ChunksAreAsAskedAlsoAtTheHostsDefault) {
+  on_ranks(2, [&](const auto& transport) -> std::string {
+    const auto device = std::make_shared<HostDevice>(transport);
+    session::DeviceCommunicator communicator(device, {});
+    std::vector<float> values(1 << 18);
+    const View all = view(values.data(), values.size());
+    const std::uint64_t fit = communicator.all_reduce(all, all, {}).frames_sent;
+    const std::uint64_t asked = communicator.all_reduce(all, all, {.chunk_bytes = kDefaultChunkBytes}).frames_sent;
+    communicator.wait();
+    EXPECT_EQ(fit, 2U);
+    EXPECT_GT(asked, fit);
+    return {};
+  });
 }
 
 TEST(DeviceCommunicator, ACapturedCallCountsAtEachReplay) {
@@ -155,7 +171,7 @@ TEST(DeviceCommunicator, CaptureWithoutReservationIsAnError) {
     const View all = view(values.data(), kCount, DType::bf16);
     device->begin_capture();
     try {
-      communicator.all_reduce(all, all, {.weighted = true, .weight = 2});
+      communicator.all_reduce(all, all, {.weight = 2});
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::out_of_memory);

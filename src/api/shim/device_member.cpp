@@ -198,8 +198,7 @@ void DeviceMember::run(std::span<const Job> jobs) {
 }
 
 std::uint64_t DeviceMember::chunk_bytes() const {
-  const std::uint64_t asked = configuration_.planner.policy().chunk_bytes;
-  return asked == kDefaultChunkBytes ? collective::stream_chunk_bytes(world_) : asked;
+  return configuration_.planner.policy().chunk_bytes.value_or(collective::stream_chunk_bytes(world_));
 }
 
 std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const Job& job, std::uint32_t index) {

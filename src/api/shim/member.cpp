@@ -37,7 +37,7 @@ std::vector<double> Member::gather(std::span<const double> mine) {
   const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), mine.size());
   std::vector<double> all(counts.size() * mine.size());
   ranks.all_gather({mine.data(), mine.size(), DType::f64}, {all.data(), all.size(), DType::f64}, counts,
-                   {.codec = CodecSpec::parse("exact")});
+                   {.codec = CodecSpec::exact()});
   return all;
 }
 
