@@ -77,13 +77,12 @@ TEST(DeviceCommunicator, ChunksAreAsAskedAlsoAtTheHostsDefault) {
   on_ranks(2, [&](const auto& transport) -> std::string {
     const auto device = std::make_shared<HostDevice>(transport);
     session::DeviceCommunicator communicator(device, {});
-    std::vector<float> values(1 << 18);
+    std::vector<float> values(1 << 20);
     const View all = view(values.data(), values.size());
     const std::uint64_t fit = communicator.all_reduce(all, all, {}).frames_sent;
     const std::uint64_t asked = communicator.all_reduce(all, all, {.chunk_bytes = kDefaultChunkBytes}).frames_sent;
     communicator.wait();
-    EXPECT_EQ(fit, 2U);
-    EXPECT_GT(asked, fit);
+    EXPECT_GT(asked, 2 * fit);
     return {};
   });
 }
