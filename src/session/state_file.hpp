@@ -61,6 +61,9 @@ void write_state(const SavedState& state, std::ostream& stream);
 /// `source` is for messages. Error(corrupt) for anything that write_state() did not write.
 [[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source);
 
+/// The step of a state, by its head alone; nothing where it is none or cannot be read.
+[[nodiscard]] std::optional<std::uint64_t> read_step(std::istream& stream);
+
 /// Corrects the checksum of changed bytes; for tests of what comes behind it.
 void reseal_state(std::string& bytes);
 
