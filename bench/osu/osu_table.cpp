@@ -123,7 +123,7 @@ int make(const std::string& folder, int rounds, const std::string& codec, const 
   const std::string head =
       "MPI_Allreduce of floats in the manner of OSU's benchmark, " + std::to_string(report["ranks"].get<int>()) +
       " ranks, " + where + ", " + describe(parse_placement(report["placement"].get<std::string>())) +
-      ": without the drop-in (library) and with it; medians of " + std::to_string(rounds) +
+      ":\nwithout the drop-in (library) and with it; medians of " + std::to_string(rounds) +
       " rounds; A/A: how far two equal runs differ in 95% of them; " + std::to_string(wrong) + " sizes slower\n";
   std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
   if (!json.empty()) {
