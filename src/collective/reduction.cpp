@@ -115,8 +115,6 @@ Resolved resolve(const Request& request, const RankGroup& group) {
 
 bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->obstacle().empty(); }
 
-codec::Codec exact_codec(DType dtype) { return {CodecSpec::exact(), dtype}; }
-
 HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened, std::optional<CodecSpec> node) {
   const DType wide = element_bytes(dtype) < element_bytes(DType::f32) ? DType::f32 : dtype;
   // Exact parts of a lossy sum are weighted before they travel, which takes more than 16 bits.

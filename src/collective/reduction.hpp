@@ -125,7 +125,5 @@ struct Resolved {
 /// travel as f32 where the tensor has 16 bits: a part of a mean may be larger than the mean.
 [[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false,
                                    std::optional<CodecSpec> node = std::nullopt);
-/// What travels where nothing is compressed.
-[[nodiscard]] codec::Codec exact_codec(DType dtype);
 
 }  // namespace gradwire::collective

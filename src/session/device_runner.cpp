@@ -24,11 +24,9 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
               .checksum = false}),  // kernels fill in no CRC
       device_(std::move(device)),
       options_(options),
-      rank_(device_->backend().rank()),
-      world_size_(device_->backend().world_size()),
       peers_(std::move(peers)),
       executor_(std::make_unique<collective::StreamExecutor>(device_->backend())),
-      residuals_(*device_, rank_, world_size_) {
+      residuals_(*device_, info().rank, info().world_size) {
   if (options.measure_error) {
     throw Error(ErrorCode::unsupported,
                 "measure_error: a session over device memory cannot; measure with the gradients in host memory");
@@ -54,7 +52,7 @@ DeviceRunner::~DeviceRunner() {
       device_->follow_caller();  // replays are there only
     }
     device_->wait(device_->mark(), options_.timeout);
-    log(LogLevel::info, "device memory of rank " + std::to_string(rank_) + ": peak " +
+    log(LogLevel::info, "device memory of rank " + std::to_string(info().rank) + ": peak " +
                             format_bytes(memory_.peak_bytes) + ", held " + format_bytes(memory_.held_bytes) +
                             "; pinned host memory: " + format_bytes(memory_.pinned_bytes));
   } catch (...) {
@@ -91,9 +89,9 @@ DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Buck
                      .weighted = step.weighted,
                      .feedback = stage.error_feedback,
                      .held = residuals_.held(bucket.id),
-                     .chunk_bytes = plan.chunk_bytes.value_or(collective::stream_chunk_bytes(world_size_)),
+                     .chunk_bytes = plan.chunk_bytes.value_or(collective::stream_chunk_bytes(info().world_size)),
                      .native = plan.deterministic ? collective::NativeSum{} : collective::kStreamNativeSum},
-                    {rank_, world_size_})};
+                    {info().rank, info().world_size})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
   return opened;
 }
@@ -199,7 +197,7 @@ void DeviceRunner::check_timeout() {
     enqueued_.pop_front();
   }
   if (!enqueued_.empty() && Clock::now() - enqueued_.front().when > options_.timeout) {
-    throw Error(ErrorCode::timeout, "rank " + std::to_string(rank_) + ": the device has not ended step " +
+    throw Error(ErrorCode::timeout, "rank " + std::to_string(info().rank) + ": the device has not ended step " +
                                         std::to_string(enqueued_.front().step) + " for " +
                                         format_duration(options_.timeout) +
                                         ": are all ranks alive, and do they make the same calls?");

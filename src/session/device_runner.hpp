@@ -104,8 +104,6 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
 
   std::shared_ptr<collective::StreamDevice> device_;
   SessionOptions options_;
-  int rank_;
-  int world_size_;
   std::unique_ptr<Peers> peers_;
   std::unique_ptr<collective::StreamExecutor> executor_;
   DeviceResiduals residuals_;

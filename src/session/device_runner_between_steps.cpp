@@ -31,7 +31,7 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   for (const plan::TensorPlan& tensor : plan.tensors) {
     memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
   }
-  reserve_what_it_takes(device_->arena(), rank_, world_size_, [&](collective::NullBackend& backend) {
+  reserve_what_it_takes(device_->arena(), info().rank, info().world_size, [&](collective::NullBackend& backend) {
     collective::StreamExecutor executor(backend);
     std::deque<Flight> flights;
     const auto close_enqueued = [&] {
@@ -82,7 +82,7 @@ bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
                                .status = probe_status_},
                       .frame = {.bytes = reinterpret_cast<std::uint8_t*>(scratch),
                                 .count = static_cast<std::uint32_t>(std::min(kPiece, tensor.gradient.count - first)),
-                                .peer = rank_},
+                                .peer = info().rank},
                       .values = static_cast<const std::byte*>(tensor.gradient.data) + first * element_bytes(dtype),
                       .values_dtype = dtype});
     }
@@ -105,13 +105,14 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   device_->follow_caller();
   agree_on_broadcast(*peers_, values, root);
   for (const View& value : values) {
-    collective::Resolved resolved = collective::resolve({.function = collective::Function::broadcast,
-                                                         .codec = CodecSpec::exact(),
-                                                         .dtype = value.dtype,
-                                                         .count = value.count,
-                                                         .root = root,
-                                                         .chunk_bytes = collective::stream_chunk_bytes(world_size_)},
-                                                        {rank_, world_size_});
+    collective::Resolved resolved =
+        collective::resolve({.function = collective::Function::broadcast,
+                             .codec = CodecSpec::exact(),
+                             .dtype = value.dtype,
+                             .count = value.count,
+                             .root = root,
+                             .chunk_bytes = collective::stream_chunk_bytes(info().world_size)},
+                            {info().rank, info().world_size});
     executor_->run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
                                                   .output = {value.data, 0, value.count},
                                                   .count = value.count,
