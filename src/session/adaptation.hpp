@@ -13,19 +13,9 @@
 #include "plan/window.hpp"
 #include "session/codec_chooser.hpp"
 #include "session/runner.hpp"
+#include "session/step_watch.hpp"
 
 namespace gradwire::session {
-
-/// What a rank saw of one step.
-struct StepSeen {
-  double step_seconds = 0;            // from the end of the step before to the end of this one
-  double busy_seconds = 0;            // something was under way
-  double wait_seconds = 0;            // of which waiting for the transport, with nothing to compute
-  double bytes_sent = 0;              // over the network; by all ranks of the node, as if each sent what this one did
-  double exposed_seconds = 0;         // in finish(), until the last result was there
-  double micro_steps = 1;             // backward passes
-  std::vector<double> ready_seconds;  // by bucket, from the end of the step before
-};
 
 class Adaptation {
  public:

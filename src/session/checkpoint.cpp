@@ -39,7 +39,7 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
 // nothing waits for late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
   const auto sync_of = [&](std::uint32_t tensor) {
-    return session::SyncModes::sync_after(plan.buckets[plan.tensors[tensor].bucket], saved);
+    return session::SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved);
   };
   const auto is_local = [&](const Sync& sync) {
     return sync.mode == Sync::Mode::every && plan::active(sync, saved.step);
@@ -152,19 +152,19 @@ class Resharding {
 }  // namespace
 
 SavedState Session::State::saved_state() {
-  const std::lock_guard lock(mutex);
-  throw_if_failed();
-  require_between_steps("save");
+  const std::lock_guard lock(progress.state);
+  step.faults.throw_if_failed();
+  step.require_between("save");
   make_plan();
   SavedState saved{.rank = runner->info().rank,
                    .world_size = runner->info().world_size,
-                   .step = step,
-                   .loss_scale = loss_scale,
-                   .loss_scale_set = loss_scale_set,
+                   .step = step.number(),
+                   .loss_scale = step.loss_scale(),
+                   .loss_scale_set = step.loss_scale_set(),
                    .reduction = options.reduction,
-                   .weighted = weighted,
+                   .weighted = step.weighted(),
                    .fingerprint = plan->fingerprint(),
-                   .tensors = tensors,
+                   .tensors = tensors.infos(),
                    .residuals = runner->held().save_residuals(*plan)};
   if (modes) {
     modes->save(saved);
@@ -173,24 +173,24 @@ SavedState Session::State::saved_state() {
 }
 
 void Session::State::restore(const std::vector<SavedState>& saved, const std::string& source) {
-  const std::lock_guard lock(mutex);
-  throw_if_failed();
-  if (in_step() || stepped) {
+  const std::lock_guard lock(progress.state);
+  step.faults.throw_if_failed();
+  if (step.in_step() || step.stepped()) {
     throw Error(ErrorCode::invalid_argument, "load: comes after the first ready(); load before training goes on");
   }
   for (const SavedState& state : saved) {
-    check_tensors(state, tensors, source);
+    check_tensors(state, tensors.infos(), source);
   }
   make_plan();
   const SavedState& first = saved.front();
   if (first.reduction != options.reduction && !first.residuals.empty()) {
     throw Error(ErrorCode::mismatch, source + ": residuals are of another reduction (sum or mean) than this session's");
   }
-  if (first.weighted && !weighted && !first.residuals.empty()) {
+  const bool weighted = first.weighted && !first.residuals.empty();
+  if (weighted && !step.weighted()) {
     log(LogLevel::info, "load: the state is of weighted steps; call set_weight() before the first ready()");
-    must_be_weighted = true;
   }
-  if (!first.weighted && weighted && !first.residuals.empty()) {
+  if (!first.weighted && step.weighted() && !first.residuals.empty()) {
     throw Error(ErrorCode::mismatch,
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
@@ -215,15 +215,14 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
   runner->held().load_residuals(std::move(residuals), *plan);
+  step.modes().load(*plan, first);
   if (modes) {
     modes->load(first);
   }
-  step = first.step;
+  step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
   if (session::DeviceSteps* device = runner->device()) {
-    device->set_step(step);
+    device->set_step(first.step);
   }
-  loss_scale = first.loss_scale;
-  loss_scale_set = first.loss_scale_set;
   reset_step();
 }
 
@@ -231,7 +230,7 @@ void Session::save(const std::filesystem::path& directory) {
   State& state = *state_;
   state.checked([&] {
     state.catch_up_with_replays();
-    const std::lock_guard lock(state.wire);
+    const std::lock_guard lock(state.progress.wire);
     state.drain("save");
     const session::SavedState saved = state.saved_state();
     session::write_state_file(saved, directory, state.known_files);
@@ -243,7 +242,7 @@ void Session::save(std::ostream& stream) {
   State& state = *state_;
   state.checked([&] {
     state.catch_up_with_replays();
-    const std::lock_guard lock(state.wire);
+    const std::lock_guard lock(state.progress.wire);
     state.drain("save");
     session::write_state(state.saved_state(), stream);
   });
@@ -252,7 +251,7 @@ void Session::save(std::ostream& stream) {
 void Session::load(const std::filesystem::path& directory) {
   State& state = *state_;
   state.checked([&] {
-    const std::lock_guard lock(state.wire);
+    const std::lock_guard lock(state.progress.wire);
     const std::vector<SavedState> saved = session::read_state_files(directory, rank(), world_size());
     state.restore(saved, directory.string());
     state.known_files = {directory, saved.front().step};
@@ -262,7 +261,7 @@ void Session::load(const std::filesystem::path& directory) {
 void Session::load(std::istream& stream) {
   State& state = *state_;
   state.checked([&] {
-    const std::lock_guard lock(state.wire);
+    const std::lock_guard lock(state.progress.wire);
     const std::vector<SavedState> saved{session::read_state(stream, "load")};
     if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
       throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +
@@ -272,25 +271,6 @@ void Session::load(std::istream& stream) {
     }
     state.restore(saved, "load");
   });
-}
-
-void Session::set_loss_scale(double scale) {
-  state_->checked([&] { state_->set_loss_scale(scale); });
-}
-
-void Session::flush() {
-  State& state = *state_;
-  state.checked([&] {
-    const std::lock_guard lock(state.mutex);
-    state.throw_if_failed();
-    state.require_between_steps("flush");
-    state.flush_next = true;
-  });
-}
-
-std::uint64_t Session::residual_bytes() {
-  const std::lock_guard lock(state_->wire);
-  return state_->runner->held().residual_bytes();
 }
 
 }  // namespace gradwire

@@ -1,69 +1,59 @@
 // What a session learns from its steps: what each one took, and what that says of the link, codecs and the batch.
-#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "base/elapsed.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
 
-void Session::State::see_step_end(double exposed) {
-  Statistics now;
-  for (const Statistics& group : runner->statistics()) {
-    now.add(group);
+void Session::State::see_step_end(session::StepWatch::Time now, double exposed, const std::vector<Statistics>& groups,
+                                  std::uint32_t micro_steps) {
+  Statistics totals;
+  for (const Statistics& group : groups) {
+    totals.add(group);
   }
-  const std::lock_guard lock(mutex);
-  last_seen = seen;
-  last_seen.step_seconds = seconds_since(step_begun);
-  last_seen.exposed_seconds = exposed;
-  last_seen.micro_steps = 1 + (accumulated.empty() ? 0 : *std::max_element(accumulated.begin(), accumulated.end()));
-  last_seen.bytes_sent = static_cast<double>(now.bytes_sent - counted.bytes_sent);
+  std::optional<std::size_t> ranks;
   if (plan->tiers->obstacle().empty()) {
-    last_seen.bytes_sent = static_cast<double>(now.bytes_inter - counted.bytes_inter) *
-                           static_cast<double>(plan->tiers->members(0).size());
+    ranks = plan->tiers->members(0).size();
   }
-  last_seen.wait_seconds = now.wire_seconds - counted.wire_seconds;
-  if (!background()) {
-    last_seen.busy_seconds = 0;  // what went on between calls was not seen
+  watch.end(now, exposed, totals, ranks, micro_steps);
+  if (!progress.background()) {
+    watch.forget_busy();
   }
-  counted = now;
 }
 
-void Session::State::adapt(std::uint64_t ended_step, bool as_usual) const {
-  if (!as_usual) {
-    return;
-  }
+void Session::State::adapt(std::uint64_t ended_step) const {
   if (adaptation) {
-    adaptation->end_step(ended_step, last_seen);
+    adaptation->end_step(ended_step, watch.last());
   }
   if (batch) {
-    batch->end_step(ended_step, last_seen);
+    batch->end_step(ended_step, watch.last());
   }
 }
 
 void Session::State::settle_last_bucket() {
   const session::Probes* probes = runner->probes();
   const auto choices = adaptation ? adaptation->choices() : std::span<const session::BucketChoice>();
-  const bool in_call = agreed && probes != nullptr && probes->ends_in_call(*plan, choices);
-  const std::lock_guard lock(mutex);
-  ends_in_call = in_call;
-  last_settled = agreed;
+  const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, choices);
+  const std::lock_guard lock(progress.state);
+  step.settle_last(in_call);
 }
 
 LinkEstimate Session::State::link() {
-  require_communication("link");
+  progress.require_communication("link");
   const auto begin = std::chrono::steady_clock::now();
   {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
-    if (adaptation && agreed) {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    if (adaptation && step.has_agreed()) {
       return adaptation->link();
     }
     if (runner->probes() == nullptr) {
       throw Error(ErrorCode::unsupported,
                   "link: links between devices are not measured yet; ask a session over host memory");
     }
-    require_between_steps("link");
+    step.require_between("link");
   }
   const collective::Tiers tiers =
       policy.tiers.ranks_per_node ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)

@@ -11,11 +11,11 @@ namespace gradwire {
 // A captured step must not need what only the host can do while it runs.
 void Session::State::check_capture() const {
   const char* why = nullptr;
-  if (!agreed) {
+  if (!step.has_agreed()) {
     why = "nothing is reserved; call reserve() on every rank before the capture begins";
-  } else if (weighted) {
+  } else if (step.weighted()) {
     why = "weights would be those of the capture for ever; leave out set_weight()";
-  } else if (checks_first()) {
+  } else if (step.looks_first()) {
     why =
         "ranks would have to agree in each step whether to skip it; use Nonfinite::propagate, and flush() in a step "
         "that is not captured";
@@ -44,36 +44,34 @@ void Session::State::catch_up_with_replays() {
   if (!was_captured) {  // before any lock: the progress thread may hold `wire` for long
     return;
   }
-  const std::lock_guard wire_lock(wire);
+  const std::lock_guard wire_lock(progress.wire);
   {
-    const std::lock_guard lock(mutex);
-    if (in_step() || failure || capturing()) {
+    const std::lock_guard lock(progress.state);
+    if (step.in_step() || step.faults.failed() || capturing()) {
       return;
     }
   }
-  const auto reached = runner->device()->replayed_to();  // waits for the device, and done() must not: `mutex` is free
-  const std::lock_guard lock(mutex);
-  if (reached && !in_step()) {
-    step = *reached;
-    outcome.step = step;
+  const auto reached = runner->device()->replayed_to();  // waits for the device, and done() must not: `state` is free
+  const std::lock_guard lock(progress.state);
+  if (reached && !step.in_step()) {
+    step.jump_to(*reached);
   }
 }
 
 void Session::State::reserve() {
-  require_communication("reserve");
+  progress.require_communication("reserve");
   session::StepInfo info;
-  bool with_weights = false;
   {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
-    require_between_steps("reserve");
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between("reserve");
     make_plan();
-    with_weights = weighted;
-    info = {static_cast<std::uint32_t>(step), weighted, weight, false};
+    info = step.info();
+    info.flush = false;
   }
   require_no_capture("reserve");
   on_wire([&] {
-    agree_once(with_weights);
+    agree_on_plan(info.weighted);
     if (session::DeviceSteps* device = runner->device()) {  // the host's pool grows when it must
       device->reserve(*plan, info);
     }
@@ -85,7 +83,7 @@ bool Session::State::completed(const Ticket& ticket) {
     return true;
   }
   require_no_capture("done");
-  const std::unique_lock lock(wire, std::try_to_lock);
+  const std::unique_lock lock(progress.wire, std::try_to_lock);
   if (!lock.owns_lock()) {
     return false;  // whoever has it may be waiting for the device
   }
@@ -105,8 +103,8 @@ bool Session::State::end_device_step() {
   if (runner->device() != nullptr) {
     bool skipped = false;
     {
-      const std::lock_guard lock(mutex);
-      skipped = outcome.skipped;
+      const std::lock_guard lock(progress.state);
+      skipped = step.outcome().skipped;
     }
     on_wire([&] { nonfinite = runner->device()->end_step(skipped); });
   }

@@ -17,8 +17,8 @@ void Session::State::make_modes() {
                  "policy " + policy.source +
                      ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it"));
   }
-  auto made = std::make_unique<session::SyncModes>(*plan, parameters);
-  if (loss_scale_set && made->has_outer()) {
+  auto made = std::make_unique<session::SyncModes>(*plan, step.modes(), tensors.parameters());
+  if (step.loss_scale_set() && made->has_outer()) {
     refuse(no_scale_under_outer());
   }
   modes = std::move(made);
@@ -48,32 +48,19 @@ void Session::State::agree_on_outer(std::uint64_t now) {
   agreed_on_outer = true;
 }
 
-bool Session::State::in_mode(std::uint32_t bucket) const {
-  return modes && plan && bucket < plan->buckets.size() && plan::active(modes->sync(bucket), step);
-}
-
 bool Session::State::take(const plan::Bucket& bucket, session::StepInfo& info) {
-  std::uint64_t now = 0;
-  double scale = 1;
-  {
-    const std::lock_guard lock(mutex);
-    now = step;
-    scale = loss_scale;
-  }
-  info.flush = info.flush || (modes && plan::settles(modes->sync(bucket.id), now));
-  if (!modes || !modes->take(bucket, memory, info, now, scale)) {
+  if (!modes || !modes->take(bucket, tensors.memory(), info, step.number(), step.loss_scale())) {
     return false;
   }
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(progress.state);
   note_arrival(bucket.id);
   return true;
 }
 
 void Session::State::note_arrival(std::uint32_t bucket) {
-  if (bucket < next_bucket && !has_ended[bucket] && modes->arrived(bucket)) {
-    has_ended[bucket] = true;
-    ++ended_buckets;
-    changed.notify_all();
+  if (step.under_way(bucket) && modes->arrived(bucket)) {
+    step.bucket_ended(bucket, false);
+    progress.changed();
   }
 }
 
@@ -86,14 +73,14 @@ void Session::State::progress_background() const {
 
 void Session::State::drain(const char* call) {
   {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
-    require_between_steps(call);
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between(call);
     if (!in_background()) {
       return;
     }
   }
-  require_communication(call);
+  progress.require_communication(call);
   or_give_up([this] {
     while (modes->busy()) {
       progress_background();
@@ -104,54 +91,55 @@ void Session::State::drain(const char* call) {
 void Session::State::end_background() noexcept {
   try {
     const auto busy = [this] {
-      const std::lock_guard lock(mutex);
+      const std::lock_guard lock(progress.state);
       return in_background();
     };
-    if (background() || !busy()) {
+    if (progress.background() || !busy()) {
       return;  // the progress thread sees to it
     }
-    if (!may_communicate()) {
+    if (!progress.may_communicate()) {
       runner->abort(ErrorCode::aborted,
                     "session destroyed with reductions in the background, on a thread that may not communicate");
       return;
     }
-    const std::lock_guard lock(wire);
+    const std::lock_guard lock(progress.wire);
     while (busy()) {
-      communicate(std::chrono::milliseconds(1));
+      communicate(std::chrono::milliseconds(1), false);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has told the other ranks
   }
 }
 
+// In finish(): nobody else changes the step then.
 bool Session::State::deliver() {
   double scale = 1;
   {
-    const std::lock_guard lock(mutex);
-    if (!modes || outcome.skipped) {
+    const std::lock_guard lock(progress.state);
+    if (!modes || step.outcome().skipped) {
       return false;
     }
-    scale = loss_scale;
+    scale = step.loss_scale();
   }
-  return modes->deliver(memory, scale);
+  return modes->deliver(tensors.memory(), scale);
 }
 
 void Session::State::meet() {
-  require_communication("meet");
+  progress.require_communication("meet");
   std::uint64_t now = 0;
   bool with_weights = false;
   {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
-    require_between_steps("meet");
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between("meet");
     make_plan();
-    now = step;
-    with_weights = weighted;
+    now = step.number();
+    with_weights = step.weighted();
   }
   if (!modes) {
     return;
   }
   on_wire([&] {
-    agree_once(with_weights);
+    agree_on_plan(with_weights);
     if (modes->take_all_parameters(now)) {
       while (modes->busy()) {
         progress_background();
@@ -163,12 +151,12 @@ void Session::State::meet() {
 
 std::vector<View> Session::State::comparable_results() const {
   std::vector<View> results;
-  for (std::size_t i = 0; i < memory.size(); ++i) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
     const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
-    if (bucket.sync.mode != Sync::Mode::every || !in_mode(bucket.id)) {
-      results.push_back(memory[i].gradient);
+    if (bucket.sync.mode != Sync::Mode::every || !step.modes().active(bucket.id, step.number())) {
+      results.push_back(tensors.memory()[i].gradient);
     } else if (modes->met(bucket.id)) {
-      results.push_back(parameters[i][0]);
+      results.push_back(tensors.parameters()[i][0]);
     }
   }
   return results;

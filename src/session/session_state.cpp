@@ -1,84 +1,67 @@
 #include "session/session_state.hpp"
 
-#include "base/sanitizers.hpp"
-
-#if GRADWIRE_ADDRESS_SANITIZER
-#include <sanitizer/asan_interface.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <new>
 #include <string>
 
-#include "base/current_error.hpp"
-#include "base/elapsed.hpp"
 #include "base/log.hpp"
+#include "plan/sync.hpp"
 #include "session/logging.hpp"
 
 namespace gradwire {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last = 0;
   return ++last;
 }
 
-// Whether AddressSanitizer knows that the memory was freed; false in other builds.
-bool is_freed([[maybe_unused]] const View& view) {
-#if GRADWIRE_ADDRESS_SANITIZER
-  return view.data != nullptr &&
-         __asan_region_is_poisoned(view.data, view.count * element_bytes(view.dtype)) != nullptr;
-#else
-  return false;
-#endif
+Threading threading_over(session::Runner& runner, Threading asked) {
+  return runner.device() != nullptr ? Threading::serialized : asked;  // the device works on by itself
 }
 
 }  // namespace
 
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
-    : policy(std::move(p)), options(o), runner(std::move(r)), owner(std::this_thread::get_id()), number(next_number()) {
-  if (runner->device() != nullptr) {
-    options.threading = Threading::serialized;  // the device works on by itself
-  }
-  if (background()) {
-    thread = std::thread([this] { run(); });
-  }
+    : policy(std::move(p)),
+      options(o),
+      runner(std::move(r)),
+      step(next_number(), o.nonfinite),
+      progress(threading_over(*runner, o.threading), step, *this) {
+  progress.start();
 }
 
 Session::State::~State() {
-  std::optional<Error> reason;
   stop_if_gradients_are_gone();
+  std::optional<Error> why;
   {
-    const std::lock_guard lock(mutex);
-    if (!failure && misuse) {
-      reason = misuse;
-    } else if (!failure && (under_way() || in_step())) {
-      reason = Error(ErrorCode::aborted, "session destroyed in the middle of a step");
-    }
+    const std::lock_guard lock(progress.state);
+    why = step.faults.why_gone(step.under_way() || step.in_step());
   }
-  if (!reason) {
+  if (!why) {
     end_background();
   }
-  {
-    const std::lock_guard lock(mutex);
-    stopping = true;
-    work.notify_all();
-  }
-  if (reason) {
-    runner->abort(reason->code(), reason->what());
-  }
-  if (thread.joinable()) {
-    thread.join();
-  }
+  progress.stop([&] {
+    if (why) {
+      runner->abort(why->code(), why->what());
+    }
+  });
 }
 
-void Session::State::throw_if_failed() {
-  if (failure) {
-    if (!std::exchange(reported, true)) {
-      throw Error(*failure);
+// In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
+void Session::State::stop_if_gradients_are_gone() {
+  const std::lock_guard lock(progress.state);
+  for (std::uint32_t i = 0; !step.faults.any() && i < tensors.size(); ++i) {
+    if (step.is_ready(i) && tensors.is_freed(i)) {
+      log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors.name(i) +
+                               "\", which it may still read and write; declare gradients before the session");
+      std::abort();
     }
-    throw Error(ErrorCode::aborted, std::string("the session gave up earlier: ") + failure->what());
   }
 }
 
@@ -86,7 +69,7 @@ void Session::State::make_plan() {
   if (plan) {
     return;
   }
-  plan = plan::make_plan(policy, tensors,
+  plan = plan::make_plan(policy, tensors.infos(),
                          {.world_size = runner->info().world_size,
                           .reduction = options.reduction,
                           .checksum = runner->info().checksum,
@@ -116,194 +99,116 @@ void Session::State::make_plan() {
   if (plan->has_modes()) {
     make_modes();
   }
+  step.set_plan(*plan);
   reset_step();
 }
 
 void Session::State::reset_step() {
-  memory.resize(registered.size());
-  for (std::size_t i = 0; i < registered.size(); ++i) {
-    memory[i] = {registered[i], false};
-  }
-  is_ready.assign(registered.size(), false);
-  missing.clear();
-  incomplete = 0;
-  for (const plan::Bucket& bucket : plan->buckets) {
-    missing.push_back(static_cast<std::uint32_t>(bucket.parts.size()));
-    incomplete += bucket.parts.empty() ? 0 : 1;
-  }
-  has_ended.assign(plan->buckets.size(), false);
-  next_bucket = 0;
-  ended_buckets = 0;
-  checked_finite = false;
-  outcome = {};
-  outcome.step = step;
-  seen = {};
-  seen.ready_seconds.assign(plan->buckets.size(), 0);
-  step_begun = std::chrono::steady_clock::now();
+  tensors.begin_step();
+  watch.begin(plan->buckets.size(), Clock::now());
 }
 
-// In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
-void Session::State::stop_if_gradients_are_gone() {
-  const std::lock_guard lock(mutex);
-  for (std::size_t i = 0; !failure && !misuse && i < is_ready.size(); ++i) {
-    if (is_ready[i] && is_freed(memory[i].gradient)) {
-      log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors[i].name +
-                               "\", which it may still read and write; declare gradients before the session");
-      std::abort();
-    }
+// Before the plan is made of all tensors, since this one should not have come here.
+void Session::State::refuse_rows(const TensorInfo& tensor) const {
+  const bool any = std::any_of(policy.rules.begin(), policy.rules.end(),
+                               [](const Policy::Rule& rule) { return rule.policy.sync.mode == Sync::Mode::rows; });
+  if (any && plan::policy_of(policy, tensor).sync.mode == Sync::Mode::rows) {
+    throw Error(ErrorCode::unsupported,
+                "add: the policy asks for rows of \"" + tensor.name + "\": " + std::string(plan::kRowsNeedATable));
   }
 }
 
-bool Session::State::to_check() const {
-  return plan && !failure && checks_first() && !checked_finite && !plan->buckets.empty() && all_ready();
+TensorId Session::State::add(const std::string& name, const View& gradient, std::vector<View> beside,
+                             std::uint32_t ndim) {
+  const std::lock_guard lock(progress.state);
+  step.faults.throw_if_failed();
+  if (plan) {
+    throw Error(ErrorCode::invalid_argument, "add: \"" + name +
+                                                 "\" comes after the plan was made; add every tensor before the "
+                                                 "first ready(), explain() or fingerprint()");
+  }
+  TensorInfo info = tensors.check(name, gradient, beside, ndim);
+  refuse_rows(info);
+  step.add_tensor();
+  return tensors.add(std::move(info), gradient, std::move(beside));
 }
 
-bool Session::State::startable() const {
-  return plan && (!checks_first() || checked_finite) && !failure && next_bucket < plan->buckets.size() &&
-         missing[next_bucket] == 0;
-}
-
-bool Session::State::in_step() const {
-  return plan && std::find(is_ready.begin(), is_ready.end(), true) != is_ready.end();
-}
-
-bool Session::State::ended(const Ticket& ticket) const {
-  if (ticket.step == step && in_mode(ticket.bucket)) {
-    return false;  // arrives with finish()
-  }
-  return ticket.bucket == Ticket::kNothing || ticket.step < step ||
-         (ticket.step == step && ticket.bucket < has_ended.size() && has_ended[ticket.bucket]);
-}
-
-// Nothing would ever bring such a ticket's result.
-void Session::State::check_ticket(const char* call, const Ticket& ticket) const {
-  if (ticket.bucket == Ticket::kNothing) {
-    return;
-  }
-  const std::string given = std::string(call) + ": the ticket is of bucket " + std::to_string(ticket.bucket) +
-                            " in step " + std::to_string(ticket.step);
-  const std::string fix = "; give a ticket that ready() of this session returned";
-  if (ticket.session != 0 && ticket.session != number) {
-    throw Error(ErrorCode::invalid_argument, given + " of another session" + fix);
-  }
-  if (!plan || ticket.bucket >= plan->buckets.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                given + ", this session has " + std::to_string(plan ? plan->buckets.size() : 0) + " buckets" + fix);
-  }
-  if (ticket.step > step) {
-    throw Error(ErrorCode::invalid_argument, given + ", this session is in step " + std::to_string(step) + fix);
-  }
-}
-
-void Session::State::agree_once(bool with_weights) {
-  if (!agreed) {
-    runner->agree(*plan, with_weights, step);
-    if (adaptation) {
-      adaptation->begin(step);
-    }
-    const std::lock_guard lock(mutex);
-    agreed = true;
-  }
-}
-
-void Session::State::check_finite() {
-  bool with_weights = false;
-  double scale = 1;
-  {
-    const std::lock_guard lock(mutex);
-    if (!to_check()) {
-      return;
-    }
-    with_weights = weighted;
-    scale = loss_scale;
-  }
-  agree_once(with_weights);
-  std::vector<int> ranks = runner->nonfinite_ranks(memory, scale, step);
-  const std::lock_guard lock(mutex);
-  checked_finite = true;
-  if (!ranks.empty()) {
-    outcome.skipped = outcome.nonfinite = true;
-    outcome.nonfinite_ranks = std::move(ranks);
-    next_bucket = ended_buckets = plan->buckets.size();
-    has_ended.assign(has_ended.size(), true);
-    if (modes) {
-      modes->put_off(step);
-    }
-  }
-  changed.notify_all();
-}
-
-void Session::State::check_id(TensorId id) const {
-  if (static_cast<std::size_t>(id) >= tensors.size()) {
-    throw Error(ErrorCode::invalid_argument, "ready: tensor id " + std::to_string(static_cast<std::size_t>(id)) +
-                                                 " is not one of the " + std::to_string(tensors.size()) +
-                                                 " that add() returned");
-  }
-}
-
-Ticket Session::State::set_ready(TensorId id, const View* gradient, bool zero) {
+Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
+  const auto index = static_cast<std::uint32_t>(id);
   if (no_sync) {
-    const std::lock_guard lock(mutex);
-    check_id(id);
-    ++accumulated[static_cast<std::size_t>(id)];
+    const std::lock_guard lock(progress.state);
+    tensors.check(id);
+    step.accumulate(index);
     return {};
   }
   catch_up_with_replays();
   Ticket ticket;
   {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
-    const auto index = static_cast<std::size_t>(id);
-    check_id(id);
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    tensors.check(id);
     make_plan();
     if (capturing()) {
       check_capture();
     }
-    if (must_be_weighted && !weighted) {
-      throw Error(ErrorCode::invalid_argument,
-                  "ready: the loaded state is of weighted steps; call set_weight() first, as before it was saved");
-    }
-    if (is_ready[index]) {
-      throw Error(ErrorCode::invalid_argument, "ready: \"" + tensors[index].name + "\" was ready already in step " +
-                                                   std::to_string(step) +
+    step.require_weights();
+    if (step.is_ready(index)) {
+      throw Error(ErrorCode::invalid_argument, "ready: \"" + tensors.name(index) + "\" was ready already in step " +
+                                                   std::to_string(step.number()) +
                                                    "; call finish() first, or accumulate under no_sync()");
     }
-    if (is_freed(gradient != nullptr ? *gradient : registered[index])) {
-      throw Error(ErrorCode::invalid_argument, "ready: the memory of \"" + tensors[index].name +
-                                                   "\" has been freed; declare gradients before the session");
-    }
-    if (gradient != nullptr) {
-      check_gradient(index, *gradient);
-      runner->check_memory(*gradient, "ready: \"" + tensors[index].name + "\"");
-      memory[index].gradient = *gradient;
-    }
-    memory[index].zero = zero;
-    is_ready[index] = true;
-    ticket = {step, static_cast<std::uint32_t>(plan->tensors[index].bucket), number};
-    if (--missing[ticket.bucket] == 0) {
-      --incomplete;
-      last_ready = std::chrono::steady_clock::now();
-      seen.ready_seconds[ticket.bucket] = std::chrono::duration<double>(last_ready - step_begun).count();
-    }
-    const bool only_the_last = next_bucket + 1 == plan->buckets.size() && !to_check();
-    if (background() && !driven && (startable() || to_check()) && !(looks && only_the_last && last_awaits_caller())) {
-      work.notify_all();
+    tensors.give(index, gradient, zero);
+    const auto now = Clock::now();
+    ticket = step.ready(index, now);
+    watch.bucket_ready(ticket.bucket, now);
+    progress.wake_after_ready();
+  }
+  progress.inside_call();
+  return ticket;
+}
+
+bool Session::State::done(const Ticket& ticket) {
+  const bool ended = checked([&] {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.check("done", ticket);
+    return step.ended(ticket);
+  });
+  if (!ended) {
+    progress.inside_call();
+    const std::lock_guard lock(progress.state);
+    progress.wake();  // who asks does other things meanwhile
+    if (!step.ended(ticket)) {
+      return false;
     }
   }
-  progress_inside_call();
-  return ticket;
+  return completed(ticket);
+}
+
+void Session::State::wait(const Ticket& ticket) {
+  checked([&] {
+    require_no_capture("wait");
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.check("wait", ticket);
+    step.check_wait(ticket);
+  });
+  progress.wait_until("wait", [&] { return step.ended(ticket); });
+  wait_completed(ticket);
 }
 
 void Session::State::check_all_ready() {
   std::string names;
   std::size_t count = 0;
+  std::uint64_t now = 0;
   {
-    const std::lock_guard lock(mutex);
-    throw_if_failed();
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
     make_plan();
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (!is_ready[i] && ++count <= 5) {
-        names += (names.empty() ? "\"" : ", \"") + tensors[i].name + "\"";
+    now = step.number();
+    for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+      if (!step.is_ready(i) && ++count <= 5) {
+        names += (names.empty() ? "\"" : ", \"") + tensors.name(i) + "\"";
       }
     }
   }
@@ -312,19 +217,59 @@ void Session::State::check_all_ready() {
   }
   const Error error(ErrorCode::invalid_argument, "finish: " + std::to_string(count) + " tensor(s) not ready on rank " +
                                                      std::to_string(runner->info().rank) + " in step " +
-                                                     std::to_string(step) + ": " + names + (count > 5 ? ", ..." : "") +
+                                                     std::to_string(now) + ": " + names + (count > 5 ? ", ..." : "") +
                                                      "; call ready(), or ready_zero() where there is no gradient");
-  if (background()) {
+  if (progress.background()) {
     runner->abort(error.code(), error.what());  // the progress thread may hold `wire` for long
   }
   on_wire([&] { throw Error(error); });
 }
 
-void Session::State::require_between_steps(const char* call) const {
-  if (in_step()) {
-    throw Error(ErrorCode::invalid_argument, std::string(call) + ": step " + std::to_string(step) +
-                                                 " is under way; call it before its first ready() or after finish()");
+StepOutcome Session::State::finish() {
+  const auto begin = Clock::now();
+  checked([&] {
+    if (no_sync) {
+      throw Error(ErrorCode::invalid_argument,
+                  "finish: called under no_sync(); leave that scope for the last backward pass of a step");
+    }
+    progress.require_communication("finish");
+  });
+  check_all_ready();
+  progress.wait_until("finish", [&] { return step.ended(); });
+  const bool captured = capturing();
+  const bool delivered_nonfinite = deliver();
+  const bool nonfinite = end_device_step() || delivered_nonfinite;
+  const std::vector<Statistics> groups = adapts() ? runner->statistics() : std::vector<Statistics>();
+  const auto now = Clock::now();
+  const double exposed = std::chrono::duration<double>(now - begin).count();
+  std::vector<View> results;
+  session::Step::End end;
+  bool settled = false;
+  {
+    const std::lock_guard lock(progress.state);
+    results = comparable_results();
+    end = step.end(nonfinite, captured);
+    if (adapts()) {
+      see_step_end(now, exposed, groups, end.micro_steps);
+    }
+    watch.count(exposed);
+    was_captured = was_captured || captured;
+    settled = step.last_settled();
+    reset_step();
   }
+  if ((adapts() && end.as_usual) || !settled) {
+    on_wire([&] {
+      if (end.as_usual) {
+        adapt(end.outcome.step);
+      }
+      settle_last_bucket();
+    });
+  }
+  const std::uint64_t every = options.compare_ranks_every;
+  if (every > 0 && (end.outcome.step + 1) % every == 0 && !end.outcome.skipped) {
+    on_wire([&] { runner->compare(results, end.outcome.step); });
+  }
+  return end.outcome;
 }
 
 void Session::State::set_loss_scale(double scale) {
@@ -333,29 +278,82 @@ void Session::State::set_loss_scale(double scale) {
                 "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
   }
   catch_up_with_replays();
-  const std::lock_guard wire_lock(wire);
+  const std::lock_guard wire_lock(progress.wire);
   drain("set_loss_scale");  // what is under way leaves residuals of the old scale
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(progress.state);
   if (modes && modes->has_outer()) {
     throw no_scale_under_outer();
   }
-  if (scale != loss_scale) {
-    runner->held().scale_residuals(static_cast<float>(scale / loss_scale));
+  if (scale != step.loss_scale()) {
+    runner->held().scale_residuals(static_cast<float>(scale / step.loss_scale()));
   }
-  loss_scale = scale;
-  loss_scale_set = true;
+  step.set_loss_scale(scale);
+}
+
+void Session::State::broadcast(std::span<const View> values, int root) {
+  checked([&] {
+    for (const View& value : values) {
+      if (element_bytes(value.dtype) == 0 || (value.data == nullptr && value.count > 0)) {
+        throw Error(ErrorCode::invalid_argument, "broadcast: a value has null data or an unknown dtype");
+      }
+      runner->check_memory(value, "broadcast: a value");
+    }
+    if (root < 0 || root >= runner->info().world_size) {
+      throw Error(ErrorCode::invalid_argument, "broadcast: root " + std::to_string(root) +
+                                                   " is not a rank of a world of " +
+                                                   std::to_string(runner->info().world_size));
+    }
+    progress.require_communication("broadcast");
+    require_no_capture("broadcast");
+    catch_up_with_replays();
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    if (step.in_step()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "broadcast: a step is under way; call it before the first ready() or after finish()");
+    }
+  });
+  on_wire([&] { runner->broadcast(values, root); });
 }
 
 void Session::State::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
-  const std::lock_guard state_lock(mutex);
-  if (!failure) {
-    try {
-      failure = Error(ErrorCode::aborted, why);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
-    }
+  const std::lock_guard lock(progress.state);
+  try {
+    step.faults.fail(Error(ErrorCode::aborted, why));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }
-  changed.notify_all();
+  progress.changed();
+}
+
+SessionStatistics Session::State::statistics() const {
+  SessionStatistics statistics;
+  const std::vector<Statistics> totals = runner->statistics();
+  const std::lock_guard lock(progress.state);
+  statistics.transport = runner->info().transport;
+  statistics.rank = runner->info().rank;
+  statistics.world_size = runner->info().world_size;
+  statistics.steps = watch.steps();
+  statistics.exposed_seconds = watch.exposed_seconds();
+  if (const session::DeviceSteps* device = runner->device()) {
+    statistics.device_memory = device->memory();
+  }
+  const bool begun = adaptation && step.has_agreed();
+  statistics.switches = begun ? adaptation->switches() : std::vector<CodecSwitch>();
+  const std::vector<Lateness> ages = modes ? modes->ages() : std::vector<Lateness>();
+  for (std::size_t i = 0; plan && i < plan->groups.size(); ++i) {
+    const plan::Group& group = plan->groups[i];
+    statistics.groups.push_back(
+        {.name = group.name,
+         .codec = begun && group.policy.automatic() ? adaptation->codec_text(i) : plan::codec_text(group.policy),
+         .algorithm = std::string(to_string(group.policy.algorithm)),
+         .compressed = group.policy.codec != CodecSpec::exact(),
+         .tensors = group.tensors,
+         .totals = i < totals.size() ? totals[i] : Statistics{},
+         .sync = plan::to_string(group.policy.sync),
+         .late = i < ages.size() ? ages[i] : Lateness{}});
+  }
+  return statistics;
 }
 
 }  // namespace gradwire

@@ -89,11 +89,15 @@ plan::Bucket average_of(const plan::Bucket& bucket) {
 
 }  // namespace
 
-SyncModes::SyncModes(const plan::Plan& plan, std::vector<std::vector<View>> parameters)
-    : plan_(plan), parameters_(std::move(parameters)), entries_(plan.buckets.size()), ages_(plan.groups.size()) {
+SyncModes::SyncModes(const plan::Plan& plan, const SyncSchedule& schedule,
+                     const std::vector<std::vector<View>>& parameters)
+    : plan_(plan),
+      schedule_(schedule),
+      parameters_(parameters),
+      entries_(plan.buckets.size()),
+      ages_(plan.groups.size()) {
   for (const plan::Bucket& bucket : plan.buckets) {
     entries_[bucket.id].bucket = &bucket;
-    entries_[bucket.id].sync = bucket.sync;
     if (bucket.sync.mode == Sync::Mode::every && !bucket.sync.outer) {
       entries_[bucket.id].average = average_of(bucket);
     }
@@ -103,7 +107,7 @@ SyncModes::SyncModes(const plan::Plan& plan, std::vector<std::vector<View>> para
 bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
                      std::uint64_t step, double scale) {
   Entry& entry = entries_[bucket.id];
-  const Sync& sync = entry.sync;
+  const Sync& sync = schedule_.of(bucket.id);
   if (!plan::active(sync, step)) {
     return false;
   }

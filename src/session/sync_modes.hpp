@@ -17,13 +17,14 @@
 #include "plan/plan.hpp"
 #include "session/runner.hpp"
 #include "session/state_file.hpp"
+#include "session/sync_schedule.hpp"
 
 namespace gradwire::session {
 
 class SyncModes {
  public:
-  /// `parameters`: by tensor, the parameter and its optimizer state. `plan` must outlive this.
-  SyncModes(const plan::Plan& plan, std::vector<std::vector<View>> parameters);
+  /// `parameters`: by tensor, the parameter and its optimizer state. All must outlive this.
+  SyncModes(const plan::Plan& plan, const SyncSchedule& schedule, const std::vector<std::vector<View>>& parameters);
 
   // For whoever communicates, one thread at a time.
   /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
@@ -49,14 +50,6 @@ class SyncModes {
   /// Whether the bucket's parameters met in the step that deliver() ended.
   [[nodiscard]] bool met(std::uint32_t bucket) const;
 
-  // Whoever holds a lock that put_off() and load() are called under.
-  /// The bucket's mode, with the step at which it really begins.
-  [[nodiscard]] const Sync& sync(std::uint32_t bucket) const { return entries_[bucket].sync; }
-  /// Whether the step carries residuals that must not be lost, since local steps come after it.
-  [[nodiscard]] bool settles(std::uint64_t step) const;
-  /// The step was skipped: what would have settled in it does so in the next, and its local steps begin one later.
-  void put_off(std::uint64_t step);
-
   /// At the end of a step that was not skipped, when all has arrived: writes to gradients and parameters; between
   /// steps, where `memory` is empty, to parameters. Returns whether NaN or Inf was in it.
   bool deliver(std::span<const TensorMemory> memory, double scale);
@@ -68,11 +61,9 @@ class SyncModes {
   /// For the control of a test: no step waits for results, which are delivered when they have come.
   void remove_bound() { bounded_ = false; }
 
-  // Between steps, while not busy().
+  // Between steps, while not busy(). The schedule has been loaded.
   void save(SavedState& state) const;
   void load(const SavedState& state);
-  /// The bucket's mode as it would be after load().
-  [[nodiscard]] static Sync sync_after(const plan::Bucket& bucket, const SavedState& state);
 
  private:
   struct Job {
@@ -91,7 +82,6 @@ class SyncModes {
   using JobPtr = std::shared_ptr<Job>;
   struct Entry {
     const plan::Bucket* bucket = nullptr;
-    Sync sync;                   // the bucket's; from_step may have been put off
     plan::Bucket average;        // what travels where parameters and state are averaged
     std::deque<JobPtr> results;  // not delivered, oldest first
     JobPtr flying = nullptr;     // what the runner has
@@ -119,7 +109,8 @@ class SyncModes {
   void deliver_parameters(Entry& entry, const Job& job) const;
 
   const plan::Plan& plan_;
-  std::vector<std::vector<View>> parameters_;
+  const SyncSchedule& schedule_;
+  const std::vector<std::vector<View>>& parameters_;
   std::vector<Entry> entries_;  // by bucket
   bool bounded_ = true;
   mutable std::mutex mutex_;    // of results, flying, taken, may_lag, takes, spare and what follows

@@ -15,27 +15,14 @@ bool SyncModes::has_outer() const {
 
 bool SyncModes::begins_outer(std::uint64_t step) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.sync.outer && !entry.anchored && plan::active(entry.sync, step);
+    return entry.bucket->sync.outer && !entry.anchored && schedule_.active(entry.bucket->id, step);
   });
 }
 
 void SyncModes::drop_anchors(std::uint64_t step) {
   for (Entry& entry : entries_) {
-    if (entry.sync.outer && plan::active(entry.sync, step)) {
+    if (entry.bucket->sync.outer && schedule_.active(entry.bucket->id, step)) {
       drop_anchor(entry);
-    }
-  }
-}
-
-bool SyncModes::settles(std::uint64_t step) const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [&](const Entry& entry) { return plan::settles(entry.sync, step); });
-}
-
-void SyncModes::put_off(std::uint64_t step) {
-  for (Entry& entry : entries_) {
-    if (plan::settles(entry.sync, step)) {
-      ++entry.sync.from_step;
     }
   }
 }
@@ -72,9 +59,9 @@ void SyncModes::save(SavedState& state) const {
       if (entry.anchored) {
         state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
       }
-      if (entry.sync.mode == Sync::Mode::every && !plan::is_step(entry.sync)) {
-        const bool late = entry.sync.from_step != entry.bucket->sync.from_step;
-        state.local_steps.push_back({tensor, late ? entry.sync.from_step : 0, entry.moved});
+      if (const Sync& sync = schedule_.of(entry.bucket->id); sync.mode == Sync::Mode::every && !plan::is_step(sync)) {
+        const bool late = sync.from_step != entry.bucket->sync.from_step;
+        state.local_steps.push_back({tensor, late ? sync.from_step : 0, entry.moved});
       }
       for (const JobPtr& job : entry.results) {
         state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
@@ -83,24 +70,10 @@ void SyncModes::save(SavedState& state) const {
   }
 }
 
-Sync SyncModes::sync_after(const plan::Bucket& bucket, const SavedState& state) {
-  Sync sync = bucket.sync;
-  if (sync.mode == Sync::Mode::every) {
-    for (const SavedState::LocalSteps& local : state.local_steps) {
-      if (std::any_of(bucket.parts.begin(), bucket.parts.end(),
-                      [&](const plan::Bucket::Part& part) { return part.tensor == local.tensor; })) {
-        sync.from_step = std::max(sync.from_step, local.put_off_to);
-      }
-    }
-  }
-  return sync;
-}
-
 void SyncModes::load(const SavedState& state) {
   for (Entry& entry : entries_) {
     const plan::Bucket& bucket = *entry.bucket;
-    entry.sync = sync_after(bucket, state);
-    const bool active = plan::active(entry.sync, state.step);
+    const bool active = schedule_.active(bucket.id, state.step);
     const auto put = [&](std::vector<std::byte>& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
       const auto part = std::find_if(bucket.parts.begin(), bucket.parts.end(),
                                      [&](const plan::Bucket::Part& p) { return p.tensor == tensor; });
@@ -118,7 +91,7 @@ void SyncModes::load(const SavedState& state) {
       }
     }
     const bool local = active && bucket.sync.mode == Sync::Mode::every;
-    entry.moved = local && (bucket.sync.outer ? entry.anchored : state.step > entry.sync.from_step);
+    entry.moved = local && (bucket.sync.outer ? entry.anchored : state.step > schedule_.of(bucket.id).from_step);
     std::size_t told = 0;  // of older states nothing is known: they may have moved
     std::size_t moved = 0;
     for (const SavedState::LocalSteps& saved : state.local_steps) {

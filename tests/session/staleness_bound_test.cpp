@@ -49,7 +49,9 @@ Ages watch(std::uint32_t staleness, bool bounded) {
   Policy policy = Policy::uniform("exact");
   policy.defaults.sync = {.mode = Sync::Mode::async, .staleness = staleness};
   const plan::Plan plan = plan::make_plan(policy, {{"w", 10, DType::f32, 1}}, {});
-  SyncModes modes(plan, {{}});
+  const SyncSchedule schedule(plan);
+  const std::vector<std::vector<View>> no_parameters(1);
+  SyncModes modes(plan, schedule, no_parameters);
   if (!bounded) {
     modes.remove_bound();
   }

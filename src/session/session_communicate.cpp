@@ -1,0 +1,141 @@
+// What whoever communicates does for a session: what its step says is next, until nothing is.
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "session/session_state.hpp"
+
+namespace gradwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Action = session::Step::Action;
+
+constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;  // what the progress thread is not woken for
+
+}  // namespace
+
+void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
+  // Since the last time, where something was under way then: nobody does anything else with it.
+  const auto begin = std::exchange(busy_since, {}).value_or(Clock::now());
+  try {
+    const bool busy = start_what_can(waits);
+    if (modes) {
+      modes->start(*runner);
+    }
+    take_note_of(runner->advance(wait));
+    if (busy) {
+      const auto end = Clock::now();
+      const std::lock_guard lock(progress.state);
+      watch.busy(begin, end);
+      if (step.under_way()) {
+        busy_since = end;
+      }
+    }
+  } catch (...) {
+    rethrow_given_up(!progress.is_progress_thread());
+  }
+}
+
+// Returns whether something was, or is now, under way.
+bool Session::State::start_what_can(bool waits) {
+  bool busy = false;
+  for (;;) {
+    Action action;
+    {
+      const std::lock_guard lock(progress.state);
+      step.faults.stop_if_failed();
+      busy = busy || step.under_way();
+      action = step.next(waits, Clock::now());
+    }
+    switch (action.kind) {
+      case Action::Kind::none: return busy;
+      case Action::Kind::agree: agree_on_plan(action.info.weighted); break;
+      case Action::Kind::look: look_for_nonfinite(); break;
+      case Action::Kind::start:
+        start(action);
+        busy = true;
+        break;
+    }
+  }
+}
+
+void Session::State::start(const Action& action) {
+  session::StepInfo info = action.info;
+  agree_on_outer(info.step);
+  if (adaptation) {
+    info.choices = adaptation->choices();
+    info.sample = adaptation->samples(info.step);
+  }
+  info.norms = batch && batch->samples(info.step);
+  const plan::Bucket& bucket = plan->buckets[action.bucket];
+  if (!take(bucket, info)) {
+    runner->start(*plan, bucket, tensors.memory(), info);
+  }
+}
+
+void Session::State::take_note_of(const std::vector<session::Buckets::Ended>& ended) {
+  if (ended.empty()) {
+    return;
+  }
+  const std::lock_guard lock(progress.state);
+  for (const session::Buckets::Ended& bucket : ended) {
+    if (bucket.background) {
+      modes->ended(bucket);
+      note_arrival(bucket.bucket);
+      continue;
+    }
+    step.bucket_ended(bucket.bucket, bucket.nonfinite);
+    if (bucket.sample) {
+      adaptation->sampled(bucket.bucket, *bucket.sample);
+    }
+    if (bucket.norms) {
+      batch->sampled(step.number(), *bucket.norms);
+    }
+  }
+  progress.changed();
+}
+
+void Session::State::agree_on_plan(bool weighted) {
+  if (step.has_agreed()) {  // changes under both locks
+    return;
+  }
+  runner->agree(*plan, weighted, step.number());
+  if (adaptation) {
+    adaptation->begin(step.number());
+  }
+  const std::lock_guard lock(progress.state);
+  step.agreed();
+}
+
+void Session::State::look_for_nonfinite() {
+  std::vector<int> ranks = runner->nonfinite_ranks(tensors.memory(), step.loss_scale(), step.number());
+  const std::lock_guard lock(progress.state);
+  step.looked(std::move(ranks));
+  progress.changed();
+}
+
+void Session::State::rethrow_given_up(bool to_caller) {
+  const Error error = current_error();
+  give_up(error);
+  if (to_caller) {
+    const std::lock_guard lock(progress.state);
+    step.faults.reported();
+  }
+  throw Error(error);
+}
+
+void Session::State::give_up(const Error& error) noexcept {
+  runner->fail(error.code(), error.what());
+  const std::lock_guard lock(progress.state);
+  step.faults.fail(error);
+  progress.changed();
+  progress.wake();
+}
+
+bool Session::State::last_awaits_caller() const {
+  return plan && !plan->buckets.empty() &&
+         (step.holds_last() ||
+          plan->buckets.back().count * element_bytes(plan->buckets.back().dtype) <= kSmallBucketBytes);
+}
+
+}  // namespace gradwire

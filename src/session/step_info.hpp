@@ -1,0 +1,43 @@
+// What a bucket of one step is reduced with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/dtype.hpp"
+#include "gradwire/policy.hpp"
+
+namespace gradwire::session {
+
+/// Memory of one tensor in one step.
+struct TensorMemory {
+  View gradient;
+  bool zero = false;  // this rank contributes zeros
+};
+
+/// How a bucket whose codec is chosen at run time travels.
+struct BucketChoice {
+  std::size_t level = 0;  // of Bucket::levels
+  bool native = false;    // at level 0 by the transport's own all-reduce
+  std::uint64_t chunk_bytes = kDefaultChunkBytes;
+};
+
+/// What the coming buckets have in common.
+struct StepInfo {
+  std::uint32_t step = 0;
+  bool weighted = false;
+  double weight = 1;
+  bool flush = false;                          // exactly, so that no residual is left
+  std::span<const BucketChoice> choices = {};  // by bucket; empty where no codec is chosen at run time
+  bool sample = false;                         // look at what encoding drops
+  bool norms = false;                          // take norms of gradients and results
+  bool background = false;                     // behind the buckets that are not; where the runner has modes
+  /// The bucket is summed by the transport's blocking call if on every rank a caller waits for it.
+  enum class InCall : std::uint8_t { no, waits, does_not_wait };
+  InCall in_call = InCall::no;
+  bool plain = false;  // values that are no gradients: averaged exactly, and residuals have nothing to do with it
+};
+
+}  // namespace gradwire::session

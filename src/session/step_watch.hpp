@@ -1,0 +1,79 @@
+// What a rank sees of its steps: how long each took, how much of that was communication, what it sent.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gradwire/statistics.hpp"
+
+namespace gradwire::session {
+
+/// What a rank saw of one step.
+struct StepSeen {
+  double step_seconds = 0;            // from the end of the step before to the end of this one
+  double busy_seconds = 0;            // something was under way
+  double wait_seconds = 0;            // of which waiting for the transport, with nothing to compute
+  double bytes_sent = 0;              // over the network; by all ranks of the node, as if each sent what this one did
+  double exposed_seconds = 0;         // in finish(), until the last result was there
+  double micro_steps = 1;             // backward passes
+  std::vector<double> ready_seconds;  // by bucket, from the end of the step before
+};
+
+/// The caller holds the lock under which steps change.
+class StepWatch {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void begin(std::size_t buckets, Time now) {
+    seen_ = {};
+    seen_.ready_seconds.assign(buckets, 0);
+    begun_ = now;
+  }
+  void bucket_ready(std::uint32_t bucket, Time now) { seen_.ready_seconds[bucket] = seconds(begun_, now); }
+  void busy(Time from, Time to) { seen_.busy_seconds += seconds(from, to); }
+  /// `totals` so far; `ranks`: of a node, where all ranks tell their nodes apart.
+  void end(Time now, double exposed, const Statistics& totals, std::optional<std::size_t> ranks,
+           std::uint32_t micro_steps) {
+    last_ = seen_;
+    last_.step_seconds = seconds(begun_, now);
+    last_.exposed_seconds = exposed;
+    last_.micro_steps = micro_steps;
+    last_.bytes_sent = ranks
+                           ? static_cast<double>(totals.bytes_inter - before_.bytes_inter) * static_cast<double>(*ranks)
+                           : static_cast<double>(totals.bytes_sent - before_.bytes_sent);
+    last_.wait_seconds = totals.wire_seconds - before_.wire_seconds;
+    before_ = totals;
+  }
+  /// What went on between calls was not seen.
+  void forget_busy() noexcept { last_.busy_seconds = 0; }
+  /// The step that ended().
+  [[nodiscard]] const StepSeen& last() const noexcept { return last_; }
+
+  void count(double exposed) {
+    ++steps_;
+    exposed_seconds_ += exposed;
+  }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] double exposed_seconds() const noexcept { return exposed_seconds_; }
+  /// Counters of totals begin anew.
+  void reset_counts() {
+    before_ = {};
+    steps_ = 0;
+    exposed_seconds_ = 0;
+  }
+
+ private:
+  static double seconds(Time from, Time to) { return std::chrono::duration<double>(to - from).count(); }
+
+  StepSeen seen_;  // of this step so far
+  StepSeen last_;
+  Time begun_;
+  Statistics before_;  // when this step began
+  std::uint64_t steps_ = 0;
+  double exposed_seconds_ = 0;
+};
+
+}  // namespace gradwire::session

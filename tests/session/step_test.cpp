@@ -1,0 +1,433 @@
+// The steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when, what a
+// step brings, and that nothing waits for ever. No threads, no transport, no clock.
+#include "session/step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/error_of.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using Action = Step::Action;
+using Kind = Step::Action::Kind;
+
+// What all ranks of a world do alike, and what must come of it.
+struct Script {
+  std::uint32_t tensors = 1;
+  plan::Plan plan;
+  Nonfinite nonfinite = Nonfinite::automatic;
+  std::uint64_t steps = 4;
+  std::vector<bool> flush, scale, weight;  // by step: called before it
+  std::vector<std::vector<bool>> bad;      // by step and rank: NaN in a gradient
+  std::uint64_t fails_after = ~0ULL;       // events, until one rank does
+  bool in_call = false;
+
+  struct Expected {
+    bool skipped = false;
+    bool as_usual = false;
+    std::vector<bool> flushes, in_mode;  // by bucket
+  };
+  [[nodiscard]] std::vector<Expected> expected() const;
+};
+
+bool any(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
+
+// Written down apart from Step: from the documents of Session and Policy.
+std::vector<Script::Expected> Script::expected() const {
+  std::vector<Expected> all;
+  bool flushing = false;
+  bool scaled = false;
+  std::vector<std::uint64_t> from;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    from.push_back(bucket.sync.mode == Sync::Mode::step ? ~0ULL : bucket.sync.from_step);
+  }
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    flushing = flushing || flush[step];
+    scaled = scaled || scale[step];
+    Expected one;
+    bool looks = flushing || nonfinite == Nonfinite::skip || (nonfinite == Nonfinite::automatic && scaled);
+    for (std::size_t b = 0; b < from.size(); ++b) {
+      const bool settles = plan.buckets[b].sync.mode == Sync::Mode::every && step + 1 == from[b];
+      looks = looks || settles;
+      one.flushes.push_back(flushing || settles);
+      one.in_mode.push_back(step >= from[b]);
+    }
+    one.skipped = looks && any(bad[step]);
+    one.as_usual = !one.skipped && !flushing;
+    for (std::size_t b = 0; b < from.size(); ++b) {
+      from[b] += one.skipped && plan.buckets[b].sync.mode == Sync::Mode::every && step + 1 == from[b] ? 1 : 0;
+    }
+    flushing = flushing && one.skipped;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+Script make_script(std::mt19937& random, std::size_t ranks, bool may_fail) {
+  const auto one_in = [&](unsigned n) { return random() % n == 0; };
+  Script script;
+  const std::uint32_t buckets = 1 + random() % 4;
+  script.plan.buckets.resize(buckets);
+  script.tensors = buckets + random() % 4;
+  script.plan.tensors.resize(script.tensors);
+  for (std::uint32_t i = 0; i < script.tensors; ++i) {
+    script.plan.tensors[i].bucket = i < buckets ? i : random() % buckets;  // none is empty
+  }
+  for (std::uint32_t b = 0; b < buckets; ++b) {
+    script.plan.buckets[b].id = b;
+    if (one_in(4)) {
+      script.plan.buckets[b].sync = {.mode = Sync::Mode::every, .every = 2, .from_step = random() % 4};
+    } else if (one_in(6)) {
+      script.plan.buckets[b].sync = {.mode = Sync::Mode::async, .staleness = 1, .from_step = random() % 3};
+    }
+  }
+  script.nonfinite = std::array{Nonfinite::automatic, Nonfinite::propagate, Nonfinite::skip}[random() % 3];
+  script.in_call = one_in(2);
+  const bool weighted = one_in(4);
+  for (std::uint64_t step = 0; step < script.steps; ++step) {
+    script.flush.push_back(one_in(4));
+    script.scale.push_back(one_in(4));
+    script.weight.push_back(weighted && (step == 0 || one_in(2)));
+    std::vector<bool> bad(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      bad[rank] = one_in(3 * static_cast<unsigned>(ranks));
+    }
+    script.bad.push_back(std::move(bad));
+  }
+  if (may_fail && one_in(3)) {
+    script.fails_after = random() % 200;
+  }
+  return script;
+}
+
+// Collective calls in the order of each rank: every rank's n-th must be the same, and one has happened once all made
+// it.
+struct Network {
+  struct Call {
+    std::string what;
+    std::size_t ranks = 0;
+  };
+  std::deque<Call> calls;
+
+  void make(std::size_t nth, const std::string& what) {
+    if (nth == calls.size()) {
+      calls.push_back({what, 0});
+    }
+    ASSERT_LT(nth, calls.size());
+    ASSERT_EQ(calls[nth].what, what) << "call " << nth << " differs between ranks";
+    ++calls[nth].ranks;
+  }
+};
+
+class Rank {
+ public:
+  Rank(const Script& script, Network& network, std::size_t rank, std::size_t ranks, std::mt19937& random)
+      : script_(script),
+        expected_(script.expected()),
+        network_(network),
+        rank_(rank),
+        ranks_(ranks),
+        random_(random),
+        step_(1, script.nonfinite) {
+    for (std::uint32_t i = 0; i < script.tensors; ++i) {
+      step_.add_tensor();
+    }
+    step_.set_plan(script.plan);
+  }
+
+  [[nodiscard]] bool done() const { return over_ || step_.number() == script_.steps; }
+  [[nodiscard]] bool failed() const { return step_.faults.failed(); }
+  void fail() { step_.faults.fail(Error(ErrorCode::aborted, "a rank has failed")); }
+
+  /// What the caller does next; false where it can only wait.
+  bool call() {
+    if (done()) {
+      return false;
+    }
+    try {
+      step_.faults.throw_if_failed();
+    } catch (const Error& error) {
+      EXPECT_FALSE(step_.has_work(now_)) << "after a failure";
+      EXPECT_FALSE(step_.faults.why_gone(true)) << "other ranks know";
+      over_ = true;
+      return true;
+    }
+    check_tickets();
+    if (order_.empty() && !finishing_) {
+      begin();
+      return true;
+    }
+    if (!finishing_) {
+      ready();
+      return true;
+    }
+    if (!step_.ended()) {
+      return false;
+    }
+    finish();
+    return true;
+  }
+
+  /// What whoever communicates does next; false where it can only wait.
+  bool communicate() {
+    now_ += std::chrono::milliseconds(random_() % 3);
+    if (failed() || (blocked_ && network_.calls[calls_ - 1].ranks < ranks_)) {
+      return false;
+    }
+    if (blocked_) {
+      blocked_ == Kind::agree ? step_.agreed() : step_.looked(bad_ranks());
+      blocked_.reset();
+      return true;
+    }
+    const bool had_work = step_.has_work(now_);
+    const bool had_started = step_.under_way();
+    const Action action = step_.next(finishing_ && random_() % 2 == 0, now_);
+    if (action.kind == Kind::none) {
+      return end_one();
+    }
+    EXPECT_TRUE(had_work || finishing_) << "nobody would have looked";
+    switch (action.kind) {
+      case Kind::agree:
+        EXPECT_FALSE(std::exchange(agreed_, true)) << "once";
+        join("agree weighted " + std::to_string(action.info.weighted));
+        blocked_ = action.kind;
+        break;
+      case Kind::look:
+        EXPECT_FALSE(std::exchange(looked_, true)) << "once a step";
+        EXPECT_FALSE(had_started);
+        EXPECT_TRUE(step_.has_agreed());
+        EXPECT_TRUE(order_.size() == script_.tensors) << "all gradients are looked at";
+        join("look in " + std::to_string(step_.number()));
+        blocked_ = action.kind;
+        break;
+      default: start(action);
+    }
+    return true;
+  }
+
+  [[nodiscard]] std::string where() const {
+    return "rank " + std::to_string(rank_) + " in step " + std::to_string(step_.number()) + ": " +
+           std::to_string(order_.size()) + " of " + std::to_string(script_.tensors) + " ready, next bucket " +
+           std::to_string(next_) + (blocked_ ? ", in a collective" : "") + (finishing_ ? ", in finish" : "");
+  }
+
+ private:
+  [[nodiscard]] const Script::Expected& now_expected() const { return expected_[step_.number()]; }
+  void join(const std::string& what) { network_.make(calls_++, what); }
+
+  void begin() {
+    const std::uint64_t step = step_.number();
+    step_.require_between("save");
+    if (script_.weight[step]) {
+      step_.set_weight(static_cast<double>(step + 1));
+    }
+    if (script_.scale[step]) {
+      step_.set_loss_scale(2);
+    }
+    if (script_.flush[step]) {
+      step_.flush_next();
+    }
+    for (std::uint32_t i = 0; i < script_.tensors; ++i) {
+      if (random_() % 2 == 0) {
+        step_.accumulate(i);
+        most_micro_steps_ = 2;
+      }
+      todo_.push_back(i);
+    }
+    std::shuffle(todo_.begin(), todo_.end(), random_);
+    ready();
+  }
+
+  void ready() {
+    if (todo_.empty()) {
+      finishing_ = true;
+      return;
+    }
+    const std::uint32_t tensor = todo_.back();
+    todo_.pop_back();
+    EXPECT_FALSE(step_.is_ready(tensor));
+    const Ticket ticket = step_.ready(tensor, now_);
+    EXPECT_TRUE(step_.is_ready(tensor));
+    EXPECT_EQ(ticket.step, step_.number());
+    EXPECT_EQ(ticket.bucket, script_.plan.tensors[tensor].bucket);
+    step_.check("done", ticket);
+    order_.push_back(tensor);
+    tickets_.push_back(ticket);
+    for (const char* call : {"save", "flush"}) {
+      EXPECT_EQ(test::error_of([&] { step_.require_between(call); }).code(), ErrorCode::invalid_argument);
+    }
+  }
+
+  void start(const Action& action) {
+    EXPECT_EQ(action.bucket, next_++) << "in order";
+    const Script::Expected& expected = now_expected();
+    EXPECT_FALSE(expected.skipped) << "nothing starts in a skipped step";
+    EXPECT_TRUE(step_.has_agreed());
+    EXPECT_EQ(action.info.step, step_.number());
+    EXPECT_EQ(action.info.flush, expected.flushes[action.bucket]);
+    for (std::uint32_t i = 0; i < script_.tensors; ++i) {
+      EXPECT_TRUE(script_.plan.tensors[i].bucket != action.bucket || step_.is_ready(i));
+    }
+    EXPECT_EQ(step_.modes().active(action.bucket, step_.number()), expected.in_mode[action.bucket]);
+    if (action.info.in_call == StepInfo::InCall::waits) {
+      EXPECT_TRUE(finishing_ && in_flight_.empty()) << "a blocking call moves nothing else";
+    }
+    std::optional<std::size_t> call;
+    if (!expected.in_mode[action.bucket]) {
+      join("start " + std::to_string(action.bucket) + " of " + std::to_string(step_.number()) + " flush " +
+           std::to_string(action.info.flush) + " weighted " + std::to_string(action.info.weighted) + " in call " +
+           std::to_string(action.info.in_call != StepInfo::InCall::no));
+      call = calls_ - 1;
+    }
+    in_flight_.push_back({action.bucket, call});
+    EXPECT_TRUE(step_.under_way(action.bucket));
+  }
+
+  // Buckets end in any order, once every rank has started them.
+  bool end_one() {
+    std::vector<std::size_t> may;
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+      if (!in_flight_[i].call || network_.calls[*in_flight_[i].call].ranks == ranks_) {
+        may.push_back(i);
+      }
+    }
+    if (may.empty()) {
+      return false;
+    }
+    const std::size_t one = may[random_() % may.size()];
+    const std::uint32_t bucket = in_flight_[one].bucket;
+    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(one));
+    step_.bucket_ended(bucket, bucket == 0 && any(script_.bad[step_.number()]));
+    EXPECT_FALSE(step_.under_way(bucket));
+    return true;
+  }
+
+  void finish() {
+    const Script::Expected expected = now_expected();
+    EXPECT_TRUE(in_flight_.empty());
+    EXPECT_EQ(next_, expected.skipped ? 0 : script_.plan.buckets.size());
+    const std::uint64_t number = step_.number();
+    const bool delivered_bad = random_() % 8 == 0;
+    const Step::End end = step_.end(delivered_bad, false);
+    EXPECT_EQ(end.outcome.step, number);
+    EXPECT_EQ(step_.number(), number + 1);
+    EXPECT_EQ(end.outcome.skipped, expected.skipped);
+    EXPECT_EQ(end.outcome.nonfinite, delivered_bad || any(script_.bad[number]));
+    EXPECT_EQ(end.outcome.nonfinite_ranks, expected.skipped ? bad_ranks(number) : std::vector<int>());
+    EXPECT_EQ(end.as_usual, expected.as_usual);
+    EXPECT_EQ(end.micro_steps, std::exchange(most_micro_steps_, 1));
+    for (const Ticket& ticket : tickets_) {
+      EXPECT_TRUE(step_.ended(ticket)) << "of a step that has ended";
+    }
+    if (script_.in_call && !step_.last_settled()) {
+      step_.settle_last(true);
+    }
+    order_.clear();
+    tickets_.clear();
+    seen_ended_.clear();
+    next_ = 0;
+    looked_ = finishing_ = false;
+  }
+
+  // What has ended stays so, and ends no sooner than its bucket.
+  void check_tickets() {
+    seen_ended_.resize(tickets_.size());
+    for (std::size_t i = 0; i < tickets_.size(); ++i) {
+      const bool ended = step_.ended(tickets_[i]);
+      EXPECT_TRUE(ended || !seen_ended_[i]);
+      seen_ended_[i] = ended;
+      const bool flies = std::any_of(in_flight_.begin(), in_flight_.end(),
+                                     [&](const Flight& flight) { return flight.bucket == tickets_[i].bucket; });
+      EXPECT_FALSE(ended && flies);
+      EXPECT_FALSE(ended && now_expected().in_mode[tickets_[i].bucket]) << "finish() brings that";
+    }
+  }
+
+  [[nodiscard]] std::vector<int> bad_ranks() const { return bad_ranks(step_.number()); }
+  [[nodiscard]] std::vector<int> bad_ranks(std::uint64_t step) const {
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      if (script_.bad[step][rank]) {
+        ranks.push_back(static_cast<int>(rank));
+      }
+    }
+    return ranks;
+  }
+
+  struct Flight {
+    std::uint32_t bucket;
+    std::optional<std::size_t> call;  // none for what sync modes take
+  };
+
+  const Script& script_;
+  std::vector<Script::Expected> expected_;
+  Network& network_;
+  std::size_t rank_, ranks_;
+  std::mt19937& random_;
+  Step step_;
+  Step::Time now_;
+  std::vector<std::uint32_t> todo_, order_;  // tensors of this step: not ready, ready
+  std::vector<Ticket> tickets_;
+  std::vector<bool> seen_ended_;
+  std::vector<Flight> in_flight_;
+  std::uint32_t next_ = 0;
+  std::uint32_t most_micro_steps_ = 1;
+  std::size_t calls_ = 0;  // collective ones
+  std::optional<Kind> blocked_;
+  bool agreed_ = false, looked_ = false, finishing_ = false, over_ = false;
+};
+
+void run_world(unsigned seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::size_t ranks = 1 + random() % 4;
+  const Script script = make_script(random, ranks, true);
+  Network network;
+  std::vector<std::unique_ptr<Rank>> world;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    world.push_back(std::make_unique<Rank>(script, network, rank, ranks, random));
+  }
+  std::uint64_t fails_after = script.fails_after;
+  std::uint64_t idle = 0;
+  for (std::uint64_t events = 0; !std::all_of(world.begin(), world.end(), [](const auto& r) { return r->done(); });) {
+    Rank& rank = *world[random() % ranks];
+    if (events >= fails_after) {
+      rank.fail();
+      fails_after = ~0ULL;
+    }
+    // A failure reaches the others at any later time.
+    const bool any_failed = std::any_of(world.begin(), world.end(), [](const auto& r) { return r->failed(); });
+    if (any_failed && random() % 4 == 0) {
+      rank.fail();
+    }
+    const bool moved = random() % 2 == 0 ? rank.call() : rank.communicate();
+    events += moved ? 1 : 0;
+    idle = moved ? 0 : idle + 1;
+    if (idle > 2000 || ::testing::Test::HasFailure()) {
+      for (const auto& one : world) {
+        ADD_FAILURE() << (idle > 2000 ? "all wait for ever: " : "") << one->where();
+      }
+      return;
+    }
+  }
+}
+
+TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {
+  for (unsigned seed = 0; seed < 10'000 && !HasFailure(); ++seed) {
+    run_world(seed);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::session
