@@ -18,7 +18,7 @@ if(TARGET gradwire_tool)
   endif()
 endif()
 
-set(headers_left_out REGEX "/(mpi|torch|cuda|nccl)\\.hpp$" EXCLUDE)
+set(headers_left_out REGEX "/(mpi|mpi_transport|torch|cuda|nccl)\\.hpp$" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.hpp" ${headers_left_out})
 gradwire_install_component(core gradwire)
@@ -43,12 +43,12 @@ if(TARGET gradwire_c)
 endif()
 
 # The drop-ins: shared objects for LD_PRELOAD, and the header that takes the place of <mpi.h>.
-if(TARGET gradwire_mpi_shim)
-  install(TARGETS gradwire_mpi_shim gradwire_mpi_replace EXPORT gradwire-mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET gradwire_mpi_drop_in)
+  install(TARGETS gradwire_mpi_drop_in gradwire_mpi_replace EXPORT gradwire-mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/replace/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire/replace)
 endif()
-if(TARGET gradwire_mpich_shim)
-  install(TARGETS gradwire_mpich_shim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET gradwire_mpich_drop_in)
+  install(TARGETS gradwire_mpich_drop_in LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake

@@ -100,7 +100,7 @@ if(GRADWIRE_HAVE_MPI)
   unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
 
-# A second MPI, for its own shim; the first may be the same.
+# A second MPI, for its own drop-in; the first may be the same.
 set(found OFF)
 if(NOT GRADWIRE_MPICH STREQUAL "OFF")
   find_path(GRADWIRE_MPICH_PARENT_DIR mpich/mpi.h)

@@ -15,6 +15,7 @@
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::bench {
@@ -71,7 +72,7 @@ void print_head(const Options& options, int ranks, const LinkText& link) {
 
 Table make_table(bool emulated, bool predicted) {
   const std::string where = emulated ? " (emulated)" : "";
-  std::vector<std::string> header{"bytes",          "library",    "codec",      "collective",   "min ms" + where,
+  std::vector<std::string> header{"bytes",          "library",    "codec",      "algorithm",    "min ms" + where,
                                   "p50 ms" + where, "algbw GB/s", "busbw GB/s", "sent",         "rel error",
                                   "ranks equal",    "cpu ms",     "memory",     "score" + where};
   if (predicted) {
@@ -81,13 +82,13 @@ Table make_table(bool emulated, bool predicted) {
 }
 
 Json make_row(const ContenderRecipe& recipe, const Measurement& result, int ranks, std::uint64_t bytes,
-              const LinkText& link, const Options& options, const plan::Cost& predicted) {
+              const LinkText& link, const Options& options, const tuning::Cost& predicted) {
   const double p50 = median(result.seconds);
   const double perfect = ring_bytes(ranks, static_cast<double>(bytes)) / link.rate;
   Json row;
   row["library"] = recipe.implementation;
   row["codec"] = recipe.codec;
-  row["collective"] = recipe.collective;
+  row["algorithm"] = recipe.algorithm;
   row["error_feedback"] = recipe.error_feedback;
   row["second_hop"] = recipe.second_hop.empty() ? "default" : recipe.second_hop;
   row["intra"] = recipe.intra.empty() ? Json() : Json(recipe.intra);
@@ -126,7 +127,7 @@ std::vector<std::string> table_row(const Json& row, std::uint64_t bytes) {
   std::vector<std::string> cells{format_bytes(bytes),
                                  row["library"],
                                  row["codec"].get<std::string>() + intra,
-                                 row["collective"],
+                                 row["algorithm"],
                                  fixed(number("time_us_min") / 1e3, 2),
                                  fixed(number("time_us_p50") / 1e3, 2),
                                  fixed(number("algorithm_bytes_per_second") / 1e9, 3),
@@ -174,8 +175,8 @@ int run(Options options) {
   for (const std::uint64_t bytes : options.sizes()) {
     const auto results = measure(recipes, options, bytes);
     for (std::size_t i = 0; i < recipes.size(); ++i) {
-      const plan::Cost predicted =
-          predictor ? predictor->cost(recipes[i], static_cast<double>(bytes) / 4) : plan::Cost();
+      const tuning::Cost predicted =
+          predictor ? predictor->cost(recipes[i], static_cast<double>(bytes) / 4) : tuning::Cost();
       const Json row = make_row(recipes[i], results[i], ranks, bytes, link, options, predicted);
       table.add(table_row(row, bytes));
       report["rows"].push_back(row);

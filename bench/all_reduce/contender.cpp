@@ -4,8 +4,9 @@
 
 #include <optional>
 
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
-#include "plan/stage.hpp"
+#include "policy/stage.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 class GradwireContender : public Contender {
  public:
   GradwireContender(const Options& options, CallOptions call, bool feedback)
-      : communicator_(mpi::make_communicator(MPI_COMM_WORLD, communicator_options(options), options.link)),
+      : communicator_(make_emulated(mpi::make_transport(MPI_COMM_WORLD), options.link), communicator_options(options)),
         call_(call),
         with_feedback_(feedback) {
     // A fall-back must not pass for a measurement of what was asked for.
@@ -60,10 +61,10 @@ class MpiContender : public Contender {
 
 double ring_bytes(int ranks, double message_bytes) { return 2.0 * (ranks - 1) / ranks * message_bytes; }
 
-ContenderRecipe gradwire_contender(const Options& options, const std::string& codec, const std::string& collective) {
+ContenderRecipe gradwire_contender(const Options& options, const std::string& codec, const std::string& algorithm) {
   CallOptions call;
   call.codec = CodecSpec::parse(codec);
-  call.algorithm = parse_algorithm(collective);
+  call.algorithm = parse_algorithm(algorithm);
   if (options.chunk_bytes != 0) {
     call.chunk_bytes = options.chunk_bytes;
   }
@@ -72,11 +73,11 @@ ContenderRecipe gradwire_contender(const Options& options, const std::string& co
   }
   const bool tiered = call.algorithm == Algorithm::hierarchical;
   if (tiered) {
-    call.intra_codec = plan::intra_codec(
+    call.intra_codec = policy::intra_codec(
         call.codec, options.intra.empty() ? std::nullopt : std::optional(CodecSpec::parse(options.intra)));
   }
   const bool feedback =
-      options.error_feedback == "on" || (options.error_feedback == "auto" && plan::wants_feedback(call.codec));
+      options.error_feedback == "on" || (options.error_feedback == "auto" && policy::wants_feedback(call.codec));
   return {"gradwire",
           call.codec.to_string(),
           std::string(to_string(call.algorithm)),
@@ -93,8 +94,8 @@ ContenderRecipe mpi_contender() {
 std::vector<ContenderRecipe> make_recipes(const Options& options) {
   std::vector<ContenderRecipe> recipes;
   for (const auto& codec : options.codecs) {
-    for (const auto& collective : options.collectives) {
-      recipes.push_back(gradwire_contender(options, codec, collective));
+    for (const auto& algorithm : options.collectives) {
+      recipes.push_back(gradwire_contender(options, codec, algorithm));
     }
   }
   if (options.baseline) {

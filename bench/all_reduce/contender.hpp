@@ -31,7 +31,7 @@ class Contender {
 struct ContenderRecipe {
   std::string implementation;  // gradwire, mpi, gloo
   std::string codec;           // canonical spec; fp32 for the others
-  std::string collective;      // two_shot, one_shot, hierarchical, dense; native, ring
+  std::string algorithm;       // two_shot, one_shot, hierarchical, dense; native, ring
   std::function<std::unique_ptr<Contender>()> make;
   bool error_feedback = false;
   std::string second_hop = {};  // codec of the owners' encoding; empty where there is none
@@ -42,7 +42,7 @@ struct ContenderRecipe {
 [[nodiscard]] double ring_bytes(int ranks, double message_bytes);
 
 [[nodiscard]] ContenderRecipe gradwire_contender(const Options& options, const std::string& codec,
-                                                 const std::string& collective);
+                                                 const std::string& algorithm);
 [[nodiscard]] ContenderRecipe mpi_contender();
 #ifdef GRADWIRE_HAVE_GLOO
 /// Gloo's ring over TCP, bound to `options.interface`, or to the host's own address where that is empty.

@@ -5,6 +5,7 @@
 
 #include "base/units.hpp"
 #include "gradwire/codec_spec.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/transport.hpp"
@@ -38,8 +39,8 @@ void check(const Options& options) {
     if (!options.intra.empty()) {
       (void)CodecSpec::parse(options.intra);
     }
-    for (const auto& collective : options.collectives) {
-      (void)parse_algorithm(collective);
+    for (const auto& algorithm : options.collectives) {
+      (void)parse_algorithm(algorithm);
     }
     if (!options.link.empty()) {
       (void)LinkSchedule::parse(options.link);
@@ -72,7 +73,7 @@ Options parse_options(int argc, char** argv) {
       "on each rank. Sizes are those of the uncompressed message. A codec given twice shows the noise."};
   std::string min_bytes, max_bytes, chunk_bytes, placement = "aligned";
   app.add_option("--codec", options.codecs, "Codecs, such as int8,bf16,exact")->delimiter(',')->capture_default_str();
-  app.add_option("--collective", options.collectives, "two_shot, one_shot, hierarchical, dense")
+  app.add_option("--algorithm", options.collectives, "two_shot, one_shot, hierarchical, dense")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--error-feedback", options.error_feedback,

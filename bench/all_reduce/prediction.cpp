@@ -13,9 +13,10 @@
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
 #include "gradwire/codec_spec.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/transport.hpp"
-#include "plan/codec_speed.hpp"
-#include "plan/stage.hpp"
+#include "policy/stage.hpp"
+#include "tuning/codec_speed.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -139,31 +140,31 @@ Predictor::Predictor(const Options& options, double bytes_per_second)
   }
 }
 
-const plan::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
+const tuning::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
   const auto [found, added] = costs_.try_emplace({codec, feedback});
   if (added) {
-    const auto cost = plan::measure_codec(CodecSpec::parse(codec), feedback, std::chrono::milliseconds(100), kTiles);
+    const auto cost = tuning::measure_codec(CodecSpec::parse(codec), feedback, std::chrono::milliseconds(100), kTiles);
     found->second = {cost.bytes, greatest(cost.encode_seconds), greatest(cost.decode_seconds)};
   }
   return found->second;
 }
 
-plan::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
+tuning::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
   if (recipe.implementation != "gradwire") {
-    return plan::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
+    return tuning::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
   }
   const CodecSpec codec = CodecSpec::parse(recipe.codec);
-  const plan::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
-  if (recipe.collective == "hierarchical" && cluster_.ranks_per_node > 1) {
-    return plan::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, false), first, chunk_bytes_);
+  const tuning::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
+  if (recipe.algorithm == "hierarchical" && cluster_.ranks_per_node > 1) {
+    return tuning::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, false), first, chunk_bytes_);
   }
-  if (recipe.collective == "one_shot") {
-    return plan::one_shot_cost(cluster_, elements, first, chunk_bytes_);
+  if (recipe.algorithm == "one_shot") {
+    return tuning::one_shot_cost(cluster_, elements, first, chunk_bytes_);
   }
-  const CodecSpec hop =
-      recipe.second_hop.empty() ? plan::default_second_hop(codec, cluster_.ranks) : CodecSpec::parse(recipe.second_hop);
-  const plan::CodecCost second = cost_of(hop.to_string(), recipe.error_feedback);
-  return plan::two_shot_cost(cluster_, elements, first, second, chunk_bytes_);
+  const CodecSpec hop = recipe.second_hop.empty() ? policy::default_second_hop(codec, cluster_.ranks)
+                                                  : CodecSpec::parse(recipe.second_hop);
+  const tuning::CodecCost second = cost_of(hop.to_string(), recipe.error_feedback);
+  return tuning::two_shot_cost(cluster_, elements, first, second, chunk_bytes_);
 }
 
 std::string Predictor::describe() const {

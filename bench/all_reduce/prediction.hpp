@@ -7,7 +7,7 @@
 
 #include "bench/all_reduce/contender.hpp"
 #include "bench/all_reduce/options.hpp"
-#include "plan/cost_model.hpp"
+#include "tuning/cost_model.hpp"
 
 namespace gradwire::bench {
 
@@ -18,16 +18,16 @@ class Predictor {
 
   /// The same on every rank. Measures codecs that it sees for the first
   /// time: collective over the world.
-  [[nodiscard]] plan::Cost cost(const ContenderRecipe& recipe, double elements);
+  [[nodiscard]] tuning::Cost cost(const ContenderRecipe& recipe, double elements);
   /// The model's inputs besides codecs, for people.
   [[nodiscard]] std::string describe() const;
 
  private:
-  [[nodiscard]] const plan::CodecCost& cost_of(const std::string& codec, bool feedback);
+  [[nodiscard]] const tuning::CodecCost& cost_of(const std::string& codec, bool feedback);
 
-  plan::Cluster cluster_;
+  tuning::Cluster cluster_;
   double chunk_bytes_;
-  std::map<std::pair<std::string, bool>, plan::CodecCost> costs_;
+  std::map<std::pair<std::string, bool>, tuning::CodecCost> costs_;
 };
 
 }  // namespace gradwire::bench

@@ -9,6 +9,7 @@
 
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
 namespace gradwire::bench {
@@ -84,8 +85,9 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Runner> runners;
   for (const std::string& name : names) {
-    sessions.push_back(std::make_unique<Session>(
-        mpi::make_session(MPI_COMM_WORLD, policy_of(name, options), {.reduction = Reduction::mean}, options.link)));
+    sessions.push_back(
+        std::make_unique<Session>(mpi::make_session(make_emulated(mpi::make_transport(MPI_COMM_WORLD), options.link),
+                                                    policy_of(name, options), {.reduction = Reduction::mean})));
     Session& session = *sessions.back();
     const TensorId id = session.add("gradient", view(gradient.send(), count));
     runners.push_back({name, [&session, id] {

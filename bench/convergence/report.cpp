@@ -6,7 +6,7 @@
 
 #include "bench/convergence/experiments.hpp"
 #include "bench/support/table.hpp"
-#include "observe/svg_plot.hpp"
+#include "plot/svg_plot.hpp"
 
 namespace gradwire::convergence {
 namespace {
@@ -66,17 +66,17 @@ Json json_of(const Summary& summary) {
   return {{"mean", number_or_null(summary.mean)}, {"standard_error", number_or_null(summary.standard_error)}};
 }
 
-observe::Plot plot_of(const std::string& title, const std::vector<Row>& rows,
-                      const std::function<std::string(const Row&)>& name) {
-  observe::Plot plot{.title = title,
-                     .x = {.label = "megabytes sent per rank", .logarithmic = true},
-                     .y = {.label = "loss, mean over seeds", .logarithmic = true, .high = 4}};
+plot::Plot plot_of(const std::string& title, const std::vector<Row>& rows,
+                   const std::function<std::string(const Row&)>& name) {
+  plot::Plot plot{.title = title,
+                  .x = {.label = "megabytes sent per rank", .logarithmic = true},
+                  .y = {.label = "loss, mean over seeds", .logarithmic = true, .high = 4}};
   for (const Row& row : rows) {
     const std::string series_name = name(row);
     if (series_name.empty()) {
       continue;
     }
-    observe::Series series{.name = series_name};
+    plot::Series series{.name = series_name};
     for (const Run::Point& point : row.curve) {
       series.points.emplace_back(point.megabytes, point.loss);
     }
@@ -149,7 +149,7 @@ Json to_json(const Row& row) {
 std::string plot(const std::vector<Row>& rows) {
   const auto mlp = rows_of(rows, "mlp"), large = rows_of(rows, "large");
   const auto is_hop = [](const Row& row) { return row.variant.second_hop != "auto"; };
-  std::vector<observe::Plot> plots;
+  std::vector<plot::Plot> plots;
   if (!mlp.empty()) {
     plots.push_back(plot_of(mlp.front().model + ": as the policies say", mlp, [&](const Row& row) {
       return row.variant.feedback == "auto" && !is_hop(row) ? row.variant.policy : std::string();
@@ -167,7 +167,7 @@ std::string plot(const std::vector<Row>& rows) {
   if (plots.empty()) {
     plots.push_back(plot_of("Loss", rows, [](const Row& row) { return row.variant.policy; }));
   }
-  return observe::render_svg(
+  return plot::render_svg(
       plots, std::to_string(rows.front().seeds.size()) + " seeds; what diverged or left the picture is cut");
 }
 

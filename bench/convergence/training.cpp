@@ -14,6 +14,7 @@
 #include "bench/convergence/random.hpp"
 #include "bench/convergence/reducer.hpp"
 #include "bench/support/samples.hpp"
+#include "gradwire/emulation.hpp"
 
 namespace gradwire::convergence {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "gradwire/emulation.hpp"
 #include "gradwire/error.hpp"
-#include "gradwire/link.hpp"
 
 namespace {
 

@@ -14,8 +14,8 @@
 #include "bench/ratio/options.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
-#include "observe/svg_plot.hpp"
-#include "plan/cost_model.hpp"
+#include "plot/svg_plot.hpp"
+#include "tuning/cost_model.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -32,11 +32,11 @@ struct Speedup {
 double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
 
 // As two_shot, a byte of the message for an element.
-double compressed_seconds(const CallCost& call, const plan::Cluster& cluster) {
+double compressed_seconds(const CallCost& call, const tuning::Cluster& cluster) {
   const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // elements in both hops
-  const plan::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
-                              call.decode_seconds / call.bytes};
-  return plan::two_shot_cost(cluster, call.bytes, codec, codec).total;
+  const tuning::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
+                                call.decode_seconds / call.bytes};
+  return tuning::two_shot_cost(cluster, call.bytes, codec, codec).total;
 }
 
 // From a lab whose link is this one (a link carries a little less than its nominal rate), else predicted.
@@ -48,8 +48,8 @@ Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, 
       return {gbit, *value, true};
     }
   }
-  const plan::Cluster cluster{.ranks = ranks, .inter = {latency_seconds, bytes_per_second(gbit)}};
-  return {gbit, plan::dense_cost(cluster, row.cost.bytes, 1).total / compressed_seconds(row.cost, cluster), false};
+  const tuning::Cluster cluster{.ranks = ranks, .inter = {latency_seconds, bytes_per_second(gbit)}};
+  return {gbit, tuning::dense_cost(cluster, row.cost.bytes, 1).total / compressed_seconds(row.cost, cluster), false};
 }
 
 double gigabytes_per_second(double bytes, double seconds) { return seconds > 0 ? bytes / seconds / 1e9 : NAN; }
@@ -113,18 +113,18 @@ struct Result {
 };
 
 std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, const RatioOptions& options) {
-  observe::Plot pays{.title = "Speed-up against dense, all layers, last stage",
-                     .x = {.label = "link, Gbit/s", .logarithmic = true},
-                     .y = {.label = "speed-up"},
-                     .series = {},
-                     .reference = 1,
-                     .reference_name = "dense"};
-  observe::Plot ratio{.title = "Ratio counted at the transport, each layer alone",
-                      .x = {.label = "layer, KiB", .logarithmic = true},
-                      .y = {.label = "ratio"},
-                      .series = {},
-                      .reference = 1,
-                      .reference_name = "dense"};
+  plot::Plot pays{.title = "Speed-up against dense, all layers, last stage",
+                  .x = {.label = "link, Gbit/s", .logarithmic = true},
+                  .y = {.label = "speed-up"},
+                  .series = {},
+                  .reference = 1,
+                  .reference_name = "dense"};
+  plot::Plot ratio{.title = "Ratio counted at the transport, each layer alone",
+                   .x = {.label = "layer, KiB", .logarithmic = true},
+                   .y = {.label = "ratio"},
+                   .series = {},
+                   .reference = 1,
+                   .reference_name = "dense"};
   bool measured = false;
   for (const Result& result : results) {
     const bool all = result.row.layer == "all layers";
@@ -144,10 +144,10 @@ std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, c
       measured = measured || each.measured;
     }
   }
-  return observe::render_svg({pays, ratio}, std::to_string(options.ranks) + " ranks; speed-up " +
-                                                (measured ? "measured where the lab had this link, else predicted"
-                                                          : "predicted (larger of wire and codec time + one chunk)") +
-                                                "; dense: perfect ring");
+  return plot::render_svg({pays, ratio}, std::to_string(options.ranks) + " ranks; speed-up " +
+                                             (measured ? "measured where the lab had this link, else predicted"
+                                                       : "predicted (larger of wire and codec time + one chunk)") +
+                                             "; dense: perfect ring");
 }
 
 std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>& records, const RatioOptions& options) {

@@ -11,6 +11,7 @@
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
 namespace gradwire::bench {
@@ -34,10 +35,9 @@ class Contest {
       : link_(options.link.empty() ? std::nullopt : std::optional<EmulatedLink>(LinkSchedule::parse(options.link))),
         gradient_(parse_bytes(options.dense) / sizeof(float)),
         row_gradients_(options.rows * options.width, 0.01F),
-        session_(mpi::make_session(MPI_COMM_WORLD, Policy::uniform("exact"), {}, link_)),
-        table_(mpi::make_table(MPI_COMM_WORLD,
-                               {.rows = options.rows, .width = options.width, .staleness = TableOptions::kUnbounded},
-                               link_)),
+        session_(mpi::make_session(transport(), Policy::uniform("exact"))),
+        table_(mpi::make_table(transport(),
+                               {.rows = options.rows, .width = options.width, .staleness = TableOptions::kUnbounded})),
         id_(session_.add("dense", view(gradient_.data(), gradient_.size()))) {
     for (std::uint64_t row = 0; row < options.rows; ++row) {
       ids_.push_back(row);
@@ -71,6 +71,11 @@ class Contest {
   }
 
  private:
+  [[nodiscard]] std::shared_ptr<Transport> transport() const {
+    auto transport = mpi::make_transport(MPI_COMM_WORLD);
+    return link_ ? make_throttled(std::move(transport), *link_) : transport;
+  }
+
   std::optional<EmulatedLink> link_;
   std::vector<float> gradient_, row_gradients_;
   std::vector<std::uint64_t> ids_;

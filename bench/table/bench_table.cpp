@@ -12,6 +12,7 @@
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
 namespace gradwire::bench {
@@ -72,7 +73,8 @@ Json measure(const Options& options, const std::string& codec, RowOptimizer opti
   TableOptions t{
       .rows = options.rows, .width = options.width, .optimizer = optimizer, .codec = codec, .gradient_codec = codec};
   t.cache_bytes = unchanged ? options.rows * (options.width * sizeof(float) + 128) : 0;
-  gradwire::Table table = mpi::make_table(MPI_COMM_WORLD, t, options.link);
+  gradwire::Table table =
+      mpi::make_table(gradwire::make_emulated(mpi::make_transport(MPI_COMM_WORLD), options.link), t);
   const auto ids = draw_ids(table, options);
   std::vector<float> rows(options.batch * options.width);
   const std::vector<float> gradients(rows.size(), 0.01F);

@@ -69,7 +69,7 @@ struct TensorPolicy {
   /// of them. Empty: always `codec`.
   std::vector<CodecSpec> allow = {};
   Sync sync = {};
-  [[nodiscard]] bool automatic() const noexcept { return !allow.empty(); }
+  [[nodiscard]] bool is_auto() const noexcept { return !allow.empty(); }
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 
@@ -118,7 +118,7 @@ class Policy {
     friend bool operator==(const Small&, const Small&) = default;
   };
 
-  /// For the collective hierarchical, which knows two tiers of links: inside nodes and between them.
+  /// For the algorithm hierarchical, which knows two tiers of links: inside nodes and between them.
   struct Tiers {
     /// Ranks in a row share a node. Default: what the transport finds.
     std::optional<std::uint32_t> ranks_per_node = std::nullopt;

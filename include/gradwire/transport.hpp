@@ -122,25 +122,4 @@ class Transport {
 [[nodiscard]] std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size,
                                                                         const std::vector<std::uint32_t>& nodes = {});
 
-/// Slows `inner` down to `link` without root. Reports no native collectives, so nothing goes round it. `start` is when
-/// a schedule's time is 0; by default the first use by any rank on this machine: each message tells its receiver when
-/// its sender began, and the earliest counts, so give every rank one `start` where the difference matters.
-[[nodiscard]] std::shared_ptr<Transport> make_throttled(
-    std::shared_ptr<Transport> inner, LinkSchedule link,
-    std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);
-
-/// This rank's end of an emulated link that several transports use, as communicators share a network card: what they
-/// send shares its rate, and what they receive. `start` as for make_throttled.
-class EmulatedLink {
- public:
-  explicit EmulatedLink(LinkSchedule link, std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);
-
-  struct State;
-
- private:
-  friend std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, const EmulatedLink& link);
-  std::shared_ptr<State> state_;
-};
-[[nodiscard]] std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, const EmulatedLink& link);
-
 }  // namespace gradwire

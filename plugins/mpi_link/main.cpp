@@ -5,9 +5,9 @@
 #include <iostream>
 #include <string>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "gradwire/mpi.hpp"
-#include "plan/text.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -25,7 +25,7 @@ void print(const LinkEstimate& link, int ranks) {
   constexpr double kThousand = 1000;
   std::cout << "Links of " << ranks << " ranks, " << link.ranks_per_node << " a node, measured in "
             << format_number(link.measured_in_seconds * kThousand, 3) << " ms\n"
-            << plan::table(rows, "lrr");
+            << text::table(rows, "lrr");
 }
 
 int measure() {

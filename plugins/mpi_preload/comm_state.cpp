@@ -106,8 +106,8 @@ void free_states() {
 }
 
 CommState::~CommState() {
-  shim::Ledger& ledger = process().ledger;
-  known.tell(ledger, size, [&](const shim::ChoiceClass& what) { return member->measured(what); });
+  drop_in::Ledger& ledger = process().ledger;
+  known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) { return member->measured(what); });
   if (rank == 0 && member && process().configuration.recording) {
     ledger.add_choices(name, member->choices());
   }
@@ -115,12 +115,12 @@ CommState::~CommState() {
     if (passed[i].calls == 0) {
       continue;
     }
-    const shim::Function function{static_cast<std::uint8_t>(i)};
-    const shim::Reason reason = inter                                        ? shim::Reason::intercommunicator
-                                : function >= shim::Function::mpi_iallreduce ? shim::Reason::nonblocking
-                                                                             : shim::Reason::below_floor;
+    const drop_in::Function function{static_cast<std::uint8_t>(i)};
+    const drop_in::Reason reason = inter                                           ? drop_in::Reason::intercommunicator
+                                   : function >= drop_in::Function::mpi_iallreduce ? drop_in::Reason::nonblocking
+                                                                                   : drop_in::Reason::below_floor;
     ledger.add({.function = function, .communicator_size = size, .reason = reason},
-               shim::passed_totals(function, passed[i].calls, passed[i].bytes, size));
+               drop_in::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
 }
 
@@ -128,10 +128,10 @@ void CommState::settle() {
   if (member) {
     return;
   }
-  const shim::Configuration& configuration = process().configuration;
+  const drop_in::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
-    const auto mine = shim::Standing::of(configuration);
-    agreement = shim::agree(exchange_standings(comm, size, mine, configuration.timeout, kNoAnswer));
+    const auto mine = drop_in::RankSettings::of(configuration);
+    agreement = drop_in::agree(exchange_standings(comm, size, mine, configuration.timeout, kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
     static_cast<void>(exchange_standings(comm, size, mine, configuration.timeout, kGaveUp));
     if (rank == 0 && !agreement.disabled_because.empty()) {
@@ -145,7 +145,7 @@ void CommState::settle() {
   if (!inter && size > 1) {
     name = find_name();
   }
-  member = std::make_unique<shim::Member>(
+  member = std::make_unique<drop_in::Member>(
       configuration, process().ledger, agreement, [this] { return connect(); }, name);
   small_below = configuration.planner.floor() / kWidestElement;
 }
@@ -158,7 +158,7 @@ bool CommState::holds_all_ranks() const {
   return same != MPI_UNEQUAL;
 }
 
-shim::CommunicatorName CommState::find_name() const {
+drop_in::CommunicatorName CommState::find_name() const {
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Group world = MPI_GROUP_NULL;
   check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
@@ -170,9 +170,9 @@ shim::CommunicatorName CommState::find_name() const {
   PMPI_Group_free(&group);
   PMPI_Group_free(&world);
   check_mpi(translated, "MPI_Group_translate_ranks");
-  shim::CommunicatorName found{.ranks = session::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
-                               .size = static_cast<std::uint32_t>(size),
-                               .first = static_cast<std::uint32_t>(ranks.front())};
+  drop_in::CommunicatorName found{.ranks = session::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
+                                  .size = static_cast<std::uint32_t>(size),
+                                  .first = static_cast<std::uint32_t>(ranks.front())};
   const std::lock_guard lock(process().mutex);
   found.number = process().communicators[found]++;
   return found;

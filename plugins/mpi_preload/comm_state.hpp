@@ -1,4 +1,4 @@
-// What the shim knows of one of the job's communicators. It hangs on the communicator as an attribute, whose delete
+// What the drop-in knows of one of the job's communicators. It hangs on the communicator as an attribute, whose delete
 // callback frees it with the private communicators that it made.
 #pragma once
 
@@ -12,8 +12,8 @@
 #include <mutex>
 #include <string>
 
-#include "api/shim/decision.hpp"
-#include "api/shim/member.hpp"
+#include "drop_in/decision.hpp"
+#include "drop_in/member.hpp"
 #include "plugins/mpi_preload/known_calls.hpp"
 
 namespace gradwire::mpi_preload {
@@ -37,9 +37,10 @@ struct CommState {
       bytes.store(bytes.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
     }
   };
-  static constexpr std::size_t kFunctions = static_cast<std::size_t>(shim::Function::mpi_reduce_scatter_block_init) + 1;
+  static constexpr std::size_t kFunctions =
+      static_cast<std::size_t>(drop_in::Function::mpi_reduce_scatter_block_init) + 1;
   std::array<Passed, kFunctions> passed;
-  [[nodiscard]] Passed& passed_of(shim::Function function) { return passed[static_cast<std::size_t>(function)]; }
+  [[nodiscard]] Passed& passed_of(drop_in::Function function) { return passed[static_cast<std::size_t>(function)]; }
   /// All of them: the same on every rank when it calls the same collective.
   [[nodiscard]] std::uint64_t passed_calls() const {
     std::uint64_t calls = known.calls();
@@ -52,9 +53,9 @@ struct CommState {
   KnownCalls known;
 
   std::mutex mutex;
-  shim::CommunicatorName name;
-  std::unique_ptr<shim::Member> member;  // once the ranks have agreed
-  shim::Agreement agreement;
+  drop_in::CommunicatorName name;
+  std::unique_ptr<drop_in::Member> member;  // once the ranks have agreed
+  drop_in::Agreement agreement;
   std::string failure;  // not empty: ranks are out of step, and no call can be made right again
 
   CommState() = default;
@@ -69,7 +70,7 @@ struct CommState {
 
  private:
   [[nodiscard]] bool holds_all_ranks() const;
-  [[nodiscard]] shim::CommunicatorName find_name() const;
+  [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
 };
 

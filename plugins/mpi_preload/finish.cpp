@@ -105,7 +105,7 @@ void finish_or_throw() {
   if (rank != 0) {
     return;
   }
-  const shim::ReportHead head{
+  const drop_in::ReportHead head{
       .world_size = size,
       .implementation = self.implementation,
       .dry_run = self.configuration.dry_run,
@@ -114,13 +114,13 @@ void finish_or_throw() {
       .note = complete ? "" : "the numbers of other ranks are missing"};
   if (self.configuration.recording) {
     write_choices(*self.configuration.recording,
-                  shim::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
+                  drop_in::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
   }
   if (self.configuration.report) {
-    write_report(*self.configuration.report, shim::report_json(head, self.ledger));
+    write_report(*self.configuration.report, drop_in::report_json(head, self.ledger));
   }
   if (!self.configuration.quiet && self.ledger.any()) {
-    say(shim::report_summary(head, self.ledger));
+    say(drop_in::report_summary(head, self.ledger));
   }
 }
 

@@ -11,6 +11,7 @@
 
 namespace {
 
+using gradwire::drop_in::Function;
 using gradwire::mpi_preload::cached_state;
 using gradwire::mpi_preload::conclude;
 using gradwire::mpi_preload::count_nonblocking;
@@ -18,7 +19,6 @@ using gradwire::mpi_preload::judge;
 using gradwire::mpi_preload::passes_at_once;
 using gradwire::mpi_preload::Reduce;
 using gradwire::mpi_preload::Verdict;
-using gradwire::shim::Function;
 
 // The ranks of a communicator; 0 where that is not known, and then nothing but its error will come of it.
 int size_of(MPI_Comm comm) noexcept {

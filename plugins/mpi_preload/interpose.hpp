@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "api/shim/decision.hpp"
-#include "api/shim/ledger.hpp"
+#include "drop_in/decision.hpp"
+#include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 
@@ -16,7 +16,7 @@ namespace gradwire::mpi_preload {
 
 /// A reduction as its arguments say it.
 struct Reduce {
-  shim::Function function;
+  drop_in::Function function;
   const void* send;
   void* receive;
   std::int64_t count;                     // of the larger buffer; negative: wrong, as said by the caller
@@ -27,7 +27,7 @@ struct Reduce {
 };
 
 /// Whether the call is known to be too small, and is counted as that.
-[[nodiscard]] inline bool counted_as_small(CommState& state, shim::Function function, std::int64_t count,
+[[nodiscard]] inline bool counted_as_small(CommState& state, drop_in::Function function, std::int64_t count,
                                            MPI_Datatype type) noexcept {
   if (static_cast<std::uint64_t>(count) >= state.small_below.load(std::memory_order_relaxed)) {  // negative: large
     return false;
@@ -37,7 +37,7 @@ struct Reduce {
 }
 
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
-[[nodiscard]] inline bool passes_at_once(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
+[[nodiscard]] inline bool passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
   CommState* state = cached_state(comm);
   return state != nullptr &&
@@ -51,7 +51,7 @@ struct Verdict {
   int code = MPI_SUCCESS;  // to raise
   // How long a forwarded call takes belongs to these; for note_seconds.
   KnownCall* known = nullptr;
-  shim::CallClass* counted = nullptr;
+  drop_in::CallClass* counted = nullptr;
   bool chosen = false;  // and the chooser is to be told
 };
 
@@ -79,7 +79,7 @@ int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
 }
 
 /// Counts a call that returns a request.
-void count_nonblocking(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
+void count_nonblocking(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
 
 /// Report, summary, and the end of all that hangs on communicators: what MPI_Finalize needs done first.
 void finish() noexcept;

@@ -2,7 +2,7 @@
 
 namespace gradwire::mpi_preload {
 
-KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const shim::Router::Route& route) {
+KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route) {
   const std::pair name{key, route.what.reason};
   auto found = all_.find(name);
   if (found == all_.end()) {
@@ -24,10 +24,10 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const s
   return &known;
 }
 
-void KnownCalls::tell(shim::Ledger& ledger, int communicator_size, const Measured& measured) const {
+void KnownCalls::tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const {
   for (const auto& [name, one] : all_) {
-    shim::CallTotals totals =
-        shim::passed_totals(one.what.function, one.calls, one.calls * one.bytes, communicator_size);
+    drop_in::CallTotals totals =
+        drop_in::passed_totals(one.what.function, one.calls, one.calls * one.bytes, communicator_size);
     if (one.timed > 0) {
       totals.seconds = one.seconds / static_cast<double>(one.timed) * static_cast<double>(one.calls);
     }

@@ -12,20 +12,20 @@
 #include <optional>
 #include <utility>
 
-#include "api/shim/ledger.hpp"
-#include "api/shim/router.hpp"
+#include "drop_in/ledger.hpp"
+#include "drop_in/router.hpp"
 
 namespace gradwire::mpi_preload {
 
 /// What tells calls apart; handles and counts as the job gave them.
 struct CallKey {
-  shim::Function function = shim::Function::other;
+  drop_in::Function function = drop_in::Function::other;
   std::uint64_t type = 0;
   std::uint64_t op = 0;
   std::int64_t count = 0;
 
   CallKey() = default;
-  CallKey(shim::Function of, MPI_Datatype datatype, MPI_Op operation, std::int64_t elements) noexcept
+  CallKey(drop_in::Function of, MPI_Datatype datatype, MPI_Op operation, std::int64_t elements) noexcept
       : function(of),
         type((std::uint64_t)datatype),  // NOLINT: a pointer in one library, an int in the other
         op((std::uint64_t)operation),   // NOLINT
@@ -36,8 +36,8 @@ struct CallKey {
 /// Calls with one key that passed for one reason.
 struct KnownCall {
   CallKey key;
-  shim::CallClass what;
-  std::optional<shim::ChoiceClass> choice;
+  drop_in::CallClass what;
+  std::optional<drop_in::ChoiceClass> choice;
   std::uint64_t bytes = 0;  // of a call
   std::uint64_t calls = 0;
   std::uint64_t timed = 0;  // of these
@@ -63,12 +63,12 @@ class KnownCalls {
   }
   /// Counts a call that was routed to pass, and knows the next ones. Null where there are too many; then it is not
   /// counted.
-  KnownCall* remember(const CallKey& key, std::uint64_t bytes, const shim::Router::Route& route);
+  KnownCall* remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route);
 
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
-  using Measured = std::function<std::optional<shim::CallTotals::Measured>(const shim::ChoiceClass&)>;
+  using Measured = std::function<std::optional<drop_in::CallTotals::Measured>(const drop_in::ChoiceClass&)>;
   /// Adds all to the ledger.
-  void tell(shim::Ledger& ledger, int communicator_size, const Measured& measured) const;
+  void tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const;
 
   static constexpr std::size_t kMost = 2000;
   static constexpr std::uint64_t kUnasked = 63;  // calls after one that lasts
@@ -80,7 +80,7 @@ class KnownCalls {
     return (count ^ (count >> 6) ^ (count >> 12) ^ static_cast<std::uint64_t>(key.function)) % kSlots;
   }
 
-  std::map<std::pair<CallKey, shim::Reason>, KnownCall> all_;
+  std::map<std::pair<CallKey, drop_in::Reason>, KnownCall> all_;
   std::array<KnownCall*, kSlots> slots_{};
   std::uint64_t calls_ = 0;
 };

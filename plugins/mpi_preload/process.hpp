@@ -1,4 +1,4 @@
-// What the shim keeps for the whole process. Never destroyed: MPI_Finalize may run in an atexit handler.
+// What the drop-in keeps for the whole process. Never destroyed: MPI_Finalize may run in an atexit handler.
 #pragma once
 
 #include <mpi.h>
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "api/shim/configuration.hpp"
-#include "api/shim/ledger.hpp"
+#include "drop_in/configuration.hpp"
+#include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/buffer_names.hpp"
 
 namespace gradwire::mpi_preload {
@@ -21,10 +21,10 @@ namespace gradwire::mpi_preload {
 struct CommState;
 
 struct Process {
-  const shim::Configuration configuration = shim::Configuration::read(true);
-  shim::Ledger ledger;
+  const drop_in::Configuration configuration = drop_in::Configuration::read(true);
+  drop_in::Ledger ledger;
 
-  /// The library that answers is of the kind this shim was built for, so that handles mean what the header says.
+  /// The library that answers is of the kind this drop-in was built for, so that handles mean what the header says.
   bool understood = false;
   std::string implementation;  // "Open MPI 4.1.4"
   std::string foreign;         // where it is not understood: why
@@ -36,10 +36,10 @@ struct Process {
   std::mutex mutex;                // of what follows
   std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
-  std::map<shim::CommunicatorName, std::uint32_t> communicators;  // by all but their number: how many
+  std::map<drop_in::CommunicatorName, std::uint32_t> communicators;  // by all but their number: how many
   /// What all ranks of MPI_COMM_WORLD agreed on, in a call of the job on that or on a communicator of the same ranks:
   /// each of them has it, or none.
-  std::optional<shim::Agreement> agreed_by_all;
+  std::optional<drop_in::Agreement> agreed_by_all;
   BufferNames names;
 
   std::atomic<bool> any_names = false;

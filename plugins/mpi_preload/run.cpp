@@ -23,7 +23,7 @@ bool aliased(const Reduce& call) {
   return refused && call.send == call.receive && call.count != 0;
 }
 
-shim::Call describe(const Reduce& call, const CommState& state) {
+drop_in::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
   // A rank without a segment may give no buffer for it; the others must not decide otherwise.
   const bool receives = call.counts.empty() || call.counts[static_cast<std::size_t>(state.rank)] > 0;
@@ -46,7 +46,7 @@ bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std:
 // The job's input is only read.
 void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
 
-void all_reduce(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t count = route.what.count;
   const std::uint64_t bytes = count * element_bytes(dtype);
@@ -67,7 +67,7 @@ void all_reduce(const Reduce& call, CommState& state, const shim::Member::Route&
   output.write_back(bytes);
 }
 
-void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t each = element_bytes(dtype);
   const auto self = static_cast<std::size_t>(state.rank);
@@ -95,7 +95,7 @@ void reduce_scatter(const Reduce& call, CommState& state, const shim::Member::Ro
   input.write_back(own * each);
 }
 
-void compress(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   const auto begin = std::chrono::steady_clock::now();
   call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
   if (route.turn.timed) {
@@ -104,7 +104,7 @@ void compress(const Reduce& call, CommState& state, const shim::Member::Route& r
 }
 
 // Counts what is to be forwarded: in short where calls like it are not looked at any more.
-Verdict count(const Reduce& call, CommState& state, const shim::Member::Route& route) {
+Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
   try {
@@ -113,7 +113,7 @@ Verdict count(const Reduce& call, CommState& state, const shim::Member::Route& r
     }
     if (verdict.known == nullptr) {
       state.member->count_passed(route, bytes, 0);
-      verdict.counted = std::make_unique<shim::CallClass>(route.what).release();
+      verdict.counted = std::make_unique<drop_in::CallClass>(route.what).release();
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): what is not counted is still forwarded
   }
@@ -125,7 +125,7 @@ Verdict decide_and_do(const Reduce& call, CommState& state) {
   state.settle();
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const std::string name = name_of_buffer(buffer);
-  const shim::Member::Route route = state.member->route(
+  const drop_in::Member::Route route = state.member->route(
       describe(call, state), name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
   if (route.decision.compress && !state.member->dry_run()) {
     compress(call, state, route);
@@ -163,7 +163,7 @@ Verdict judge(const Reduce& call) noexcept {
 }
 
 void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept {
-  const std::unique_ptr<shim::CallClass> owned(verdict.counted);
+  const std::unique_ptr<drop_in::CallClass> owned(verdict.counted);
   try {
     if (owned != nullptr) {
       process().ledger.add(*owned, {.seconds = seconds});
@@ -187,7 +187,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
   }
 }
 
-void count_nonblocking(shim::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
+void count_nonblocking(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
   if (CommState* state = find_state(comm)) {
     state->passed_of(function).add(bytes_of(count, type));
   }

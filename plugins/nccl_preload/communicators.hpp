@@ -1,5 +1,5 @@
-// What the shim knows of the job's communicators: how they were made, and, from the first collective on, their size and
-// rank. Any thread; no NCCL function is called under the lock.
+// What the drop-in knows of the job's communicators: how they were made, and, from the first collective on, their size
+// and rank. Any thread; no NCCL function is called under the lock.
 #pragma once
 
 #include <nccl.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "api/shim/device_member.hpp"
+#include "drop_in/device_member.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -23,9 +23,9 @@ struct Seat {
 
 /// Made by the first collective on a communicator, gone with ncclCommFinalize, Revoke, Destroy or Abort.
 struct CommunicatorState : Seat {
-  std::shared_ptr<shim::DeviceMember> member = {};  // from the first reduction on, where there is a device path
-  std::shared_ptr<std::atomic<bool>> ended = {};    // for the member: NCCL is not to be asked any more
-  bool refused = false;                             // the device has no member for it
+  std::shared_ptr<drop_in::DeviceMember> member = {};  // from the first reduction on, where there is a device path
+  std::shared_ptr<std::atomic<bool>> ended = {};       // for the member: NCCL is not to be asked any more
+  bool refused = false;                                // the device has no member for it
 };
 
 struct Communicator {
@@ -59,7 +59,7 @@ class Communicators {
  public:
   /// Replaces what an earlier communicator at this address left.
   void add(ncclComm_t comm, bool blocking);
-  /// A copy; nothing for null and for communicators whose making the shim did not see.
+  /// A copy; nothing for null and for communicators whose making the drop-in did not see.
   [[nodiscard]] std::optional<Communicator> find(ncclComm_t comm) const;
   void set_state(ncclComm_t comm, const CommunicatorState& state);
 

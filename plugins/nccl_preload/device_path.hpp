@@ -7,7 +7,7 @@
 #include <atomic>
 #include <memory>
 
-#include "api/shim/device_member.hpp"
+#include "drop_in/device_member.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -15,8 +15,8 @@ namespace gradwire::nccl_preload {
 
 /// The job's communicator as a device. Not owned: `ended` says that it is going, or gone, and must not be asked any
 /// more. Error with CUDA's text where the device refuses.
-[[nodiscard]] std::unique_ptr<shim::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                                          std::shared_ptr<const std::atomic<bool>> ended);
+[[nodiscard]] std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
+                                                             std::shared_ptr<const std::atomic<bool>> ended);
 
 /// A time in which this thread may ask for memory while another one captures a graph.
 class CaptureTruce {

@@ -2,14 +2,14 @@
 // is linked in and shares the job's primary context.
 #include <cuda_runtime_api.h>
 
-#include "collective/stream_cuda_device.hpp"
+#include "collective/stream/stream_cuda_device.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
 
-class CudaLink final : public shim::DeviceLink {
+class CudaLink final : public drop_in::DeviceLink {
  public:
   CudaLink(std::unique_ptr<CallerMessages> messages, int device) : device_(std::move(messages), device, nullptr) {}
 
@@ -24,8 +24,8 @@ class CudaLink final : public shim::DeviceLink {
 
 bool has_device_path() noexcept { return true; }
 
-std::unique_ptr<shim::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                            std::shared_ptr<const std::atomic<bool>> ended) {
+std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
+                                               std::shared_ptr<const std::atomic<bool>> ended) {
   auto messages = std::make_unique<CallerMessages>(comm, rank, size, std::move(ended));
   const int device = messages->device();
   return std::make_unique<CudaLink>(std::move(messages), device);

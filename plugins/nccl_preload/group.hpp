@@ -7,15 +7,15 @@
 #include <memory>
 #include <vector>
 
-#include "api/shim/device_calls.hpp"
-#include "api/shim/ledger.hpp"
+#include "drop_in/device_calls.hpp"
+#include "drop_in/ledger.hpp"
 
 namespace gradwire::nccl_preload {
 
 /// One call, as the ledger takes it.
 struct Entry {
-  shim::CallClass call;
-  shim::CallTotals totals;
+  drop_in::CallClass call;
+  drop_in::CallTotals totals;
 };
 
 /// A communicator that NCCL writes at the end of the group.
@@ -28,8 +28,8 @@ struct Group {
   int depth = 1;
   std::vector<Entry> calls = {};
   std::vector<Newborn> newborn = {};
-  std::vector<shim::DeviceCall> recorded = {};                      // that its end may compress
-  std::vector<std::shared_ptr<shim::DeviceMember>> unsettled = {};  // whose ranks agree at its end
+  std::vector<drop_in::DeviceCall> recorded = {};                      // that its end may compress
+  std::vector<std::shared_ptr<drop_in::DeviceMember>> unsettled = {};  // whose ranks agree at its end
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

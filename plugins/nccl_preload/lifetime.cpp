@@ -50,7 +50,7 @@ bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
   return blocking;
 }
 
-/// Runs `end_it`, which frees the communicator, with the shim's state gone.
+/// Runs `end_it`, which frees the communicator, with the drop-in's state gone.
 template <typename F>
 ncclResult_t end(ncclComm_t comm, F&& end_it) {
   if (InsideNccl::active()) {
@@ -136,7 +136,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
 }  // namespace
 }  // namespace gradwire::nccl_preload
 
-// The shim's definition of a function that it remembers; `real` is NCCL's.
+// The drop-in's definition of a function that it remembers; `real` is NCCL's.
 #define REMEMBERED(name, parameters, ...)                                              \
   GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                \
   extern "C" ncclResult_t name parameters {                                            \

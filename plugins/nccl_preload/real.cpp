@@ -38,7 +38,7 @@ void* find_library(const void* caller) noexcept {
 constinit thread_local int InsideNccl::depth_ = 0;
 
 void* find_in_nccl(const char* symbol, const void* caller) noexcept {
-  static void* const library = find_library(caller);  // the first caller knows it; this shim may ask later
+  static void* const library = find_library(caller);  // the first caller knows it; this drop-in may ask later
   void* found = dlsym(library, symbol);
   if (found == nullptr) {
     std::fprintf(stderr, "gradwire: the NCCL library of this program has no %s: the call fails\n", symbol);

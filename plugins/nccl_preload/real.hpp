@@ -1,5 +1,5 @@
-// The NCCL library that the job uses, reached through its pncclX names. The shim is not linked with libnccl: a preload
-// must neither load NCCL into programs without it nor choose another copy than the job's.
+// The NCCL library that the job uses, reached through its pncclX names. The drop-in is not linked with libnccl: a
+// preload must neither load NCCL into programs without it nor choose another copy than the job's.
 #pragma once
 
 #include <nccl.h>

@@ -17,7 +17,7 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
 namespace gradwire::nccl_preload {
 namespace {
 
-class Library final : public shim::DeviceLibrary {
+class Library final : public drop_in::DeviceLibrary {
  public:
   [[nodiscard]] int start_group() override { return GRADWIRE_NCCL_REAL(ncclGroupStart)(); }
   [[nodiscard]] int end_group() override { return GRADWIRE_NCCL_REAL(ncclGroupEnd)(); }
@@ -27,11 +27,11 @@ class Library final : public shim::DeviceLibrary {
 
 /// The communicator's member, made by its first reduction. Null, and told once, where the device refuses: the other
 /// ranks count on this one then.
-std::shared_ptr<shim::DeviceMember> member_of(ncclComm_t comm, CommunicatorState known) {
+std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorState known) {
   if (!known.member && !known.refused) {
     try {
       known.ended = std::make_shared<std::atomic<bool>>(false);
-      known.member = std::make_shared<shim::DeviceMember>(
+      known.member = std::make_shared<drop_in::DeviceMember>(
           state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended), state().process);
     } catch (...) {
       known.refused = true;
@@ -43,8 +43,8 @@ std::shared_ptr<shim::DeviceMember> member_of(ncclComm_t comm, CommunicatorState
   return known.member;
 }
 
-shim::DeviceCall device_call(const Request& request, const Described& described,
-                             std::shared_ptr<shim::DeviceMember> member, const Forward& forward) {
+drop_in::DeviceCall device_call(const Request& request, const Described& described,
+                                std::shared_ptr<drop_in::DeviceMember> member, const Forward& forward) {
   return {.member = std::move(member),
           .call = described.call,
           .op = described.what.op,
@@ -61,13 +61,13 @@ shim::DeviceCall device_call(const Request& request, const Described& described,
 // The first reduction on a communicator. NCCL's own goes first and the agreement follows, as at the end of a group:
 // other ranks may have it in one, where nothing runs before the end and calls cannot depend on this rank's
 // configuration.
-ncclResult_t pass_and_settle(const std::shared_ptr<shim::DeviceMember>& member, const Forward& forward) {
+ncclResult_t pass_and_settle(const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
   if (const ncclResult_t result = forward(); result != ncclSuccess) {
     return result;
   }
   try {
     Library library;
-    shim::settle({&member, 1}, library);
+    drop_in::settle({&member, 1}, library);
     return member->failure().empty() ? ncclSuccess : ncclSystemError;
   } catch (...) {  // out of memory; NCCL has it already
     return ncclSystemError;
@@ -77,11 +77,11 @@ ncclResult_t pass_and_settle(const std::shared_ptr<shim::DeviceMember>& member, 
 // No value: the call is to be handed on.
 std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward) {
   Described described = describe(request);
-  shim::Call& call = described.call;
+  drop_in::Call& call = described.call;
   call.captured = is_captured(request.stream);
   const bool takes_part = call.valid && call.known && call.blocking && !call.captured && call.world_size > 1;
   if (!takes_part) {
-    count(described, shim::decide(call, state().settings).reason);
+    count(described, drop_in::decide(call, state().settings).reason);
     return std::nullopt;
   }
   const CaptureTruce truce;
@@ -92,7 +92,7 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
   if (!member->agreed()) {
     member->note_other();
     call.agreed = false;
-    count(described, shim::decide(call, {.floor_bytes = 0}).reason);
+    count(described, drop_in::decide(call, {.floor_bytes = 0}).reason);
     if (open_group != nullptr) {
       open_group->unsettled.push_back(member);
       return std::nullopt;
@@ -100,9 +100,9 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
     return pass_and_settle(member, forward);
   }
   Library library;
-  shim::DeviceCall made = device_call(request, described, member, forward);
+  drop_in::DeviceCall made = device_call(request, described, member, forward);
   if (!member->may_compress(call)) {
-    const shim::Router::Route route = member->route(call, made.op, made.reduce);
+    const drop_in::Router::Route route = member->route(call, made.op, made.reduce);
     count(route.what, member->passed_totals(route, made.bytes));
     return std::nullopt;
   }
@@ -110,7 +110,7 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
     open_group->recorded.push_back(std::move(made));
     return ncclSuccess;
   }
-  return static_cast<ncclResult_t>(shim::issue({&made, 1}, library));
+  return static_cast<ncclResult_t>(drop_in::issue({&made, 1}, library));
 }
 
 }  // namespace
@@ -131,8 +131,8 @@ ncclResult_t run_recorded(Group& group) noexcept {
   try {
     const CaptureTruce truce;
     Library library;
-    shim::settle(group.unsettled, library);
-    result = static_cast<ncclResult_t>(shim::issue(group.recorded, library));
+    drop_in::settle(group.unsettled, library);
+    result = static_cast<ncclResult_t>(drop_in::issue(group.recorded, library));
     for (const auto& member : group.unsettled) {
       result = member->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
     }
@@ -144,7 +144,7 @@ ncclResult_t run_recorded(Group& group) noexcept {
 
 ncclResult_t forward_recorded(Group& group) noexcept {
   ncclResult_t result = ncclSuccess;
-  for (const shim::DeviceCall& call : std::exchange(group.recorded, {})) {
+  for (const drop_in::DeviceCall& call : std::exchange(group.recorded, {})) {
     const auto code = static_cast<ncclResult_t>(call.forward());
     result = result != ncclSuccess ? result : code;
   }
@@ -153,7 +153,7 @@ ncclResult_t forward_recorded(Group& group) noexcept {
 
 void forget_recorded(const CommunicatorState& ended) noexcept {
   if (open_group != nullptr && ended.member) {
-    std::erase_if(open_group->recorded, [&](const shim::DeviceCall& call) { return call.member == ended.member; });
+    std::erase_if(open_group->recorded, [&](const drop_in::DeviceCall& call) { return call.member == ended.member; });
     std::erase(open_group->unsettled, ended.member);
   }
 }

@@ -18,7 +18,7 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommUserRank, (ncclComm_t, int*))
 namespace gradwire::nccl_preload {
 namespace {
 
-using shim::Function;
+using drop_in::Function;
 
 std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
   std::uint64_t product = 0;
@@ -141,7 +141,7 @@ Described describe(const Request& request) {
   return described;
 }
 
-void count(const shim::CallClass& what, const shim::CallTotals& totals) {
+void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals) {
   if (open_group != nullptr) {
     open_group->calls.push_back({what, totals});
   } else {
@@ -149,10 +149,10 @@ void count(const shim::CallClass& what, const shim::CallTotals& totals) {
   }
 }
 
-void count(const Described& described, shim::Reason reason) {
-  shim::CallClass what = described.what;
+void count(const Described& described, drop_in::Reason reason) {
+  drop_in::CallClass what = described.what;
   what.reason = reason;
-  count(what, shim::passed_totals(what.function, 1, described.bytes, what.communicator_size));
+  count(what, drop_in::passed_totals(what.function, 1, described.bytes, what.communicator_size));
 }
 
 void observe(const Request& request) noexcept {
@@ -165,11 +165,11 @@ void observe(const Request& request) noexcept {
     if (described.comm && described.comm->state && described.comm->state->member && !point_to_point(request.function)) {
       described.comm->state->member->note_other();
     }
-    shim::Reason reason = shim::decide(described.call, state().settings).reason;
+    drop_in::Reason reason = drop_in::decide(described.call, state().settings).reason;
     // Asked last: it is the one question that costs a call into the driver.
-    if (reason == shim::Reason::device_path && is_captured(request.stream)) {
+    if (reason == drop_in::Reason::device_path && is_captured(request.stream)) {
       described.call.captured = true;
-      reason = shim::decide(described.call, state().settings).reason;
+      reason = drop_in::decide(described.call, state().settings).reason;
     }
     count(described, reason);
   });

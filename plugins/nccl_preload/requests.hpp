@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "api/shim/decision.hpp"
-#include "api/shim/ledger.hpp"
+#include "drop_in/decision.hpp"
+#include "drop_in/ledger.hpp"
 #include "plugins/nccl_preload/communicators.hpp"
 
 namespace gradwire::nccl_preload {
@@ -15,7 +15,7 @@ namespace gradwire::nccl_preload {
 constexpr int kNoOp = -1;
 
 struct Request {
-  shim::Function function;
+  drop_in::Function function;
   const void* sendbuff;
   void* recvbuff;  // only read where the function has no other
   std::size_t count;
@@ -28,8 +28,8 @@ struct Request {
 /// What is known of a request, but for what only the ranks together know.
 struct Described {
   std::optional<Communicator> comm;
-  shim::Call call;
-  shim::CallClass what;     // but for the reason
+  drop_in::Call call;
+  drop_in::CallClass what;  // but for the reason
   std::uint64_t bytes = 0;  // of the larger buffer
 };
 [[nodiscard]] Described describe(const Request& request);
@@ -38,8 +38,8 @@ struct Described {
 [[nodiscard]] bool is_captured(cudaStream_t stream) noexcept;
 
 /// Counts a call that is handed on: at once, or at the end of its group.
-void count(const Described& described, shim::Reason reason);
-void count(const shim::CallClass& what, const shim::CallTotals& totals);
+void count(const Described& described, drop_in::Reason reason);
+void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals);
 
 /// Counts what is always handed on.
 void observe(const Request& request) noexcept;

@@ -36,15 +36,15 @@ std::string ask_library_name() {
 /// "NCCL, this rank: 12 calls, none compressed: 10 device path not built, 2 below the floor", or "... 9 compressed,
 /// ratio 3.9 on these: 3 below the floor".
 std::string summary(const State& self) {
-  shim::CallTotals compressed;
+  drop_in::CallTotals compressed;
   std::uint64_t calls = 0;
   std::map<std::string, std::uint64_t> by_reason;
   for (const auto& [call, totals] : self.ledger.classes()) {
     calls += totals.calls;
-    if (call.reason == shim::Reason::none) {
+    if (call.reason == drop_in::Reason::none) {
       compressed.add(totals);
     } else {
-      by_reason[shim::text(call.reason)] += totals.calls;
+      by_reason[drop_in::text(call.reason)] += totals.calls;
     }
   }
   std::vector<std::pair<std::string, std::uint64_t>> reasons(by_reason.begin(), by_reason.end());
@@ -67,21 +67,22 @@ std::string summary(const State& self) {
 }
 
 void write_report(const State& self, const std::string& file) {
-  const shim::ReportHead head{.world_size = self.largest.get().size,
-                              .implementation = self.implementation,
-                              .dry_run = self.configuration.dry_run,
-                              .policy = self.configuration.planner.policy().source,
-                              .disabled = self.configuration.disabled,
-                              .note = "numbers of one rank"};
+  const drop_in::ReportHead head{.world_size = self.largest.get().size,
+                                 .implementation = self.implementation,
+                                 .dry_run = self.configuration.dry_run,
+                                 .policy = self.configuration.planner.policy().source,
+                                 .disabled = self.configuration.disabled,
+                                 .note = "numbers of one rank"};
   std::ofstream out(file);
-  out << shim::report_json(head, self.ledger);
+  out << drop_in::report_json(head, self.ledger);
   out.close();
   if (!out) {
     std::fprintf(stderr, "gradwire: cannot write the report %s\n", file.c_str());
   }
 }
 
-/// At the end of the process, or when the shim is unloaded. Rank 0 of the largest communicator speaks, or who saw none.
+/// At the end of the process, or when the drop-in is unloaded. Rank 0 of the largest communicator speaks, or who saw
+/// none.
 __attribute__((destructor)) void tell() {
   unseen([] {
     if (made == nullptr || getpid() != kProcess) {

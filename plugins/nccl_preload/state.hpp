@@ -1,26 +1,26 @@
-// The one state of the shim in a process. It is never destroyed: jobs call NCCL from exit handlers too.
+// The one state of the drop-in in a process. It is never destroyed: jobs call NCCL from exit handlers too.
 #pragma once
 
 #include <cstdint>
 #include <random>
 #include <string>
 
-#include "api/shim/configuration.hpp"
-#include "api/shim/ledger.hpp"
+#include "drop_in/configuration.hpp"
+#include "drop_in/ledger.hpp"
 #include "plugins/nccl_preload/communicators.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
 namespace gradwire::nccl_preload {
 
 struct State {
-  shim::Configuration configuration = shim::Configuration::read(false);
-  shim::Settings settings{.floor_bytes = configuration.planner.floor(),
-                          .device_path = has_device_path(),
-                          .disabled = !configuration.disabled.empty()};
+  drop_in::Configuration configuration = drop_in::Configuration::read(false);
+  drop_in::Settings settings{.floor_bytes = configuration.planner.floor(),
+                             .device_path = has_device_path(),
+                             .disabled = !configuration.disabled.empty()};
   std::uint64_t process = std::random_device{}() + (std::uint64_t{std::random_device{}()} << 32);  // none other has it
   std::string implementation;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
   Communicators communicators;
-  shim::Ledger ledger;
+  drop_in::Ledger ledger;
   LargestCommunicator largest;
 
   State();

@@ -14,6 +14,7 @@
 
 #include "adamw.hpp"
 #include "gradient_dump.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/torch.hpp"
 #include "model.hpp"
@@ -170,7 +171,8 @@ class Trainer {
       : options_(options),
         communicator_(communicator),
         model_(make_model(text, options)),
-        session_(gradwire::mpi::make_session(communicator, policy, {}, options.link)),
+        session_(gradwire::mpi::make_session(
+            gradwire::make_emulated(gradwire::mpi::make_transport(communicator), options.link), policy)),
         sync_(session_, model_),
         optimizer_(model_->parameters(), {.learning_rate = options.learning_rate}),
         sampler_(options.iid ? text.training() : text.shard(session_.rank(), session_.world_size()), options,

@@ -25,7 +25,7 @@ struct Options {
   std::uint64_t staleness = 4;
   std::string codec = "exact", policy;
   int seeds = 1;
-  std::string data, json, svg, markdown;
+  std::string data, json, markdown;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -82,7 +82,6 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--json", options.json, "Write the results to this file");
-  app.add_option("--svg", options.svg, "Write a plot of AUC against time to this file");
   app.add_option("--markdown", options.markdown, "Write the table to this file");
 }
 
@@ -119,9 +118,6 @@ int run(const Options& options, int rank) {
     ctr_hybrid::print_table(report);
     if (!options.json.empty()) {
       ctr_hybrid::write_json(options.json, report);
-    }
-    if (!options.svg.empty()) {
-      ctr_hybrid::write_svg(options.svg, report);
     }
     if (!options.markdown.empty()) {
       ctr_hybrid::write_markdown(options.markdown, report);

@@ -8,7 +8,6 @@
 #include <stdexcept>
 
 #include "gradwire/version.hpp"
-#include "observe/svg_plot.hpp"
 
 namespace ctr_hybrid {
 namespace {
@@ -190,28 +189,6 @@ void write_json(const std::string& file, const Report& report) {
     json["rows"].push_back(row);
   }
   write(file, json.dump(2) + "\n");
-}
-
-void write_svg(const std::string& file, const Report& report) {
-  gradwire::observe::Plot by_time{
-      .title = "AUC against time", .x = {.label = "seconds", .logarithmic = true}, .y = {.label = "AUC, %"}};
-  gradwire::observe::Plot by_steps{.title = "AUC against steps", .x = {.label = "steps"}, .y = {.label = "AUC, %"}};
-  for (const Run& run : report.runs) {
-    if (run.seed != report.options.trainer.seed) {
-      continue;  // one curve a mode
-    }
-    gradwire::observe::Series time{.name = run.mode};
-    gradwire::observe::Series steps{.name = run.mode};
-    for (const Point& point : run.curve) {
-      if (point.steps > 0) {
-        time.points.emplace_back(point.seconds, 100 * point.auc);
-        steps.points.emplace_back(static_cast<double>(point.steps), 100 * point.auc);
-      }
-    }
-    by_time.series.push_back(time);
-    by_steps.series.push_back(steps);
-  }
-  write(file, gradwire::observe::render_svg({by_time, by_steps}, describe(report)));
 }
 
 }  // namespace ctr_hybrid

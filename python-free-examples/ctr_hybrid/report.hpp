@@ -1,4 +1,4 @@
-// What rank 0 shows: a table, the same as JSON, and a plot of AUC against time.
+// What rank 0 shows: a table, and the same as JSON.
 #pragma once
 
 #include <string>
@@ -20,6 +20,5 @@ void print_table(const Report& report);
 /// std::runtime_error names the file that cannot be written; so do the others.
 void write_json(const std::string& file, const Report& report);
 void write_markdown(const std::string& file, const Report& report);
-void write_svg(const std::string& file, const Report& report);
 
 }  // namespace ctr_hybrid

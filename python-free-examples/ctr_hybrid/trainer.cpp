@@ -10,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/torch.hpp"
 
@@ -36,6 +37,11 @@ TrainerStatistics::Ages ages_of(const gradwire::TableStatistics& table) {
 }
 
 using EmulatedLink = std::optional<gradwire::EmulatedLink>;
+
+std::shared_ptr<gradwire::Transport> over(const EmulatedLink& link) {
+  auto transport = gradwire::mpi::make_transport(MPI_COMM_WORLD);
+  return link ? gradwire::make_throttled(std::move(transport), *link) : transport;
+}
 
 /// What all ways share: the model, and what one batch says about it.
 class Base : public Trainer {
@@ -106,7 +112,7 @@ class Synchronous final : public Base {
         table_(data.table_rows() * options.width),
         gradients_(table_.size()),
         sums_(table_.size()),
-        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform("exact"), {}, link_)),
+        session_(gradwire::mpi::make_session(over(link_), gradwire::Policy::uniform("exact"))),
         id_(session_.add(kTableName, gradwire::view(gradients_.data(), gradients_.size()))),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)) {
@@ -172,10 +178,10 @@ class Hybrid final : public Base {
  public:
   Hybrid(const Data& data, const TrainerOptions& options)
       : Base(data, options),
-        session_(gradwire::mpi::make_session(MPI_COMM_WORLD, options.policy, {}, link_)),
+        session_(gradwire::mpi::make_session(over(link_), options.policy)),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)),
-        table_(gradwire::mpi::make_table(MPI_COMM_WORLD, hybrid_table(data, options), link_)) {}
+        table_(gradwire::mpi::make_table(over(link_), hybrid_table(data, options))) {}
 
   void step(const Batch& batch, const Batch& next) override {
     const std::span<float> rows = room_for(batch);
@@ -272,7 +278,7 @@ class Asynchronous final : public Base {
     gradwire::TableOptions table = table_options(data, options);
     table.staleness = gradwire::TableOptions::kUnbounded;
     table.cache_bytes = kCacheBytes;
-    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, link);
+    return gradwire::mpi::make_table(over(link), table);
   }
   static gradwire::Table make_dense(const torch::nn::Module& model, const TrainerOptions& options,
                                     const EmulatedLink& link) {
@@ -286,7 +292,7 @@ class Asynchronous final : public Base {
     table.learning_rate = static_cast<float>(options.learning_rate);
     table.epsilon = kEpsilon;
     table.staleness = gradwire::TableOptions::kUnbounded;
-    return gradwire::mpi::make_table(MPI_COMM_WORLD, table, link);
+    return gradwire::mpi::make_table(over(link), table);
   }
 
   /// Calls copy(parameter, its place among the dense rows) for each.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data.hpp"
+#include "gradwire/emulation.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/table.hpp"
 #include "model.hpp"

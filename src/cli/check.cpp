@@ -1,32 +1,32 @@
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/policy.hpp"
 #include "plan/call_plan.hpp"
-#include "plan/rule.hpp"
-#include "plan/stage.hpp"
-#include "plan/sync.hpp"
-#include "plan/text.hpp"
+#include "policy/rule.hpp"
+#include "policy/stage.hpp"
+#include "policy/sync.hpp"
 
 namespace gradwire::cli {
 namespace {
 
-using plan::Stage;
+using policy::Stage;
 
 constexpr double kF32Bits = 32;
 
 std::vector<std::string> row(const std::string& rule, const std::string& line, const std::string& matches,
                              const TensorPolicy& policy, const Policy& all, int ranks) {
-  const std::vector<Stage> stages = plan::make_stages(policy, ranks, all.tiers.intra_codec);
+  const std::vector<Stage> stages = policy::make_stages(policy, ranks, all.tiers.intra_codec);
   std::string travels;
   for (const Stage& stage : stages) {
-    travels += (travels.empty() ? "" : "; then ") + plan::to_string(stage);
+    travels += (travels.empty() ? "" : "; then ") + policy::to_string(stage);
   }
   return {rule,
           line,
           matches,
           travels,
           std::string(to_string(policy.algorithm)),
-          format_number(kF32Bits / plan::bits_per_element(stages.back().codec), 3)};
+          format_number(kF32Bits / policy::bits_per_element(stages.back().codec), 3)};
 }
 
 // What jobs without a session make of it.
@@ -42,8 +42,8 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
 }
 
 void print_sync(const std::string& who, const Sync& sync, std::ostream& out) {
-  if (!plan::is_step(sync)) {
-    out << "sync of " << who << ": " << plan::to_string(sync) << '\n';
+  if (!policy::is_step(sync)) {
+    out << "sync of " << who << ": " << policy::to_string(sync) << '\n';
   }
 }
 
@@ -51,10 +51,10 @@ void print_sync(const std::string& who, const Sync& sync, std::ostream& out) {
 
 int check(const std::string& file, int ranks, std::ostream& out) {
   const Policy policy = Policy::load(file);
-  const std::vector<plan::RuleMatcher> matchers = plan::compile_rules(policy);
+  const std::vector<policy::RuleMatcher> matchers = policy::compile_rules(policy);
 
   std::vector<std::vector<std::string>> rows{
-      {"rule", "line", "matches", "travels as", "collective", "smaller than f32"}};
+      {"rule", "line", "matches", "travels as", "algorithm", "smaller than f32"}};
   for (std::size_t rule = 0; rule < matchers.size(); ++rule) {
     rows.push_back(row(std::to_string(rule + 1), std::to_string(policy.rules[rule].line), matchers[rule].describe(),
                        policy.rules[rule].policy, policy, ranks));
@@ -70,7 +70,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   rows.push_back(row("default", "", "all others", policy.defaults, policy, ranks));
 
   out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
-      << plan::table(rows, "rrlllr") << "\nbuckets of a session: "
+      << text::table(rows, "rrlllr") << "\nbuckets of a session: "
       << (policy.bucket_bytes == 0 ? "by the cost model" : format_bytes(policy.bucket_bytes))
       << "; chunks: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
       << " on the wire\ncalls of a job without a session: below " << format_bytes(policy.floor)

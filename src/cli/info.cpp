@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/environment.hpp"
+#include "base/text.hpp"
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
 #include "cli/preload.hpp"
@@ -16,7 +17,6 @@
 #include "codec/registry.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
-#include "plan/text.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -80,7 +80,7 @@ void print_environment(std::ostream& out) {
     rows.push_back({std::string(variable.name), environment(variable.name).value_or("-"),
                     std::string(variable.default_value), std::string(variable.values), std::string(variable.meaning)});
   }
-  out << "Environment variables (-: not set)\n" << plan::table(rows, "lllll");
+  out << "Environment variables (-: not set)\n" << text::table(rows, "lllll");
 }
 
 }  // namespace

@@ -4,22 +4,22 @@
 #include <fstream>
 #include <set>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "cli/forecast.hpp"
 #include "gradwire/error.hpp"
-#include "observe/svg_plot.hpp"
-#include "plan/codec_speed.hpp"
-#include "plan/forecast.hpp"
-#include "plan/stage.hpp"
-#include "plan/text.hpp"
+#include "plot/svg_plot.hpp"
+#include "policy/stage.hpp"
+#include "tuning/codec_speed.hpp"
 
 namespace gradwire::cli {
 namespace {
 
-using plan::Candidate;
-using plan::Cluster;
-using plan::CodecCost;
-using plan::Forecast;
+using cli::Candidate;
+using cli::Forecast;
+using tuning::Cluster;
+using tuning::CodecCost;
 
 struct Scale {
   Cluster cluster;
@@ -42,7 +42,7 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
     if (!seen.insert(codec.to_string()).second) {
       return;
     }
-    CodecCost cost = plan::measure_codec(codec, plan::wants_feedback(codec));
+    CodecCost cost = tuning::measure_codec(codec, policy::wants_feedback(codec));
     if (options.codec_rate) {
       cost.encode_seconds = cost.decode_seconds = sizeof(float) / parse_rate(*options.codec_rate);
     }
@@ -55,13 +55,13 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
   }
   for (const Candidate& candidate : std::vector(candidates)) {
     for (const int ranks : options.ranks) {
-      add(plan::default_second_hop(candidate.codec, ranks), false);
+      add(policy::default_second_hop(candidate.codec, ranks), false);
     }
   }
   return candidates;
 }
 
-void print_assumptions(const PlanCommandOptions& options, const plan::ModelFile& model,
+void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& model,
                        const std::vector<Candidate>& candidates, std::ostream& out) {
   double elements = 0;
   for (const TensorInfo& layer : model.layers) {
@@ -85,13 +85,13 @@ void print_assumptions(const PlanCommandOptions& options, const plan::ModelFile&
     rows.push_back({candidate.codec.to_string(), format_number(candidate.cost.bytes, 4),
                     rate(candidate.cost.encode_seconds), rate(candidate.cost.decode_seconds)});
   }
-  out << plan::table(rows, "lrrr") << "  (" << (options.codec_rate ? "as told" : "measured now on this machine")
+  out << text::table(rows, "lrrr") << "  (" << (options.codec_rate ? "as told" : "measured now on this machine")
       << ", one thread, of f32)\n\n";
 }
 
 void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
   std::vector<std::vector<std::string>> rows{
-      {"ranks", "codec", "collective", "step", "exposed", "share", "speed-up", "sent by a rank", ""}};
+      {"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up", "sent by a rank", ""}};
   for (const Scale& scale : scales) {
     for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
       const Forecast& forecast = scale.forecasts[i];
@@ -103,7 +103,7 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
                       format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), i == scale.advised ? "<-" : ""});
     }
   }
-  out << plan::table(rows, "rllrrrrrl") << '\n';
+  out << text::table(rows, "rllrrrrrl") << '\n';
 }
 
 // Scales with the same advice share a policy.
@@ -132,21 +132,20 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
           << '\n';
     }
     out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
-        << (tiered ? "collective = \"hierarchical\"\n\n" : "\n");
+        << (tiered ? "algorithm = \"hierarchical\"\n\n" : "\n");
     first = last + 1;
   }
 }
 
 void write_plot(const std::string& file, const std::vector<Scale>& scales, double compute) {
-  observe::Plot step{
-      .title = "Predicted step time", .x = {.label = "ranks", .logarithmic = true}, .y = {.label = "ms"}};
-  observe::Plot share{.title = "Exposed communication",
-                      .x = {.label = "ranks", .logarithmic = true},
-                      .y = {.label = "% of a step", .low = 0, .high = 100}};
+  plot::Plot step{.title = "Predicted step time", .x = {.label = "ranks", .logarithmic = true}, .y = {.label = "ms"}};
+  plot::Plot share{.title = "Exposed communication",
+                   .x = {.label = "ranks", .logarithmic = true},
+                   .y = {.label = "% of a step", .low = 0, .high = 100}};
   for (std::size_t i = 0; i < scales.front().forecasts.size(); ++i) {
     const std::string name = scales.front().forecasts[i].codec.to_string();
-    observe::Series seconds{.name = name};
-    observe::Series exposed{.name = name};
+    plot::Series seconds{.name = name};
+    plot::Series exposed{.name = name};
     for (const Scale& scale : scales) {
       const Forecast& forecast = scale.forecasts[i];
       seconds.points.emplace_back(scale.cluster.ranks, forecast.step.seconds * 1e3);
@@ -158,7 +157,7 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
   step.reference = compute * 1e3;
   step.reference_name = "computing alone";
   std::ofstream stream(file);
-  stream << observe::render_svg({step, share}, "predicted by gradwire plan");
+  stream << plot::render_svg({step, share}, "predicted by gradwire plan");
   if (!stream.flush()) {
     throw Error(ErrorCode::invalid_argument, file + ": cannot be written; check the folder and the disk");
   }
@@ -177,10 +176,10 @@ void check(const PlanCommandOptions& options) {
 
 int plan(const PlanCommandOptions& options, std::ostream& out) {
   check(options);
-  const plan::ModelFile model = plan::ModelFile::load(options.layers);
+  const cli::ModelFile model = cli::ModelFile::load(options.layers);
   const double target = parse_fraction(options.target_exposed);
-  const plan::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
-  const plan::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
+  const tuning::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
+  const tuning::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
   const std::vector<Candidate> candidates = candidates_of(options);
   std::vector<int> worlds = options.ranks;
   std::sort(worlds.begin(), worlds.end());
@@ -191,8 +190,8 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
                             .inter = inter,
                             .intra = intra},
                 .forecasts = {}};
-    scale.forecasts = plan::forecast(model, scale.cluster, candidates);
-    scale.advised = plan::advise(scale.forecasts, target);
+    scale.forecasts = cli::forecast(model, scale.cluster, candidates);
+    scale.advised = cli::advise(scale.forecasts, target);
     scales.push_back(std::move(scale));
   }
   print_assumptions(options, model, candidates, out);

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/read_file.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
-#include "plan/text.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -83,7 +83,7 @@ std::string class_table(const json& classes) {
   for (std::size_t i = 0; i < std::min(entries.size(), kMostRows); ++i) {
     rows.push_back(row(entries[i]));
   }
-  std::string text = plan::table(rows, "lllrrrlrrlrrrrrl");
+  std::string text = text::table(rows, "lllrrrlrrlrrrrrl");
   if (entries.size() > kMostRows) {
     text += "and " + std::to_string(entries.size() - kMostRows) + " classes of fewer bytes\n";
   }

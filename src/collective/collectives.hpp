@@ -21,7 +21,7 @@ struct Shape {
   bool weighted = false;  // weights travel beside the first frames
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool folds_owner = false;  // owner residuals are folded in, which takes the sum of weights before the first encoding
-  std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical; without, or with an obstacle, that is two_shot
+  std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical; without, or with an why, that is two_shot
 };
 
 /// An all-reduce algorithm: one row of the registry. `make` is called with a world of two and more.

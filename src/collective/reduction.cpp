@@ -113,7 +113,7 @@ Resolved resolve(const Request& request, const RankGroup& group) {
   return {std::move(call), std::move(schedule)};
 }
 
-bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->obstacle().empty(); }
+bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->why_not_hierarchical().empty(); }
 
 HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened, std::optional<CodecSpec> node) {
   const DType wide = element_bytes(dtype) < element_bytes(DType::f32) ? DType::f32 : dtype;

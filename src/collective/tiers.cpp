@@ -54,7 +54,7 @@ bool Tiers::even() const {
                      [&](const std::vector<int>& node) { return node.size() == members_[0].size(); });
 }
 
-std::string Tiers::obstacle() const {
+std::string Tiers::why_not_hierarchical() const {
   if (nodes() == 1) {
     return "all ranks are on one node";
   }

@@ -30,7 +30,7 @@ class Tiers {
 
   /// Why the hierarchical collective has nothing to do here: one node, one rank a node, or nodes of different sizes.
   /// Empty where it has.
-  [[nodiscard]] std::string obstacle() const;
+  [[nodiscard]] std::string why_not_hierarchical() const;
   /// "2 nodes of 2 ranks", "nodes of 2, 2 and 1 ranks".
   [[nodiscard]] std::string describe() const;
   /// The node of each rank: "0 0 1 1". Equal texts mean equal tiers.

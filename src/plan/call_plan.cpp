@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
-#include "plan/sync.hpp"
-#include "plan/text.hpp"
+#include "policy/sync.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -23,22 +23,22 @@ std::string rules_text(const std::vector<std::size_t>& rules) {
 // As the policy says it, before a world size is known.
 std::string asked(const TensorPolicy& policy) {
   std::string text;
-  if (policy.automatic()) {
-    return codec_text(policy) + ", collective " + std::string(to_string(policy.algorithm));
+  if (policy.is_auto()) {
+    return policy::codec_text(policy) + ", algorithm " + std::string(to_string(policy.algorithm));
   }
   for (const Warmup& stage : policy.warmup) {
     text += "until step " + std::to_string(stage.until_step) + " " + stage.codec.to_string() + ", then ";
   }
-  text += policy.codec.to_string() + ", collective " + std::string(to_string(policy.algorithm)) + ", error feedback " +
-          std::string(to_string(policy.error_feedback));
+  text += policy.codec.to_string() + ", algorithm " + std::string(to_string(policy.algorithm)) + ", error feedback " +
+          std::string(policy::to_string(policy.error_feedback));
   return policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text;
 }
 
 // What a call with codec = "auto" may be compressed with: one that keeps residuals would lose them where it is passed
 // on.
-std::vector<Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
-  std::vector<Stage> ways;
-  for (const Level& level : make_levels(policy, parts, intra)) {
+std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
+  std::vector<policy::Stage> ways;
+  for (const policy::Level& level : policy::make_levels(policy, parts, intra)) {
     if (level.algorithm != Algorithm::dense && !level.stage.error_feedback) {
       ways.push_back(level.stage);
     }
@@ -46,8 +46,8 @@ std::vector<Stage> ways_of(const TensorPolicy& policy, int parts, const std::opt
   return ways;
 }
 
-bool lossless(const std::vector<Stage>& stages, DType dtype) {
-  return std::none_of(stages.begin(), stages.end(), [dtype](const Stage& stage) {
+bool lossless(const std::vector<policy::Stage>& stages, DType dtype) {
+  return std::none_of(stages.begin(), stages.end(), [dtype](const policy::Stage& stage) {
     return codec::Codec(stage.codec, dtype).lossy() || codec::Codec(stage.second_hop, dtype).lossy() ||
            codec::Codec(stage.intra.value_or(stage.codec), dtype).lossy();
   });
@@ -66,8 +66,8 @@ std::string_view to_string(Pass pass) noexcept {
   return "unknown";
 }
 
-CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(compile_rules(policy_)) {
-  const auto waits = [](const TensorPolicy& one) { return !is_step(one.sync); };
+CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(policy::compile_rules(policy_)) {
+  const auto waits = [](const TensorPolicy& one) { return !policy::is_step(one.sync); };
   if (waits(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return waits(rule.policy); })) {
     throw Error(ErrorCode::unsupported, "policy " + policy_.source +
@@ -75,7 +75,7 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
                                             "hold their results when they return, so remove it");
   }
   const auto keeps = [](const TensorPolicy& one) {
-    return one.automatic() && ways_of(one, 2, std::nullopt).size() < one.allow.size();
+    return one.is_auto() && ways_of(one, 2, std::nullopt).size() < one.allow.size();
   };
   if (keeps(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return keeps(rule.policy); })) {
@@ -103,7 +103,7 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
   const auto tiered = [](const TensorPolicy& one) { return one.algorithm == Algorithm::hierarchical; };
   if (tiered(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                               [&](const Policy::Rule& rule) { return tiered(rule.policy); })) {
-    notes_.push_back("the collective hierarchical of " + policy_.source +
+    notes_.push_back("the algorithm hierarchical of " + policy_.source +
                      ": two_shot over device memory, and where nodes have one rank each or differ in size");
   }
   if (!by_ndim.empty()) {
@@ -111,15 +111,15 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
   }
 }
 
-bool CallPlanner::automatic() const noexcept {
-  return policy_.defaults.automatic() || std::any_of(policy_.rules.begin(), policy_.rules.end(),
-                                                     [](const Policy::Rule& rule) { return rule.policy.automatic(); });
+bool CallPlanner::is_auto() const noexcept {
+  return policy_.defaults.is_auto() || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                                   [](const Policy::Rule& rule) { return rule.policy.is_auto(); });
 }
 
 bool CallPlanner::only_automatic() const noexcept {
-  return policy_.defaults.automatic() &&
+  return policy_.defaults.is_auto() &&
          std::all_of(policy_.rules.begin(), policy_.rules.end(), [](const Policy::Rule& rule) {
-           return rule.policy.automatic() && !rule.match.order && !rule.match.glob;
+           return rule.policy.is_auto() && !rule.match.order && !rule.match.glob;
          });
 }
 
@@ -132,7 +132,7 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
     if (!matchers_[rule].by_ndim() && matchers_[rule].matches(info)) {
       plan.rule = rule;
       plan.policy = policy_.rules[rule].policy;
-      plan.why = rule_place(policy_, rule) + " matched " + matchers_[rule].describe();
+      plan.why = policy::rule_place(policy_, rule) + " matched " + matchers_[rule].describe();
       break;
     }
   }
@@ -141,15 +141,15 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
     plan.policy.warmup.clear();
   }
   const int parts = static_cast<int>(call.communicator_size);
-  plan.stages = make_stages(plan.policy, parts, policy_.tiers.intra_codec);
+  plan.stages = policy::make_stages(plan.policy, parts, policy_.tiers.intra_codec);
   plan.ways = ways_of(plan.policy, parts, policy_.tiers.intra_codec);
-  if (tensor_bytes(info) < policy_.floor) {
+  if (policy::tensor_bytes(info) < policy_.floor) {
     plan.pass = Pass::below_floor;
   } else if (call.dtype == DType::f64 && !(plan.rule && policy_.rules[*plan.rule].match.dtype == DType::f64)) {
     plan.pass = Pass::f64_not_asked;
   } else {
     try {
-      plan.pass = lossless(plan.policy.automatic() ? plan.ways : plan.stages, call.dtype) ? Pass::exact : Pass::no;
+      plan.pass = lossless(plan.policy.is_auto() ? plan.ways : plan.stages, call.dtype) ? Pass::exact : Pass::no;
     } catch (const Error&) {  // of Codec, for a dtype it cannot take
       plan.pass = Pass::codec_refused;
     }
@@ -170,7 +170,7 @@ std::string CallPlanner::describe() const {
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
     const RuleMatch& match = policy_.rules[rule].match;  // sizes once more, since describe() of a rule rounds them
-    add("rule " + std::to_string(rule + 1), quote(matchers_[rule].describe()) + " (" +
+    add("rule " + std::to_string(rule + 1), text::quote(matchers_[rule].describe()) + " (" +
                                                 std::to_string(match.min_bytes.value_or(0)) + " to " +
                                                 (match.max_bytes ? std::to_string(*match.max_bytes) : "any") +
                                                 " bytes) " + asked(policy_.rules[rule].policy));

@@ -11,8 +11,8 @@
 
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
-#include "plan/rule.hpp"
-#include "plan/stage.hpp"
+#include "policy/rule.hpp"
+#include "policy/stage.hpp"
 
 namespace gradwire::plan {
 
@@ -38,9 +38,10 @@ enum class Pass : std::uint8_t {
 
 struct CallPlan {
   Pass pass = Pass::no;
-  TensorPolicy policy;              // resolved; codec `exact` where the algorithm is dense
-  std::vector<Stage> stages;        // codecs of both hops and error feedback, by step; stage_at finds the one of a step
-  std::vector<Stage> ways;          // codec = "auto": what it may be compressed with, each an alternative; else empty
+  TensorPolicy policy;  // resolved; codec `exact` where the algorithm is dense
+  std::vector<policy::Stage>
+      stages;                       // codecs of both hops and error feedback, by step; stage_at finds the one of a step
+  std::vector<policy::Stage> ways;  // codec = "auto": what it may be compressed with, each an alternative; else empty
   std::optional<std::size_t> rule;  // index into Policy::rules; none: the defaults
   std::string why;                  // "rule 2 at policy.toml:14 matched at least 1MiB", "default"
   [[nodiscard]] bool compress() const noexcept { return pass == Pass::no; }
@@ -58,7 +59,7 @@ class CallPlanner {
   [[nodiscard]] std::uint64_t floor() const noexcept { return policy_.floor; }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
   /// Some call's codec is chosen by measurement.
-  [[nodiscard]] bool automatic() const noexcept;
+  [[nodiscard]] bool is_auto() const noexcept;
   /// Every call's is, and none needs its name or its place in the step.
   [[nodiscard]] bool only_automatic() const noexcept;
   /// What the policy says that calls without a name, or calls at all, cannot use; for the log, once.
@@ -69,7 +70,7 @@ class CallPlanner {
 
  private:
   Policy policy_;
-  std::vector<RuleMatcher> matchers_;
+  std::vector<policy::RuleMatcher> matchers_;
   std::vector<std::string> notes_;
 };
 

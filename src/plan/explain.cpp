@@ -1,24 +1,24 @@
 // Tables that show people what the plan is and why.
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "plan/plan.hpp"
-#include "plan/rule.hpp"
-#include "plan/sync.hpp"
-#include "plan/text.hpp"
+#include "policy/rule.hpp"
+#include "policy/sync.hpp"
 
 namespace gradwire::plan {
 namespace {
 
 std::string tensor_table(const Plan& plan) {
-  std::vector<std::vector<std::string>> rows{{"tensor", "count", "dtype", "codec", "collective", "bucket", "why"}};
+  std::vector<std::vector<std::string>> rows{{"tensor", "count", "dtype", "codec", "algorithm", "bucket", "why"}};
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const TensorPlan& tensor = plan.tensors[i];
     rows.push_back({tensor.info.name.empty() ? std::string("#").append(std::to_string(i)) : tensor.info.name,
                     std::to_string(tensor.info.count), std::string(gradwire::to_string(tensor.info.dtype)),
-                    codec_text(tensor.policy), std::string(to_string(tensor.policy.algorithm)),
+                    policy::codec_text(tensor.policy), std::string(to_string(tensor.policy.algorithm)),
                     std::to_string(plan.buckets[tensor.bucket].id), tensor.why});
   }
-  return table(rows, "lrlllrl");
+  return text::table(rows, "lrlllrl");
 }
 
 std::string intra(const Bucket& bucket) {
@@ -28,17 +28,17 @@ std::string intra(const Bucket& bucket) {
 
 std::string bucket_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{
-      {"bucket", "group", "dtype", "codec", "collective", "tensors", "bytes", "encoded", "ratio"}};
+      {"bucket", "group", "dtype", "codec", "algorithm", "tensors", "bytes", "encoded", "ratio"}};
   for (const Bucket& bucket : plan.buckets) {
     const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
     const std::uint64_t encoded = codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
     rows.push_back(
         {std::to_string(bucket.id), plan.groups[bucket.group].name, std::string(gradwire::to_string(bucket.dtype)),
-         codec_text(plan.groups[bucket.group].policy) + intra(bucket), std::string(to_string(bucket.algorithm)),
+         policy::codec_text(plan.groups[bucket.group].policy) + intra(bucket), std::string(to_string(bucket.algorithm)),
          std::to_string(bucket.parts.size()), format_bytes(bytes), format_bytes(encoded),
          encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});
   }
-  return table(rows, "rllllrrrr");
+  return text::table(rows, "rllllrrrr");
 }
 
 // Payload of one exchange of a bucket: of its gradients, or of what meets instead.
@@ -49,10 +49,10 @@ std::uint64_t exchanged_bytes(const Bucket& bucket, bool at_step) {
 }
 
 std::string what_travels(const TensorPolicy& policy, std::uint32_t parameters) {
-  if (policy.sync.mode != Sync::Mode::every || is_step(policy.sync)) {
-    return "gradients, " + codec_text(policy);
+  if (policy.sync.mode != Sync::Mode::every || policy::is_step(policy.sync)) {
+    return "gradients, " + policy::codec_text(policy);
   }
-  return policy.sync.outer ? "changes, " + codec_text(policy)
+  return policy.sync.outer ? "changes, " + policy::codec_text(policy)
                            : (parameters > 1 ? "parameters and state, exact" : "parameters, exact");
 }
 
@@ -68,15 +68,15 @@ std::string sync_table(const Plan& plan) {
     for (const Bucket& bucket : plan.buckets) {
       if (bucket.group == i) {
         at_step += static_cast<double>(exchanged_bytes(bucket, true));
-        bytes += static_cast<double>(exchanged_bytes(bucket, is_step(policy.sync))) / policy.sync.every;
+        bytes += static_cast<double>(exchanged_bytes(bucket, policy::is_step(policy.sync))) / policy.sync.every;
         parameters = bucket.parameters;
       }
     }
-    rows.push_back({plan.groups[i].name, to_string(policy.sync), bound_of(policy.sync),
+    rows.push_back({plan.groups[i].name, policy::to_string(policy.sync), policy::bound_of(policy.sync),
                     what_travels(policy, parameters), format_bytes(static_cast<std::uint64_t>(bytes)),
                     at_step == 0 ? "-" : format_number(bytes / at_step, 3)});
   }
-  return '\n' + table(rows, "llllrr") +
+  return '\n' + text::table(rows, "llllrr") +
          "(encoded a step: payload on average; of step: its share of what sync = \"step\" would send)\n";
 }
 

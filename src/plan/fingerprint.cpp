@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
-#include "plan/sync.hpp"
-#include "plan/text.hpp"
+#include "policy/sync.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -28,13 +28,13 @@ void add_line(std::string& text, const std::string& item, const std::string& val
 
 std::string resolved(const Bucket& bucket) {
   std::string text;
-  for (const Stage& stage : bucket.stages) {
-    text += (text.empty() ? "codec " : "; then ") + to_string(stage);
+  for (const policy::Stage& stage : bucket.stages) {
+    text += (text.empty() ? "codec " : "; then ") + policy::to_string(stage);
   }
-  for (const Level& level : bucket.levels) {
-    text += (&level == bucket.levels.data() ? ", auto among " : "; ") + to_string(level.stage);
+  for (const policy::Level& level : bucket.levels) {
+    text += (&level == bucket.levels.data() ? ", auto among " : "; ") + policy::to_string(level.stage);
   }
-  return text + ", collective " + std::string(to_string(bucket.algorithm));
+  return text + ", algorithm " + std::string(to_string(bucket.algorithm));
 }
 
 std::string registered(const TensorInfo& info) {
@@ -43,10 +43,12 @@ std::string registered(const TensorInfo& info) {
 
 std::string exact(double value) { return format_number(value); }
 
-std::string synchronised(const Sync& sync) { return is_step(sync) ? "" : ", sync " + to_string(sync, 0); }
+std::string synchronised(const Sync& sync) {
+  return policy::is_step(sync) ? "" : ", sync " + policy::to_string(sync, 0);
+}
 
 std::string turn(const Bucket& bucket) {
-  return bucket.sync.stagger ? ", offset " + std::to_string(bucket.meeting_offset) : "";
+  return bucket.sync.stagger ? ", offset " + std::to_string(bucket.sync_offset) : "";
 }
 
 std::string dwelling(const Policy::Switching& switching) {
@@ -121,7 +123,7 @@ std::string Plan::describe() const {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& info = tensors[i].info;
     add_line(text, std::string(kTensor) + std::to_string(i),
-             quote(info.name) + ' ' + std::string(gradwire::to_string(info.dtype)) + " x " +
+             text::quote(info.name) + ' ' + std::string(gradwire::to_string(info.dtype)) + " x " +
                  std::to_string(info.count) + ", ndim " + std::to_string(info.ndim) + registered(info));
   }
   add_line(text, "bucket bytes", std::to_string(bucket_bytes));
@@ -134,9 +136,10 @@ std::string Plan::describe() const {
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& tensor = tensors[i];
-    add_line(text, "policy of tensor " + std::to_string(i) + ' ' + quote(tensor.info.name),
-             resolutions[tensor.bucket] + ", error feedback " + std::string(to_string(tensor.policy.error_feedback)) +
-                 synchronised(tensor.policy.sync) + ", group " + std::to_string(tensor.group));
+    add_line(text, "policy of tensor " + std::to_string(i) + ' ' + text::quote(tensor.info.name),
+             resolutions[tensor.bucket] + ", error feedback " +
+                 std::string(policy::to_string(tensor.policy.error_feedback)) + synchronised(tensor.policy.sync) +
+                 ", group " + std::to_string(tensor.group));
   }
   for (const Bucket& bucket : buckets) {
     std::string parts;
@@ -147,7 +150,7 @@ std::string Plan::describe() const {
              std::string(gradwire::to_string(bucket.dtype)) + " x " + std::to_string(bucket.count) + ", " +
                  resolutions[bucket.id] + turn(bucket) + ", tensors" + parts);
   }
-  add_line(text, "choice of codecs", automatic() ? choosing(*this) : "none");
+  add_line(text, "choice of codecs", is_auto() ? choosing(*this) : "none");
   add_line(text, "advice on the batch", batch ? advising(*this) : "none");
   return text;
 }

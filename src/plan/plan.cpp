@@ -10,11 +10,11 @@
 #include "codec/codec.hpp"
 #include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
-#include "plan/batch_advisor.hpp"
 #include "plan/plan_sync.hpp"
-#include "plan/rule.hpp"
-#include "plan/sizes.hpp"
-#include "plan/sync.hpp"
+#include "policy/bounds.hpp"
+#include "policy/rule.hpp"
+#include "policy/sync.hpp"
+#include "tuning/sizes.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -67,17 +67,18 @@ class Planner {
       return;
     }
     if (!policy_.link) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ": " + std::string(kBucketsNeedALink));
+      throw Error(ErrorCode::invalid_argument,
+                  "policy " + policy_.source + ": " + std::string(policy::kBucketsNeedALink));
     }
     const TensorPolicy& defaults = policy_.defaults;
-    const CodecSpec& codec = defaults.automatic() ? defaults.allow.front() : defaults.codec;
-    Way way{.algorithm = defaults.algorithm == Algorithm::dense ? Algorithm::two_shot : defaults.algorithm};
-    way.first.bytes = way.second.bytes = way.intra.bytes = bits_per_element(codec) / 8;
+    const CodecSpec& codec = defaults.is_auto() ? defaults.allow.front() : defaults.codec;
+    tuning::Way way{.algorithm = defaults.algorithm == Algorithm::dense ? Algorithm::two_shot : defaults.algorithm};
+    way.first.bytes = way.second.bytes = way.intra.bytes = policy::bits_per_element(codec) / 8;
     double elements = 0;
     for (const TensorInfo& tensor : tensors_) {
       elements += static_cast<double>(tensor.count);
     }
-    plan_.bucket_bytes = best_bucket_bytes(given_cluster(*policy_.link, *plan_.tiers), way, elements);
+    plan_.bucket_bytes = tuning::best_bucket_bytes(tuning::given_cluster(*policy_.link, *plan_.tiers), way, elements);
     plan_.notes.push_back("buckets of " + format_bytes(plan_.bucket_bytes) + ", by the cost model");
   }
 
@@ -85,29 +86,29 @@ class Planner {
   [[nodiscard]] int parts_of(const TensorPolicy& policy) const {
     return policy.algorithm == Algorithm::hierarchical ? plan_.tiers->nodes() : plan_.options.world_size;
   }
-  [[nodiscard]] std::vector<Stage> stages_of(const TensorPolicy& policy) const {
-    return make_stages(policy, parts_of(policy), policy_.tiers.intra_codec);
+  [[nodiscard]] std::vector<policy::Stage> stages_of(const TensorPolicy& policy) const {
+    return policy::make_stages(policy, parts_of(policy), policy_.tiers.intra_codec);
   }
-  [[nodiscard]] std::vector<Level> levels_of(const TensorPolicy& policy) const {
-    return make_levels(policy, parts_of(policy), policy_.tiers.intra_codec);
+  [[nodiscard]] std::vector<policy::Level> levels_of(const TensorPolicy& policy) const {
+    return policy::make_levels(policy, parts_of(policy), policy_.tiers.intra_codec);
   }
 
   void compile() {
     find_tiers();
     find_bucket_bytes();
-    matchers_ = compile_rules(policy_);
+    matchers_ = policy::compile_rules(policy_);
     fitting_.resize(matchers_.size());
     slots_.resize(matchers_.size() + 2);
   }
 
   void check_feedback(const TensorPolicy& policy, const std::string& who) {
-    std::vector<Stage> stages = stages_of(policy);
-    for (const Level& level : levels_of(policy)) {
+    std::vector<policy::Stage> stages = stages_of(policy);
+    for (const policy::Level& level : levels_of(policy)) {
       stages.push_back(level.stage);
     }
-    for (const Stage& stage : stages) {
+    for (const policy::Stage& stage : stages) {
       for (const CodecSpec& codec : {stage.codec, stage.second_hop, stage.intra.value_or(stage.codec)}) {
-        if (policy.error_feedback == ErrorFeedback::off && requires_feedback(codec)) {
+        if (policy.error_feedback == ErrorFeedback::off && policy::requires_feedback(codec)) {
           throw Error(ErrorCode::invalid_argument,
                       "policy " + policy_.source + ", " + who + ": " + codec.to_string() +
                           " diverges without error feedback; write error_feedback = \"auto\", or another codec");
@@ -139,8 +140,8 @@ class Planner {
            "; give a share above 0 and below 1");
     }
     if (batch.min_accumulation < 1 || batch.min_accumulation > batch.max_accumulation ||
-        batch.max_accumulation > kMaxAccumulation) {
-      fail(contradiction(batch));
+        batch.max_accumulation > policy::kMaxAccumulation) {
+      fail(policy::contradiction(batch));
     }
     if (policy_.deterministic) {
       fail("[batch] advises by measurement, which deterministic forbids; remove one of the two");
@@ -169,7 +170,7 @@ class Planner {
     const auto fail = [&](const std::string& what) {
       throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + who + ": " + what);
     };
-    check_allowed(policy.allow);
+    policy::check_allowed(policy.allow);
     if (policy_.deterministic) {
       fail("codec \"auto\" chooses by measurement, which deterministic = true forbids; name a codec");
     }
@@ -180,14 +181,14 @@ class Planner {
 
   // Dense sends uncompressed, whatever the codec says.
   TensorPolicy effective(TensorPolicy policy, const std::string& who) {
-    if (policy.automatic()) {
+    if (policy.is_auto()) {
       check_automatic(policy, who);
     }
     if (policy.algorithm == Algorithm::hierarchical) {
-      const std::string obstacle =
-          plan_.options.knows_tiers ? plan_.tiers->obstacle() : "over device memory there is no such collective";
-      if (!obstacle.empty()) {
-        plan_.notes.push_back(who + ": the collective hierarchical is two_shot here: " + obstacle);
+      const std::string why = plan_.options.knows_tiers ? plan_.tiers->why_not_hierarchical()
+                                                        : "over device memory there is no such algorithm";
+      if (!why.empty()) {
+        plan_.notes.push_back(who + ": the algorithm hierarchical is two_shot here: " + why);
         policy.algorithm = Algorithm::two_shot;
       }
     }
@@ -195,7 +196,7 @@ class Planner {
     const CodecSpec exact = CodecSpec::exact();
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
       plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
-                               " has no effect with the collective dense, which sends uncompressed");
+                               " has no effect with the algorithm dense, which sends uncompressed");
       policy.codec = exact;
     }
     if (policy.algorithm == Algorithm::dense) {
@@ -203,7 +204,7 @@ class Planner {
       policy.allow.clear();
     }
     if (policy.second_hop && !collective::encodes_at_owner(policy.algorithm)) {
-      plan_.warnings.push_back(who + ": second_hop has no effect with the collective " +
+      plan_.warnings.push_back(who + ": second_hop has no effect with the algorithm " +
                                std::string(to_string(policy.algorithm)) + ", which encodes once");
       policy.second_hop.reset();
     }
@@ -222,10 +223,10 @@ class Planner {
           rule = rule ? rule : i;
         }
       }
-      const std::uint64_t bytes = tensor_bytes(info);
+      const std::uint64_t bytes = policy::tensor_bytes(info);
       if (rule) {
         tensor.group = *rule;
-        tensor.why = rule_place(policy_, *rule) + " matched " + matchers_[*rule].describe();
+        tensor.why = policy::rule_place(policy_, *rule) + " matched " + matchers_[*rule].describe();
       } else if (policy_.small && bytes < policy_.small->below) {
         tensor.group = small_slot();
         tensor.why = "small: " + format_bytes(bytes) + " is below " + format_bytes(policy_.small->below);
@@ -252,7 +253,7 @@ class Planner {
         group.policy = policy_.defaults;
         group.policy.codec = policy_.small->codec;
         group.policy.allow.clear();
-        if (policy_.defaults.automatic() && codec::Codec(group.policy.codec, DType::f32).lossy()) {
+        if (policy_.defaults.is_auto() && codec::Codec(group.policy.codec, DType::f32).lossy()) {
           group.policy.allow = {group.policy.codec};
         }
         group.policy.second_hop.reset();
@@ -289,7 +290,7 @@ class Planner {
         buckets.push_back(open_bucket(tensor));
       }
       Bucket& bucket = buckets[open[key]];
-      if (bucket.sync.mode == Sync::Mode::every && !is_step(bucket.sync)) {
+      if (bucket.sync.mode == Sync::Mode::every && !policy::is_step(bucket.sync)) {
         check_parameters(tensor, bucket.parameters);
       }
       bucket.parts.push_back({i, bucket.count, tensor.info.count});
@@ -320,10 +321,10 @@ class Planner {
     bucket.parameters = tensor.info.parameters;
     bucket.stages = stages_of(tensor.policy);
     bucket.levels = levels_of(tensor.policy);
-    for (const Level& level : bucket.levels) {
+    for (const policy::Level& level : bucket.levels) {
       (void)codec::Codec(level.stage.codec, tensor.info.dtype);
     }
-    for (const Stage& stage : bucket.stages) {
+    for (const policy::Stage& stage : bucket.stages) {
       (void)codec::Codec(stage.codec, tensor.info.dtype);
       (void)codec::Codec(stage.second_hop, tensor.info.dtype);
       (void)codec::Codec(stage.intra.value_or(stage.codec), tensor.info.dtype);
@@ -356,7 +357,7 @@ class Planner {
           matchers_[rule].by_order()) {
         continue;
       }
-      std::string what = rule_place(policy_, rule) + " (" + matchers_[rule].describe() + ") matched no tensor";
+      std::string what = policy::rule_place(policy_, rule) + " (" + matchers_[rule].describe() + ") matched no tensor";
       if (fitting_[rule] != 0) {
         what += ": earlier rules took all " + std::to_string(fitting_[rule]) + " that fit";
       }
@@ -377,8 +378,8 @@ class Planner {
 
   const Policy& policy_;
   const std::vector<TensorInfo>& tensors_;
-  std::vector<RuleMatcher> matchers_;   // of policy_.rules
-  std::vector<std::uint64_t> fitting_;  // tensors that each rule fits, whoever took them
+  std::vector<policy::RuleMatcher> matchers_;  // of policy_.rules
+  std::vector<std::uint64_t> fitting_;         // tensors that each rule fits, whoever took them
   std::vector<Group> slots_;
   std::vector<bool> first_;  // by bucket, in order of opening: the first of its group and dtype?
   Plan plan_;
@@ -386,12 +387,13 @@ class Planner {
 
 }  // namespace
 
-bool Plan::automatic() const noexcept {
+bool Plan::is_auto() const noexcept {
   return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !bucket.levels.empty(); });
 }
 
 bool Plan::has_modes() const noexcept {
-  return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !is_step(bucket.sync); });
+  return std::any_of(buckets.begin(), buckets.end(),
+                     [](const Bucket& bucket) { return !policy::is_step(bucket.sync); });
 }
 
 Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options) {

@@ -14,7 +14,7 @@
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
 #include "plan/bucket_residuals.hpp"
-#include "plan/stage.hpp"
+#include "policy/stage.hpp"
 
 namespace gradwire::plan {
 
@@ -54,15 +54,15 @@ struct Bucket {
   std::uint32_t id = 0;  // its index: the agreed order in which buckets start
   std::size_t group = 0;
   DType dtype = DType::f32;
-  CodecSpec codec;            // after any warm-up
-  std::vector<Stage> stages;  // codecs by step
-  std::vector<Level> levels;  // codec = "auto": what may be chosen instead; else empty
+  CodecSpec codec;                    // after any warm-up
+  std::vector<policy::Stage> stages;  // codecs by step
+  std::vector<policy::Level> levels;  // codec = "auto": what may be chosen instead; else empty
   Algorithm algorithm = Algorithm::two_shot;
   Sync sync;
-  std::uint32_t meeting_offset = 0;  // of `every`: Sync::offset, and the bucket's turn where they are staggered
-  std::uint32_t parameters = 0;      // of `every`: registered beside each gradient
-  std::vector<Part> parts;           // in reverse order of add
-  std::uint64_t count = 0;           // elements of all parts
+  std::uint32_t sync_offset = 0;  // of `every`: Sync::offset, and the bucket's turn where they are staggered
+  std::uint32_t parameters = 0;   // of `every`: registered beside each gradient
+  std::vector<Part> parts;        // in reverse order of add
+  std::uint64_t count = 0;        // elements of all parts
 };
 
 struct Plan {
@@ -82,7 +82,7 @@ struct Plan {
   std::vector<std::string> notes;
 
   /// Whether the codec of any bucket is chosen at run time.
-  [[nodiscard]] bool automatic() const noexcept;
+  [[nodiscard]] bool is_auto() const noexcept;
   /// Whether any group is ever synchronised otherwise than at every step.
   [[nodiscard]] bool has_modes() const noexcept;
   /// Canonical text of all that ranks must agree on, one item a line; equal plans give equal texts.

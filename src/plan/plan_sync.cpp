@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gradwire/error.hpp"
-#include "plan/sync.hpp"
+#include "policy/sync.hpp"
 
 namespace gradwire::plan {
 
@@ -12,28 +12,28 @@ void check_sync(const Group& group, const std::string& source, Reduction reducti
   const auto fail = [&](const std::string& what, ErrorCode code = ErrorCode::invalid_argument) {
     throw Error(code, "policy " + source + ", " + group.name + ": " + what);
   };
-  if (const std::string problem = problem_of(sync); !problem.empty()) {
+  if (const std::string problem = policy::problem_of(sync); !problem.empty()) {
     fail(problem);
   }
-  if (is_step(sync)) {
+  if (policy::is_step(sync)) {
     return;
   }
-  if (group.policy.automatic()) {
-    fail(std::string(kSyncNeedsACodec));
+  if (group.policy.is_auto()) {
+    fail(std::string(policy::kSyncNeedsACodec));
   }
   if (sync.mode == Sync::Mode::rows) {
-    fail(std::string(kRowsNeedATable), ErrorCode::unsupported);
+    fail(std::string(policy::kRowsNeedATable), ErrorCode::unsupported);
   }
   if (sync.mode == Sync::Mode::every && reduction == Reduction::sum) {
-    fail("sync " + to_string(sync) + " averages parameters; make the session with Reduction::mean");
+    fail("sync " + policy::to_string(sync) + " averages parameters; make the session with Reduction::mean");
   }
 }
 
 void check_parameters(const TensorPlan& tensor, std::uint32_t others) {
   const Sync& sync = tensor.policy.sync;
   const auto fail = [&](const std::string& what, ErrorCode code = ErrorCode::invalid_argument) {
-    throw Error(code,
-                "sync " + to_string(sync) + " of tensor \"" + tensor.info.name + "\" (" + tensor.why + "): " + what);
+    throw Error(code, "sync " + policy::to_string(sync) + " of tensor \"" + tensor.info.name + "\" (" + tensor.why +
+                          "): " + what);
   };
   if (tensor.info.parameters == 0) {
     fail("it has no parameter to average; register it: add(name, gradient, parameter, {optimizer state})");
@@ -55,10 +55,10 @@ void give_turns(Plan& plan) {
   std::vector<std::uint64_t> before(plan.groups.size());
   for (Bucket& bucket : plan.buckets) {
     const std::uint64_t turn = before[bucket.group]++;
-    bucket.meeting_offset = bucket.sync.offset;
+    bucket.sync_offset = bucket.sync.offset;
     if (bucket.sync.stagger) {
       const std::uint64_t later = turn * bucket.sync.every / members[bucket.group];
-      bucket.meeting_offset = static_cast<std::uint32_t>((bucket.sync.offset + later) % bucket.sync.every);
+      bucket.sync_offset = static_cast<std::uint32_t>((bucket.sync.offset + later) % bucket.sync.every);
     }
   }
 }

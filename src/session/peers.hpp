@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collective/control.hpp"
-#include "collective/stream_device.hpp"
+#include "collective/stream/stream_device.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/transport.hpp"
 #include "plan/plan.hpp"

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "plan/guard.hpp"
-#include "plan/noise_scale.hpp"
 #include "plan/plan.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "session/peers.hpp"
-#include "session/state_file.hpp"
 #include "session/step_info.hpp"
+#include "tuning/guard.hpp"
+#include "tuning/noise_scale.hpp"
 
 namespace gradwire::session {
 
@@ -45,8 +45,8 @@ class Buckets {
     std::uint32_t bucket;
     bool nonfinite;  // NaN or Inf in the result
     bool background = false;
-    std::optional<plan::QualitySample> sample = {};
-    std::optional<plan::GradientNorms> norms = {};
+    std::optional<tuning::QualitySample> sample = {};
+    std::optional<tuning::GradientNorms> norms = {};
   };
   /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, over a device,
   /// that were started.

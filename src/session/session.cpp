@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "plan/sync.hpp"
-#include "session/bucket_runner.hpp"
+#include "policy/sync.hpp"
+#include "session/host/bucket_runner.hpp"
 #include "session/logging.hpp"
 #include "session/session_state.hpp"
 
@@ -107,7 +107,7 @@ BatchAdvice Session::batch_advice() const {
                 "Policy::batch");
   }
   const std::lock_guard lock(state.progress.state);
-  return state.batch ? state.batch->advice() : session::BatchAdaptation::initial(*state.policy.batch);
+  return state.auto_batch ? state.auto_batch->advice() : session::AutoBatch::initial(*state.policy.batch);
 }
 
 std::string Session::explain() {

@@ -62,11 +62,11 @@ bool Session::State::start_what_can(bool waits) {
 void Session::State::start(const Action& action) {
   session::StepInfo info = action.info;
   agree_on_outer(info.step);
-  if (adaptation) {
-    info.choices = adaptation->choices();
-    info.sample = adaptation->samples(info.step);
+  if (auto_codec) {
+    info.choices = auto_codec->choices();
+    info.sample = auto_codec->samples(info.step);
   }
-  info.norms = batch && batch->samples(info.step);
+  info.norms = auto_batch && auto_batch->samples(info.step);
   const plan::Bucket& bucket = plan->buckets[action.bucket];
   if (!take(bucket, info)) {
     runner->start(*plan, bucket, tensors.memory(), info);
@@ -86,10 +86,10 @@ void Session::State::take_note_of(const std::vector<session::Buckets::Ended>& en
     }
     step.bucket_ended(bucket.bucket, bucket.nonfinite);
     if (bucket.sample) {
-      adaptation->sampled(bucket.bucket, *bucket.sample);
+      auto_codec->sampled(bucket.bucket, *bucket.sample);
     }
     if (bucket.norms) {
-      batch->sampled(step.number(), *bucket.norms);
+      auto_batch->sampled(step.number(), *bucket.norms);
     }
   }
   progress.changed();
@@ -100,8 +100,8 @@ void Session::State::agree_on_plan(bool weighted) {
     return;
   }
   runner->agree(*plan, weighted, step.number());
-  if (adaptation) {
-    adaptation->begin(step.number());
+  if (auto_codec) {
+    auto_codec->begin(step.number());
   }
   const std::lock_guard lock(progress.state);
   step.agreed();

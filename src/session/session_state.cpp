@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/log.hpp"
-#include "plan/sync.hpp"
+#include "policy/sync.hpp"
 #include "session/logging.hpp"
 
 namespace gradwire {
@@ -85,14 +85,14 @@ void Session::State::make_plan() {
   if (session::logs(LogLevel::debug)) {  // long where tensors are many
     log(LogLevel::debug, plan->explain());
   }
-  if (plan->automatic() && runner->probes() != nullptr) {
-    adaptation = std::make_unique<session::Adaptation>(*runner, *plan, policy);
-  } else if (plan->automatic()) {
+  if (plan->is_auto() && runner->probes() != nullptr) {
+    auto_codec = std::make_unique<session::AutoCodec>(*runner, *plan, policy);
+  } else if (plan->is_auto()) {
     log(speaks ? LogLevel::warning : LogLevel::debug,
         "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
   }
   if (plan->batch && runner->probes() != nullptr) {
-    batch = std::make_unique<session::BatchAdaptation>(*runner, policy, options.reduction);
+    auto_batch = std::make_unique<session::AutoBatch>(*runner, policy, options.reduction);
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
   }
@@ -112,9 +112,9 @@ void Session::State::reset_step() {
 void Session::State::refuse_rows(const TensorInfo& tensor) const {
   const bool any = std::any_of(policy.rules.begin(), policy.rules.end(),
                                [](const Policy::Rule& rule) { return rule.policy.sync.mode == Sync::Mode::rows; });
-  if (any && plan::policy_of(policy, tensor).sync.mode == Sync::Mode::rows) {
+  if (any && policy::policy_of(policy, tensor).sync.mode == Sync::Mode::rows) {
     throw Error(ErrorCode::unsupported,
-                "add: the policy asks for rows of \"" + tensor.name + "\": " + std::string(plan::kRowsNeedATable));
+                "add: the policy asks for rows of \"" + tensor.name + "\": " + std::string(policy::kRowsNeedATable));
   }
 }
 
@@ -239,30 +239,30 @@ StepOutcome Session::State::finish() {
   const bool captured = capturing();
   const bool delivered_nonfinite = deliver();
   const bool nonfinite = end_device_step() || delivered_nonfinite;
-  const std::vector<Statistics> groups = adapts() ? runner->statistics() : std::vector<Statistics>();
+  const std::vector<Statistics> groups = decides() ? runner->statistics() : std::vector<Statistics>();
   const auto now = Clock::now();
   const double exposed = std::chrono::duration<double>(now - begin).count();
   std::vector<View> results;
   session::Step::End end;
-  bool settled = false;
+  bool decided = false;
   {
     const std::lock_guard lock(progress.state);
     results = comparable_results();
     end = step.end(nonfinite, captured);
-    if (adapts()) {
+    if (decides()) {
       see_step_end(now, exposed, groups, end.micro_steps);
     }
     watch.count(exposed);
     was_captured = was_captured || captured;
-    settled = step.last_settled();
+    decided = step.last_decided();
     reset_step();
   }
-  if ((adapts() && end.as_usual) || !settled) {
+  if ((decides() && end.as_usual) || !decided) {
     on_wire([&] {
       if (end.as_usual) {
-        adapt(end.outcome.step);
+        decide(end.outcome.step);
       }
-      settle_last_bucket();
+      decide_last_bucket();
     });
   }
   const std::uint64_t every = options.compare_ranks_every;
@@ -338,19 +338,19 @@ SessionStatistics Session::State::statistics() const {
   if (const session::DeviceSteps* device = runner->device()) {
     statistics.device_memory = device->memory();
   }
-  const bool begun = adaptation && step.has_agreed();
-  statistics.switches = begun ? adaptation->switches() : std::vector<CodecSwitch>();
+  const bool begun = auto_codec && step.has_agreed();
+  statistics.switches = begun ? auto_codec->switches() : std::vector<CodecSwitch>();
   const std::vector<Lateness> ages = modes ? modes->ages() : std::vector<Lateness>();
   for (std::size_t i = 0; plan && i < plan->groups.size(); ++i) {
     const plan::Group& group = plan->groups[i];
     statistics.groups.push_back(
         {.name = group.name,
-         .codec = begun && group.policy.automatic() ? adaptation->codec_text(i) : plan::codec_text(group.policy),
+         .codec = begun && group.policy.is_auto() ? auto_codec->codec_text(i) : policy::codec_text(group.policy),
          .algorithm = std::string(to_string(group.policy.algorithm)),
          .compressed = group.policy.codec != CodecSpec::exact(),
          .tensors = group.tensors,
          .totals = i < totals.size() ? totals[i] : Statistics{},
-         .sync = plan::to_string(group.policy.sync),
+         .sync = policy::to_string(group.policy.sync),
          .late = i < ages.size() ? ages[i] : Lateness{}});
   }
   return statistics;

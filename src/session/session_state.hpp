@@ -14,14 +14,14 @@
 
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
-#include "session/adaptation.hpp"
-#include "session/batch_adaptation.hpp"
+#include "session/auto/auto_batch.hpp"
+#include "session/auto/auto_codec.hpp"
+#include "session/checkpoint/state_file.hpp"
+#include "session/modes/sync_modes.hpp"
 #include "session/progress.hpp"
 #include "session/runner.hpp"
-#include "session/state_file.hpp"
 #include "session/step.hpp"
 #include "session/step_watch.hpp"
-#include "session/sync_modes.hpp"
 #include "session/tensors.hpp"
 
 namespace gradwire {
@@ -44,9 +44,9 @@ struct Session::State final : private session::Progress::Work {
   session::Step step;
   session::StepWatch watch;
   std::optional<plan::Plan> plan;
-  std::unique_ptr<session::Adaptation> adaptation;  // where the plan has codecs to choose
-  std::unique_ptr<session::BatchAdaptation> batch;  // where the policy has [batch]
-  std::unique_ptr<session::SyncModes> modes;        // where groups have other sync modes than `step`
+  std::unique_ptr<session::AutoCodec> auto_codec;  // where the plan has codecs to choose
+  std::unique_ptr<session::AutoBatch> auto_batch;  // where the policy has [batch]
+  std::unique_ptr<session::SyncModes> modes;       // where groups have other sync modes than `step`
 
   // Guarded by `wire`.
   std::optional<session::KnownFiles> known_files;
@@ -137,14 +137,14 @@ struct Session::State final : private session::Progress::Work {
   /// holds `state`.
   [[nodiscard]] std::vector<View> comparable_results() const;
   /// Whether anything is decided from what steps took.
-  [[nodiscard]] bool adapts() const { return adaptation != nullptr || batch != nullptr; }
+  [[nodiscard]] bool decides() const { return auto_codec != nullptr || auto_batch != nullptr; }
   /// The caller holds `state`.
   void see_step_end(session::StepWatch::Time now, double exposed, const std::vector<Statistics>& groups,
                     std::uint32_t micro_steps);
   /// After a step that was reduced as steps are. The caller holds `wire`.
-  void adapt(std::uint64_t ended_step) const;
+  void decide(std::uint64_t ended_step) const;
   /// How the coming steps' last bucket is reduced, by what all ranks agreed on. The caller holds `wire`.
-  void settle_last_bucket();
+  void decide_last_bucket();
 
   // Sync modes.
   void make_modes();

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
-#include "plan/text.hpp"
 
 namespace gradwire {
 namespace {
@@ -93,7 +93,7 @@ std::string SessionStatistics::to_text() const {
   }
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " over " + transport + ", " +
          std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" + more +
-         plan::table(rows, "lllrrrrrrrrrr");
+         text::table(rows, "lllrrrrrrrrrr");
 }
 
 std::string SessionStatistics::to_json() const {

@@ -11,8 +11,8 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/faults.hpp"
+#include "session/modes/sync_schedule.hpp"
 #include "session/step_info.hpp"
-#include "session/sync_schedule.hpp"
 
 namespace gradwire::session {
 
@@ -77,8 +77,8 @@ class Step {
   void bucket_ended(std::uint32_t bucket, bool nonfinite);
   [[nodiscard]] bool under_way(std::uint32_t bucket) const { return bucket < next_ && !buckets_[bucket].ended; }
   /// Whether the last bucket of each coming step is held for a caller who waits (StepInfo::InCall).
-  void settle_last(bool in_call) noexcept { last_ = {in_call, agreed_, last_.ready}; }
-  [[nodiscard]] bool last_settled() const noexcept { return last_.settled; }
+  void decide_last(bool in_call) noexcept { last_ = {in_call, agreed_, last_.ready}; }
+  [[nodiscard]] bool last_decided() const noexcept { return last_.decided; }
 
   // What it looks like from outside.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
@@ -130,7 +130,7 @@ class Step {
   };
   struct Last {
     bool in_call = false;
-    bool settled = false;  // in_call is known
+    bool decided = false;  // in_call is known
     Time ready = {};       // when the last bucket to be complete had all its tensors
   };
 

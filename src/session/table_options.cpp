@@ -4,8 +4,8 @@
 
 #include "gradwire/policy.hpp"
 #include "gradwire/table.hpp"
-#include "plan/rule.hpp"
-#include "plan/sync.hpp"
+#include "policy/rule.hpp"
+#include "policy/sync.hpp"
 #include "table/row_codec.hpp"
 
 namespace gradwire {
@@ -18,8 +18,8 @@ std::uint64_t elements_of(const TableOptions& options) noexcept {
 
 /// What is wrong with a rule for a table; empty where nothing is.
 std::string problem_of(const TensorPolicy& rule) {
-  if (rule.automatic()) {
-    return std::string(plan::kSyncNeedsACodec);
+  if (rule.is_auto()) {
+    return std::string(policy::kSyncNeedsACodec);
   }
   if (!rule.warmup.empty()) {
     return "tables have no warmup; remove it";
@@ -27,26 +27,26 @@ std::string problem_of(const TensorPolicy& rule) {
   if (rule.error_feedback == ErrorFeedback::on) {
     return "rows have no error feedback; remove it";
   }
-  return plan::problem_of(rule.sync);
+  return policy::problem_of(rule.sync);
 }
 
 }  // namespace
 
 TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base) {
   const TensorInfo tensor{.name = std::string(tensor_name), .count = elements_of(base), .dtype = DType::f32, .ndim = 2};
-  const std::vector<plan::RuleMatcher> matchers = plan::compile_rules(policy);
+  const std::vector<policy::RuleMatcher> matchers = policy::compile_rules(policy);
   std::size_t first = 0;
   while (first < matchers.size() && !matchers[first].matches(tensor)) {
     ++first;
   }
   const bool any = first < matchers.size();
   const TensorPolicy& rule = any ? policy.rules[first].policy : policy.defaults;
-  const std::string place = any ? plan::rule_place(policy, first) : "no rule";
+  const std::string place = any ? policy::rule_place(policy, first) : "no rule";
   const auto fail = [&](const std::string& what, ErrorCode code) {
     throw Error(code, "policy " + policy.source + ": table \"" + tensor.name + "\": " + what);
   };
   if (rule.sync.mode != Sync::Mode::rows) {
-    fail((any ? place + " matches it first, with sync " + plan::to_string(rule.sync) : place + " matches it") +
+    fail((any ? place + " matches it first, with sync " + policy::to_string(rule.sync) : place + " matches it") +
              "; write a [[rule]] with match = \"" + tensor.name +
              "\" and sync = { rows = true, staleness = N } before it",
          ErrorCode::invalid_argument);

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "gradwire/mpi.hpp"
+#include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check_in.hpp"
 #include "transport/mpi_device.hpp"
 #include "transport/mpi_environment.hpp"

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "gradwire/mpi.hpp"
+#include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
 
 namespace gradwire::transport {

@@ -31,8 +31,8 @@ TEST(BenchAllReduce, WritesEveryFieldForEveryLibrary) {
   std::set<std::string> libraries;
   for (const auto& row : report.at("rows")) {
     libraries.insert(row.at("library").get<std::string>());
-    for (const char* key : {"codec", "collective", "ranks", "bytes", "time_us_min", "time_us_p50",
-                            "bytes_sent_per_rank", "rel_l2_error", "ranks_equal", "cpu_us"}) {
+    for (const char* key : {"codec", "algorithm", "ranks", "bytes", "time_us_min", "time_us_p50", "bytes_sent_per_rank",
+                            "rel_l2_error", "ranks_equal", "cpu_us"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     EXPECT_EQ(row.at("ranks"), 2);
@@ -103,7 +103,7 @@ TEST(BenchAllReduce, PredictsWhereTheLinkIsKnown) {
 
 TEST(BenchAllReduce, BadArgumentsAreNamed) {
   EXPECT_THAT(bench("--codec int9").output, HasSubstr("int9"));
-  EXPECT_THAT(bench("--collective ring").output, HasSubstr("ring"));
+  EXPECT_THAT(bench("--algorithm ring").output, HasSubstr("ring"));
   EXPECT_THAT(bench("--min-bytes 12parsecs").output, HasSubstr("12parsecs"));
   EXPECT_THAT(bench("--link fast").output, HasSubstr("fast"));
   EXPECT_NE(bench("--codec int9").status, 0);

@@ -49,7 +49,7 @@ TEST_F(Lab, RunsAnMpiProgramAcrossHostsAndCleansUp) {
 // Ranks of one host share a node, others do not: the benchmark refuses a hierarchy that is none.
 TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
   const std::string bench =
-      " -- bench_all_reduce --codec int8 --collective hierarchical --max-bytes 1MiB --iterations 1 --warmup 1";
+      " -- bench_all_reduce --codec int8 --algorithm hierarchical --max-bytes 1MiB --iterations 1 --warmup 1";
   const Outcome tiered = run_program(command("--ranks-per-host 2" + bench));
   EXPECT_EQ(tiered.status, 0) << tiered.output;
   EXPECT_THAT(tiered.output, HasSubstr("int8, intra bf16  hierarchical"));

@@ -11,7 +11,7 @@
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
-#include "observe/svg_plot.hpp"
+#include "plot/svg_plot.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
 #include "tests/bench/run_program.hpp"
 
@@ -123,11 +123,11 @@ TEST(Table, AlignsAndKeepsUnknownVisible) {
 }
 
 TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
-  const observe::Plot plot{.title = "a < b",
-                           .x = {.label = "x", .logarithmic = true},
-                           .y = {.label = "y"},
-                           .series = {{.name = "s", .points = {{1, 1}, {10, NAN}, {0, 2}, {100, 3}}}}};
-  const std::string svg = observe::render_svg({plot});
+  const plot::Plot plot{.title = "a < b",
+                        .x = {.label = "x", .logarithmic = true},
+                        .y = {.label = "y"},
+                        .series = {{.name = "s", .points = {{1, 1}, {10, NAN}, {0, 2}, {100, 3}}}}};
+  const std::string svg = plot::render_svg({plot});
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
@@ -139,11 +139,11 @@ TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
 }
 
 TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
-  const observe::Plot plot{.title = "codec",
-                           .x = {.label = "s"},
-                           .y = {.label = "", .names = {"dense", "int8"}},
-                           .series = {{.name = "auto", .points = {{0, 0}, {1, 0}, {1, 1}}, .markers = false}}};
-  const std::string svg = observe::render_svg({plot, plot}, "", {.stacked = true, .width = 800, .height = 100});
+  const plot::Plot plot{.title = "codec",
+                        .x = {.label = "s"},
+                        .y = {.label = "", .names = {"dense", "int8"}},
+                        .series = {{.name = "auto", .points = {{0, 0}, {1, 0}, {1, 1}}, .markers = false}}};
+  const std::string svg = plot::render_svg({plot, plot}, "", {.stacked = true, .width = 800, .height = 100});
   EXPECT_THAT(svg, HasSubstr(">int8</text>"));
   EXPECT_THAT(svg, HasSubstr("translate(0 0.0)"));
   EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100 and the room for titles and labels

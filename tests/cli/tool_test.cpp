@@ -47,7 +47,7 @@ TEST_F(Tool, CheckTellsTheCodecOfEachTier) {
   EXPECT_THAT(outcome.output,
               HasSubstr("note: ranks_per_node of policy.toml: ignored where calls come on any communicator"));
   EXPECT_THAT(outcome.output,
-              HasSubstr("note: the collective hierarchical of policy.toml: two_shot over device memory"));
+              HasSubstr("note: the algorithm hierarchical of policy.toml: two_shot over device memory"));
   EXPECT_THAT(gradwire("check policy.toml --ranks 12").output, HasSubstr("a session of 12 ranks refuses that"));
 }
 
@@ -92,7 +92,7 @@ repeat = 12
   const Outcome tiers =
       gradwire(call + "--nodes-of 8 --link 10Gbit/s --intra-link 400Gbit/s --codecs int8 --target-exposed 1%");
   EXPECT_THAT(tiers.output, ContainsRegex("64 +int8 +hierarchical"));
-  EXPECT_THAT(tiers.output, HasSubstr("collective = \"hierarchical\""));
+  EXPECT_THAT(tiers.output, HasSubstr("algorithm = \"hierarchical\""));
   const Outcome uneven = gradwire(call + "--nodes-of 8 --ranks 12");
   EXPECT_EQ(uneven.status, 2);
   EXPECT_THAT(uneven.output, HasSubstr("--nodes-of 8 does not divide 12 ranks"));

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "inputs.hpp"
+#include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
-#include "transport/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

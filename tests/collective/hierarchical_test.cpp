@@ -8,8 +8,8 @@
 
 #include "inputs.hpp"
 #include "placements.hpp"
+#include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
-#include "transport/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

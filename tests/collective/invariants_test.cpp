@@ -6,8 +6,8 @@
 
 #include "codec/registry.hpp"
 #include "inputs.hpp"
+#include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
-#include "transport/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "collective/host_executor.hpp"
+#include "collective/host/host_executor.hpp"
 #include "collective/reduction.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"

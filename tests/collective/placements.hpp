@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collective/collectives.hpp"
-#include "collective/recording_executor.hpp"
 #include "collective/reduction.hpp"
+#include "tests/support/recording_executor.hpp"
 
 namespace gradwire::test {
 

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "codec/registry.hpp"
-#include "collective/host_executor.hpp"
-#include "collective/recording_executor.hpp"
+#include "collective/host/host_executor.hpp"
 #include "collective/reduction.hpp"
-#include "collective/stream_executor.hpp"
+#include "collective/stream/stream_executor.hpp"
 #include "inputs.hpp"
 #include "plan/bucket_residuals.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/recording_executor.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "collective/collectives.hpp"
-#include "collective/recording_executor.hpp"
 #include "gradwire/error.hpp"
+#include "tests/support/recording_executor.hpp"
 
 namespace gradwire::collective {
 namespace {

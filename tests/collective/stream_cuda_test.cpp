@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "collective/stream_nccl.hpp"
+#include "collective/stream/stream_nccl.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace gradwire::test {

@@ -13,8 +13,8 @@
 
 #include "codec/registry.hpp"
 #include "collective/collectives.hpp"
-#include "collective/host_executor.hpp"
-#include "collective/stream_executor.hpp"
+#include "collective/host/host_executor.hpp"
+#include "collective/stream/stream_executor.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/simulated_device.hpp"

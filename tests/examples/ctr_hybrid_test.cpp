@@ -22,7 +22,7 @@ TEST(CtrHybrid, TrainsInThreeWays) {
   const ScratchFolder folder;
   const Outcome outcome = run_ranks_of(
       2, "ctr_hybrid --steps 60 --batch 64 --held-out 1024 --categories 512 --fields 4 --staleness 2 --json " +
-             folder.file("a.json") + " --svg " + folder.file("a.svg") + " --markdown " + folder.file("a.md"));
+             folder.file("a.json") + " --markdown " + folder.file("a.md"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   const json report = json::parse(read_text(folder.file("a.json")));
   const json& rows = report.at("rows");
@@ -39,7 +39,6 @@ TEST(CtrHybrid, TrainsInThreeWays) {
   EXPECT_LT(hybrid.at("bytes_per_step").get<double>(), synchronous.at("bytes_per_step").get<double>() / 2);
   // They begin alike, so what they say before any step is the same.
   EXPECT_NEAR(hybrid.at("curve")[0].at("auc").get<double>(), synchronous.at("curve")[0].at("auc").get<double>(), 1e-4);
-  EXPECT_THAT(read_text(folder.file("a.svg")), HasSubstr("AUC against time"));
   EXPECT_THAT(read_text(folder.file("a.md")), HasSubstr("| hybrid |"));
 }
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "collective/host_executor.hpp"
+#include "collective/host/host_executor.hpp"
 #include "tests/gpu/device_cuda.hpp"
 #include "tests/gpu/kernel_jobs.hpp"
 

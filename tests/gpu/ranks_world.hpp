@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collective/collectives.hpp"
-#include "collective/stream_cuda_device.hpp"
-#include "collective/stream_executor.hpp"
+#include "collective/stream/stream_cuda_device.hpp"
+#include "collective/stream/stream_executor.hpp"
 #include "gradwire/reduction.hpp"
 #include "tests/gpu/check.hpp"
 #include "tests/gpu/device.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gradwire/mpi.hpp"
-#include "transport/faulty.hpp"
+#include "tests/support/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

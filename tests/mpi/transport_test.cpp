@@ -8,6 +8,7 @@
 #include <thread>
 #include <tuple>
 
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
@@ -35,7 +36,7 @@ constexpr Maker kMakers[] = {
     {"split",
      [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = (1 << 24) - 1}); }},
     {"device_memory", [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 5000, .device_memory = true}); }},
-    {"throttled", [] { return mpi::make_transport(MPI_COMM_WORLD, "10Gbit/s,20us"); }},
+    {"throttled", [] { return make_emulated(mpi::make_transport(MPI_COMM_WORLD), "10Gbit/s,20us"); }},
 };
 
 class MpiConformance : public ::testing::TestWithParam<std::tuple<Maker, Scenario>> {};

@@ -64,7 +64,7 @@ double loss_before() {
 }
 
 TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
-  const JobRun preloaded = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "existing_mpi_job");
+  const JobRun preloaded = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_DROP_IN + "'", "existing_mpi_job");
   expect_compressed_and_as_good(preloaded, loss_before());
   EXPECT_NE(preloaded.outcome.output.find("gradwire: 2400 of "), std::string::npos) << "no summary";
   const JobRun replaced = run_with_report("", "existing_mpi_job_replaced");
@@ -98,7 +98,7 @@ TEST(OneLine, TheHeaderServesC) {
 }
 
 TEST(OneLine, MemoryOfAGpuIsCopied) {
-  const JobRun run = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_SHIM + "'", "mpi_preload_device_job");
+  const JobRun run = run_with_report(std::string("LD_PRELOAD='") + GRADWIRE_DROP_IN + "'", "mpi_preload_device_job");
   ASSERT_EQ(run.outcome.status, 0) << run.outcome.output;
   EXPECT_NE(run.outcome.output.find("device ok"), std::string::npos) << run.outcome.output;
   EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 4 * 5);

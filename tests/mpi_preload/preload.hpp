@@ -24,7 +24,7 @@ struct Library {
   std::string name;
   std::string launch;  // before the number of ranks
   std::string job;
-  std::string shim;
+  std::string drop_in;
 };
 
 inline void PrintTo(const Library& library, std::ostream* stream) { *stream << library.name; }
@@ -35,10 +35,10 @@ inline std::vector<Library> libraries() {
   all.push_back({"OpenMpi",
                  "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 120 '" GRADWIRE_MPIEXEC
                  "' --oversubscribe --mca mpi_yield_when_idle 1 -np",
-                 GRADWIRE_OPEN_MPI_JOB, GRADWIRE_OPEN_MPI_SHIM});
+                 GRADWIRE_OPEN_MPI_JOB, GRADWIRE_OPEN_MPI_DROP_IN});
 #endif
 #ifdef GRADWIRE_MPICH_JOB
-  all.push_back({"Mpich", "timeout -k 5 120 '" GRADWIRE_MPICH_EXEC "' -n", GRADWIRE_MPICH_JOB, GRADWIRE_MPICH_SHIM});
+  all.push_back({"Mpich", "timeout -k 5 120 '" GRADWIRE_MPICH_EXEC "' -n", GRADWIRE_MPICH_JOB, GRADWIRE_MPICH_DROP_IN});
 #endif
   return all;
 }
@@ -55,7 +55,7 @@ class Preload : public ::testing::TestWithParam<Library> {
   // Compresses whatever it can; `measuring()` chooses.
   [[nodiscard]] std::string preload() const { return measuring() + " GRADWIRE_CODEC=int8"; }
   [[nodiscard]] std::string measuring() const {
-    return "LD_PRELOAD='" + GetParam().shim + "' GRADWIRE_REPORT='" + report_file() + "'";
+    return "LD_PRELOAD='" + GetParam().drop_in + "' GRADWIRE_REPORT='" + report_file() + "'";
   }
   [[nodiscard]] std::string report_file() const { return (work_ / "report.json").string(); }
   [[nodiscard]] json report() const {

@@ -108,7 +108,7 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
   EXPECT_EQ(compressed_calls(report()), 0U);
 }
 
-// Where a rank has no shim the others must not wait for good, nor add up without it.
+// Where a rank has no drop-in the others must not wait for good, nor add up without it.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   const std::string env = preload() + " GRADWIRE_TIMEOUT=6s";
   for (const std::string& second : {env, env + " GRADWIRE_DISABLE=1"}) {

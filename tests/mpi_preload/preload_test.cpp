@@ -134,7 +134,8 @@ TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
   const std::vector<Library> both = libraries();
   const Library& open_mpi = both[0];
   const Library& mpich = both[1];
-  const Outcome stopped = run_program("LD_PRELOAD='" + mpich.shim + "' timeout 60 '" + open_mpi.job + "' compressed");
+  const Outcome stopped =
+      run_program("LD_PRELOAD='" + mpich.drop_in + "' timeout 60 '" + open_mpi.job + "' compressed");
   EXPECT_EQ(stopped.status, 1) << stopped.output;
   EXPECT_NE(stopped.output.find("gradwire: this drop-in is for MPICH, the job runs with Open MPI"), std::string::npos)
       << stopped.output;
@@ -146,15 +147,15 @@ TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
               std::string::npos)
         << passed.output;
   };
-  passes(open_mpi.shim, mpich.job, "Open MPI");
+  passes(open_mpi.drop_in, mpich.job, "Open MPI");
   // Of the many that share MPICH's handles.
-  passes(GRADWIRE_FAKE_VERSION ":" + mpich.shim, mpich.job, "MPICH, the job runs with Intel(R) MPI Library 2021.9");
+  passes(GRADWIRE_FAKE_VERSION ":" + mpich.drop_in, mpich.job, "MPICH, the job runs with Intel(R) MPI Library 2021.9");
 }
 #endif
 
-// What the shim calls must be PMPI_: a public name would lead back to it, or to what the job defines.
+// What the drop-in calls must be PMPI_: a public name would lead back to it, or to what the job defines.
 TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
-  const std::string names = "nm -D '" + GetParam().shim + "' | awk '{print $(NF-1), $NF}'";
+  const std::string names = "nm -D '" + GetParam().drop_in + "' | awk '{print $(NF-1), $NF}'";
   EXPECT_EQ(run_program(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
   EXPECT_EQ(run_program(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|gradwire_)'").output, "");
   EXPECT_NE(run_program(names + " | grep -E '^T MPI_Allreduce$'").output, "");

@@ -1,5 +1,5 @@
-// A device path without a device, for the shim over the fake library: what is enqueued vanishes but for messages, which
-// reach the fake, and what the other ranks of a communicator answer is what this one said.
+// A device path without a device, for the drop-in over the fake library: what is enqueued vanishes but for messages,
+// which reach the fake, and what the other ranks of a communicator answer is what this one said.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "api/shim/configuration.hpp"
-#include "collective/null_backend.hpp"
+#include "collective/stream/null_backend.hpp"
+#include "drop_in/configuration.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
@@ -86,8 +86,8 @@ class FakeDevice final : public collective::StreamDevice {
     for (std::size_t rank = 0; rank * each < to.size(); ++rank) {
       std::byte* answer = to.data() + rank * each;
       std::memcpy(answer, mine, each);
-      if (each > sizeof(shim::Standing)) {  // each rank has a process of its own
-        answer[sizeof(shim::Standing)] ^= static_cast<std::byte>(rank);
+      if (each > sizeof(drop_in::RankSettings)) {  // each rank has a process of its own
+        answer[sizeof(drop_in::RankSettings)] ^= static_cast<std::byte>(rank);
       }
     }
   }
@@ -113,7 +113,7 @@ class FakeDevice final : public collective::StreamDevice {
   kernels::DeviceStatus status_;
 };
 
-class FakeLink final : public shim::DeviceLink {
+class FakeLink final : public drop_in::DeviceLink {
  public:
   explicit FakeLink(std::unique_ptr<CallerMessages> messages) : device_(std::move(messages)) {}
   [[nodiscard]] collective::StreamDevice& device() noexcept override { return device_; }
@@ -127,8 +127,8 @@ class FakeLink final : public shim::DeviceLink {
 
 bool has_device_path() noexcept { return true; }
 
-std::unique_ptr<shim::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                            std::shared_ptr<const std::atomic<bool>> ended) {
+std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
+                                               std::shared_ptr<const std::atomic<bool>> ended) {
   ask_for_truce("make_link");
   if (size == 13) {
     throw Error(ErrorCode::out_of_memory, "no memory on the device");

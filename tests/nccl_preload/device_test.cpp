@@ -1,5 +1,5 @@
-// The shim where it compresses, over the fake library and a device path without a device: what reaches NCCL, in which
-// order, and what is reported. Messages of this shim are sends of bytes; each begins with a group of its own.
+// The drop-in where it compresses, over the fake library and a device path without a device: what reaches NCCL, in
+// which order, and what is reported. Messages of this drop-in are sends of bytes; each begins with a group of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ Seen run_job(const std::string& scenario, const std::string& environment = "") {
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();
   Seen seen;
-  seen.outcome = run_program(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DEVICE_SHIM,
+  seen.outcome = run_program(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DEVICE_DROP_IN,
                              std::string(GRADWIRE_DEVICE_JOB) + " " + scenario);
   EXPECT_EQ(seen.outcome.status, 0) << seen.outcome.err;
   std::istringstream text(seen.outcome.out);

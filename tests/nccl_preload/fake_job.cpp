@@ -1,5 +1,5 @@
 // A job that knows nothing of gradwire, over the fake library. fake_job SCENARIO prints the results of its calls and
-// how often each arrived: the same lines with and without the shim.
+// how often each arrived: the same lines with and without the drop-in.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -16,7 +16,7 @@
 
 #include "nccl_preload/fake_nccl.hpp"
 
-// What the driver of a machine with a GPU would say; the shim looks it up by name.
+// What the driver of a machine with a GPU would say; the drop-in looks it up by name.
 extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   *status =
       stream == reinterpret_cast<CUstream>(0x70) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
@@ -208,7 +208,7 @@ void forks() {
   waitpid(child, nullptr, 0);
 }
 
-// The fake lacks ncclMemAlloc; linked by name so that the job starts without the shim too.
+// The fake lacks ncclMemAlloc; linked by name so that the job starts without the drop-in too.
 void missing() {
   void* memory = nullptr;
   auto* found = reinterpret_cast<decltype(&ncclMemAlloc)>(dlsym(RTLD_DEFAULT, "ncclMemAlloc"));

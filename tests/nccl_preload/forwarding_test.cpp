@@ -1,5 +1,5 @@
-// The real NCCL, without a GPU: results and messages are the same with the shim in between, by each of its three ways
-// in.
+// The real NCCL, without a GPU: results and messages are the same with the drop-in in between, by each of its three
+// ways in.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::string alone() {
 }
 
 TEST(NcclForwarding, Preloaded) {
-  const Outcome probe = run_program("LD_PRELOAD=" GRADWIRE_SHIM, GRADWIRE_PROBE);
+  const Outcome probe = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_PROBE);
   EXPECT_EQ(probe.status, 0);
   EXPECT_EQ(probe.out, alone());
   EXPECT_THAT(probe.err, HasSubstr(kCounted));
@@ -38,7 +38,7 @@ TEST(NcclForwarding, LinkedBeforeNccl) {
   EXPECT_THAT(probe.err, HasSubstr(kCounted));
 }
 
-// Linked after NCCL, where only the header's names reach the shim.
+// Linked after NCCL, where only the header's names reach the drop-in.
 TEST(NcclForwarding, ReplacedByTheHeader) {
   const Outcome probe = run_program("", GRADWIRE_PROBE_REPLACED);
   EXPECT_EQ(probe.status, 0);
@@ -47,19 +47,19 @@ TEST(NcclForwarding, ReplacedByTheHeader) {
 }
 
 TEST(NcclForwarding, ProgramsWithoutNcclAreLeftAlone) {
-  const Outcome other = run_program("LD_PRELOAD=" GRADWIRE_SHIM, "cat /proc/self/maps");
+  const Outcome other = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, "cat /proc/self/maps");
   EXPECT_EQ(other.status, 0);
   EXPECT_THAT(other.out, HasSubstr("libgradwire_nccl.so"));
   EXPECT_EQ(other.err, "");
   // Not at the end either.
-  const Outcome loads = run_program("LD_DEBUG=files LD_PRELOAD=" GRADWIRE_SHIM, "true");
+  const Outcome loads = run_program("LD_DEBUG=files LD_PRELOAD=" GRADWIRE_DROP_IN, "true");
   EXPECT_THAT(loads.err, HasSubstr("libgradwire_nccl.so"));
   EXPECT_THAT(loads.err, ::testing::Not(HasSubstr("libnccl")));
 }
 
 // NCCL in a plugin's own scope, as where an interpreter opens an extension: no global name leads to it.
 TEST(NcclForwarding, NcclOpenedForAPluginOnly) {
-  const Outcome opened = run_program("LD_PRELOAD=" GRADWIRE_SHIM, GRADWIRE_OPENER " " GRADWIRE_PLUGIN);
+  const Outcome opened = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_OPENER " " GRADWIRE_PLUGIN);
   EXPECT_EQ(opened.status, 0) << opened.out << opened.err;
   EXPECT_THAT(opened.out, HasSubstr("ncclGetVersion 0 22"));
   EXPECT_THAT(opened.out, HasSubstr("ncclAllReduce 4"));

@@ -1,4 +1,4 @@
-// Runs a program with stdout and stderr apart, and reads the report that the shim leaves.
+// Runs a program with stdout and stderr apart, and reads the report that the drop-in leaves.
 #pragma once
 
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-// The shim defines every function that the installed NCCL has a pnccl twin of, nothing else, and drags no NCCL along.
+// The drop-in defines every function that the installed NCCL has a pnccl twin of, nothing else, and drags no NCCL
+// along.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,22 +31,22 @@ std::set<std::string> symbols(const std::string& options, const std::string& lib
 TEST(NcclSymbols, AllOfTheInstalledLibrary) {
   const std::set<std::string> library = symbols("--defined-only", GRADWIRE_NCCL_LIBRARY, " T p(nccl\\w+)\n");
   EXPECT_GE(library.size(), 40U);
-  EXPECT_EQ(symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] (nccl\\w+)\n"), library);
+  EXPECT_EQ(symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] (nccl\\w+)\n"), library);
 }
 
 TEST(NcclSymbols, AllOfTheHeader) {
-  const std::set<std::string> shim = symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] (nccl\\w+)\n");
+  const std::set<std::string> drop_in = symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] (nccl\\w+)\n");
   const std::set<std::string> header = matches(read_text(GRADWIRE_NCCL_HEADER), "\n(?:const )?\\w+[ *]+(nccl\\w+)\\(");
   EXPECT_GE(header.size(), 40U);
   for (const std::string& function : header) {
-    EXPECT_TRUE(shim.contains(function)) << function;
+    EXPECT_TRUE(drop_in.contains(function)) << function;
   }
 }
 
-// What replace/nccl.h renames is what the shim offers under the other name.
+// What replace/nccl.h renames is what the drop-in offers under the other name.
 TEST(NcclSymbols, AllOfTheReplacement) {
   const std::string header = read_text(GRADWIRE_SOURCE_DIR "/include/gradwire/replace/nccl.h");
-  const std::set<std::string> offered = symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] gradwire_(nccl\\w+)\n");
+  const std::set<std::string> offered = symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] gradwire_(nccl\\w+)\n");
   EXPECT_GE(offered.size(), 20U);
   EXPECT_EQ(matches(header, "\nGRADWIRE_REPLACE\\((nccl\\w+)\\)"), offered);
   EXPECT_EQ(matches(header, "\n#define nccl\\w+ gradwire_(nccl\\w+)"), offered);
@@ -53,8 +54,9 @@ TEST(NcclSymbols, AllOfTheReplacement) {
 }
 
 TEST(NcclSymbols, NothingElse) {
-  EXPECT_THAT(symbols("--defined-only", GRADWIRE_SHIM, " [A-Z] (?!nccl|gradwire_nccl)(\\S+)\n"), ::testing::IsEmpty());
-  const Outcome dynamic = run_program("LC_ALL=C", "readelf -d '" GRADWIRE_SHIM "'");
+  EXPECT_THAT(symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] (?!nccl|gradwire_nccl)(\\S+)\n"),
+              ::testing::IsEmpty());
+  const Outcome dynamic = run_program("LC_ALL=C", "readelf -d '" GRADWIRE_DROP_IN "'");
   const std::set<std::string> needed = matches(dynamic.out, "NEEDED.*\\[(\\S+)\\]");
   EXPECT_THAT(needed, ::testing::Contains("libc.so.6"));
   EXPECT_THAT(needed, ::testing::Each(::testing::Not(::testing::ContainsRegex("nccl|cuda"))));

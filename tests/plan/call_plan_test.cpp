@@ -50,13 +50,13 @@ TEST(CallPlan, WithoutAPolicyLargeCallsAreInt8) {
 TEST(CallPlan, AutomaticCallsHaveWays) {
   const auto ways = [](const CallPlan& plan) {
     std::string text;
-    for (const Stage& stage : plan.ways) {
-      text += (text.empty() ? "" : ", ") + to_string(stage);
+    for (const policy::Stage& stage : plan.ways) {
+      text += (text.empty() ? "" : ", ") + policy::to_string(stage);
     }
     return text;
   };
   const CallPlanner built_in(Policy::automatic({"int8"}));
-  EXPECT_TRUE(built_in.automatic() && built_in.only_automatic());
+  EXPECT_TRUE(built_in.is_auto() && built_in.only_automatic());
   EXPECT_EQ(built_in.floor(), 4096U) << "what does not pay is measured, and passes";
   const CallPlan large = built_in.resolve({.count = kMany, .communicator_size = 4});
   EXPECT_EQ(ways(large), "int8");
@@ -75,7 +75,7 @@ TEST(CallPlan, AutomaticCallsHaveWays) {
   EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\norder = 1\ncodec = \"auto\"\n").only_automatic());
   EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\nmin_bytes = 9\ncodec = \"int8\"\n").only_automatic());
   EXPECT_FALSE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").only_automatic());
-  EXPECT_TRUE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").automatic());
+  EXPECT_TRUE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").is_auto());
   EXPECT_NE(planner("[defaults]\ncodec = \"auto\"\n").describe(),
             planner("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\"]\n").describe());
 }
@@ -146,7 +146,7 @@ TEST(CallPlan, PassesWhatIsExactAtEveryStepOnly) {
     return CallPlanner(Policy::parse("[defaults]\n" + defaults)).resolve({.count = kMany, .communicator_size = 4}).pass;
   };
   EXPECT_EQ(pass("codec = \"exact\""), Pass::exact);
-  EXPECT_EQ(pass("collective = \"dense\""), Pass::exact);
+  EXPECT_EQ(pass("algorithm = \"dense\""), Pass::exact);
   EXPECT_EQ(pass("codec = \"exact\"\nsecond_hop = \"bf16\""), Pass::no);
   EXPECT_EQ(pass("codec = \"int8\"\nwarmup = [ { until_step = 9, codec = \"exact\" } ]"), Pass::no);
   EXPECT_EQ(pass("codec = \"exact\"\nwarmup = [ { until_step = 9, codec = \"int8\" } ]"), Pass::no);

@@ -1,11 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "plan/plan.hpp"
-#include "plan/text.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -17,7 +17,7 @@ TEST(Explain, ShowsEveryTensorBucketAndReason) {
 [[rule]]
 match = "*.bias"
 codec = "exact"
-collective = "one_shot"
+algorithm = "one_shot"
 [[rule]]
 match = "*.gone"
 )",
@@ -58,9 +58,9 @@ TEST(Explain, NothingToReduce) {
 }
 
 TEST(Text, TablesAlignAndDoNotTrail) {
-  EXPECT_EQ(table({{"a", "b", "c"}, {"long", "1", "x"}, {"", "22", ""}}, "lrl"),
+  EXPECT_EQ(text::table({{"a", "b", "c"}, {"long", "1", "x"}, {"", "22", ""}}, "lrl"),
             "a      b  c\nlong   1  x\n      22\n");
-  EXPECT_EQ(quote("a\"b\\c\n\x7f"), "\"a\\\"b\\\\c\\x0a\\x7f\"");
+  EXPECT_EQ(text::quote("a\"b\\c\n\x7f"), "\"a\\\"b\\\\c\\x0a\\x7f\"");
 }
 
 }  // namespace

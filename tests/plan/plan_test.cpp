@@ -10,7 +10,7 @@
 #include <set>
 
 #include "gradwire/error.hpp"
-#include "plan/rule.hpp"
+#include "policy/rule.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -189,14 +189,16 @@ TEST(Plan, WarmUpStagesFollowEachOther) {
   const Plan plan = plan_of(
       "[defaults]\ncodec = \"topk(1%)+int8\"\n"
       "warmup = [ { until_step = 10, codec = \"int8\" }, { until_step = 20, codec = \"topk(10%)+int8\" } ]");
-  const auto codec = [&](std::uint64_t step) { return stage_at(plan.buckets.at(0).stages, step).codec.to_string(); };
+  const auto codec = [&](std::uint64_t step) {
+    return policy::stage_at(plan.buckets.at(0).stages, step).codec.to_string();
+  };
   EXPECT_EQ(codec(0), "int8");
   EXPECT_EQ(codec(9), "int8");
   EXPECT_EQ(codec(10), "topk(410/4096)+int8");
   EXPECT_EQ(codec(19), "topk(410/4096)+int8");
   EXPECT_EQ(codec(20), "topk(41/4096)+int8");
-  EXPECT_TRUE(stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose what topk leaves behind";
-  EXPECT_TRUE(stage_at(plan.buckets[0].stages, 10).error_feedback);
+  EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose what topk leaves behind";
+  EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 10).error_feedback);
 }
 
 TEST(Plan, SaysWhatAThinSelectionMeans) {
@@ -214,7 +216,7 @@ TEST(Plan, DenseSendsUncompressedAndSaysSo) {
   EXPECT_EQ(plan.buckets[0].codec, CodecSpec::parse("exact"));
   EXPECT_EQ(plan.groups[0].policy.codec, CodecSpec::parse("exact"));
   ASSERT_EQ(plan.warnings.size(), 1U);
-  EXPECT_THAT(plan.warnings[0], HasSubstr("codec int8 has no effect with the collective dense"));
+  EXPECT_THAT(plan.warnings[0], HasSubstr("codec int8 has no effect with the algorithm dense"));
 }
 
 struct Model {

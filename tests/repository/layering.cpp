@@ -80,10 +80,7 @@ std::string judge(const Layer& layer, const std::string& path, const std::string
   }
   std::set<std::string_view> allowed = {layer.name};
   add_below(layer, allowed);
-  const bool excepted = std::any_of(kExceptions.begin(), kExceptions.end(), [&](const Exception& e) {
-    return matches({e.file}, path) && e.include == include;
-  });
-  if (!allowed.contains(target->name) && !excepted) {
+  if (!allowed.contains(target->name)) {
     return std::string(layer.name) + " may not include " + std::string(target->name);
   }
   return "";

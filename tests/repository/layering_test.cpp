@@ -40,7 +40,7 @@ TEST(Layering, FabricatedViolationsAreFound) {
       {"src/plan/plan.cpp", "#include \"plan.hpp\"", "neither a module"},
       {"src/plan/plan.cpp", "#include <boost/any.hpp>", "neither a module"},
       {"include/gradwire/session.hpp", "#include \"session/state.hpp\"", "public headers only"},
-      {"include/gradwire/policy.hpp", "#include \"gradwire/session.hpp\"", "plan may not include session"},
+      {"include/gradwire/policy.hpp", "#include \"gradwire/session.hpp\"", "policy may not include session"},
       {"include/gradwire/session.hpp", "#include <mpi.h>", "headers of MPI"},
       {"src/extra/extra.cpp", "#include <vector>", "no row of the table"},
   };

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "device_model.hpp"
-#include "session/device_communicator.hpp"
+#include "session/device/device_communicator.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "session/device_runner.hpp"
+#include "session/device/device_runner.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/host_device.hpp"
 #include "tests/support/ranks.hpp"

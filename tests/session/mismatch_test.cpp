@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "model.hpp"
+#include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
-#include "transport/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "gradwire/emulation.hpp"
 #include "model.hpp"
 #include "tests/support/ranks.hpp"
 #include "transport/foreground.hpp"

@@ -11,8 +11,8 @@
 #include "base/sanitizers.hpp"
 #include "model.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
-#include "transport/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

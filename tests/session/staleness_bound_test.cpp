@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "session/sync_modes.hpp"
+#include "session/modes/sync_modes.hpp"
 
 namespace gradwire::session {
 namespace {

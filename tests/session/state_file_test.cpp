@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "model.hpp"
-#include "session/state_file.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -330,8 +330,8 @@ class Rank {
     for (const Ticket& ticket : tickets_) {
       EXPECT_TRUE(step_.ended(ticket)) << "of a step that has ended";
     }
-    if (script_.in_call && !step_.last_settled()) {
-      step_.settle_last(true);
+    if (script_.in_call && !step_.last_decided()) {
+      step_.decide_last(true);
     }
     order_.clear();
     tickets_.clear();

@@ -116,7 +116,7 @@ TEST(SessionTiers, UnevenNodesFallBackAndExplainSaysSo) {
                                                          {{0, 1, 2}, "each node has one rank"}};
   for (const auto& [nodes, why] : cases) {
     const Trained fallen = train(nodes, hierarchical());
-    EXPECT_THAT(fallen.explanation, HasSubstr("note: default: the collective hierarchical is two_shot here: " + why));
+    EXPECT_THAT(fallen.explanation, HasSubstr("note: default: the algorithm hierarchical is two_shot here: " + why));
     EXPECT_THAT(fallen.explanation, Not(HasSubstr("intra bf16")));
     EXPECT_EQ(fallen.statistics.groups.at(0).algorithm, "two_shot");
     EXPECT_TRUE(fallen.results[0] == train(nodes, Policy::uniform("int8")).results[0]);

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/stream_device.hpp"
+#include "collective/stream/stream_device.hpp"
 #include "gradwire/transport.hpp"
 #include "tests/support/access_log.hpp"
 #include "tests/support/host_kernels.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/stream_backend.hpp"
+#include "collective/stream/stream_backend.hpp"
 #include "tests/support/access_log.hpp"
 
 namespace gradwire::test {

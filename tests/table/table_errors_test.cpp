@@ -9,7 +9,7 @@
 
 #include "table/message.hpp"
 #include "table_support.hpp"
-#include "transport/faulty.hpp"
+#include "tests/support/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

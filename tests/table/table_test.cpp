@@ -1,5 +1,6 @@
 // Tables over a transport: what a training loop sees, with ranks and callers as threads.
 #include "gradwire/table.hpp"
+#include "gradwire/emulation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,10 @@
 #include <functional>
 #include <tuple>
 
+#include "gradwire/emulation.hpp"
+#include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
-#include "transport/faulty.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -5,8 +5,9 @@
 #include <cmath>
 #include <random>
 
+#include "emulation/throttled.hpp"
+#include "gradwire/emulation.hpp"
 #include "tests/transport/exchange.hpp"
-#include "transport/throttled.hpp"
 
 namespace gradwire::test {
 namespace {

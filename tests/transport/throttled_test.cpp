@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "gradwire/emulation.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/exchange.hpp"
 

@@ -1,0 +1,47 @@
+// bench_changing_link: a link that changes under a training loop. Who chooses codecs best: nobody (fixed codecs), auto,
+// a controller that follows every step, or a choice that knows the schedule?
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "bench/changing_link/comparison.hpp"
+#include "bench/changing_link/options.hpp"
+#include "bench/changing_link/report.hpp"
+
+namespace gradwire::adaptive {
+namespace {
+
+int run(const Options& options) {
+  const Comparison comparison = compare(options);
+  const std::string head = describe(comparison);
+  const bench::Table table = make_table(comparison);
+  std::printf("bench_changing_link: %s%s\n%s", head.c_str(),
+              options.quick ? "--quick: too short to judge anything\n" : "", table.to_text().c_str());
+  if (!options.json.empty()) {
+    bench::Json report = make_json(comparison);
+    report["quick"] = options.quick;
+    bench::write_report(options.json, report);
+  }
+  if (!options.svg.empty()) {
+    bench::write_text(options.svg, plot(comparison));
+  }
+  if (!options.markdown.empty()) {
+    bench::write_text(options.markdown, head + "\n" + table.to_markdown());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradwire::adaptive
+
+int main(int argc, char** argv) {
+  try {
+    return gradwire::adaptive::run(gradwire::adaptive::parse_options(argc, argv));
+  } catch (const gradwire::adaptive::OptionsExit& exit) {
+    std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
+    return exit.status;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_changing_link: %s\n", error.what());
+    return 1;
+  }
+}

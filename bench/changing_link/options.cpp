@@ -1,0 +1,96 @@
+#include "bench/changing_link/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+#include "base/units.hpp"
+#include "gradwire/codec_spec.hpp"
+#include "gradwire/emulation.hpp"
+#include "gradwire/error.hpp"
+#include "policy/stage.hpp"
+
+namespace gradwire::adaptive {
+namespace {
+
+void check_players(const Options& options) {
+  std::vector<std::string> known{"dense", "clairvoyant", "clairvoyant again", "auto", "auto again", "greedy"};
+  known.insert(known.end(), options.allow.begin(), options.allow.end());
+  for (const std::string& name : options.players) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      std::string names;
+      for (const std::string& one : known) {
+        names += (names.empty() ? "" : ", ") + one;
+      }
+      throw Error(ErrorCode::invalid_argument, "--players: \"" + name + "\" is none of " + names);
+    }
+  }
+}
+
+void check(const Options& options) {
+  try {
+    (void)LinkSchedule::parse(options.link);
+    (void)parse_duration(options.compute);
+    (void)parse_bytes(options.bucket);
+    std::vector<CodecSpec> allow;
+    for (const std::string& codec : options.allow) {
+      allow.push_back(CodecSpec::parse(codec));
+    }
+    policy::check_allowed(allow);
+    check_players(options);
+  } catch (const Error& error) {
+    throw OptionsExit(2, std::string("bench_changing_link: ") + error.what() + "\n");
+  }
+}
+
+}  // namespace
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  CLI::App app{
+      "Plays a link that changes under a training loop, and compares codec = \"auto\" with each fixed codec, with a "
+      "choice that knows the schedule, and with a controller that follows every step. Ranks are threads."};
+  const Options defaults;
+  app.add_option("--link", options.link, "Schedule: links with an end, the last without; noise")->capture_default_str();
+  app.add_option("--ranks", options.ranks, "Ranks")->check(CLI::Range(2, 64))->capture_default_str();
+  app.add_option("--steps", options.steps, "Steps that each player must do")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--tensors", options.tensors, "Gradients of a step")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--elements", options.elements, "Elements of each")
+      ->check(CLI::Range(1, 1 << 28))
+      ->capture_default_str();
+  app.add_option("--compute", options.compute, "How long a backward pass takes")->capture_default_str();
+  app.add_option("--bucket", options.bucket, "Bytes of a bucket")->capture_default_str();
+  app.add_option("--allow", options.allow, "Codecs besides dense, best quality first")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--players", options.players,
+                 "Which to run: dense and codecs, clairvoyant (needs them), auto, greedy, \"auto again\", "
+                 "\"clairvoyant again\" (all)")
+      ->delimiter(',');
+  app.add_flag("--quick", options.quick, "A short schedule and few steps: whether it runs, not what it shows");
+  app.add_option("--json", options.json, "Write every row, and the timeline, to this file");
+  app.add_option("--svg", options.svg, "Write the timeline of bandwidth, codec and step time to this file");
+  app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    const int status = app.exit(error, out, err);
+    throw OptionsExit(status == 0 ? 0 : 2, out.str() + err.str());
+  }
+  if (options.quick) {
+    options.steps = std::min<std::uint64_t>(options.steps, 20);
+    options.elements = std::min<std::uint64_t>(options.elements, 16 << 10);
+    options.compute = "2ms";
+    options.link =
+        options.link == defaults.link ? "50Mbit/s until 200ms, 1Gbit/s; noise 30% per 10ms seed 7" : options.link;
+  }
+  check(options);
+  return options;
+}
+
+}  // namespace gradwire::adaptive

@@ -1,0 +1,18 @@
+// What bench_changing_link prints and writes.
+#pragma once
+
+#include <string>
+
+#include "bench/changing_link/comparison.hpp"
+#include "bench/support/report.hpp"
+#include "bench/support/table.hpp"
+
+namespace gradwire::adaptive {
+
+[[nodiscard]] std::string describe(const Comparison& comparison);
+[[nodiscard]] bench::Table make_table(const Comparison& comparison);
+[[nodiscard]] bench::Json make_json(const Comparison& comparison);
+/// Bandwidth, the codec in use and the step time, one below the other, over the schedule's time.
+[[nodiscard]] std::string plot(const Comparison& comparison);
+
+}  // namespace gradwire::adaptive

@@ -1,0 +1,65 @@
+// Draws what ctr_hybrid --json wrote: AUC against time and against steps, one curve a mode (its first seed).
+//   plot_sync sync.json sync.svg
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "bench/support/report.hpp"
+#include "plot/svg_plot.hpp"
+
+namespace {
+
+using gradwire::plot::Plot;
+using gradwire::plot::Series;
+
+constexpr double kPercent = 100;
+
+std::string draw(const nlohmann::json& report) {
+  Plot by_time{.title = "AUC against time", .x = {.label = "seconds", .logarithmic = true}, .y = {.label = "AUC, %"}};
+  Plot by_steps{.title = "AUC against steps", .x = {.label = "steps"}, .y = {.label = "AUC, %"}};
+  std::set<std::string> drawn;
+  for (const auto& row : report.at("rows")) {
+    const auto mode = row.at("mode").get<std::string>();
+    if (!drawn.insert(mode).second) {
+      continue;
+    }
+    Series time{.name = mode};
+    Series steps{.name = mode};
+    for (const auto& point : row.at("curve")) {
+      if (const double step = point.at("steps"); step > 0) {
+        const double auc = kPercent * point.at("auc").get<double>();
+        time.points.emplace_back(point.at("seconds"), auc);
+        steps.points.emplace_back(step, auc);
+      }
+    }
+    by_time.series.push_back(time);
+    by_steps.series.push_back(steps);
+  }
+  const auto link = report.at("link").get<std::string>();
+  return gradwire::plot::render_svg({by_time, by_steps}, report.at("ranks").dump() + " ranks, " +
+                                                             (link.empty() ? "the link as it is" : "emulated " + link) +
+                                                             ", " + report.at("data").get<std::string>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fputs("usage: plot_sync IN.json OUT.svg; IN.json is what ctr_hybrid --json wrote\n", stderr);
+    return 2;
+  }
+  try {
+    std::ifstream in(argv[1]);
+    if (!in) {
+      throw std::runtime_error("cannot read it");
+    }
+    gradwire::bench::write_text(argv[2], draw(nlohmann::json::parse(in)));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "plot_sync: %s: %s\n", argv[1], error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,27 @@
+// Transports over MPI. Needs the component `mpi`: target gradwire::mpi.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <memory>
+
+#include "gradwire/threading.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::mpi {
+
+/// How long a rank waits for the others where nothing else is said; sessions, communicators and tables say their own.
+inline constexpr std::chrono::milliseconds kCreationTimeout = std::chrono::minutes(5);
+
+/// A transport over a private duplicate of `comm` (freed with it, if MPI is still up). Collective over `comm`.
+/// Error(invalid_argument) when MPI is not initialised or already finalised, or `comm` is an intercommunicator.
+/// Error(timeout) where a rank does not come within `timeout`, and names it; nothing may be done with `comm` then.
+/// Where SIGPIPE would end the process it is ignored from here on: a peer that dies must end in an Error.
+[[nodiscard]] std::shared_ptr<Transport> make_transport(MPI_Comm comm,
+                                                        std::chrono::milliseconds timeout = kCreationTimeout);
+
+/// What the granted thread level allows.
+[[nodiscard]] Threading threading();
+
+}  // namespace gradwire::mpi

@@ -1,0 +1,23 @@
+// The layers of a model and how long a step of it computes: what `gradwire plan` is told. Format: docs/plan.md.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::cli {
+
+struct ModelFile {
+  double compute_seconds = 0;      // forward and backward pass of one step, one rank
+  double backward = 2.0 / 3;       // its share of that
+  std::vector<TensorInfo> layers;  // in the order of the forward pass
+
+  /// Error(invalid_argument) "FILE:LINE:COLUMN: what is wrong; what to write instead".
+  [[nodiscard]] static ModelFile load(const std::filesystem::path& file);
+  [[nodiscard]] static ModelFile parse(std::string_view text, const std::string& source);
+};
+
+}  // namespace gradwire::cli

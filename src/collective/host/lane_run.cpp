@@ -1,0 +1,223 @@
+#include "collective/host/lane_run.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire::collective {
+namespace {
+
+constexpr std::uint32_t kChannelBits = 1;
+constexpr std::uint32_t kSequenceBits = 11;
+constexpr std::uint32_t kLaneBits = 13;
+static_assert(kChannelBits + kSequenceBits + kLaneBits + kHopBits == 28, "tags of collectives end at kTagLimit");
+
+// The place among kHops of the hop that a tag names.
+std::size_t order_of(Tag tag) {
+  const auto hop = static_cast<Hop>(tag & ((1U << kHopBits) - 1));
+  return static_cast<std::size_t>(std::find(kHops.begin(), kHops.end(), hop) - kHops.begin());
+}
+
+bool computes(StepKind kind) { return kind != StepKind::receive && kind != StepKind::send; }
+
+}  // namespace
+
+LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index)
+    : executor_(executor),
+      execution_(std::move(execution)),
+      task_(*execution_->task_),
+      index_(index),
+      lane_(execution_->schedule_.make_lane(index)),
+      slots_(lane_.slots) {
+  for (const Step& step : lane_.steps) {
+    for_each_slot(step, [this](Slot slot) { ++slots_[slot].uses; });
+  }
+}
+
+LaneRun::Outcome LaneRun::run() {
+  harvest();
+  bool posted = false;
+  while (next_step_ < lane_.steps.size()) {
+    const Step& step = lane_.steps[next_step_];
+    if (!ready(step)) {
+      return posted ? Outcome::posted : Outcome::blocked;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    execute(step);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    release_uses(step);
+    ++next_step_;
+    if (!computes(step.kind)) {
+      posted = true;
+      continue;
+    }
+    Statistics& statistics = execution_->statistics_;
+    (step.kind == StepKind::decode || step.kind == StepKind::copy ? statistics.decode_seconds
+                                                                  : statistics.encode_seconds) += seconds;
+    return Outcome::computed;
+  }
+  return posted ? Outcome::posted : Outcome::finished;
+}
+
+bool LaneRun::complete() {
+  harvest();
+  return next_step_ == lane_.steps.size() && open_operations_ == 0;
+}
+
+bool LaneRun::ready(const Step& step) {
+  const auto received = [this](Slot slot) {
+    return slot == kOwnInput || slots_[slot].receive == nullptr || slots_[slot].receive->done();
+  };
+  switch (step.kind) {
+    case StepKind::reduce:
+    case StepKind::reduce_encode:
+      return execution_->weights_known_ && std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::sum_weights: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::send:
+    case StepKind::decode: return received(step.slot);
+    case StepKind::native_store:
+      return received(step.slot) && std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::encode: return !task_.call.weights_first() || execution_->weights_known_;
+    case StepKind::native_load:
+      return (!task_.call.weights_first() || execution_->weights_known_) &&
+             std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    default: return true;
+  }
+}
+
+void LaneRun::execute(const Step& step) {
+  switch (step.kind) {
+    case StepKind::receive: post_receive(step); break;
+    case StepKind::send: post_send(step); break;
+    case StepKind::encode: encode(step); break;
+    case StepKind::reduce:
+    case StepKind::reduce_encode: reduce(step); break;
+    case StepKind::decode: decode(step); break;
+    case StepKind::copy: copy(step); break;
+    case StepKind::weight: write_weight(step); break;
+    case StepKind::sum_weights: sum_weights(step); break;
+    case StepKind::native_ask: ask(step); break;
+    case StepKind::native_load:
+    case StepKind::native_reduce:
+    case StepKind::native_store: native(step); break;
+  }
+  trace(step, false);
+}
+
+void LaneRun::post_receive(const Step& step) {
+  const auto bytes = open_slot(step);
+  Pending& pending = pending_.emplace_back();
+  pending.slot = step.slot;
+  SlotState& slot = slots_[step.slot];
+  slot.receive = &pending.operation;
+  slot.from = step.peer;
+  slot.hop = step.hop;
+  ++slot.uses;  // until the operation is done
+  executor_.transport_.post_receive(pending.operation, step.peer, tag(step.hop), bytes);
+  ++open_operations_;
+}
+
+void LaneRun::post_send(const Step& step) {
+  Pending& pending = pending_.emplace_back();
+  pending.slot = step.slot;
+  ++slots_[step.slot].uses;
+  executor_.transport_.post_send(pending.operation, step.peer, tag(step.hop), slots_[step.slot].buffer.bytes());
+  ++open_operations_;
+  if (step.hop != Hop::weight) {
+    ++execution_->statistics_.frames_sent;
+    execution_->statistics_.bytes_uncompressed += step.chunk.count * element_bytes(task_.tensors.dtype());
+  }
+}
+
+Tag LaneRun::tag(Hop hop) const {
+  return executor_.options_.channel << (kSequenceBits + kLaneBits + kHopBits) |
+         (execution_->sequence_ & ((1U << kSequenceBits) - 1)) << (kLaneBits + kHopBits) |
+         (static_cast<std::uint32_t>(index_) & ((1U << kLaneBits) - 1)) << kHopBits | static_cast<Tag>(hop);
+}
+
+void LaneRun::release_uses(const Step& step) {
+  for_each_slot(step, [this](Slot slot) { release_slot(slot); });
+}
+
+void LaneRun::release_slot(Slot slot) {
+  SlotState& state = slots_[slot];
+  if (--state.uses == 0) {
+    state.buffer.release();
+  }
+}
+
+void LaneRun::harvest() {
+  for (Pending& pending : pending_) {
+    if (!pending.counted && pending.operation.done()) {
+      pending.counted = true;
+      --open_operations_;
+      count_sent(pending.operation.peer, pending.operation.bytes_counted);
+      release_slot(pending.slot);
+    }
+  }
+}
+
+// `peer` below 0: by a native sum, a ring over all ranks, which leaves each node once.
+void LaneRun::count_sent(int peer, std::uint64_t bytes) const {
+  Statistics& statistics = execution_->statistics_;
+  statistics.bytes_sent += bytes;
+  const Tiers& tiers = *executor_.tiers_;
+  std::uint64_t leaves = 0;
+  if (peer >= 0) {
+    leaves = tiers.node_of(peer) != tiers.node_of(executor_.transport_.rank()) ? bytes : 0;
+  } else if (tiers.nodes() > 1) {
+    leaves = bytes * static_cast<std::uint64_t>(tiers.nodes()) / static_cast<std::uint64_t>(tiers.world_size());
+  }
+  statistics.bytes_inter += leaves;
+  statistics.bytes_intra += bytes - leaves;
+}
+
+std::vector<int> LaneRun::missing() const {
+  std::vector<int> ranks;
+  std::size_t earliest = kHops.size() + 1;
+  for (const Pending& pending : pending_) {
+    const Operation& operation = pending.operation;
+    if (!operation.pending() || operation.peer < 0) {
+      continue;
+    }
+    const bool is_send = operation.kind == Operation::Kind::send;
+    const std::size_t order = is_send ? kHops.size() : order_of(operation.tag);
+    if (order < earliest) {
+      earliest = order;
+      ranks.clear();
+    }
+    if (order == earliest) {
+      ranks.push_back(operation.peer);
+    }
+  }
+  return ranks;
+}
+
+bool LaneRun::sending() const noexcept {
+  return std::any_of(pending_.begin(), pending_.end(), [](const Pending& pending) {
+    return pending.operation.pending() && pending.operation.kind != Operation::Kind::receive;
+  });
+}
+
+void LaneRun::cancel(Transport& transport) noexcept {
+  for (Pending& pending : pending_) {
+    if (pending.operation.pending() && !transport.cancel(pending.operation)) {
+      slots_[pending.slot].buffer.leak();
+    }
+  }
+}
+
+void LaneRun::trace(const Step& step, bool completed) const {
+  if (!executor_.options_.trace) {
+    return;
+  }
+  // A step that reads received frames proves that they have arrived.
+  for (const Slot input : step.inputs) {
+    if (input != kOwnInput && slots_[input].receive != nullptr) {
+      executor_.options_.trace(
+          {StepKind::receive, execution_->sequence_, index_, Hop::own, slots_[input].receive->peer, true});
+    }
+  }
+  executor_.options_.trace({step.kind, execution_->sequence_, index_, step.hop, step.peer, completed});
+}
+
+}  // namespace gradwire::collective

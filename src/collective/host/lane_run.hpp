@@ -1,0 +1,101 @@
+// One lane under way: its frame slots, its pending operations, the next step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/host/host_executor.hpp"
+
+namespace gradwire::collective {
+
+class LaneRun {
+ public:
+  LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index);
+
+  enum class Outcome : std::uint8_t { blocked, posted, computed, finished };
+  /// Runs steps in order until one must wait (blocked), one has computed something, or none is left.
+  Outcome run();
+  /// All steps have run and all operations are done.
+  [[nodiscard]] bool complete();
+  [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
+  /// Ranks whose frames of the earliest hop have not come; if none is awaited, ranks that do not take this one's.
+  [[nodiscard]] std::vector<int> missing() const;
+  [[nodiscard]] bool sending() const noexcept;
+  void cancel(Transport& transport) noexcept;
+
+ private:
+  struct SlotState {
+    memory::BufferPool::Buffer buffer;
+    Operation* receive = nullptr;
+    int from = -1;           // whose frame it is
+    Hop hop = Hop::own;      // and which encoding of it
+    std::uint32_t uses = 0;  // steps and operations that still need the bytes
+  };
+
+  [[nodiscard]] bool ready(const Step& step);
+  void execute(const Step& step);
+  void post_receive(const Step& step);
+  void post_send(const Step& step);
+  void encode(const Step& step);
+  void reduce(const Step& step);
+  void decode(const Step& step);
+  void note_stored(std::uint64_t first, std::uint32_t count);
+  void copy(const Step& step);
+  void write_weight(const Step& step);
+  void sum_weights(const Step& step);
+  void ask(const Step& step);
+  using Answer =
+      std::array<float, 3>;  // sums over ranks: those that wait; where there are terms, these and their squares
+  [[nodiscard]] Answer answer(const Step& step) const;
+  void native(const Step& step);
+  [[nodiscard]] std::byte* native_values(Slot slot) const;
+  void release_uses(const Step& step);
+  void release_slot(Slot slot);
+  void harvest();
+  void count_sent(int peer, std::uint64_t bytes) const;
+  void trace(const Step& step, bool completed) const;
+
+  [[nodiscard]] Tag tag(Hop hop) const;
+  void post_native(Slot slot, View values);
+  [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
+  [[nodiscard]] codec::FrameInfo frame_info(const Step& step, Hop hop) const;
+  [[nodiscard]] bool verbatim() const;
+  [[nodiscard]] bool divides() const;
+  std::span<std::byte> open_slot(const Step& step);
+  // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
+  const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
+  // Sites of whose residuals an encoder of this call takes care; all else that is held is folded in.
+  struct Kept {
+    bool local = false;
+    bool intra = false;
+    bool owner = false;
+  };
+  [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
+  // own_input() and the residuals that this call does not keep.
+  const void* contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* to) const;
+  void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                  const void* values) const;
+
+  HostExecutor& executor_;
+  std::shared_ptr<Execution> execution_;
+  Task& task_;
+  std::uint64_t index_;
+  Lane lane_;
+  std::size_t next_step_ = 0;
+  bool in_call_ = false;           // all ranks wait: a native sum is the blocking call
+  std::byte* in_place_ = nullptr;  // then, where it can be: the tensor itself
+  std::vector<SlotState> slots_;
+  struct Pending {
+    Operation operation;
+    Slot slot;
+    bool counted = false;
+  };
+  std::deque<Pending> pending_;  // addresses must stay
+  std::size_t open_operations_ = 0;
+};
+
+}  // namespace gradwire::collective

@@ -1,0 +1,330 @@
+#include "drop_in/auto_call.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+namespace gradwire::drop_in {
+namespace {
+
+constexpr std::size_t kLeastPairs = 3;
+constexpr std::size_t kMostPairs = 10;
+// By pairs: how many times as long every other way must take for a comparison to end early, with the way in use or with
+// another one. A machine may be slow for ten calls, and the more of them have one way the more that one seems slower.
+constexpr std::array<double, kMostPairs + 1> kClear{0, 2.5, 2.0, 1.4, 1.3, 1.25, 1.2, 1.15, 1.12, 1.1, 0};
+constexpr std::array<double, kMostPairs + 1> kClearChange{0, 2.5, 2.5, 2.5, 2.3, 2.1, 2.0, 2.0, 2.0, 2.0, 0};
+constexpr std::size_t kPairsToOneLost = 5;  // a way that is taken instead was faster in all pairs but one in five
+constexpr double kFarFrom = 2;              // a neighbour so clear decides for sizes on its far side
+
+constexpr std::uint64_t kLeastSeen = 16;  // calls to a look
+constexpr std::size_t kMostSeen = 64;
+constexpr double kStirred = 3;          // times as long, or as short
+constexpr int kStirs = 2;               // looks in a row
+constexpr unsigned kMostConfirmed = 3;  // each halves the share for comparisons
+
+// Asking for a call takes about so long, and may take this share of it.
+constexpr double kAskSeconds = 4e-7;
+constexpr double kAskShare = 2e-3;
+constexpr std::uint64_t kMostUnasked = 63;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+std::uint8_t size_class(std::uint64_t bytes) noexcept {
+  return static_cast<std::uint8_t>(bytes == 0 ? 0 : std::bit_width(bytes) - 1);
+}
+
+const AutoCall::Class* AutoCall::neighbour(const ChoiceClass& what, std::size_t ways) const {
+  const Class* nearest = nullptr;
+  int distance = 0;
+  for (const auto& [other, one] : classes_) {
+    const int away = std::abs(int{other.size} - int{what.size});
+    const bool alike = other.function == what.function && other.dtype == what.dtype && other.rule == what.rule;
+    if (alike && one.ways == ways && !one.costs.empty() && (nearest == nullptr || away < distance)) {
+      nearest = &one;
+      distance = away;
+    }
+  }
+  return nearest;
+}
+
+// Small messages favour passing on, large ones compression: what is clear for a size is so for all beyond it.
+void AutoCall::inherit(Class& made, std::uint8_t size, const Class& from, std::uint8_t from_size) {
+  made.way = from.way;
+  double closest = INFINITY;
+  for (std::size_t way = 0; way < from.costs.size(); ++way) {
+    closest = way == from.way ? closest : std::min(closest, from.costs[way] / from.costs[from.way]);
+  }
+  if (closest >= kFarFrom && (from.way == 0 ? size < from_size : size > from_size)) {
+    made.comparison.reset();
+    made.costs = from.costs;
+    made.guessed = true;
+  }
+}
+
+AutoCall::Class* AutoCall::find(const ChoiceClass& what, std::size_t ways) {
+  const auto known = classes_.find(what);
+  if (known != classes_.end()) {
+    return &known->second;
+  }
+  if (classes_.size() >= kMostClasses) {
+    return nullptr;
+  }
+  const Class* near = neighbour(what, ways);
+  const auto at =
+      std::find_if(classes_.begin(), classes_.end(), [&](const auto& entry) { return &entry.second == near; });
+  Class made;
+  made.ways = ways;
+  if (!script_) {
+    made.comparison.emplace(Comparison{}).costs.resize(ways);
+    if (near != nullptr) {
+      inherit(made, what.size, *near, at->first.size);
+    }
+  }
+  return &classes_.emplace(what, std::move(made)).first->second;
+}
+
+std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways) {
+  question_.clear();
+  what_ = what;
+  current_ = find(what, ways);
+  if (current_ == nullptr) {
+    return {};
+  }
+  Class& one = *current_;
+  one.bytes = bytes;
+  if (script_ || one.left > 0) {
+    return {};
+  }
+  if (one.comparison) {
+    question_ = {one.comparison->awaits ? one.sample : 0, -met_here_};
+  } else if (looks(one)) {
+    question_ = {one.seen.empty() ? 0 : -median(one.seen), -met_here_};
+  }
+  return question_;
+}
+
+void AutoCall::answer(std::span<const double> worst, double seconds) {
+  Class& one = *current_;
+  meeting_ = -worst[1];
+  met_here_ = seconds;
+  if (!one.comparison) {
+    look(one, -worst[0]);
+  } else if (std::exchange(one.comparison->awaits, false)) {
+    count_sample(one, worst[0]);
+  }
+}
+
+bool AutoCall::looks(const Class& one) const {
+  return one.turns >= kLeastSeen && (one.spent - one.looked_at) * options_.look_cost >= meeting_;
+}
+
+// The quickest rank's time is that of the one which waited least for others.
+void AutoCall::look(Class& one, double quickest) {
+  one.seen.clear();
+  one.turns = 0;
+  one.looked_at = one.spent;
+  if (quickest <= 0) {
+    return;
+  }
+  if (one.usual == 0) {
+    one.usual = quickest;
+  }
+  const bool other = quickest > one.usual * kStirred || quickest * kStirred < one.usual;
+  one.stirred = other ? one.stirred + 1 : 0;
+  if (due(one)) {
+    one.comparison.emplace(Comparison{}).costs.resize(one.ways);
+  }
+}
+
+void AutoCall::count_sample(Class& one, double seconds) {
+  Comparison& comparison = *one.comparison;
+  const Way way = comparing_way(one);
+  comparison.costs[way].push_back(seconds / static_cast<double>(one.bytes));
+  comparison.pair_seconds += seconds;
+  if (++comparison.at < one.ways) {
+    return;
+  }
+  comparison.at = 0;
+  // The first pair finds buffers cold, and ranks that have never met; it counts where another would cost too much.
+  if (!std::exchange(comparison.warm, true) && comparison.pair_seconds < options_.expensive_seconds) {
+    for (auto& costs : comparison.costs) {
+      costs.clear();
+    }
+  } else {
+    ++comparison.pairs;
+    if (const auto way_out = verdict(one)) {
+      settle(one, *way_out);
+      return;
+    }
+  }
+  comparison.pair_seconds = 0;
+}
+
+std::optional<Way> AutoCall::verdict(const Class& one) const {
+  const Comparison& comparison = *one.comparison;
+  const bool expensive = comparison.pair_seconds >= options_.expensive_seconds;
+  if (comparison.pairs < kLeastPairs && !expensive) {
+    return std::nullopt;
+  }
+  std::vector<double> costs;
+  for (const auto& samples : comparison.costs) {
+    costs.push_back(median(samples));
+  }
+  const auto best = std::min_element(costs.begin(), costs.end());
+  const auto& table = best - costs.begin() == one.way ? kClear : kClearChange;
+  const double clear = table[comparison.pairs];
+  for (auto cost = costs.begin(); cost != costs.end(); ++cost) {
+    if (cost != best && *cost < clear * *best) {
+      return std::nullopt;
+    }
+  }
+  return chosen(one, costs, static_cast<Way>(best - costs.begin()));
+}
+
+// Compression must pay: clearly, and in nearly all pairs, to be taken; to be kept, half as clearly.
+Way AutoCall::chosen(const Class& one, const std::vector<double>& costs, Way quickest) const {
+  const auto& samples = one.comparison->costs;
+  const auto beats = [&](Way way, Way other, double gain, std::size_t may_lose) {
+    std::size_t lost = 0;
+    for (std::size_t pair = 0; pair < one.comparison->pairs; ++pair) {
+      lost += samples[way][pair] < samples[other][pair] ? 0 : 1;
+    }
+    return costs[way] < costs[other] * (1 - gain) && lost <= may_lose;
+  };
+  const std::size_t pairs = one.comparison->pairs;
+  if (quickest != one.way && beats(quickest, one.way, options_.gain, pairs / kPairsToOneLost)) {
+    return quickest;
+  }
+  return one.way != 0 && beats(one.way, 0, options_.gain / 2, pairs / 2) ? one.way : Way{0};
+}
+
+void AutoCall::settle(Class& one, Way way) {
+  one.costs.clear();
+  for (const auto& samples : one.comparison->costs) {
+    one.costs.push_back(median(samples));
+  }
+  one.confirmed = way == one.way ? std::min(one.confirmed + 1, kMostConfirmed) : 0;
+  one.way = way;
+  one.guessed = false;
+  one.pairs = one.comparison->pairs + 1;
+  one.comparison.reset();
+  one.spent = one.looked_at = one.usual = 0;
+  one.stirred = 0;
+  one.seen.clear();
+  one.turns = 0;
+}
+
+// A comparison costs what the slower ways take longer, and the meetings. Where medians are close, single calls that
+// take much longer decide what it costs, so they count as no closer than what a change must save.
+bool AutoCall::due(const Class& one) const {
+  const auto pairs = static_cast<double>(one.pairs);
+  double slower = 0;
+  for (std::size_t way = 0; way < one.ways; ++way) {
+    const double least = way == one.way ? 0 : options_.gain * one.seconds(one.way);
+    slower += std::max(one.seconds(way) - one.seconds(one.way), least);
+  }
+  const double expected = pairs * (slower + static_cast<double>(one.ways) * meeting_);
+  // Each comparison that finds nothing new halves what the next may cost.
+  const double patience = std::ldexp(options_.cost, -static_cast<int>(one.confirmed));
+  const double haste = std::ldexp(options_.hasty_cost, -static_cast<int>(one.confirmed));
+  const double share = one.stirred >= kStirs ? std::max(patience, haste) : patience;
+  return expected <= share * one.spent;
+}
+
+// The order turns round from pair to pair, so that sizes that take turns, or a machine that slows down, favour none.
+Way AutoCall::comparing_way(Class& one) {
+  const Comparison& comparison = *one.comparison;
+  const bool turned = (comparison.pairs + (comparison.warm ? 1 : 0)) % 2 != 0;
+  return static_cast<Way>(turned ? one.ways - 1 - comparison.at : comparison.at);
+}
+
+AutoCall::Turn AutoCall::turn() {
+  if (current_ == nullptr) {
+    return {.settled = true};
+  }
+  Class& one = *current_;
+  if (one.left > 0) {
+    --one.left;
+    return {.way = one.way, .settled = true, .left = &one.left};
+  }
+  if (script_) {
+    return replayed(one);
+  }
+  if (one.comparison) {
+    one.comparison->awaits = true;
+    const Way way = comparing_way(one);
+    note(one, way);
+    ++one.calls;
+    return {.way = way, .timed = true, .left = &one.left};
+  }
+  note(one, one.way);
+  const double seconds = one.seconds(one.way);
+  const double unasked = one.way == 0 ? kAskSeconds / (kAskShare * seconds) : 0;
+  one.left = static_cast<std::uint64_t>(std::min(unasked, static_cast<double>(kMostUnasked)));
+  one.calls += 1 + one.left;
+  one.spent += seconds * static_cast<double>(1 + one.left);
+  ++one.turns;
+  if (due(one)) {
+    one.comparison.emplace(Comparison{}).costs.resize(one.ways);
+  }
+  return {.way = one.way, .timed = true, .settled = true, .left = &one.left};
+}
+
+AutoCall::Turn AutoCall::replayed(Class& one) {
+  const auto found = script_->find(what_);
+  std::uint64_t until = one.calls + 1 + kMostUnasked;
+  one.way = 0;
+  if (found != script_->end()) {
+    for (const WayChange& change : found->second) {
+      if (change.call > one.calls) {
+        until = std::min(until, change.call);
+        break;
+      }
+      one.way = change.way < one.ways ? change.way : Way{0};  // a file may say what it likes
+    }
+  }
+  note(one, one.way);
+  one.left = one.way == 0 ? until - one.calls - 1 : 0;
+  one.calls += 1 + one.left;
+  return {.way = one.way, .settled = true, .left = &one.left};
+}
+
+void AutoCall::note(Class& one, Way way) {
+  auto& changes = choices_[what_];
+  if (changes.empty() || changes.back().way != way) {
+    changes.push_back({one.calls, way});
+  }
+}
+
+void AutoCall::took(double seconds) {
+  if (current_ == nullptr) {
+    return;
+  }
+  Class& one = *current_;
+  one.sample = seconds;
+  if ((!one.comparison || !one.comparison->awaits) && one.seen.size() < kMostSeen) {
+    one.seen.push_back(seconds / static_cast<double>(one.bytes));
+  }
+}
+
+std::optional<std::vector<double>> AutoCall::compared(const ChoiceClass& what) const {
+  const auto found = classes_.find(what);
+  if (found == classes_.end() || found->second.costs.empty() || found->second.guessed) {
+    return std::nullopt;
+  }
+  std::vector<double> seconds;
+  for (std::size_t way = 0; way < found->second.costs.size(); ++way) {
+    seconds.push_back(found->second.seconds(way));
+  }
+  return seconds;
+}
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,142 @@
+// codec = "auto" for calls of a job: which way each class of calls goes, passed on or compressed, whichever was
+// measured to be faster. No clocks, no ranks, no I/O: durations come in, and what the ranks must compare goes out, so
+// that the same calls on every rank choose alike.
+//
+// A class is compared when it is new: pairs of calls, each way once, until one is clearly faster, ten pairs at most.
+// It is compared again as often as that costs little beside the time that its calls take, and sooner where they take
+// another time than they did. Before a call that counts in a comparison the ranks meet, so that none waits in it for
+// one that comes late.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "drop_in/decision.hpp"
+
+namespace gradwire::drop_in {
+
+/// Calls that are chosen for alike, on one communicator.
+struct ChoiceClass {
+  Function function = Function::other;
+  DType dtype = DType::f32;
+  std::uint32_t rule = 0;  // of the policy, counted from 1; 0: its defaults
+  std::uint8_t size = 0;   // bytes are from 2^size to below 2^(size + 1)
+  // NOLINTNEXTLINE(modernize-use-nullptr): of what clang makes of it
+  friend auto operator<=>(const ChoiceClass&, const ChoiceClass&) = default;
+};
+/// The `size` of so many bytes; 0 for none.
+[[nodiscard]] std::uint8_t size_class(std::uint64_t bytes) noexcept;
+
+/// 0: passed on; i: compressed by the i-th codec that the policy allows.
+using Way = std::uint8_t;
+
+/// From its `call`-th call on, counted from 0, a class goes this way.
+struct WayChange {
+  std::uint64_t call = 0;
+  Way way = 0;
+  friend bool operator==(const WayChange&, const WayChange&) = default;
+};
+using Choices = std::map<ChoiceClass, std::vector<WayChange>>;
+
+struct ChooserOptions {
+  double gain = 0.05;               // of the time, which a change must save
+  double cost = 3e-3;               // share of a class's time for comparisons
+  double hasty_cost = 3e-2;         // the same where calls take another time than they did
+  double look_cost = 1e-3;          // share for looking whether they do
+  double expensive_seconds = 0.25;  // a pair of calls that takes longer is not repeated where it is clear
+};
+
+class AutoCall {
+ public:
+  explicit AutoCall(ChooserOptions options = {}) : options_(options) {}
+  /// Chooses as was chosen before and measures nothing; what is not in `script` is passed on.
+  explicit AutoCall(Choices script) : options_(), script_(std::move(script)) {}
+  AutoCall(const AutoCall&) = delete;
+  AutoCall& operator=(const AutoCall&) = delete;
+
+  /// Begins a call of `bytes`, above 0, that can go `ways` ways. Returns what the ranks are to bring together before
+  /// it, for answer(); empty: nothing.
+  [[nodiscard]] std::span<const double> begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways);
+  /// `worst`: of each number the largest over all ranks; `seconds`: how long that took here.
+  void answer(std::span<const double> worst, double seconds);
+
+  struct Turn {
+    Way way = 0;
+    bool timed = false;    // took() is to be told
+    bool settled = false;  // not for the sake of a comparison
+    /// So many more calls of the class go the same way and need not begin here; the caller counts down.
+    std::uint64_t* left = nullptr;
+  };
+  [[nodiscard]] Turn turn();
+  /// The seconds of the call that turn() was for.
+  void took(double seconds);
+
+  /// Seconds of a call of the class, by way, as last compared. None: not compared yet itself.
+  [[nodiscard]] std::optional<std::vector<double>> compared(const ChoiceClass& what) const;
+  /// All that was chosen so far.
+  [[nodiscard]] const Choices& choices() const noexcept { return choices_; }
+
+  static constexpr std::size_t kMostClasses = 256;
+
+ private:
+  struct Comparison {
+    std::vector<std::vector<double>> costs;  // by way: seconds a byte, one a pair
+    std::size_t pairs = 0;                   // that are complete
+    std::size_t at = 0;                      // in this pair
+    double pair_seconds = 0;
+    bool awaits = false;  // the sample of the call before
+    bool warm = false;    // a pair has run before, to no account
+  };
+  struct Class {
+    std::size_t ways = 2;
+    Way way = 0;
+    std::uint64_t bytes = 1;  // of the latest call
+    std::uint64_t calls = 0;
+    std::uint64_t left = 0;
+    std::optional<Comparison> comparison;
+    std::vector<double> costs;  // by way, as compared: seconds a byte
+    bool guessed = false;       // they are a neighbour's
+    std::size_t pairs = 4;      // that a comparison takes, as the latest did
+    double spent = 0;           // seconds of its calls since the last comparison
+    unsigned confirmed = 0;     // comparisons in a row with the same outcome
+    double sample = 0;          // of the latest call, here
+    std::vector<double> seen;   // here, of calls since the last look
+    std::uint64_t turns = 0;    // since then
+    double looked_at = 0;       // `spent` then
+    double usual = 0;           // seconds a byte, as first looked at since the last comparison
+    int stirred = 0;            // looks in a row that found another time
+    [[nodiscard]] double seconds(std::size_t of) const { return costs[of] * static_cast<double>(bytes); }
+  };
+
+  [[nodiscard]] Class* find(const ChoiceClass& what, std::size_t ways);
+  [[nodiscard]] const Class* neighbour(const ChoiceClass& what, std::size_t ways) const;
+  static void inherit(Class& made, std::uint8_t size, const Class& from, std::uint8_t from_size);
+  [[nodiscard]] bool looks(const Class& one) const;
+  void look(Class& one, double quickest);
+  void count_sample(Class& one, double seconds);
+  [[nodiscard]] std::optional<Way> verdict(const Class& one) const;
+  [[nodiscard]] Way chosen(const Class& one, const std::vector<double>& costs, Way quickest) const;
+  void settle(Class& one, Way way);
+  [[nodiscard]] bool due(const Class& one) const;
+  [[nodiscard]] Way comparing_way(Class& one);
+  [[nodiscard]] Turn replayed(Class& one);
+  void note(Class& one, Way way);
+
+  ChooserOptions options_;
+  std::optional<Choices> script_;
+  std::map<ChoiceClass, Class> classes_;
+  Choices choices_;
+  ChoiceClass what_;          // of the call that has begun
+  Class* current_ = nullptr;  // null: passed on, there is no place for its class
+  Class untold_;              // stands for all of those
+  std::vector<double> question_;
+  double met_here_ = 0;  // seconds that the ranks' latest meeting took here
+  double meeting_ = 0;   // and where they came last, so without a wait
+};
+
+}  // namespace gradwire::drop_in

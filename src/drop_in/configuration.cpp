@@ -1,0 +1,162 @@
+#include "drop_in/configuration.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "base/read_file.hpp"
+#include "base/units.hpp"
+#include "gradwire/version.hpp"
+#include "plan/plan.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+constexpr std::size_t kMaxChoicesBytes = std::size_t{64} << 20;
+constexpr std::array<char, 8> kMagic{'g', 'w', 's', 'h', 'i', 'm', '0', '1'};
+
+template <std::size_t N>
+void put(std::array<char, N>& field, std::string_view text) {
+  std::copy_n(text.begin(), std::min(text.size(), N - 1), field.begin());
+}
+
+template <std::size_t N>
+std::string_view get(const std::array<char, N>& field) {
+  return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
+}
+
+Policy policy_of_environment(bool measures) {
+  const auto file = environment("GRADWIRE_POLICY");
+  const auto codec = environment("GRADWIRE_CODEC");
+  if (file && codec) {
+    throw Error(ErrorCode::invalid_argument,
+                "GRADWIRE_POLICY and GRADWIRE_CODEC are both set; a policy names its codecs itself, so unset one");
+  }
+  if (file) {
+    return Policy::load(*file);
+  }
+  const bool automatic = codec ? *codec == "auto" : measures;
+  Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
+  policy.source = codec ? "GRADWIRE_CODEC=" + *codec : "built-in";
+  return policy;
+}
+
+// A file that is there is followed, another one is to be written.
+void read_choices(Configuration& configuration, const std::string& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    configuration.recording = file;
+    return;
+  }
+  const std::string text = read_file(file, kMaxChoicesBytes, "file of choices (GRADWIRE_CHOICES)");
+  try {
+    configuration.script = choices_from_text(text, configuration.policy_fingerprint());
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                "GRADWIRE_CHOICES: " + file + ": " + error.what() + "; name another file to record anew, or remove it");
+  }
+}
+
+void read_into(Configuration& configuration, bool measures) {
+  check_environment();
+  const std::string log = environment("GRADWIRE_LOG").value_or("warn");
+  configuration.quiet = log == "error" || log == "off";
+  configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
+  configuration.report = environment("GRADWIRE_REPORT");
+  if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
+    configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
+  }
+  if (environment_flag("GRADWIRE_DISABLE")) {
+    configuration.disabled = "GRADWIRE_DISABLE=1";
+    return;
+  }
+  configuration.planner = plan::CallPlanner(policy_of_environment(measures));
+  if (!measures && configuration.planner.is_auto()) {
+    throw Error(ErrorCode::unsupported, "policy " + configuration.planner.policy().source +
+                                            ": codec \"auto\": calls of NCCL are not measured yet, so name a codec for "
+                                            "them, such as \"int8\"");
+  }
+  if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
+    read_choices(configuration, *file);
+  }
+}
+
+std::string first_of(std::span<const RankSettings> all, std::size_t rank) {
+  const RankSettings& settings = all[rank];
+  return "rank " + std::to_string(rank) + " has policy " + std::string(get(settings.policy)) +
+         (settings.dry_run != 0 ? ", dry run" : "") + " (" + std::string(get(settings.fingerprint)) + ")";
+}
+
+}  // namespace
+
+std::string Configuration::policy_fingerprint() const { return plan::fingerprint_of(planner.describe()); }
+
+Configuration Configuration::read(bool measures) {
+  Configuration configuration;
+  try {
+    read_into(configuration, measures);
+  } catch (const std::exception& error) {
+    configuration.disabled = error.what();
+  }
+  return configuration;
+}
+
+RankSettings RankSettings::of(const Configuration& configuration) {
+  RankSettings settings;
+  settings.magic = kMagic;
+  settings.disabled = configuration.disabled.empty() ? 0 : 1;
+  settings.dry_run = configuration.dry_run ? 1 : 0;
+  put(settings.fingerprint,
+      plan::fingerprint_of("gradwire " + std::string(kVersion) + ", timeout " +
+                           std::to_string(configuration.timeout.count()) + " ms\n" + configuration.planner.describe() +
+                           (configuration.script ? choices_to_text(*configuration.script, "") : "")));
+  put(settings.policy, configuration.planner.policy().source);
+  put(settings.why, configuration.disabled);
+  return settings;
+}
+
+bool RankSettings::answered() const noexcept { return magic == kMagic; }
+
+Agreement agree(std::span<const RankSettings> all) {
+  Agreement agreement;
+  std::vector<int> disabled;
+  std::optional<std::size_t> other;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const RankSettings& settings = all[rank];
+    if (settings.disabled != 0) {
+      disabled.push_back(static_cast<int>(rank));
+    } else if (!other && (settings.fingerprint != all[0].fingerprint || settings.magic != all[0].magic ||
+                          settings.dry_run != all[0].dry_run)) {
+      other = rank;
+    }
+  }
+  agreement.disabled = !disabled.empty();
+  agreement.ranks_differ = other.has_value();
+  agreement.dry_run = !all.empty() && all[0].dry_run != 0;
+  if (agreement.disabled) {
+    const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
+    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";
+  } else if (other) {
+    agreement.disabled_because = "ranks differ: " + first_of(all, 0) + ", " + first_of(all, *other) +
+                                 "; give every rank the same policy, GRADWIRE_ variables and version";
+  }
+  return agreement;
+}
+
+std::string Agreement::warning() const {
+  return disabled_because.empty() ? "" : "every call is passed through: " + disabled_because;
+}
+
+std::string name_ranks(std::span<const int> ranks) {
+  constexpr std::size_t kMost = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    const bool last = i + 1 == ranks.size();
+    text += (i == 0 ? "" : (last ? " and " : ", ")) + std::to_string(ranks[i]);
+  }
+  return ranks.size() <= kMost ? text : text + " and " + std::to_string(ranks.size() - kMost) + " more";
+}
+
+}  // namespace gradwire::drop_in

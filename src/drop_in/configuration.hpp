@@ -1,0 +1,66 @@
+// What this process was told through its environment, and what ranks tell each other of it before anything is
+// compressed on a communicator.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "drop_in/choice_file.hpp"
+#include "plan/call_plan.hpp"
+
+namespace gradwire::drop_in {
+
+struct Configuration {
+  plan::CallPlanner planner{Policy()};
+  std::optional<ChoicesOfJob> script;    // what codec = "auto" is to choose, from an earlier job; none: it measures
+  std::optional<std::string> recording;  // the file where what it chooses is to be kept
+  std::string disabled;                  // why this rank passes everything through; empty: it does not
+  bool dry_run = false;                  // only counts what would be compressed
+  bool quiet = false;                    // no summary
+  std::optional<std::string> report;
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+
+  /// From the environment. What is wrong there (a bad policy file) disables, and is told in `disabled`: a job does not
+  /// end because of us. `measures`: calls can be measured, so codec = "auto" is the default; else it is refused.
+  [[nodiscard]] static Configuration read(bool measures);
+
+  /// Of the policy alone.
+  [[nodiscard]] std::string policy_fingerprint() const;
+};
+
+/// What one rank says of itself: the bytes that travel.
+struct RankSettings {
+  std::array<char, 8> magic{};
+  std::uint8_t disabled = 0;
+  std::uint8_t dry_run = 0;
+  std::array<char, 22> fingerprint{};  // of policy and version; zero-terminated as the others
+  std::array<char, 96> policy{};       // where it came from
+  std::array<char, 128> why{};         // disabled
+
+  [[nodiscard]] static RankSettings of(const Configuration& configuration);
+  /// It came from a rank, and of this version of the record.
+  [[nodiscard]] bool answered() const noexcept;
+};
+static_assert(sizeof(RankSettings) == 256, "no padding: it travels as bytes");
+
+/// What follows when all have answered. The same on every rank.
+struct Agreement {
+  bool disabled = false;
+  bool ranks_differ = false;
+  bool one_process = false;  // several of them are in one: asked for devices only
+  bool dry_run = false;
+  std::string disabled_because;  // why no call is compressed; empty where everything is in order
+  /// For one rank to print; empty where there is nothing to say.
+  [[nodiscard]] std::string warning() const;
+};
+/// `all`: by rank.
+[[nodiscard]] Agreement agree(std::span<const RankSettings> all);
+
+/// "ranks 1, 4 and 7", at most eight of them by number.
+[[nodiscard]] std::string name_ranks(std::span<const int> ranks);
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,175 @@
+#include "drop_in/ledger.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.hpp"
+#include "gradwire/version.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+json or_null(const std::string& text) { return text.empty() ? json() : json(text); }
+
+json dtype_json(const std::optional<DType>& dtype) { return dtype ? json(std::string(to_string(*dtype))) : json(); }
+
+json totals_json(const CallTotals& totals) {
+  return {{"calls", totals.calls},           {"compressed_calls", totals.compressed_calls},
+          {"bytes_in", totals.bytes_in},     {"bytes_dense", totals.bytes_dense},
+          {"bytes_sent", totals.bytes_sent}, {"ratio", totals.ratio()}};
+}
+
+json measured_json(const std::optional<CallTotals::Measured>& measured) {
+  return measured ? json{{"passed_seconds", measured->passed}, {"compressed_seconds", measured->compressed}} : json();
+}
+
+struct Sums {
+  CallTotals all;
+  CallTotals compressed;
+};
+
+Sums sum_up(const Ledger::Classes& classes) {
+  Sums sums;
+  for (const auto& [what, totals] : classes) {
+    sums.all.add(totals);
+    if (what.reason == Reason::none) {
+      sums.compressed.add(totals);
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+void CallTotals::add(const CallTotals& other) {
+  calls += other.calls;
+  compressed_calls += other.compressed_calls;
+  bytes_in += other.bytes_in;
+  bytes_dense += other.bytes_dense;
+  bytes_sent += other.bytes_sent;
+  seconds += other.seconds;
+  measured = other.measured ? other.measured : measured;
+}
+
+double CallTotals::ratio() const {
+  return bytes_sent == 0 ? 1.0 : static_cast<double>(bytes_dense) / static_cast<double>(bytes_sent);
+}
+
+CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size) {
+  const std::uint64_t ranks = world_size > 0 ? static_cast<std::uint64_t>(world_size) : 1;
+  const std::uint64_t dense = dense_bytes(function, bytes, world_size) / ranks;
+  return {.calls = calls, .bytes_in = bytes, .bytes_dense = dense, .bytes_sent = dense};
+}
+
+void Ledger::add(const CallClass& what, const CallTotals& totals) {
+  const std::lock_guard lock(mutex_);
+  auto found = classes_.find(what);
+  if (found == classes_.end()) {
+    CallClass coarse = what;
+    if (classes_.size() >= kMostClasses) {
+      coarse.count = 0;
+      coarse.order.reset();
+      coarse.name.clear();
+    }
+    found = classes_.try_emplace(coarse).first;
+  }
+  found->second.add(totals);
+}
+
+std::string Ledger::to_text() const {
+  json rows = json::array();
+  for (const auto& [what, totals] : classes()) {
+    rows.push_back({static_cast<int>(what.function), what.dtype ? static_cast<int>(*what.dtype) : 0, what.op,
+                    what.count, what.communicator_size, or_null(what.order), what.name, what.codec,
+                    static_cast<int>(what.reason), totals.calls, totals.compressed_calls, totals.bytes_in,
+                    totals.bytes_dense, totals.bytes_sent, totals.seconds, measured_json(totals.measured)});
+  }
+  return json{{"resets", resets()}, {"rows", rows}, {"choices", choices_to_text(choices(), "")}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
+}
+
+void Ledger::merge(const std::string& text) {
+  const json other = json::parse(text);
+  for (const json& row : other.at("rows")) {
+    CallClass what;
+    what.function = Function{row.at(0).get<std::uint8_t>()};
+    if (const auto dtype = row.at(1).get<std::uint8_t>(); dtype != 0) {
+      what.dtype = DType{dtype};
+    }
+    what.op = row.at(2);
+    what.count = row.at(3);
+    what.communicator_size = row.at(4);
+    if (!row.at(5).is_null()) {
+      what.order = row.at(5).get<std::uint64_t>();
+    }
+    what.name = row.at(6);
+    what.codec = row.at(7);
+    what.reason = Reason{row.at(8).get<std::uint8_t>()};
+    std::optional<CallTotals::Measured> measured;
+    if (const json& compared = row.at(15); !compared.is_null()) {
+      measured = {compared.at("passed_seconds"), compared.at("compressed_seconds")};
+    }
+    add(what, {.calls = row.at(9),
+               .compressed_calls = row.at(10),
+               .bytes_in = row.at(11),
+               .bytes_dense = row.at(12),
+               .bytes_sent = row.at(13),
+               .seconds = row.at(14),
+               .measured = measured});
+  }
+  for (const auto& [communicator, choices] : choices_from_text(other.at("choices"), "")) {
+    add_choices(communicator, choices);
+  }
+  const std::lock_guard lock(mutex_);
+  resets_ += other.at("resets").get<std::uint64_t>();
+}
+
+std::string report_json(const ReportHead& head, const Ledger& ledger) {
+  const Ledger::Classes classes = ledger.classes();
+  json rows = json::array();
+  for (const auto& [what, totals] : classes) {
+    json row = totals_json(totals);
+    row["function"] = std::string(name_of(what.function));
+    row["dtype"] = dtype_json(what.dtype);
+    row["op"] = or_null(what.op);
+    row["count"] = what.count;
+    row["communicator_size"] = what.communicator_size;
+    row["order"] = or_null(what.order);
+    row["name"] = or_null(what.name);
+    row["codec"] = or_null(what.codec);
+    row["seconds"] = totals.seconds;
+    row["reason"] = or_null(std::string(text(what.reason)));
+    row["measured"] = measured_json(totals.measured);
+    rows.push_back(std::move(row));
+  }
+  const Sums sums = sum_up(classes);
+  json totals = totals_json(sums.all);
+  totals["ratio_compressed"] = sums.compressed.ratio();
+  totals["resets"] = ledger.resets();
+  const json report = {{"gradwire", kVersion},       {"world", head.world_size}, {"library", head.implementation},
+                       {"dry_run", head.dry_run},    {"policy", head.policy},    {"disabled", or_null(head.disabled)},
+                       {"note", or_null(head.note)}, {"totals", totals},         {"classes", rows}};
+  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string report_summary(const ReportHead& head, const Ledger& ledger) {
+  const Sums sums = sum_up(ledger.classes());
+  std::string line = std::to_string(sums.all.compressed_calls) + " of " + std::to_string(sums.all.calls) +
+                     (head.dry_run ? " calls would be compressed" : " calls compressed");
+  if (sums.all.calls > 0) {
+    line += ", " + format_bytes(sums.all.bytes_sent) + " sent for " + format_bytes(sums.all.bytes_dense) + ", ratio " +
+            format_number(sums.compressed.ratio(), 3) + " on compressed calls, " + format_number(sums.all.ratio(), 3) +
+            " over all";
+  }
+  if (ledger.resets() > 0) {
+    line += "; the step changed " + std::to_string(ledger.resets()) + " times";
+  }
+  return line + (head.note.empty() ? "" : " (" + head.note + ")");
+}
+
+}  // namespace gradwire::drop_in

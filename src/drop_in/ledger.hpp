@@ -1,0 +1,122 @@
+// What became of the calls, by class: the numbers behind the report.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "drop_in/choice_file.hpp"
+#include "drop_in/decision.hpp"
+
+namespace gradwire::drop_in {
+
+/// Calls that are counted together.
+struct CallClass {
+  Function function = Function::other;
+  std::optional<DType> dtype = {};
+  std::string op = {};      // "sum", "max", ...; empty: several
+  std::uint64_t count = 0;  // elements of the larger buffer; 0: several
+  int communicator_size = 0;
+  std::optional<std::uint64_t> order = {};  // in the step, once that is known
+  std::string name = {};                    // by gradwire_name
+  std::string codec = {};                   // empty where none is used
+  Reason reason = Reason::none;
+
+  friend bool operator<(const CallClass& a, const CallClass& b) {
+    const auto key = [](const CallClass& c) {
+      return std::tie(c.function, c.communicator_size, c.count, c.dtype, c.op, c.order, c.name, c.codec, c.reason);
+    };
+    return key(a) < key(b);
+  }
+};
+
+struct CallTotals {
+  /// Seconds of a call, as compared where codec = "auto" chooses.
+  struct Measured {
+    double passed = 0;
+    double compressed = 0;
+  };
+  std::uint64_t calls = 0;
+  std::uint64_t compressed_calls = 0;
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_dense = 0;                    // what a perfect uncompressed algorithm sends
+  std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
+  double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
+  std::optional<Measured> measured = std::nullopt;  // at the latest comparison
+
+  void add(const CallTotals& other);
+  [[nodiscard]] double ratio() const;
+};
+
+/// A perfect algorithm's share of one rank.
+[[nodiscard]] CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size);
+
+/// Any thread may add.
+class Ledger {
+ public:
+  using Classes = std::map<CallClass, CallTotals>;
+
+  /// Above kMostClasses, counts and orders are no longer told apart.
+  void add(const CallClass& what, const CallTotals& totals);
+  void count_reset() {
+    const std::lock_guard lock(mutex_);
+    ++resets_;
+  }
+  /// What codec = "auto" chose on a communicator.
+  void add_choices(const CommunicatorName& communicator, const Choices& choices) {
+    const std::lock_guard lock(mutex_);
+    choices_.try_emplace(communicator, choices);
+  }
+  [[nodiscard]] ChoicesOfJob choices() const {
+    const std::lock_guard lock(mutex_);
+    return choices_;
+  }
+  [[nodiscard]] Classes classes() const {
+    const std::lock_guard lock(mutex_);
+    return classes_;
+  }
+  /// Some call was counted.
+  [[nodiscard]] bool any() const {
+    const std::lock_guard lock(mutex_);
+    return !classes_.empty();
+  }
+  /// How often a known step changed.
+  [[nodiscard]] std::uint64_t resets() const {
+    const std::lock_guard lock(mutex_);
+    return resets_;
+  }
+
+  /// For another rank to merge.
+  [[nodiscard]] std::string to_text() const;
+  /// Adds what another rank's to_text() says.
+  void merge(const std::string& text);
+
+  static constexpr std::size_t kMostClasses = 2000;
+
+ private:
+  mutable std::mutex mutex_;
+  Classes classes_;
+  ChoicesOfJob choices_;
+  std::uint64_t resets_ = 0;
+};
+
+/// What a report says besides the classes.
+struct ReportHead {
+  int world_size = 1;
+  std::string implementation;  // "Open MPI 4.1.4"
+  bool dry_run = false;
+  std::string policy;
+  std::string disabled;  // why, or empty
+  std::string note;      // such as that some ranks' numbers are missing; or empty
+};
+
+/// The report file: one JSON object.
+[[nodiscard]] std::string report_json(const ReportHead& head, const Ledger& ledger);
+/// One line for people.
+[[nodiscard]] std::string report_summary(const ReportHead& head, const Ledger& ledger);
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,92 @@
+#include "drop_in/member.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace gradwire::drop_in {
+
+Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect,
+               const CommunicatorName& name)
+    : configuration_(configuration),
+      connect_(std::move(connect)),
+      router_(
+          configuration, ledger, agreement, [this](std::uint64_t value) { return all_say(value); },
+          [this](std::span<double> values) { make_worst(values); }, name) {}
+
+Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {
+  Route route{{router_.route(call, op, origin)}};
+  if (router_.resets() != resets_) {
+    resets_ = router_.resets();
+    feedback_.clear();
+  }
+  if (route.keeps) {
+    feedback_.resize(std::max<std::size_t>(feedback_.size(), *route.keeps + 1));
+    auto& kept = feedback_[*route.keeps];
+    if (!kept) {
+      kept = std::make_unique<FeedbackBuffer>(call.count);
+    }
+    route.feedback = kept.get();
+  }
+  return route;
+}
+
+// By rank. `exact` copies bytes, whatever they mean.
+std::vector<double> Member::gather(std::span<const double> mine) {
+  Communicator& ranks = communicator();
+  const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), mine.size());
+  std::vector<double> all(counts.size() * mine.size());
+  ranks.all_gather({mine.data(), mine.size(), DType::f64}, {all.data(), all.size(), DType::f64}, counts,
+                   {.codec = CodecSpec::exact()});
+  return all;
+}
+
+bool Member::all_say(std::uint64_t value) {
+  const auto mine = std::bit_cast<double>(value);
+  const std::vector<double> all = gather({&mine, 1});
+  return std::all_of(all.begin(), all.end(),
+                     [=](double other) { return std::bit_cast<std::uint64_t>(other) == value; });
+}
+
+void Member::make_worst(std::span<double> values) {
+  const std::vector<double> all = gather(values);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    double& value = values[i % values.size()];
+    value = std::max(value, all[i]);
+  }
+}
+
+Communicator& Member::communicator() {
+  if (!communicator_) {
+    communicator_.emplace(connect_(), CommunicatorOptions{.timeout = configuration_.timeout});
+  }
+  return *communicator_;
+}
+
+CallOptions Member::options(const Route& route) const {
+  return {.codec = route.stage.codec,
+          .algorithm = route.algorithm,
+          .reduction = Reduction::sum,
+          .chunk_bytes = configuration_.planner.policy().chunk_bytes,
+          .second_hop = route.stage.second_hop,
+          .intra_codec = route.stage.intra,
+          .feedback = route.feedback};
+}
+
+void Member::all_reduce(const Route& route, ConstView input, View output) {
+  router_.count(route, communicator().all_reduce(input, output, options(route)));
+}
+
+void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts) {
+  router_.count(route, communicator().reduce_scatter(input, output, counts, options(route)));
+}
+
+std::uint64_t Member::residual_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& kept : feedback_) {
+    bytes += kept ? kept->bytes() : 0;
+  }
+  return bytes;
+}
+
+}  // namespace gradwire::drop_in

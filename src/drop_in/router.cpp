@@ -1,0 +1,254 @@
+#include "drop_in/router.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "base/elapsed.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+Reason reason_of(plan::Pass pass) {
+  switch (pass) {
+    case plan::Pass::no: return Reason::none;
+    case plan::Pass::below_floor: return Reason::below_floor;
+    case plan::Pass::exact: return Reason::policy_exact;
+    case plan::Pass::f64_not_asked:
+    case plan::Pass::codec_refused: return Reason::dtype;
+  }
+  return Reason::policy_exact;
+}
+
+bool keeps_residuals(const plan::CallPlan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const policy::Stage& stage) { return stage.error_feedback; });
+}
+
+bool needs_step(const plan::CallPlan& plan) {
+  return !plan.policy.is_auto() && (plan.stages.size() > 1 || keeps_residuals(plan));
+}
+
+// FNV-1a: the same on every rank, whatever its standard library.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+constexpr std::size_t kMostPlans = 4096;  // that are kept
+
+// What all ranks follow, whose scripts are equal.
+AutoCall chooser_for(const Configuration& configuration, const CommunicatorName& name) {
+  if (!configuration.script) {
+    return AutoCall(ChooserOptions{.gain = configuration.planner.policy().switching.gain});
+  }
+  const auto found = configuration.script->find(name);
+  return AutoCall(found == configuration.script->end() ? Choices() : found->second);
+}
+
+}  // namespace
+
+Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+               Worst worst, const CommunicatorName& name)
+    : configuration_(configuration),
+      ledger_(ledger),
+      dry_run_(agreement.dry_run),
+      all_say_(std::move(all_say)),
+      placeless_(configuration.planner.only_automatic() && !agreement.dry_run),
+      worst_(std::move(worst)),
+      chooser_(chooser_for(configuration, name)) {
+  settings_.floor_bytes = configuration.planner.floor();
+  settings_.disabled = agreement.disabled;
+  settings_.ranks_differ = agreement.ranks_differ;
+  settings_.one_process = agreement.one_process;
+  for (const Policy::Rule& rule : configuration.planner.policy().rules) {
+    settings_.f64 |= rule.match.dtype == DType::f64;
+    by_name_ |= rule.match.glob.has_value();
+    by_order_ |= rule.match.order.has_value();
+  }
+}
+
+Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {
+  Route route;
+  route.what = {.function = call.function,
+                .dtype = call.dtype,
+                .op = std::string(op),
+                .count = call.count,
+                .communicator_size = call.world_size};
+  route.decision = decide(call, settings_);
+  if (!route.decision.compress) {
+    ++passed_;
+    route.what.reason = route.decision.reason;
+    route.lasting = lasts(route.decision.reason);
+    return route;
+  }
+  if (placeless_) {
+    judge(route, call, plan_of(call));
+    route.lasting = !route.choice && lasts(route.what.reason);
+    return route;
+  }
+  const bool named = !origin.name.empty();
+  const std::uint64_t others = passed_ + origin.others;
+  const auto place =
+      tracker_.next({call.function, *call.dtype, call.count},
+                    {.identity = named ? hash_of(origin.name) : reinterpret_cast<std::uintptr_t>(origin.buffer),
+                     .named = named,
+                     .fence = others != others_});
+  others_ = others;
+  if (tracker_.broke()) {
+    slots_.clear();
+    ++resets_;
+    ledger_.count_reset();
+  }
+  std::uint64_t step = 0;
+  Slot first;  // while the step is not known
+  Slot* slot = &first;
+  Call judged = call;
+  if (place) {
+    slot = &slot_of(call, *place, origin.name);
+    step = place->step;
+    route.what.order = place->order;
+    route.what.name = slot->name;
+  } else {
+    first.plan = configuration_.planner.resolve(
+        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+    by_step_ = by_step_ || needs_step(*first.plan);
+    judged.learning = by_name_ || by_order_ || needs_step(*first.plan);
+    if (tracker_.due()) {
+      find_step();
+    }
+  }
+  route.stage = policy::stage_at(slot->plan->stages, step);
+  judge(route, judged, *slot->plan);
+  route.resets = resets_;
+  if (route.decision.compress) {
+    route.keeps = slot->keeps ? route.what.order : std::nullopt;
+  }
+  return route;
+}
+
+const plan::CallPlan& Router::plan_of(const Call& call) {
+  if (plans_.size() >= kMostPlans) {
+    plans_.clear();
+  }
+  const auto [found, made] = plans_.try_emplace({call.count, *call.dtype});
+  if (made) {
+    found->second = configuration_.planner.resolve(
+        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+  }
+  return found->second;
+}
+
+void Router::judge(Route& route, const Call& call, const plan::CallPlan& plan) {
+  route.algorithm = plan.policy.algorithm;
+  route.decision = decide(call, settings_);
+  if (route.decision.compress) {
+    const Reason reason = reason_of(plan.pass);
+    route.decision = {.compress = reason == Reason::none, .reason = reason};
+  }
+  if (route.decision.compress && plan.policy.is_auto()) {
+    choose(route, call, plan);
+  }
+  route.what.reason = route.decision.reason;
+  if (route.decision.compress) {
+    route.what.codec = route.stage.codec.to_string();
+  }
+}
+
+void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) {
+  if (dry_run_) {  // as if it were faster
+    route.stage = plan.ways.front();
+    return;
+  }
+  const std::uint64_t bytes = call.count * element_bytes(*call.dtype);
+  route.choice = {.function = call.function,
+                  .dtype = *call.dtype,
+                  .rule = static_cast<std::uint32_t>(plan.rule ? *plan.rule + 1 : 0),
+                  .size = size_class(bytes)};
+  const auto question = chooser_.begin(*route.choice, bytes, plan.ways.size() + 1);
+  if (!question.empty()) {
+    std::vector<double> worst(question.begin(), question.end());
+    const auto begin = std::chrono::steady_clock::now();
+    worst_(worst);
+    chooser_.answer(worst, seconds_since(begin));
+  }
+  route.turn = chooser_.turn();
+  if (route.turn.way > 0) {
+    route.stage = plan.ways[route.turn.way - 1U];
+    return;
+  }
+  route.decision = {.compress = false,
+                    .reason = configuration_.script ? Reason::recorded
+                              : route.turn.settled  ? Reason::no_faster
+                                                    : Reason::measuring};
+}
+
+std::optional<CallTotals::Measured> Router::measured(const ChoiceClass& what) const {
+  const auto seconds = chooser_.compared(what);
+  if (!seconds) {
+    return std::nullopt;
+  }
+  return CallTotals::Measured{.passed = seconds->front(),
+                              .compressed = *std::min_element(seconds->begin() + 1, seconds->end())};
+}
+
+Router::Slot& Router::slot_of(const Call& call, const StepTracker::Place& place, std::string_view name) {
+  slots_.resize(tracker_.period());
+  Slot& slot = slots_[place.order];
+  if (!slot.plan) {
+    // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
+    slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
+    slot.plan = configuration_.planner.resolve({.count = call.count,
+                                                .dtype = *call.dtype,
+                                                .order = place.order,
+                                                .communicator_size = static_cast<std::uint32_t>(call.world_size),
+                                                .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
+    slot.keeps = slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_;
+  }
+  return slot;
+}
+
+// Where nothing depends on the step but what the report says, the shortest period will do.
+void Router::find_step() {
+  if (!by_name_ && !by_order_ && !by_step_) {
+    tracker_.adopt(tracker_.shortest());
+    return;
+  }
+  const std::size_t proposal = tracker_.proposal();
+  tracker_.adopt(all_say(proposal) ? proposal : 0);
+}
+
+void Router::count(const Route& route, const Statistics& statistics) {
+  ledger_.add(route.what, {.calls = 1,
+                           .compressed_calls = 1,
+                           .bytes_in = statistics.bytes_in,
+                           .bytes_dense = statistics.bytes_uncompressed,
+                           .bytes_sent = statistics.bytes_sent,
+                           .seconds = statistics.total_seconds});
+}
+
+CallTotals Router::passed_totals(const Route& route, std::uint64_t bytes) const {
+  CallTotals totals = drop_in::passed_totals(route.what.function, 1, bytes, route.what.communicator_size);
+  if (route.decision.compress) {  // a dry run: what it would send
+    const double dense_bits = 8.0 * static_cast<double>(element_bytes(*route.what.dtype));
+    totals.compressed_calls = 1;
+    totals.bytes_sent = static_cast<std::uint64_t>(
+        static_cast<double>(totals.bytes_dense) *
+        (policy::bits_per_element(route.stage.codec) + policy::bits_per_element(route.stage.second_hop)) /
+        (2 * dense_bits));
+  }
+  return totals;
+}
+
+void Router::count_passed(const Route& route, std::uint64_t bytes, double seconds) {
+  CallTotals totals = passed_totals(route, bytes);
+  totals.seconds = seconds;
+  ledger_.add(route.what, totals);
+}
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,78 @@
+// Where a call stands in its step, from nothing but the sequence of calls: a training step repeats, so it shows as a
+// period of that sequence. Every rank sees the same calls in the same order, so all find the same shortest period. The
+// step may be a multiple of it, as in a job with equal layers: hints say which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "drop_in/decision.hpp"
+
+namespace gradwire::drop_in {
+
+/// What tells one call of a step from another.
+struct Signature {
+  Function function = Function::other;
+  DType dtype = DType::f32;
+  std::uint64_t count = 0;
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+/// What hints at the step, and may differ between ranks.
+struct Hint {
+  std::uint64_t identity = 0;  // of a named buffer: of its name; else its address, which jobs change and share
+  bool named = false;
+  bool fence = false;  // other collectives came since the call before: the loss, a norm
+};
+
+class StepTracker {
+ public:
+  struct Place {
+    std::uint64_t step = 0;   // since the period became known
+    std::uint64_t order = 0;  // calls before it in its step
+  };
+
+  /// Notes the next call; its place, once a period was adopted.
+  std::optional<Place> next(const Signature& call, const Hint& hint = {});
+  /// The latest call broke the period.
+  [[nodiscard]] bool broke() const noexcept { return broke_; }
+  /// Calls in a step; 0 while unknown.
+  [[nodiscard]] std::size_t period() const noexcept { return period_; }
+
+  /// The calls since the start, or since the last that broke the period, are two periods or more and kLeastCalls at
+  /// least: adopt() is to be called. The same on every rank.
+  [[nodiscard]] bool due() const noexcept { return due_; }
+  /// Then the shortest period, the same on every rank.
+  [[nodiscard]] std::size_t shortest() const noexcept { return calls_.size() - borders_.back(); }
+  /// Then what this rank takes for the step, a multiple of the shortest period: the names repeat with it, or just one
+  /// fence comes in it, or its buffers, all different, repeat. 0: nothing says so.
+  [[nodiscard]] std::size_t proposal() const;
+  /// Takes a multiple of the shortest period as the step, or, with 0, looks again after as many calls as there were.
+  void adopt(std::size_t period);
+
+  // A step may begin with many calls of one signature, which look like a period of 1.
+  static constexpr std::size_t kLeastCalls = 16;
+  // Longer steps are never known.
+  static constexpr std::size_t kLongestPeriod = 4096;
+
+ private:
+  void learn(const Signature& call, const Hint& hint);
+  void forget();
+  [[nodiscard]] bool identities_repeat(std::size_t period) const;
+  [[nodiscard]] bool told_apart(std::size_t period) const;
+  [[nodiscard]] bool one_fence(std::size_t period) const;
+
+  std::vector<Signature> calls_;      // while learning all since the start, then one period
+  std::vector<Hint> hints_;           // while learning: theirs
+  std::vector<std::size_t> borders_;  // of each prefix: length of its longest proper prefix that is a suffix too
+  std::size_t next_look_ = 0;         // calls
+  std::size_t period_ = 0;
+  std::size_t order_ = 0;  // of the next call
+  std::uint64_t step_ = 0;
+  bool due_ = false;
+  bool broke_ = false;
+};
+
+}  // namespace gradwire::drop_in

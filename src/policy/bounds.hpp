@@ -1,0 +1,22 @@
+// What a policy may ask of batches and buckets, and what to say where it asks for something else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::policy {
+
+inline constexpr std::uint32_t kMaxAccumulation = 4096;
+
+/// What to say of [batch] bounds that leave no accumulation.
+[[nodiscard]] std::string contradiction(const Policy::Batch& batch);
+
+/// What to say of [bucket] bytes = "auto" alone.
+inline constexpr std::string_view kBucketsNeedALink =
+    "[bucket] bytes = \"auto\" needs [link]; write its bandwidth and latency as `gradwire info --link` prints them, or "
+    "write a size";
+
+}  // namespace gradwire::policy

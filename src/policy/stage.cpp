@@ -1,0 +1,155 @@
+#include "policy/stage.hpp"
+
+#include <algorithm>
+
+#include "codec/codec.hpp"
+#include "collective/collectives.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::policy {
+namespace {
+
+constexpr double kFeedbackBits = 5;       // 4-bit codecs take 4.06
+constexpr double kRequiredBelowBits = 2;  // sign takes 1.06
+
+bool lossy(const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); }
+
+Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
+                 std::uint64_t until) {
+  Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
+  if (collective::encodes_at_owner(policy.algorithm)) {
+    const bool last = until == kForever;  // second_hop belongs to the codec beside it, not to warm-up stages
+    stage.second_hop = last && policy.second_hop ? *policy.second_hop : default_second_hop(codec, parts);
+  }
+  if (policy.algorithm == Algorithm::hierarchical) {
+    stage.intra = intra_codec(codec, intra);
+  }
+  stage.error_feedback = lossy(codec) || lossy(stage.second_hop);
+  return stage;
+}
+
+}  // namespace
+
+std::vector<Stage> make_stages(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
+  std::vector<Stage> stages;
+  for (const Warmup& warmup : policy.warmup) {
+    stages.push_back(make_stage(warmup.codec, policy, parts, intra, warmup.until_step));
+  }
+  stages.push_back(make_stage(policy.codec, policy, parts, intra, kForever));
+  // In all stages or in none: one without would lose what another left behind.
+  const bool wanted = std::any_of(stages.begin(), stages.end(), [](const Stage& stage) {
+    return wants_feedback(stage.codec) || wants_feedback(stage.second_hop) ||
+           (stage.intra && wants_feedback(*stage.intra));
+  });
+  const bool on =
+      policy.error_feedback == ErrorFeedback::on || (policy.error_feedback == ErrorFeedback::automatic && wanted);
+  for (Stage& stage : stages) {
+    stage.error_feedback = stage.error_feedback && on;
+  }
+  return stages;
+}
+
+std::vector<Level> make_levels(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
+  std::vector<Level> levels;
+  if (!policy.is_auto()) {
+    return levels;
+  }
+  const CodecSpec exact = CodecSpec::exact();
+  levels.push_back({Algorithm::dense, Stage{.codec = exact, .second_hop = exact}});
+  // Each as if it were the only one: a level that wants no error feedback is not to pay for one that does. What another
+  // level left is folded in.
+  for (const CodecSpec& codec : policy.allow) {
+    TensorPolicy one = policy;
+    one.codec = codec;
+    levels.push_back({policy.algorithm, make_stages(one, parts, intra).back()});
+  }
+  return levels;
+}
+
+std::string codec_text(const TensorPolicy& policy) {
+  if (!policy.is_auto()) {
+    return policy.codec.to_string();
+  }
+  std::string text;
+  for (const CodecSpec& codec : policy.allow) {
+    text += (text.empty() ? "auto (" : ", ") + codec.to_string();
+  }
+  return text + ")";
+}
+
+void check_allowed(const std::vector<CodecSpec>& allow) {
+  const auto fail = [](const std::string& what) { throw Error(ErrorCode::invalid_argument, "allow: " + what); };
+  if (allow.empty()) {
+    fail("no codec is left to choose; name some, such as [\"bf16\", \"int8\"], or write codec = \"exact\"");
+  }
+  for (std::size_t i = 0; i < allow.size(); ++i) {
+    if (!codec::Codec(allow[i], DType::f32).lossy()) {
+      fail(allow[i].to_string() + " is a candidate always; name only what compresses");
+    }
+    if (i > 0 && bits_per_element(allow[i]) >= bits_per_element(allow[i - 1])) {
+      fail(allow[i].to_string() + " after " + allow[i - 1].to_string() +
+           " takes no fewer bits; order codecs from the best quality to the fewest bits, each once");
+    }
+  }
+}
+
+const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step) {
+  return *std::find_if(stages.begin(), stages.end() - 1, [=](const Stage& stage) { return step < stage.until_step; });
+}
+
+Stage exact_stage(const Stage& like) {
+  const CodecSpec exact = CodecSpec::exact();
+  Stage stage{.codec = exact, .second_hop = exact};
+  if (like.intra) {
+    stage.intra = exact;
+  }
+  return stage;
+}
+
+CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked) {
+  return lossy(codec) ? asked.value_or(CodecSpec::parse("bf16")) : codec;
+}
+
+double bits_per_element(const CodecSpec& codec) {
+  constexpr double kBits = 8;
+  return kBits * static_cast<double>(codec::Codec(codec, DType::f32).payload_bytes(codec::kTileElements)) /
+         static_cast<double>(codec::kTileElements);
+}
+
+bool wants_feedback(const CodecSpec& codec) { return codec.k != 0 || bits_per_element(codec) < kFeedbackBits; }
+
+bool requires_feedback(const CodecSpec& codec) { return codec.k == 0 && bits_per_element(codec) < kRequiredBelowBits; }
+
+CodecSpec default_second_hop(const CodecSpec& codec, int parts) {
+  if (codec.k == 0) {
+    return codec;
+  }
+  CodecSpec second = codec;
+  second.k = static_cast<std::uint16_t>(
+      std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(parts)));
+  const CodecSpec dense = CodecSpec::parse("int4");
+  return bits_per_element(second) > bits_per_element(dense) ? dense : second;
+}
+
+std::string to_string(const Stage& stage) {
+  std::string text = stage.codec.to_string();
+  if (stage.intra) {
+    text += ", intra " + stage.intra->to_string();
+  }
+  if (stage.second_hop != stage.codec) {
+    text += ", second hop " + stage.second_hop.to_string();
+  }
+  text += stage.error_feedback ? ", error feedback" : "";
+  return text + (stage.until_step == kForever ? "" : ", until step " + std::to_string(stage.until_step));
+}
+
+std::string_view to_string(ErrorFeedback feedback) noexcept {
+  switch (feedback) {
+    case ErrorFeedback::automatic: return "auto";
+    case ErrorFeedback::on: return "on";
+    case ErrorFeedback::off: return "off";
+  }
+  return "unknown";
+}
+
+}  // namespace gradwire::policy

@@ -1,0 +1,85 @@
+#include "policy/unknown_key.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace gradwire::policy {
+namespace {
+
+constexpr std::size_t kLongestKey = 64;  // longer ones are like none of ours
+
+// Where each key is written; for keys in the wrong table.
+struct KeyHome {
+  std::string_view key;
+  std::string_view home;
+};
+constexpr std::string_view kTop = "at the top of the file";
+constexpr std::string_view kRequest = "in [defaults] or a [[rule]]";
+constexpr std::string_view kRule = "in a [[rule]]";
+constexpr std::array kHomes{
+    KeyHome{"version", kTop},
+    KeyHome{"strict", kTop},
+    KeyHome{"deterministic", kTop},
+    KeyHome{"floor", kTop},
+    KeyHome{"small", "in [defaults]"},
+    KeyHome{"codec", kRequest},
+    KeyHome{"algorithm", kRequest},
+    KeyHome{"sync", kRequest},
+    KeyHome{"match", kRule},
+    KeyHome{"error_feedback", kRequest},
+    KeyHome{"min_bytes", kRule},
+    KeyHome{"max_bytes", kRule},
+    KeyHome{"ndim", kRule},
+    KeyHome{"dtype", kRule},
+    KeyHome{"order", kRule},
+    KeyHome{"communicator_size", kRule},
+    KeyHome{"bytes", "in [bucket]"},
+    KeyHome{"chunk", "in [bucket]"},
+    KeyHome{"below", "in small, in [defaults]"},
+    KeyHome{"target_exposed", "in [batch]"},
+    KeyHome{"min_accumulation", "in [batch]"},
+    KeyHome{"max_accumulation", "in [batch]"},
+    KeyHome{"scaling", "in [batch]"},
+};
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) {
+    row[j] = j;
+  }
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string unknown_key(std::string_view key, std::string_view where, const std::vector<std::string_view>& known) {
+  const std::string what =
+      "unknown key \"" + std::string(key.substr(0, kLongestKey)) + "\" " + std::string(where) + "; ";
+  const auto* const home =
+      std::find_if(kHomes.begin(), kHomes.end(), [&](const KeyHome& entry) { return entry.key == key; });
+  if (home != kHomes.end()) {
+    return what + "write it " + std::string(home->home);
+  }
+  std::string all;
+  std::string_view nearest;
+  std::size_t nearest_distance = std::min<std::size_t>(key.size(), 9) / 3 + 1;  // as many typing errors are too many
+  for (const std::string_view name : known) {
+    all += (all.empty() ? "" : ", ") + std::string(name);
+    const std::size_t distance = key.size() > kLongestKey ? key.size() : edit_distance(key, name);
+    if (distance < nearest_distance) {
+      nearest = name;
+      nearest_distance = distance;
+    }
+  }
+  return what + (nearest.empty() ? "known here: " + all : "did you mean \"" + std::string(nearest) + "\"?");
+}
+
+}  // namespace gradwire::policy

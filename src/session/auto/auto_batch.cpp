@@ -1,0 +1,172 @@
+#include "session/auto/auto_batch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/elapsed.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "session/auto/calibration.hpp"
+
+namespace gradwire::session {
+namespace {
+
+constexpr double kComparingShare = 3e-4;    // of the time that ranks may spend on it
+constexpr double kComparingCredit = 50e-3;  // seconds to spend on it however little time steps take, for a quick start
+constexpr std::uint64_t kFreeComparisons = 10;            // whatever they take, for the same reason
+constexpr std::uint64_t kLeastBetweenComparing = 5;       // steps between comparisons that cost nothing
+constexpr std::uint64_t kMostBetweenComparing = 100'000;  // steps
+constexpr std::uint64_t kNoiseEvery = 4;                  // steps: so that norms cost a part of a thousand
+constexpr std::size_t kNoiseWindow = 24;                  // of such steps
+constexpr double kLeastNoiseSteps = 6;                    // before that an estimate is chance
+constexpr std::uint64_t kNoisePatience = 40;              // steps to wait for it
+
+}  // namespace
+
+BatchReport combined(const std::vector<BatchReport>& reports) {
+  BatchReport all = reports[0];
+  all.noise = {};
+  const auto count = static_cast<double>(reports.size());
+  for (const BatchReport& one : reports) {
+    all.step_seconds = std::max(all.step_seconds, one.step_seconds);
+    all.compute_seconds = std::max(all.compute_seconds, one.compute_seconds);
+    all.exposed_seconds = std::min(all.exposed_seconds, one.exposed_seconds);
+    all.micro_steps = std::max(all.micro_steps, one.micro_steps);
+    all.compare_seconds = std::max(all.compare_seconds, one.compare_seconds);
+    all.noise.signal += one.noise.signal / count;
+    all.noise.noise += one.noise.noise / count;
+    all.noise_steps = std::min(all.noise_steps, one.noise_steps);
+  }
+  return all;
+}
+
+BatchAdvice AutoBatch::initial(const Policy::Batch& batch) {
+  const tuning::BatchAdvisor advisor({.batch = batch});
+  BatchAdvice advice;
+  advice.accumulation = advisor.accumulation();
+  advice.learning_rate_factor = advisor.learning_rate_factor();
+  advice.reason = "nothing is measured yet";
+  return advice;
+}
+
+AutoBatch::AutoBatch(Runner& runner, const Policy& policy, Reduction reduction)
+    : runner_(runner),
+      reduction_(reduction),
+      least_steps_(std::clamp<std::uint64_t>(policy.switching.dwell, 1, kLeastBetweenComparing)),
+      advisor_({.batch = *policy.batch, .dwell = policy.switching.dwell}),
+      step_(policy.switching.window),
+      compute_(policy.switching.window),
+      exposed_(policy.switching.window),
+      micro_steps_(policy.switching.window),
+      noise_(kNoiseWindow),
+      advice_(initial(*policy.batch)) {}
+
+bool AutoBatch::samples(std::uint64_t step) const noexcept {
+  return step % kNoiseEvery == 0 && runner_.info().world_size > 1;
+}
+
+void AutoBatch::sampled(std::uint64_t step, const tuning::GradientNorms& norms) {
+  if (step != norms_step_) {
+    norms_ = {};
+    norms_step_ = step;
+  }
+  norms_.local += norms.local;
+  norms_.reduced += norms.reduced;
+}
+
+void AutoBatch::end_step(std::uint64_t step, const StepSeen& seen) {
+  if (runner_.info().world_size == 1) {
+    return;  // nothing is exposed
+  }
+  const double micro_steps = seen.micro_steps;
+  step_.add(seen.step_seconds);
+  compute_.add(std::max(0.0, seen.step_seconds - seen.exposed_seconds) / micro_steps);
+  exposed_.add(seen.exposed_seconds);
+  micro_steps_.add(micro_steps);
+  take_norms(step, micro_steps);
+  if (!next_) {
+    first_ = step;
+    next_ = step + least_steps_;
+  }
+  if (step < *next_) {
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  decide(step + 1, compare(step));
+  compare_seconds_ = seconds_since(start);
+}
+
+void AutoBatch::take_norms(std::uint64_t step, double micro_steps) {
+  if (step != norms_step_) {
+    return;
+  }
+  const double world = runner_.info().world_size;
+  const double ranks = reduction_ == Reduction::sum ? world : 1;
+  norms_.reduced /= ranks * ranks;
+  noise_.add(tuning::noise_terms(norms_, runner_.info().world_size, micro_steps));
+  norms_step_ = ~0ULL;
+}
+
+BatchReport AutoBatch::report() const {
+  return {.step_seconds = step_.median(),
+          .compute_seconds = compute_.median(),
+          .exposed_seconds = exposed_.median(),
+          .micro_steps = micro_steps_.median(),
+          .compare_seconds = compare_seconds_,
+          .noise = noise_.mean(),
+          .noise_steps = static_cast<double>(noise_.count())};
+}
+
+BatchReport AutoBatch::compare(std::uint64_t step) {
+  const BatchReport mine = report();
+  const std::vector<double> numbers{static_cast<double>(step), mine.step_seconds, mine.compute_seconds,
+                                    mine.exposed_seconds,      mine.micro_steps,  mine.compare_seconds,
+                                    mine.noise.signal,         mine.noise.noise,  mine.noise_steps};
+  std::vector<BatchReport> reports;
+  for (const std::vector<double>& theirs : gather_numbers(runner_, numbers, "the comparison of batches")) {
+    if (theirs[0] != numbers[0]) {
+      throw Error(ErrorCode::mismatch, "ranks compare batches after steps " + std::to_string(step) + " and " +
+                                           format_number(theirs[0]) + "; make the same calls on every rank");
+    }
+    reports.push_back({theirs[1], theirs[2], theirs[3], theirs[4], theirs[5], {theirs[6], theirs[7]}, theirs[8]});
+  }
+  BatchReport agreed = combined(reports);
+  spent_ += agreed.compare_seconds;
+  const bool free = ++compared_ < kFreeComparisons || spent_ < kComparingCredit;
+  const double steps = free ? 0 : agreed.compare_seconds / (kComparingShare * std::max(agreed.step_seconds, 1e-6));
+  next_ = step + static_cast<std::uint64_t>(
+                     std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostBetweenComparing)));
+  return agreed;
+}
+
+void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {
+  tuning::BatchForecast forecast{.compute_seconds = agreed.compute_seconds,
+                                 .exposed_seconds = agreed.exposed_seconds,
+                                 .ranks = runner_.info().world_size};
+  if (agreed.noise_steps >= kLeastNoiseSteps) {
+    forecast.noise_scale = tuning::noise_scale(agreed.noise);
+  }
+  // A batch that is too large early in a training wastes samples: rather wait for the noise scale, if it can be had.
+  const bool decides = forecast.noise_scale || step > *first_ + kNoisePatience;
+  const std::optional<std::string> why = decides ? advisor_.update(step, forecast) : std::nullopt;
+  const std::lock_guard lock(mutex_);
+  advice_.exposed_share = tuning::exposed_share(forecast, agreed.micro_steps);
+  advice_.noise_scale = forecast.noise_scale;
+  if (why) {
+    advice_.accumulation = advisor_.accumulation();
+    advice_.learning_rate_factor = advisor_.learning_rate_factor();
+    advice_.step = step;
+    advice_.reason = *why;
+    log(runner_.info().rank == 0 ? LogLevel::info : LogLevel::debug,
+        "batch advice from step " + std::to_string(step) + " on: accumulate " + std::to_string(advice_.accumulation) +
+            " micro-steps; " + *why);
+  }
+}
+
+BatchAdvice AutoBatch::advice() const {
+  const std::lock_guard lock(mutex_);
+  return advice_;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,77 @@
+// Advises on the batch while a training runs: watches steps and how noisy their gradients are, and at steps that all
+// ranks know lets them compare what they saw and decide alike.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "session/auto/auto_codec.hpp"
+#include "session/runner.hpp"
+#include "tuning/batch_advisor.hpp"
+#include "tuning/noise_scale.hpp"
+#include "tuning/window.hpp"
+
+namespace gradwire::session {
+
+/// What a rank reports of its last steps: medians, and means for the noise.
+struct BatchReport {
+  double step_seconds = 0;
+  double compute_seconds = 0;  // of one micro-step
+  double exposed_seconds = 0;  // of one step
+  double micro_steps = 1;      // of one step, as counted
+  double compare_seconds = 0;  // what the last comparison took
+  tuning::NoiseTerms noise = {};
+  double noise_steps = 0;  // that they rest on
+};
+
+/// One view of all ranks: the slowest one's computation, the wait of the one that waited least, since others wait for
+/// ranks and not for the network; mean noise.
+[[nodiscard]] BatchReport combined(const std::vector<BatchReport>& reports);
+
+class AutoBatch {
+ public:
+  /// The policy has [batch]. `runner` must outlive this.
+  AutoBatch(Runner& runner, const Policy& policy, Reduction reduction);
+
+  /// Before the first step.
+  [[nodiscard]] static BatchAdvice initial(const Policy::Batch& batch);
+
+  /// Whether runners take norms in this step.
+  [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
+  /// Of one bucket in this step.
+  void sampled(std::uint64_t step, const tuning::GradientNorms& norms);
+  /// After a step that was reduced as usual: takes note; at steps that all ranks know compares and decides for the next
+  /// one. Collective then.
+  void end_step(std::uint64_t step, const StepSeen& seen);
+
+  /// Any thread.
+  [[nodiscard]] BatchAdvice advice() const;
+
+ private:
+  [[nodiscard]] BatchReport report() const;
+  void take_norms(std::uint64_t step, double micro_steps);
+  [[nodiscard]] BatchReport compare(std::uint64_t step);
+  void decide(std::uint64_t step, const BatchReport& agreed);
+
+  Runner& runner_;
+  Reduction reduction_;
+  std::uint64_t least_steps_;  // between two comparisons
+  tuning::BatchAdvisor advisor_;
+  tuning::Window step_, compute_, exposed_, micro_steps_;
+  tuning::NoiseWindow noise_;
+  tuning::GradientNorms norms_;  // of the step below, over its buckets
+  std::uint64_t norms_step_ = ~0ULL;
+  std::optional<std::uint64_t> next_;  // the step after which ranks compare
+  std::optional<std::uint64_t> first_;
+  double compare_seconds_ = 0;
+  double spent_ = 0;  // seconds on comparisons, the slowest rank of each
+  std::uint64_t compared_ = 0;
+
+  mutable std::mutex mutex_;  // guards what other threads ask for
+  BatchAdvice advice_;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,193 @@
+#include "session/auto/auto_choice.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tuning/sizes.hpp"
+
+namespace gradwire::session {
+namespace {
+
+constexpr double kLinkBound = 0.3;    // share of waiting from which the link is what is seen, by and large
+constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
+
+constexpr std::uint64_t kTrialSteps = 5;
+constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
+constexpr double kWorthATrial = 0.6;           // of the step, that it may take longer by the forecast: models are wrong
+
+std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
+  constexpr double kExactBits = 32;
+  std::vector<std::vector<double>> bits;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    std::vector<double>& of_bucket = bits.emplace_back();
+    for (const policy::Level& level : bucket.levels) {
+      of_bucket.push_back(of_bucket.empty() ? kExactBits : policy::bits_per_element(level.stage.codec));
+    }
+    if (of_bucket.empty()) {
+      of_bucket.push_back(kExactBits);  // not chosen: one level that stands for what it is
+    }
+  }
+  return bits;
+}
+
+}  // namespace
+
+LinkReport combined(const std::vector<LinkReport>& reports) {
+  LinkReport all = reports[0];
+  for (const LinkReport& one : reports) {
+    all.step_seconds = std::max(all.step_seconds, one.step_seconds);
+    all.busy_seconds = std::min(all.busy_seconds, one.busy_seconds);  // others waited for their peers as well
+    all.bytes_per_second = std::max(all.bytes_per_second, one.bytes_per_second);
+    all.wait_share = std::min(all.wait_share, one.wait_share);
+    if (one.probed > 0) {
+      all.probed = all.probed > 0 ? std::min(all.probed, one.probed) : one.probed;
+    }
+    for (std::size_t i = 0; i < all.ready_seconds.size(); ++i) {
+      all.ready_seconds[i] = std::max(all.ready_seconds[i], one.ready_seconds[i]);
+    }
+  }
+  return all;
+}
+
+bool only_the_link(const LinkReport& report) { return report.wait_share > kOnlyTheLink; }
+
+double bandwidth_after(double before, const LinkReport& report) {
+  if (only_the_link(report) || (report.wait_share > kLinkBound && !(report.probed > 0))) {
+    return report.bytes_per_second > 0 ? report.bytes_per_second : before;
+  }
+  return std::max(report.probed > 0 ? report.probed : before, report.bytes_per_second);
+}
+
+AutoChoice::AutoChoice(const plan::Plan& plan, const Policy& policy)
+    : plan_(plan),
+      tries_(policy.switching.cost > 0),
+      controller_({.gain = policy.switching.gain, .dwell = policy.switching.dwell}),
+      guard_({}, bits_of(plan)),
+      choices_(plan.buckets.size()) {}
+
+tuning::Change AutoChoice::start(std::uint64_t step, Calibration calibration) {
+  calibration_ = std::move(calibration);
+  guard_.begin(step);
+  for (Neighbour& neighbour : neighbours_) {
+    neighbour.due = step;
+    neighbour.interval = kFirstInterval;
+  }
+  controller_.start(step, forecast(step, nullptr));
+  take(controller_.levels());
+  return {step, {}, controller_.levels(), {}};
+}
+
+AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& report,
+                                        std::span<const tuning::QualitySample> samples) {
+  learn(report);
+  Decision decision;
+  const std::string harm = guard(step, samples);
+  decision.moved = std::exchange(trying_, false);
+  const tuning::StepForecast next = forecast(step + 1, &report);
+  decision.change = controller_.update(step + 1, next);
+  if (decision.change) {
+    decision.moved = true;
+    if (!harm.empty() && decision.change->reason == "quality") {
+      decision.change->reason = harm;
+    }
+  } else if (!decision.moved) {
+    if (const std::optional<tuning::Levels> trial = next_trial(step + 1, next)) {
+      trying_ = decision.moved = true;
+      decision.trial = kTrialSteps;
+      take(*trial);
+      return decision;
+    }
+  }
+  take(controller_.levels());
+  return decision;
+}
+
+void AutoChoice::learn(const LinkReport& report) {
+  tuning::LinkCost& inter = calibration_.cluster.inter;
+  inter.bytes_per_second = bandwidth_after(inter.bytes_per_second, report);
+  const double busy = forecast_busy();
+  if (!(busy > 0) || !(report.busy_seconds > 0)) {
+    return;
+  }
+  for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
+    calibration_.buckets[i].levels[choices_[i].level].correct(report.busy_seconds / busy, trying_);
+  }
+}
+
+std::string AutoChoice::guard(std::uint64_t step, std::span<const tuning::QualitySample> samples) {
+  std::string reason;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::string why = guard_.observe(step, i, choices_[i].level, samples[i]);
+    if (!why.empty()) {
+      reason = "bucket " + std::to_string(i) + ": " + why;
+    }
+  }
+  return reason;
+}
+
+double AutoChoice::forecast_busy() const {
+  double seconds = 0;
+  for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
+    const auto& levels = calibration_.buckets[i].levels;
+    if (levels.empty()) {
+      return 0;  // part of what was seen has no forecast
+    }
+    seconds += levels[choices_[i].level].seconds(calibration_.cluster, static_cast<double>(plan_.buckets[i].count));
+  }
+  return seconds;
+}
+
+tuning::StepForecast AutoChoice::forecast(std::uint64_t step, const LinkReport* report) const {
+  tuning::StepForecast all;
+  for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
+    tuning::BucketForecast& bucket = all.buckets.emplace_back();
+    bucket.ready_seconds = report == nullptr ? 0 : report->ready_seconds[i];
+    bucket.most = guard_.most(step, i);
+    for (const tuning::LevelForecast& level : calibration_.buckets[i].levels) {
+      bucket.seconds.push_back(level.seconds(calibration_.cluster, static_cast<double>(plan_.buckets[i].count)));
+    }
+    if (bucket.seconds.empty()) {
+      bucket.seconds.push_back(0);  // its codec is named
+    }
+    all.compute_seconds = std::max(all.compute_seconds, bucket.ready_seconds);
+  }
+  return all;
+}
+
+std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const tuning::StepForecast& forecast) {
+  if (!tries_ || !(forecast_busy() > 0)) {
+    return std::nullopt;  // what would be seen could not be told apart
+  }
+  const tuning::Levels& levels = controller_.levels();
+  const double most = (1 + kWorthATrial) * tuning::step_seconds(forecast, levels);
+  for (Neighbour& neighbour : neighbours_) {
+    tuning::Levels other = levels;
+    for (std::size_t i = 0; i < other.size(); ++i) {
+      const auto next = static_cast<std::ptrdiff_t>(levels[i]) + neighbour.direction;
+      if (next >= 0 && next <= static_cast<std::ptrdiff_t>(forecast.buckets[i].most)) {
+        other[i] = static_cast<std::size_t>(next);
+      }
+    }
+    if (step < neighbour.due || other == levels || tuning::step_seconds(forecast, other) > most) {
+      continue;
+    }
+    neighbour.due = step + neighbour.interval;
+    neighbour.interval *= 2;
+    return other;
+  }
+  return std::nullopt;
+}
+
+void AutoChoice::take(const tuning::Levels& levels) {
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const BucketWays& ways = calibration_.buckets[i];
+    choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.host_chunk_bytes()};
+    if (!ways.levels.empty() && !plan_.chunk_bytes) {
+      choices_[i].chunk_bytes = tuning::best_chunk_bytes(calibration_.cluster, ways.levels[levels[i]].way(),
+                                                         static_cast<double>(plan_.buckets[i].count));
+    }
+  }
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,237 @@
+#include "session/auto/auto_codec.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kProbes = 3;
+constexpr std::uint64_t kMostBetween = 5;      // steps between comparisons that cost nothing
+constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
+constexpr std::uint64_t kSampleEvery = 50;     // steps
+constexpr double kProbeSeconds = 2e-3;
+constexpr double kLeastProbe = 64 << 10;
+constexpr double kMostProbe = 1 << 20;
+
+tuning::QualitySample worse(const tuning::QualitySample& a, const tuning::QualitySample& b) {
+  const auto most = [](double x, double y) { return std::isnan(x) || x > y ? x : y; };
+  return {most(a.nmse, b.nmse), most(a.residual_ratio, b.residual_ratio)};
+}
+
+void log_report(std::uint64_t step, const LinkReport& report) {
+  log(LogLevel::debug, "after step " + std::to_string(step) + ": step " + format_number(report.step_seconds * 1e3, 4) +
+                           " ms, busy " + format_number(report.busy_seconds * 1e3, 4) + " ms, of which waiting " +
+                           format_number(report.wait_share, 3) + ", sent " + format_rate(report.bytes_per_second) +
+                           ", probed " + format_rate(report.probed));
+}
+
+std::string level_name(const plan::Bucket& bucket, std::size_t level) {
+  return level == 0 ? "dense" : bucket.levels[level].stage.codec.to_string();
+}
+
+}  // namespace
+
+AutoCodec::AutoCodec(Runner& runner, const plan::Plan& plan, const Policy& policy)
+    : runner_(runner),
+      plan_(plan),
+      given_(policy.link),
+      cost_(policy.switching.cost),
+      least_steps_(std::clamp<std::uint64_t>(policy.switching.dwell, 1, kMostBetween)),
+      chooser_(plan, policy),
+      samples_(plan.buckets.size()),
+      step_(policy.switching.window),
+      busy_(policy.switching.window),
+      wait_(policy.switching.window),
+      bytes_(policy.switching.window),
+      probed_(kProbes),
+      ready_(plan.buckets.size(), tuning::Window(policy.switching.window)),
+      levels_(plan.buckets.size()) {}
+
+void AutoCodec::begin(std::uint64_t step) {
+  Calibration calibration = calibrate(runner_, plan_, given_);
+  measured_in_seconds_ = calibration.seconds;
+  begun_ = true;
+  first_ = step;
+  next_ = step + least_steps_;
+  {
+    const std::lock_guard lock(mutex_);
+    link_ = to_estimate(calibration.cluster, calibration.seconds);
+  }
+  if (runner_.info().world_size == 1) {
+    return;
+  }
+  tuning::Change change = chooser_.start(step, std::move(calibration));
+  change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
+                  " ms: " + format_rate(chooser_.calibration().cluster.inter.bytes_per_second);
+  note(change);
+}
+
+bool AutoCodec::samples(std::uint64_t step) const noexcept { return step % kSampleEvery == kSampleEvery - 1; }
+
+void AutoCodec::sampled(std::uint32_t bucket, const tuning::QualitySample& sample) {
+  samples_[bucket] = worse(samples_[bucket], sample);
+}
+
+void AutoCodec::end_step(std::uint64_t step, const StepSeen& seen) {
+  if (!begun_ || runner_.info().world_size == 1) {
+    return;
+  }
+  step_.add(seen.step_seconds);
+  busy_.add(seen.busy_seconds);
+  wait_.add(seen.wait_seconds);
+  bytes_.add(seen.bytes_sent);
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    ready_[i].add(seen.ready_seconds[i]);
+  }
+  if (step < next_) {
+    return;
+  }
+  const Clock::time_point start = Clock::now();
+  const Agreed agreed = compare(step);
+  const AutoChoice::Decision decision = chooser_.decide(step, agreed.report, agreed.samples);
+  {
+    const std::lock_guard lock(mutex_);
+    link_ = to_estimate(chooser_.calibration().cluster, measured_in_seconds_);
+  }
+  if (decision.change) {
+    note(*decision.change);
+  }
+  if (decision.moved) {
+    for (tuning::Window* window : {&step_, &busy_, &wait_, &bytes_}) {
+      window->clear();
+    }
+  }
+  log_report(step, agreed.report);
+  if (decision.trial > 0) {
+    next_ = step + decision.trial;
+    log(LogLevel::debug, "the codecs next to these are tried until step " + std::to_string(next_));
+  }
+  probe(agreed.report);
+  compare_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void AutoCodec::probe(const LinkReport& report) {
+  if (given_ || only_the_link(report)) {
+    return;
+  }
+  const tuning::Cluster& cluster = chooser_.calibration().cluster;
+  const auto bytes =
+      static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, kMostProbe));
+  const Neighbours neighbours = probe_neighbours();
+  const double seconds =
+      runner_.probes()->time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
+  probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
+}
+
+Neighbours AutoCodec::probe_neighbours() const {
+  if (chooser_.calibration().cluster.ranks_per_node > 1) {
+    return neighbours_between(*plan_.tiers, runner_.info().rank);
+  }
+  const int world = runner_.info().world_size;
+  return {(runner_.info().rank + 1) % world, (runner_.info().rank + world - 1) % world};
+}
+
+LinkReport AutoCodec::report() const {
+  LinkReport mine;
+  mine.step_seconds = step_.median();
+  mine.busy_seconds = busy_.median();
+  mine.wait_share = busy_.median() > 0 ? std::min(1.0, wait_.median() / busy_.median()) : 0;
+  mine.bytes_per_second = busy_.median() > 0 ? bytes_.median() / busy_.median() : 0;
+  mine.probed = probed_.median();
+  for (const tuning::Window& ready : ready_) {
+    mine.ready_seconds.push_back(ready.median());
+  }
+  return mine;
+}
+
+AutoCodec::Agreed AutoCodec::compare(std::uint64_t step) {
+  const LinkReport mine = report();
+  std::vector<double> numbers{static_cast<double>(step), compare_seconds_,      mine.step_seconds, mine.busy_seconds,
+                              mine.wait_share,           mine.bytes_per_second, mine.probed};
+  const std::size_t head = numbers.size();
+  numbers.insert(numbers.end(), mine.ready_seconds.begin(), mine.ready_seconds.end());
+  for (tuning::QualitySample& sample : samples_) {
+    numbers.insert(numbers.end(), {sample.nmse, sample.residual_ratio});
+    sample = {};
+  }
+  Agreed agreed;
+  agreed.samples.resize(samples_.size());
+  std::vector<LinkReport> reports;
+  double compare_seconds = 0;
+  for (const std::vector<double>& theirs : gather_numbers(runner_, numbers, "the comparison of steps")) {
+    if (theirs[0] != numbers[0]) {
+      throw Error(ErrorCode::mismatch, "ranks compare steps " + std::to_string(step) + " and " +
+                                           format_number(theirs[0]) + "; make the same calls on every rank");
+    }
+    compare_seconds = std::max(compare_seconds, theirs[1]);
+    LinkReport& one = reports.emplace_back(LinkReport{theirs[2], theirs[3], theirs[4], theirs[5], theirs[6], {}});
+    const auto ready = theirs.begin() + static_cast<std::ptrdiff_t>(head);
+    one.ready_seconds.assign(ready, ready + static_cast<std::ptrdiff_t>(ready_.size()));
+    auto next = ready + static_cast<std::ptrdiff_t>(ready_.size());
+    for (tuning::QualitySample& sample : agreed.samples) {
+      const double nmse = *next++;
+      sample = worse(sample, {nmse, *next++});
+    }
+  }
+  agreed.report = combined(reports);
+  // At first often, since little is known; in the long run no more than that share of the time.
+  const double steps = std::min(compare_seconds / (std::max(cost_, 1e-9) * std::max(agreed.report.step_seconds, 1e-6)),
+                                static_cast<double>(step - first_) / 2);
+  next_ = step + static_cast<std::uint64_t>(
+                     std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));
+  return agreed;
+}
+
+void AutoCodec::note(const tuning::Change& change) {
+  std::map<std::pair<std::string, std::string>, std::size_t> moves;
+  for (std::size_t i = 0; i < change.to.size(); ++i) {
+    const plan::Bucket& bucket = plan_.buckets[i];
+    if (!bucket.levels.empty() && (change.from.empty() || change.from[i] != change.to[i])) {
+      ++moves[{change.from.empty() ? "" : level_name(bucket, change.from[i]), level_name(bucket, change.to[i])}];
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  levels_ = change.to;
+  for (const auto& [move, buckets] : moves) {
+    switches_.push_back({change.step, move.first, move.second, buckets, change.reason});
+    log(runner_.info().rank == 0 ? LogLevel::info : LogLevel::debug,
+        "codec from step " + std::to_string(change.step) + " on: " + (move.first.empty() ? "" : move.first + " -> ") +
+            move.second + " in " + std::to_string(buckets) + " bucket(s); " + change.reason);
+  }
+}
+
+LinkEstimate AutoCodec::link() const {
+  const std::lock_guard lock(mutex_);
+  return link_;
+}
+
+std::vector<CodecSwitch> AutoCodec::switches() const {
+  const std::lock_guard lock(mutex_);
+  return switches_;
+}
+
+std::string AutoCodec::codec_text(std::size_t group) const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::size_t, std::pair<std::string, std::size_t>> used;
+  for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
+    if (plan_.buckets[i].group == group && !plan_.buckets[i].levels.empty()) {
+      auto& [name, buckets] = used[levels_[i]];
+      name = level_name(plan_.buckets[i], levels_[i]);
+      ++buckets;
+    }
+  }
+  std::string text = "auto";
+  for (const auto& [level, use] : used) {
+    text += (text == "auto" ? ": " : ", ") + use.first + (used.size() > 1 ? " " + std::to_string(use.second) : "");
+  }
+  return text;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,56 @@
+// Measures the link and the ways to reduce over it, on all ranks at once: what codec = "auto" starts from. Collective;
+// nothing else may be under way.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+#include "session/runner.hpp"
+#include "tuning/cost_model.hpp"
+#include "tuning/level_forecast.hpp"
+
+namespace gradwire::session {
+
+/// The ranks that one rank exchanges with in a measurement.
+struct Neighbours {
+  int to;
+  int from;
+};
+/// Around the node, or around the nodes among ranks of equal place in theirs; `rank` itself where it is alone there.
+[[nodiscard]] Neighbours neighbours_inside(const collective::Tiers& tiers, int rank);
+[[nodiscard]] Neighbours neighbours_between(const collective::Tiers& tiers, int rank);
+
+/// Latency and bandwidth of each tier, the same numbers on every rank. On one node, or where nodes differ in size,
+/// there is one tier: `inter`, between neighbours in rank order.
+[[nodiscard]] tuning::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers);
+/// For people and the public interface.
+[[nodiscard]] LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds);
+
+/// The ways in which a bucket can be reduced, timed.
+struct BucketWays {
+  std::vector<tuning::LevelForecast> levels;  // as Bucket::levels; level 0: the faster of dense's two
+  bool native = false;                        // level 0 is the transport's own all-reduce
+};
+
+struct Calibration {
+  tuning::Cluster cluster;
+  std::vector<BucketWays> buckets;  // as in the plan; no levels where the codec is not chosen
+  double seconds = 0;               // that it took
+};
+
+/// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds.
+/// `link`: given, not measured.
+[[nodiscard]] Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link);
+
+/// Element r of the result is rank r's `mine`.
+[[nodiscard]] std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,
+                                                              const std::string& what);
+
+}  // namespace gradwire::session

@@ -1,0 +1,67 @@
+// What a session learns from its steps: what each one took, and what that says of the link, codecs and the batch.
+#include <chrono>
+#include <optional>
+
+#include "base/elapsed.hpp"
+#include "session/session_state.hpp"
+
+namespace gradwire {
+
+void Session::State::see_step_end(session::StepWatch::Time now, double exposed, const std::vector<Statistics>& groups,
+                                  std::uint32_t micro_steps) {
+  Statistics totals;
+  for (const Statistics& group : groups) {
+    totals.add(group);
+  }
+  std::optional<std::size_t> ranks;
+  if (plan->tiers->why_not_hierarchical().empty()) {
+    ranks = plan->tiers->members(0).size();
+  }
+  watch.end(now, exposed, totals, ranks, micro_steps);
+  if (!progress.background()) {
+    watch.forget_busy();
+  }
+}
+
+void Session::State::decide(std::uint64_t ended_step) const {
+  if (auto_codec) {
+    auto_codec->end_step(ended_step, watch.last());
+  }
+  if (auto_batch) {
+    auto_batch->end_step(ended_step, watch.last());
+  }
+}
+
+void Session::State::decide_last_bucket() {
+  const session::Probes* probes = runner->probes();
+  const auto choices = auto_codec ? auto_codec->choices() : std::span<const session::BucketChoice>();
+  const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, choices);
+  const std::lock_guard lock(progress.state);
+  step.decide_last(in_call);
+}
+
+LinkEstimate Session::State::link() {
+  progress.require_communication("link");
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    if (auto_codec && step.has_agreed()) {
+      return auto_codec->link();
+    }
+    if (runner->probes() == nullptr) {
+      throw Error(ErrorCode::unsupported,
+                  "link: links between devices are not measured yet; ask a session over host memory");
+    }
+    step.require_between("link");
+  }
+  const collective::Tiers tiers =
+      policy.tiers.ranks_per_node ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)
+                                  : collective::Tiers(runner->info().nodes, runner->info().world_size);
+  LinkEstimate estimate;
+  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, tiers), 0); });
+  estimate.measured_in_seconds = seconds_since(begin);
+  return estimate;
+}
+
+}  // namespace gradwire

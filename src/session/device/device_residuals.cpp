@@ -1,0 +1,222 @@
+#include "session/device/device_residuals.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "collective/partition.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using codec::EncodeSite;
+using collective::DeviceRange;
+using plan::ResidualKey;
+using plan::ResidualStore;
+
+ResidualKey key_of(const plan::BucketPart& part, EncodeSite site) {
+  return {static_cast<std::uint32_t>(part.tensor), site};
+}
+
+collective::Partition shards_of(const plan::Plan& plan, const plan::Bucket& bucket, int world_size) {
+  const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
+  return collective::Partition::even(bucket.count, world_size, any, plan.host_chunk_bytes());
+}
+
+std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
+
+}  // namespace
+
+DeviceResiduals::Kept& DeviceResiduals::kept(std::uint32_t bucket) {
+  kept_.resize(std::max<std::size_t>(kept_.size(), bucket + std::size_t{1}));
+  return kept_[bucket];
+}
+
+collective::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
+  return bucket < kept_.size() ? collective::HeldResiduals{kept_[bucket].held, kept_[bucket].moved}
+                               : collective::HeldResiduals{};
+}
+
+DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collective::ResidualUse& call) {
+  if (!call.any) {
+    return {};
+  }
+  captured_ = captured_ || device_.capturing();
+  Kept& now = kept(bucket);
+  const auto make = [&](DeviceRange<float>& range, std::uint64_t first, std::uint64_t count) {
+    const bool there =
+        range.data != nullptr && range.first <= first && first + count <= range.first + range.count && now.held;
+    if (there || count == 0) {
+      return;
+    }
+    if (device_.capturing()) {
+      throw Error(ErrorCode::invalid_argument, "bucket " + std::to_string(bucket) +
+                                                   " has no residuals yet, which a step that is being captured "
+                                                   "cannot make; call reserve() on every rank before the "
+                                                   "capture begins");
+    }
+    if (range.data == nullptr) {
+      range = {reinterpret_cast<float*>(device_.arena().acquire_lasting(count * sizeof(float))), first, count};
+    }
+    device_.zero(range.data, range.count * sizeof(float));
+  };
+  make(now.local, call.local.first, call.local.count);
+  make(now.owner, call.owned.first, call.owned.count);
+  now.held = true;
+  return {call, now.local, now.owner};
+}
+
+void DeviceResiduals::drop(collective::StreamBackend& backend, DeviceRange<float>& range) const {
+  if (!keeps_memory_ && range.data != nullptr) {
+    backend.release(reinterpret_cast<std::byte*>(range.data));
+    range = {};
+  }
+}
+
+void DeviceResiduals::end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use) {
+  if (!use.call.any) {
+    return;
+  }
+  Kept& now = kept(bucket);
+  now.moved = false;
+  if (!use.call.keeps.any()) {
+    drop(backend, now.local);
+    now.held = captured_;  // a replay may leave some again
+  }
+  if (!use.call.keeps.owner) {
+    drop(backend, now.owner);
+  } else if (!keeps_memory_ && now.owner.count > use.call.owned.count) {
+    // Loaded under another plan, it covered the whole bucket; all but the own part is zero by now.
+    DeviceRange<float> own{nullptr, use.call.owned.first, use.call.owned.count};
+    if (own.count > 0) {
+      own.data = reinterpret_cast<float*>(backend.acquire(own.count * sizeof(float)));
+      backend.copy(own.data, now.owner.data + (own.first - now.owner.first), own.count * sizeof(float));
+    }
+    drop(backend, now.owner);
+    now.owner = own;
+  }
+}
+
+bool DeviceResiduals::empty() const noexcept {
+  return std::none_of(kept_.begin(), kept_.end(), [](const Kept& now) { return now.held; });
+}
+
+std::uint64_t DeviceResiduals::bytes() const noexcept {
+  std::uint64_t elements = 0;
+  for (const Kept& now : kept_) {
+    elements += now.held ? now.local.count + now.owner.count : 0;
+  }
+  return elements * sizeof(float);
+}
+
+void DeviceResiduals::scale(float factor) {
+  for (const Kept& now : kept_) {
+    for (const DeviceRange<float>& range : {now.local, now.owner}) {
+      if (now.held && range.data != nullptr) {
+        device_.backend().convert(range.data, DType::f32, range.data, DType::f32, range.count,
+                                  static_cast<double>(factor), nullptr, 1.0, nullptr);
+      }
+    }
+  }
+}
+
+void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, const DeviceRange<float>& range,
+                                std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved) {
+  std::vector<float> values(range.count);
+  if (range.count > 0) {
+    device_.download(std::as_writable_bytes(std::span(values)), range.data, timeout);
+  }
+  for (const plan::BucketPart& part : bucket.parts) {
+    const std::uint64_t begin = std::max(part.offset, range.first);
+    const std::uint64_t end = std::min(part.offset + part.count, range.first + range.count);
+    if (begin < end) {
+      const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin - range.first);
+      saved.push_back(
+          {key_of(part, site), {begin - part.offset, {first, first + static_cast<std::ptrdiff_t>(end - begin)}}});
+    } else if (site == EncodeSite::local && part.count > 0) {
+      saved.push_back({key_of(part, site), {}});  // a mark that counts: see plan::BucketResiduals::held
+    }
+  }
+}
+
+std::vector<SavedState::Residual> DeviceResiduals::save(const plan::Plan& plan, std::chrono::milliseconds timeout) {
+  std::vector<SavedState::Residual> saved;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    if (bucket.id < kept_.size() && kept_[bucket.id].held) {
+      save_site(bucket, EncodeSite::local, kept_[bucket.id].local, timeout, saved);
+      save_site(bucket, EncodeSite::owner, kept_[bucket.id].owner, timeout, saved);
+    }
+  }
+  std::sort(saved.begin(), saved.end(), [](const SavedState::Residual& a, const SavedState::Residual& b) {
+    return std::tie(a.key, a.range.offset) < std::tie(b.key, b.range.offset);
+  });
+  return saved;
+}
+
+void DeviceResiduals::upload(DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first) {
+  range = {reinterpret_cast<float*>(device_.backend().acquire(values.size() * sizeof(float))), first, values.size()};
+  device_.upload(range.data, bytes_of(values));
+}
+
+void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan) {
+  const auto shards = shards_of(plan, bucket, world_size_);
+  const std::uint64_t owned_first = shards.shard_first(rank_);
+  const std::uint64_t owned_end = owned_first + shards.shard_count(rank_);
+  std::vector<float> local(bucket.count);
+  std::vector<float> owner(bucket.count);
+  bool any_local = false;
+  bool any_owner = false;
+  bool all_owned = true;
+  Kept& now = kept(bucket.id);
+  for (const plan::BucketPart& part : bucket.parts) {
+    now.held = now.held || residuals.has(key_of(part, EncodeSite::local));
+    now.moved = now.moved || residuals.moved(static_cast<std::uint32_t>(part.tensor));
+    // What hosts kept of sums over nodes is in the same units as local residuals, and nothing here keeps it apart.
+    for (const EncodeSite site : {EncodeSite::local, EncodeSite::intra, EncodeSite::owner}) {
+      const auto found = residuals.entries().find(key_of(part, site));
+      if (found == residuals.entries().end()) {
+        continue;
+      }
+      for (const ResidualStore::Range& range : found->second) {
+        const std::uint64_t first = part.offset + range.offset;
+        const bool owned = site == EncodeSite::owner;
+        std::vector<float>& to = owned ? owner : local;
+        const auto begin = to.begin() + static_cast<std::ptrdiff_t>(first);
+        std::transform(range.values.begin(), range.values.end(), begin, begin, std::plus<>());
+        const bool any = !range.values.empty();
+        any_local = any_local || (any && !owned);
+        any_owner = any_owner || (any && owned);
+        all_owned = all_owned && (!owned || !any || (first >= owned_first && first + range.values.size() <= owned_end));
+      }
+    }
+  }
+  if (any_local) {
+    upload(now.local, local, 0);
+  }
+  if (any_owner && all_owned) {
+    upload(now.owner,
+           {owner.begin() + static_cast<std::ptrdiff_t>(owned_first),
+            owner.begin() + static_cast<std::ptrdiff_t>(owned_end)},
+           owned_first);
+  } else if (any_owner) {
+    upload(now.owner, owner, 0);
+  }
+}
+
+void DeviceResiduals::load(ResidualStore residuals, const plan::Plan& plan) {
+  if (keeps_memory_) {
+    throw Error(ErrorCode::invalid_argument,
+                "load: memory was reserved, and a captured step may use its residuals; load before reserve()");
+  }
+  for (Kept& now : kept_) {
+    drop(device_.backend(), now.local);
+    drop(device_.backend(), now.owner);
+    now = {};
+  }
+  for (const plan::Bucket& bucket : plan.buckets) {
+    load_bucket(residuals, bucket, plan);
+  }
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,164 @@
+// What a DeviceRunner does between steps: it reserves, follows replays, agrees with other ranks, saves. Here the host
+// waits for the device.
+#include <algorithm>
+#include <utility>
+
+#include "collective/collectives.hpp"
+#include "collective/reduction.hpp"
+#include "session/device/device_runner.hpp"
+#include "session/device/dry_run.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using collective::CurrentDevice;
+using collective::StreamBackend;
+
+}  // namespace
+
+void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
+  require_no_capture("reserve");
+  const CurrentDevice current(*device_);
+  device_->arena().set_fixed(false);
+  device_->follow_caller();
+  std::vector<Opened> opened;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    opened.push_back(open(plan, bucket, step));
+  }
+  residuals_.keep_memory();
+  // The same step on a copy of the arena says what it takes beyond what is there.
+  std::vector<TensorMemory> memory;
+  for (const plan::TensorPlan& tensor : plan.tensors) {
+    memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
+  }
+  reserve_what_it_takes(device_->arena(), info().rank, info().world_size, [&](collective::NullBackend& backend) {
+    collective::StreamExecutor executor(backend);
+    std::deque<Flight> flights;
+    const auto close_enqueued = [&] {
+      for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
+        close(backend, flights.front());
+      }
+    };
+    for (const plan::Bucket& bucket : plan.buckets) {
+      flights.push_back(enqueue(backend, executor, opened[bucket.id], plan, bucket, memory, step));
+      close_enqueued();
+    }
+    executor.finish();
+    close_enqueued();
+  });
+  device_->lead_caller();
+  note_memory();
+}
+
+std::optional<std::uint32_t> DeviceRunner::replayed_to() {
+  const CurrentDevice current(*device_);
+  std::uint32_t step = 0;
+  device_->follow_caller();
+  device_->download(std::as_writable_bytes(std::span(&step, 1)), step_, options_.timeout);
+  return step;
+}
+
+// Before the first step, as load_residuals(): the caller's stream knows nothing of a session's memory until then.
+void DeviceRunner::set_step(std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  const auto word = static_cast<std::uint32_t>(step);
+  device_->upload(step_, std::as_bytes(std::span(&word, 1)));
+}
+
+// An encoder of exact values looks at each of them.
+bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
+  constexpr std::uint64_t kPiece = 1ULL << 20;  // elements
+  const CodecSpec exact = CodecSpec::exact();
+  StreamBackend& backend = device_->backend();
+  device_->follow_caller();
+  device_->zero(probe_status_, sizeof(kernels::DeviceStatus));
+  std::byte* scratch = backend.acquire(kPiece * sizeof(double) + 4096);
+  for (const TensorMemory& tensor : memory) {
+    for (std::uint64_t first = 0; !tensor.zero && first < tensor.gradient.count; first += kPiece) {
+      const DType dtype = tensor.gradient.dtype;
+      backend.encode({.call = {.codec = {.id = exact.values, .k = 0, .dtype = dtype},
+                               .bucket = 0,
+                               .step = step_,
+                               .status = probe_status_},
+                      .frame = {.bytes = reinterpret_cast<std::uint8_t*>(scratch),
+                                .count = static_cast<std::uint32_t>(std::min(kPiece, tensor.gradient.count - first)),
+                                .peer = info().rank},
+                      .values = static_cast<const std::byte*>(tensor.gradient.data) + first * element_bytes(dtype),
+                      .values_dtype = dtype});
+    }
+  }
+  backend.release(scratch);
+  kernels::DeviceStatus found;
+  device_->download(std::as_writable_bytes(std::span(&found, 1)), probe_status_, options_.timeout);
+  return found.nonfinite != 0;
+}
+
+std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  current_step_ = step;
+  return agree_on_nonfinite(*peers_, any_nonfinite(memory), scale, step);
+}
+
+void DeviceRunner::broadcast(std::span<const View> values, int root) {
+  require_no_capture("broadcast");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  agree_on_broadcast(*peers_, values, root);
+  for (const View& value : values) {
+    collective::Resolved resolved =
+        collective::resolve({.function = collective::Function::broadcast,
+                             .codec = CodecSpec::exact(),
+                             .dtype = value.dtype,
+                             .count = value.count,
+                             .root = root,
+                             .chunk_bytes = collective::stream_chunk_bytes(info().world_size)},
+                            {info().rank, info().world_size});
+    executor_->run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
+                                                  .output = {value.data, 0, value.count},
+                                                  .count = value.count,
+                                                  .dtype = value.dtype,
+                                                  .call = std::move(resolved.call),
+                                                  .step = step_,
+                                                  .status = &device_->status(),
+                                                  .local_residual = {},
+                                                  .owner_residual = {},
+                                                  .name = "a broadcast"});
+  }
+  device_->lead_caller();
+}
+
+void DeviceRunner::compare(std::span<const View> values, std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  std::uint64_t hash = 0;
+  for (const View& value : values) {
+    std::vector<std::byte> bytes(value.count * element_bytes(value.dtype));
+    if (!bytes.empty()) {
+      device_->download(bytes, value.data, options_.timeout);
+    }
+    hash = hash_of(bytes.data(), bytes.size(), hash);
+  }
+  agree_on_results(*peers_, hash, step);
+}
+
+std::vector<SavedState::Residual> DeviceRunner::save_residuals(const plan::Plan& plan) {
+  require_no_capture("save");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  return residuals_.save(plan, options_.timeout);
+}
+
+void DeviceRunner::load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) {
+  require_no_capture("load");
+  const CurrentDevice current(*device_);
+  residuals_.load(std::move(residuals), plan);
+}
+
+void DeviceRunner::scale_residuals(float factor) {
+  require_no_capture("set_loss_scale");
+  const CurrentDevice current(*device_);
+  device_->follow_caller();
+  residuals_.scale(factor);
+  device_->lead_caller();
+}
+
+}  // namespace gradwire::session

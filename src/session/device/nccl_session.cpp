@@ -1,0 +1,37 @@
+#include <utility>
+
+#include "collective/stream/stream_nccl.hpp"
+#include "gradwire/nccl.hpp"
+#include "session/device/device_communicator.hpp"
+#include "session/device/device_runner.hpp"
+
+namespace gradwire::nccl {
+Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options) {
+  return {std::make_unique<session::DeviceRunner>(collective::make_nccl_device(comm, stream), nullptr, options),
+          std::move(policy), options};
+}
+
+struct Communicator::State {
+  session::DeviceCommunicator communicator;
+};
+
+Communicator::Communicator(ncclComm_t comm, cudaStream_t stream, CommunicatorOptions options)
+    : state_(new State{session::DeviceCommunicator(collective::make_nccl_device(comm, stream), options)}) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const noexcept { return state_->communicator.rank(); }
+int Communicator::world_size() const noexcept { return state_->communicator.world_size(); }
+
+Statistics Communicator::all_reduce(ConstView input, View output, const CallOptions& options) {
+  return state_->communicator.all_reduce(input, output, options);
+}
+
+void Communicator::reserve(std::uint64_t count, DType dtype, const CallOptions& options) {
+  state_->communicator.reserve(count, dtype, options);
+}
+
+void Communicator::wait() { state_->communicator.wait(); }
+
+}  // namespace gradwire::nccl

@@ -1,0 +1,344 @@
+#include "session/host/bucket_runner.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "policy/sync.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using codec::kTileElements;
+
+constexpr int kLanesBehindOthers = 2;  // of the background, where other buckets share the link
+
+// Calls body(first, count) for each tile of `count` elements.
+template <typename Body>
+void for_each_tile(std::uint64_t count, Body&& body) {
+  for (std::uint64_t first = 0; first < count; first += kTileElements) {
+    body(first, static_cast<std::uint32_t>(std::min(kTileElements, count - first)));
+  }
+}
+
+double value_at(const void* values, codec::Working working, std::uint32_t index) {
+  return working == codec::Working::f64 ? static_cast<const double*>(values)[index]
+                                        : static_cast<double>(static_cast<const float*>(values)[index]);
+}
+
+policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
+  if (step.flush || step.plain) {
+    return {bucket.algorithm, policy::exact_stage(policy::stage_at(bucket.stages, step.step))};
+  }
+  if (!bucket.levels.empty() && !step.choices.empty()) {
+    return bucket.levels[step.choices[bucket.id].level];
+  }
+  return {bucket.algorithm, policy::stage_at(bucket.stages, step.step)};
+}
+
+// In the background: a native sum must come in the same order among all of a transport on every rank.
+std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
+  if (step.background) {
+    return 0;
+  }
+  if (bucket.levels.empty() || step.choices.empty()) {
+    return collective::kNativeBelowBytes;
+  }
+  return step.choices[bucket.id].native ? std::numeric_limits<std::uint64_t>::max() : 0;
+}
+
+std::uint64_t chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  return bucket.levels.empty() || step.choices.empty() ? plan.host_chunk_bytes() : step.choices[bucket.id].chunk_bytes;
+}
+
+// Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
+// with so few keeps, would count as noise.
+bool keeps_norms(const policy::Stage& stage) {
+  constexpr double kLeastBits = 8;
+  const auto close = [](const CodecSpec& codec) {
+    return codec.k == 0 && policy::bits_per_element(codec) >= kLeastBits;
+  };
+  return close(stage.codec) && close(stage.second_hop) && (!stage.intra || close(*stage.intra));
+}
+
+RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
+  const TransportCapabilities capabilities = transport.capabilities();
+  return {.rank = transport.rank(),
+          .world_size = transport.world_size(),
+          .transport = transport.name() + (capabilities.emulation.empty() ? "" : ", " + capabilities.emulation),
+          .checksum = options.checksum.value_or(capabilities.checksum_by_default),
+          .nodes = transport.nodes(),
+          .background = true};
+}
+
+}  // namespace
+
+BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options)
+    : Runner(info_of(*transport, options)),
+      transport_(std::move(transport)),
+      options_(options),
+      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum}),
+      background_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .channel = 1}),
+      peers_(*transport_, options.timeout) {}
+
+void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
+  {
+    const std::lock_guard lock(statistics_mutex_);
+    statistics_.resize(plan.groups.size());
+  }
+  executor_.set_tiers(plan.tiers);
+  background_.set_tiers(plan.tiers);
+  background_.set_window(std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                                     [](const plan::Bucket& bucket) { return policy::is_step(bucket.sync); })
+                             ? kLanesBehindOthers
+                             : collective::HostExecutorOptions().window);
+  agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
+}
+
+collective::Resolved BucketRunner::resolve(const plan::Plan& plan, const plan::Bucket& bucket,
+                                           const policy::Level& level, const StepInfo& step,
+                                           const collective::HeldResiduals& held) const {
+  collective::NativeSum native;
+  if (!plan.deterministic) {
+    native = collective::native_sum(*transport_, native_below(bucket, step));
+    native.asks = step.in_call != StepInfo::InCall::no;
+  }
+  return collective::resolve({.algorithm = level.algorithm,
+                              .codec = level.stage.codec,
+                              .second_hop = level.stage.second_hop,
+                              .intra = level.stage.intra,
+                              .dtype = bucket.dtype,
+                              .count = bucket.count,
+                              .weighted = step.weighted,
+                              .feedback = level.stage.error_feedback && !step.plain,
+                              .held = held,
+                              .chunk_bytes = chunk_bytes(plan, bucket, step),
+                              .native = native},
+                             {transport_->rank(), transport_->world_size(), plan.tiers});
+}
+
+void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                         const StepInfo& step) {
+  const policy::Level level = level_at(bucket, step);
+  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
+  auto [call, schedule] =
+      resolve(plan, bucket, level, step, step.plain ? collective::HeldResiduals{} : residuals->held());
+  if (call.residuals.any) {
+    residuals->begin(call.residuals);
+  } else {
+    residuals.reset();
+  }
+  codec::TensorList tensors(bucket.dtype, call.codecs.first.working());
+  codec::TensorList results(bucket.dtype, call.codecs.first.working());
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    const TensorMemory& tensor = memory[part.tensor];
+    results.append(tensor.gradient.data, nullptr, part.count);
+    tensors.append(tensor.zero ? nullptr : tensor.gradient.data, tensor.gradient.data, part.count);
+  }
+  collective::Task task{.tensors = std::move(tensors),
+                        .call = call,
+                        .reduction = options_.reduction,
+                        .weight = step.weight,
+                        .bucket = bucket.id,
+                        .step = step.step,
+                        .residuals = residuals.get(),
+                        .waits = step.in_call == StepInfo::InCall::waits,
+                        .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
+                                ") of step " + std::to_string(step.step)};
+  Flight flight{bucket.id, bucket.group,       step.background,      nullptr,       nullptr,
+                {},        std::move(results), std::move(residuals), call.residuals};
+  if (step.sample && call.codecs.node.lossy()) {
+    flight.sample = sample_quality(task);
+  }
+  if (step.norms && keeps_norms(level.stage)) {
+    flight.norms = tuning::GradientNorms{.local = squared_norm(task.tensors)};
+  }
+  if (options_.measure_error && (call.codecs.first.lossy() || call.codecs.node.lossy())) {
+    start_exact(flight, plan, bucket, task);
+  }
+  collective::HostExecutor& executor = step.background ? background_ : executor_;
+  if (!step.background && transport_->world_size() > 1) {
+    foreground_.note(true, true);
+  }
+  flight.execution = executor.start(std::move(schedule), std::move(task));
+  flights_.push_back(std::move(flight));
+}
+
+bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const {
+  if (plan.buckets.empty() || plan.deterministic || plan.has_modes() || options_.measure_error) {
+    return false;
+  }
+  const plan::Bucket& last = plan.buckets.back();
+  if (!collective::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers)) {
+    return false;
+  }
+  return last.levels.empty() ? last.algorithm == Algorithm::dense
+                             : !choices.empty() && choices[last.id].level == 0 && choices[last.id].native;
+}
+
+void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket,
+                               const collective::Task& task) {
+  const std::size_t element = element_bytes(bucket.dtype);
+  auto [call, schedule] = collective::resolve({.algorithm = Algorithm::dense,
+                                               .dtype = bucket.dtype,
+                                               .count = bucket.count,
+                                               .weighted = task.call.weighted,
+                                               .chunk_bytes = plan.host_chunk_bytes()},
+                                              {transport_->rank(), transport_->world_size()});
+  flight.exact_values.resize(bucket.count * element);
+  codec::TensorList copy(bucket.dtype, call.codecs.first.working());
+  copy.append(flight.exact_values.data(), flight.exact_values.data(), bucket.count);
+  std::vector<std::byte> scratch(kTileElements * element);
+  for_each_tile(bucket.count, [&](std::uint64_t first, std::uint32_t count) {
+    copy.store_verbatim(first, count, task.tensors.load_verbatim(first, count, scratch.data()));
+  });
+  collective::Task exact_task{.tensors = std::move(copy),
+                              .call = std::move(call),
+                              .reduction = task.reduction,
+                              .weight = task.weight,
+                              .bucket = task.bucket,
+                              .step = task.step,
+                              .residuals = nullptr,
+                              .name = task.name + ", exact copy"};
+  collective::HostExecutor& executor = flight.background ? background_ : executor_;
+  flight.exact = executor.start(std::move(schedule), std::move(exact_task));
+}
+
+bool BucketRunner::advance_foreground(std::chrono::microseconds wait) {
+  const bool moved = executor_.advance(wait);
+  foreground_.note(executor_.sending(), moved);
+  return moved;
+}
+
+// What is on a link cannot be called back, so the background has few lanes, and posts none while the foreground has
+// messages to send: they would share the link. It never waits for ever: a peer may take those messages only when it has
+// what it waits for in the background.
+void BucketRunner::advance_executors(std::chrono::microseconds wait) {
+  const auto now = std::chrono::steady_clock::now();
+  if (executor_.idle()) {
+    foreground_.note(false, false);
+  }
+  if (background_.idle()) {
+    moved_ = now;
+    if (!executor_.idle()) {
+      advance_foreground(wait);
+    }
+    return;
+  }
+  if (!executor_.idle() && advance_foreground(std::chrono::microseconds(0))) {
+    moved_ = now;
+    return;
+  }
+  if (!executor_.sending()) {
+    moved_ = now;
+  } else if (now - moved_ < transport::kHoldsBack) {
+    if (advance_foreground(wait)) {
+      moved_ = now;
+    }
+    return;
+  }
+  background_.advance(wait);
+}
+
+std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds wait) {
+  advance_executors(wait);
+  std::vector<Ended> ended;
+  for (auto flight = flights_.begin(); flight != flights_.end();) {
+    if (!flight->execution->done() || (flight->exact && !flight->exact->done())) {
+      ++flight;
+      continue;
+    }
+    if (flight->residuals) {
+      flight->residuals->end(flight->use);
+    }
+    collect(*flight);
+    if (flight->norms) {
+      flight->norms->reduced = squared_norm(flight->results);
+    }
+    ended.push_back(
+        {flight->bucket, flight->execution->nonfinite(), flight->background, flight->sample, flight->norms});
+    flight = flights_.erase(flight);
+  }
+  return ended;
+}
+
+void BucketRunner::collect(Flight& flight) {
+  Statistics statistics = flight.execution->statistics();
+  if (flight.exact) {
+    const codec::Working working = flight.results.working();
+    codec::TensorList exact(flight.results.dtype(), working);
+    exact.append(flight.exact_values.data(), nullptr, flight.results.count());
+    std::vector<double> scratch(2 * kTileElements);
+    statistics.squared_error = 0;
+    statistics.squared_norm = 0;
+    for_each_tile(flight.results.count(), [&](std::uint64_t first, std::uint32_t count) {
+      const void* wanted = exact.load(first, count, scratch.data());
+      const void* got = flight.results.load(first, count, scratch.data() + kTileElements);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const double value = value_at(wanted, working, i);
+        const double error = value_at(got, working, i) - value;
+        statistics.squared_error += error * error;
+        statistics.squared_norm += value * value;
+      }
+    });
+  }
+  const std::lock_guard lock(statistics_mutex_);
+  statistics_[flight.group].add(statistics);
+}
+
+void BucketRunner::broadcast(std::span<const View> values, int root) {
+  agree_on_broadcast(peers_, values, root);
+  for (const View& value : values) {
+    auto [call, schedule] = collective::resolve({.function = collective::Function::broadcast,
+                                                 .codec = CodecSpec::exact(),
+                                                 .dtype = value.dtype,
+                                                 .count = value.count,
+                                                 .root = root},
+                                                {transport_->rank(), transport_->world_size()});
+    codec::TensorList tensors(value.dtype, call.codecs.first.working());
+    tensors.append(value.data, value.data, value.count);
+    const auto execution = executor_.start(
+        std::move(schedule), {.tensors = std::move(tensors), .call = std::move(call), .name = "a broadcast"});
+    executor_.wait(*execution);
+  }
+}
+
+void BucketRunner::compare(std::span<const View> values, std::uint64_t step) {
+  std::uint64_t hash = 0;
+  for (const View& value : values) {
+    hash = hash_of(value.data, value.count * element_bytes(value.dtype), hash);
+  }
+  agree_on_results(peers_, hash, step);
+}
+
+std::vector<int> BucketRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
+  const bool finite = std::all_of(memory.begin(), memory.end(), [](const TensorMemory& tensor) {
+    return tensor.zero || codec::all_finite(tensor.gradient.dtype, tensor.gradient.data, tensor.gradient.count);
+  });
+  return agree_on_nonfinite(peers_, !finite, scale, step);
+}
+
+std::vector<SavedState::Residual> BucketRunner::save_residuals(const plan::Plan& /*plan*/) {
+  std::vector<SavedState::Residual> saved;
+  for (const auto& [key, ranges] : residuals_.entries()) {
+    for (const plan::ResidualStore::Range& range : ranges) {
+      saved.push_back({key, range});
+    }
+    if (ranges.empty()) {
+      saved.push_back({key, {}});  // a mark that counts: see BucketResiduals::held
+    }
+  }
+  return saved;
+}
+
+std::vector<Statistics> BucketRunner::statistics() const {
+  const std::lock_guard lock(statistics_mutex_);
+  return statistics_;
+}
+
+void BucketRunner::reset_statistics() {
+  const std::lock_guard lock(statistics_mutex_);
+  std::fill(statistics_.begin(), statistics_.end(), Statistics{});
+}
+
+}  // namespace gradwire::session

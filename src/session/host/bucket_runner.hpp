@@ -1,0 +1,104 @@
+// The runner of sessions over host memory: buckets go to the host executor over a transport.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/host/host_executor.hpp"
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+#include "session/device/device_pointer.hpp"
+#include "session/peers.hpp"
+#include "session/runner.hpp"
+#include "transport/foreground.hpp"
+
+namespace gradwire::session {
+
+class BucketRunner final : public Runner, private HeldByRunner, private Probes {
+ public:
+  BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
+
+  void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
+  [[nodiscard]] std::vector<Statistics> statistics() const override;
+  void reset_statistics() override;
+
+  void check_memory(const View& gradient, const std::string& what) override {
+    require_host_memory(gradient.data, what);
+  }
+  void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) override;
+  void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+             const StepInfo& step) override;
+  std::vector<Ended> advance(std::chrono::microseconds wait) override;
+  [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
+                                                 std::uint64_t step) override;
+  void broadcast(std::span<const View> values, int root) override;
+  void compare(std::span<const View> values, std::uint64_t step) override;
+  void fail(ErrorCode code, const std::string& message) noexcept override {
+    foreground_.note(false, false);
+    executor_.fail(code, message);
+    background_.fail(code, message);
+  }
+  [[nodiscard]] Peers& peers() noexcept override { return peers_; }
+  [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
+  [[nodiscard]] Probes* probes() noexcept override { return this; }
+
+ private:
+  [[nodiscard]] bool has_native(DType dtype) const override;
+  [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
+  double time_exchange(int to, int from, std::uint64_t bytes) override;
+  double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) override;
+
+  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
+  void load_residuals(plan::ResidualStore residuals, const plan::Plan& /*plan*/) override {
+    residuals_ = std::move(residuals);
+  }
+  void scale_residuals(float factor) override { residuals_.multiply(factor); }
+  [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
+
+  struct Flight {
+    std::uint32_t bucket;
+    std::size_t group;
+    bool background;
+    std::shared_ptr<collective::Execution> execution;
+    // For measured errors: the same reduction, exactly, over a copy of the inputs.
+    std::shared_ptr<collective::Execution> exact;
+    std::vector<std::byte> exact_values;
+    codec::TensorList results;  // the gradients, to be read
+    std::unique_ptr<plan::BucketResiduals> residuals = nullptr;
+    collective::ResidualUse use = {};
+    std::optional<tuning::QualitySample> sample = {};
+    std::optional<tuning::GradientNorms> norms = {};
+  };
+  [[nodiscard]] collective::Resolved resolve(const plan::Plan& plan, const plan::Bucket& bucket,
+                                             const policy::Level& level, const StepInfo& step,
+                                             const collective::HeldResiduals& held) const;
+  // Encodes some tiles of what is about to be reduced, and looks at what that drops.
+  static tuning::QualitySample sample_quality(const collective::Task& task);
+  // Of some tiles: what a rank hands in, and what comes out.
+  static double squared_norm(const codec::TensorList& tensors);
+  void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
+  void collect(Flight& flight);
+  bool advance_foreground(std::chrono::microseconds wait);
+  // Moves both executors, the background behind what sends.
+  void advance_executors(std::chrono::microseconds wait);
+
+  std::shared_ptr<Transport> transport_;
+  SessionOptions options_;
+  collective::HostExecutor executor_;
+  collective::HostExecutor background_;
+  transport::Foreground foreground_;             // the former, to whoever else shares the link
+  std::chrono::steady_clock::time_point moved_;  // when the former did something, or had nothing to send
+  TransportPeers peers_;
+  plan::ResidualStore residuals_;
+  std::deque<Flight> flights_;
+  mutable std::mutex statistics_mutex_;
+  std::vector<Statistics> statistics_;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,165 @@
+// A session's part of sync modes: when buckets are taken, what finish() waits for, how the background ends.
+#include <string>
+#include <utility>
+
+#include "policy/sync.hpp"
+#include "session/session_state.hpp"
+
+namespace gradwire {
+
+void Session::State::make_modes() {
+  const auto refuse = [this](const Error& error) {
+    plan.reset();
+    throw Error(error);
+  };
+  if (!runner->info().background) {
+    refuse(Error(ErrorCode::unsupported,
+                 "policy " + policy.source +
+                     ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it"));
+  }
+  auto made = std::make_unique<session::SyncModes>(*plan, step.modes(), tensors.parameters());
+  if (step.loss_scale_set() && made->has_outer()) {
+    refuse(no_scale_under_outer());
+  }
+  modes = std::move(made);
+}
+
+Error Session::State::no_scale_under_outer() {
+  return {
+      ErrorCode::unsupported,
+      "set_loss_scale: residuals of parameter changes have no loss scale; unscale gradients before the optimizer, or "
+      "leave outer out of sync"};
+}
+
+// Each rank goes on from its own copy of what the ranks are said to have agreed on.
+void Session::State::agree_on_outer(std::uint64_t now) {
+  if (!modes || !modes->has_outer() || (agreed_on_outer && !modes->begins_outer(now))) {
+    return;
+  }
+  const auto hashes = runner->peers().all_gather(std::to_string(modes->outer_hash()), "the agreement on parameters");
+  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] != hashes[0]) {
+      throw Error(ErrorCode::mismatch, "parameters of tensors under sync with outer differ between ranks 0 and " +
+                                           std::to_string(rank) +
+                                           " before the first local step; broadcast() them, or load the same state");
+    }
+  }
+  modes->drop_anchors(now);
+  agreed_on_outer = true;
+}
+
+bool Session::State::take(const plan::Bucket& bucket, session::StepInfo& info) {
+  if (!modes || !modes->take(bucket, tensors.memory(), info, step.number(), step.loss_scale())) {
+    return false;
+  }
+  const std::lock_guard lock(progress.state);
+  note_arrival(bucket.id);
+  return true;
+}
+
+void Session::State::note_arrival(std::uint32_t bucket) {
+  if (step.under_way(bucket) && modes->arrived(bucket)) {
+    step.bucket_ended(bucket, false);
+    progress.changed();
+  }
+}
+
+void Session::State::progress_background() const {
+  modes->start(*runner);
+  for (const session::Runner::Ended& ended : runner->advance(std::chrono::milliseconds(1))) {
+    modes->ended(ended);
+  }
+}
+
+void Session::State::drain(const char* call) {
+  {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between(call);
+    if (!in_background()) {
+      return;
+    }
+  }
+  progress.require_communication(call);
+  or_give_up([this] {
+    while (modes->busy()) {
+      progress_background();
+    }
+  });
+}
+
+void Session::State::end_background() noexcept {
+  try {
+    const auto busy = [this] {
+      const std::lock_guard lock(progress.state);
+      return in_background();
+    };
+    if (progress.background() || !busy()) {
+      return;  // the progress thread sees to it
+    }
+    if (!progress.may_communicate()) {
+      runner->abort(ErrorCode::aborted,
+                    "session destroyed with reductions in the background, on a thread that may not communicate");
+      return;
+    }
+    const std::lock_guard lock(progress.wire);
+    while (busy()) {
+      communicate(std::chrono::milliseconds(1), false);
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has told the other ranks
+  }
+}
+
+// In finish(): nobody else changes the step then.
+bool Session::State::deliver() {
+  double scale = 1;
+  {
+    const std::lock_guard lock(progress.state);
+    if (!modes || step.outcome().skipped) {
+      return false;
+    }
+    scale = step.loss_scale();
+  }
+  return modes->deliver(tensors.memory(), scale);
+}
+
+void Session::State::meet() {
+  progress.require_communication("meet");
+  std::uint64_t now = 0;
+  bool with_weights = false;
+  {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between("meet");
+    make_plan();
+    now = step.number();
+    with_weights = step.weighted();
+  }
+  if (!modes) {
+    return;
+  }
+  on_wire([&] {
+    agree_on_plan(with_weights);
+    if (modes->enqueue_all_parameters(now)) {
+      while (modes->busy()) {
+        progress_background();
+      }
+      (void)modes->deliver({}, 1);
+    }
+  });
+}
+
+std::vector<View> Session::State::comparable_results() const {
+  std::vector<View> results;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
+    if (bucket.sync.mode != Sync::Mode::every || !step.modes().active(bucket.id, step.number())) {
+      results.push_back(tensors.memory()[i].gradient);
+    } else if (modes->met(bucket.id)) {
+      results.push_back(tensors.parameters()[i][0]);
+    }
+  }
+  return results;
+}
+
+}  // namespace gradwire

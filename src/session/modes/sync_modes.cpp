@@ -1,0 +1,369 @@
+#include "session/modes/sync_modes.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "codec/codec.hpp"
+#include "codec/tensor_list.hpp"
+#include "policy/sync.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using codec::kTileElements;
+
+std::uint64_t bytes_of(const plan::Bucket& bucket) { return bucket.count * element_bytes(bucket.dtype); }
+
+std::byte* bytes_at(const View& view) { return static_cast<std::byte*>(view.data); }
+
+void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  if (bytes > 0) {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+// to = factor x from, or to += it, in working precision. One multiplication: factor - 1 added to what is there would
+// cancel where the factor is small.
+enum class Scaled : std::uint8_t { replaces, adds };
+void put_scaled(Scaled how, const View& to, const void* from, double factor) {
+  const codec::Working working = to.dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32;
+  codec::TensorList sum(to.dtype, working);
+  sum.append(to.data, to.data, to.count);
+  codec::TensorList more(to.dtype, working);
+  more.append(from, nullptr, to.count);
+  std::vector<double> scratch(3 * kTileElements);
+  const auto add = [&]<typename T>(T /*type*/) {
+    for (std::uint64_t first = 0; first < to.count; first += kTileElements) {
+      const auto count = static_cast<std::uint32_t>(std::min(kTileElements, to.count - first));
+      const auto* a = static_cast<const T*>(sum.load(first, count, scratch.data()));
+      const auto* b = static_cast<const T*>(more.load(first, count, scratch.data() + kTileElements));
+      auto* target = static_cast<T*>(sum.target(first, count, scratch.data() + 2 * kTileElements));
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const T scaled = static_cast<T>(factor) * b[i];
+        target[i] = how == Scaled::adds ? a[i] + scaled : scaled;
+      }
+      sum.store(first, count, target);
+    }
+  };
+  working == codec::Working::f64 ? add(double{}) : add(float{});
+}
+
+template <typename T>
+void subtract(std::byte* anchor_minus, const std::byte* anchor, std::uint64_t count) {
+  auto* change = reinterpret_cast<T*>(anchor_minus);
+  const auto* from = reinterpret_cast<const T*>(anchor);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    change[i] = from[i] - change[i];
+  }
+}
+
+// SGD with Nesterov momentum, as in Sutskever et al. (2013), over the mean change.
+template <typename T>
+void outer_step(const Sync::Outer& outer, std::byte* anchor_bytes, std::byte* momentum_bytes,
+                const std::byte* change_bytes, std::uint64_t count) {
+  auto* anchor = reinterpret_cast<T*>(anchor_bytes);
+  auto* momentum = reinterpret_cast<T*>(momentum_bytes);
+  const auto* change = reinterpret_cast<const T*>(change_bytes);
+  const auto rate = static_cast<T>(outer.learning_rate);
+  const auto keep = static_cast<T>(outer.momentum);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    momentum[i] = keep * momentum[i] + change[i];
+    anchor[i] -= rate * (change[i] + keep * momentum[i]);
+  }
+}
+
+// Parameters, then each state, one after another; its parts stand for their places in a job's memory.
+plan::Bucket average_of(const plan::Bucket& bucket) {
+  plan::Bucket average = bucket;
+  average.parts.clear();
+  average.count = 0;
+  for (std::uint32_t which = 0; which < bucket.parameters; ++which) {
+    for (const plan::Bucket::Part& part : bucket.parts) {
+      average.parts.push_back({average.parts.size(), average.count, part.count});
+      average.count += part.count;
+    }
+  }
+  return average;
+}
+
+}  // namespace
+
+SyncModes::SyncModes(const plan::Plan& plan, const SyncSchedule& schedule,
+                     const std::vector<std::vector<View>>& parameters)
+    : plan_(plan),
+      schedule_(schedule),
+      parameters_(parameters),
+      entries_(plan.buckets.size()),
+      ages_(plan.groups.size()) {
+  for (const plan::Bucket& bucket : plan.buckets) {
+    entries_[bucket.id].bucket = &bucket;
+    if (bucket.sync.mode == Sync::Mode::every && !bucket.sync.outer) {
+      entries_[bucket.id].average = average_of(bucket);
+    }
+  }
+}
+
+bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
+                     std::uint64_t step, double scale) {
+  Entry& entry = entries_[bucket.id];
+  const Sync& sync = schedule_.of(bucket.id);
+  if (!policy::active(sync, step)) {
+    return false;
+  }
+  if (sync.mode == Sync::Mode::async) {
+    JobPtr job = gradients(entry, memory, info, step);
+    job->scale = scale;
+    add(entry, std::move(job), info.flush ? 0 : sync.staleness);
+    return true;
+  }
+  const bool may_meet = std::exchange(entry.moved, true);
+  const bool meeting = may_meet && (info.flush || policy::meets(sync, bucket.sync_offset, step));
+  add(entry, meeting ? parameters(entry, info, step) : nullptr, 0);
+  return true;
+}
+
+bool SyncModes::enqueue_all_parameters(std::uint64_t step) {
+  bool any = false;
+  for (Entry& entry : entries_) {
+    if (std::exchange(entry.moved, false)) {
+      add(entry, parameters(entry, {.step = static_cast<std::uint32_t>(step), .flush = true}, step), 0);
+      any = true;
+    }
+  }
+  return any;
+}
+
+SyncModes::JobPtr SyncModes::new_job(Entry& entry, const plan::Bucket& travels, const StepInfo& info,
+                                     std::uint64_t step) {
+  auto job = std::make_shared<Job>();
+  job->bucket = entry.bucket->id;
+  job->travels = &travels;
+  job->info = info;
+  job->info.choices = {};
+  job->info.sample = job->info.norms = false;  // of `step` groups only
+  job->info.background = true;
+  job->step = step;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!entry.spare.empty()) {
+      job->values = std::move(entry.spare.back());
+      entry.spare.pop_back();
+    }
+  }
+  job->values.resize(bytes_of(travels));
+  return job;
+}
+
+SyncModes::JobPtr SyncModes::gradients(Entry& entry, std::span<const TensorMemory> memory, const StepInfo& info,
+                                       std::uint64_t step) {
+  const plan::Bucket& bucket = *entry.bucket;
+  JobPtr job = new_job(entry, bucket, info, step);
+  job->memory.resize(memory.size());
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    std::byte* to = job->values.data() + part.offset * element_bytes(bucket.dtype);
+    const TensorMemory& tensor = memory[part.tensor];
+    job->memory[part.tensor] = {{to, part.count, bucket.dtype}, tensor.zero};
+    if (!tensor.zero) {
+      copy_bytes(to, bytes_at(tensor.gradient), part.count * element_bytes(bucket.dtype));
+    }
+  }
+  return job;
+}
+
+void SyncModes::copy_parameters(const plan::Bucket& bucket, std::size_t which, std::byte* to) const {
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    const std::uint64_t bytes = part.count * element_bytes(bucket.dtype);
+    copy_bytes(to, bytes_at(parameters_[part.tensor][which]), bytes);
+    to += bytes;
+  }
+}
+
+void SyncModes::drop_anchor(Entry& entry) const {
+  if (!std::exchange(entry.anchored, true)) {
+    entry.anchor.resize(bytes_of(*entry.bucket));
+    copy_parameters(*entry.bucket, 0, entry.anchor.data());
+    entry.momentum.assign(entry.anchor.size(), std::byte{0});
+  }
+}
+
+SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std::uint64_t step) {
+  const plan::Bucket& bucket = *entry.bucket;
+  const bool changes = bucket.sync.outer.has_value();
+  JobPtr job = new_job(entry, changes ? bucket : entry.average, info, step);
+  job->of_parameters = true;
+  job->info.weighted = false;  // a rank's parameters are worth as much as another's
+  job->info.weight = 1;
+  job->info.plain = !changes;
+  for (std::size_t which = 0; which < (changes ? 1 : bucket.parameters); ++which) {
+    copy_parameters(bucket, which, job->values.data() + which * bytes_of(bucket));
+  }
+  if (changes && bucket.dtype == DType::f64) {
+    subtract<double>(job->values.data(), entry.anchor.data(), bucket.count);
+  } else if (changes) {
+    subtract<float>(job->values.data(), entry.anchor.data(), bucket.count);
+  }
+  job->memory.resize(changes ? parameters_.size() : job->travels->parts.size());
+  for (const plan::Bucket::Part& part : job->travels->parts) {
+    std::byte* values = job->values.data() + part.offset * element_bytes(bucket.dtype);
+    job->memory[part.tensor] = {{values, part.count, bucket.dtype}, false};
+  }
+  return job;
+}
+
+void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
+  const std::lock_guard lock(mutex_);
+  entry.taken = true;
+  entry.met = false;
+  entry.may_lag = may_lag;
+  ++entry.takes;
+  if (job) {
+    job->take = entry.takes;
+    entry.results.push_back(job);
+    waiting_.push_back(std::move(job));
+  }
+}
+
+// One of a bucket at a time: the next begins with the residuals that this one leaves.
+void SyncModes::start(Buckets& buckets) {
+  for (;;) {
+    JobPtr job;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.empty() || entries_[waiting_.front()->bucket].flying) {
+        return;
+      }
+      job = std::move(waiting_.front());
+      waiting_.pop_front();
+      entries_[job->bucket].flying = job;
+    }
+    buckets.start(plan_, *job->travels, job->memory, job->info);
+  }
+}
+
+void SyncModes::ended(const Buckets::Ended& ended) {
+  const std::lock_guard lock(mutex_);
+  const JobPtr job = std::exchange(entries_[ended.bucket].flying, nullptr);
+  job->done = true;
+  job->nonfinite = ended.nonfinite;
+}
+
+bool SyncModes::arrived(std::uint32_t bucket) const {
+  const std::lock_guard lock(mutex_);
+  const Entry& entry = entries_[bucket];
+  return entry.taken && (!bounded_ || entry.results.size() <= entry.may_lag ||
+                         entry.results[entry.results.size() - entry.may_lag - 1]->done);
+}
+
+bool SyncModes::met(std::uint32_t bucket) const {
+  const std::lock_guard lock(mutex_);
+  return entries_[bucket].met;
+}
+
+bool SyncModes::busy() const {
+  const std::lock_guard lock(mutex_);
+  return !waiting_.empty() ||
+         std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.flying != nullptr; });
+}
+
+std::vector<Lateness> SyncModes::ages() const {
+  const std::lock_guard lock(mutex_);
+  return ages_;
+}
+
+void SyncModes::reset_ages() {
+  const std::lock_guard lock(mutex_);
+  std::fill(ages_.begin(), ages_.end(), Lateness{});
+}
+
+bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
+  bool nonfinite = false;
+  for (Entry& entry : entries_) {
+    std::vector<JobPtr> due;
+    bool taken = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!entry.taken && memory.empty()) {
+        continue;  // between steps: nothing to write to
+      }
+      taken = std::exchange(entry.taken, false);
+      const std::size_t may_lag = taken ? std::exchange(entry.may_lag, 0) : 0;
+      Lateness& ages = ages_[entry.bucket->group];
+      while (bounded_ ? entry.results.size() > may_lag : !entry.results.empty() && entry.results.front()->done) {
+        due.push_back(std::move(entry.results.front()));
+        entry.results.pop_front();
+        if (entry.bucket->sync.mode == Sync::Mode::async && taken) {
+          const std::uint64_t age = entry.takes - due.back()->take;
+          ++ages.results;
+          ages.steps += age;
+          ages.oldest = std::max(ages.oldest, age);
+        }
+      }
+    }
+    std::vector<JobPtr> gradients;
+    bool met = false;
+    for (const JobPtr& job : due) {
+      nonfinite = nonfinite || job->nonfinite;
+      if (job->of_parameters) {
+        deliver_parameters(entry, *job);
+        met = true;
+      } else {
+        gradients.push_back(job);
+      }
+    }
+    const bool replaces = taken && entry.bucket->sync.mode == Sync::Mode::async;
+    if (replaces || !gradients.empty()) {
+      deliver_gradients(entry, gradients, memory, scale, replaces);
+    }
+    const std::lock_guard lock(mutex_);
+    entry.met = met;
+    for (const JobPtr& job : due) {
+      entry.spare.push_back(std::move(job->values));
+    }
+  }
+  return nonfinite;
+}
+
+// Zeros before the first result; the sum where several are due. `replaces`: else it comes on top of what the step
+// itself has brought.
+void SyncModes::deliver_gradients(const Entry& entry, std::span<const JobPtr> due, std::span<const TensorMemory> memory,
+                                  double scale, bool replaces) {
+  const std::size_t element = element_bytes(entry.bucket->dtype);
+  for (const plan::Bucket::Part& part : entry.bucket->parts) {
+    const View& gradient = memory[part.tensor].gradient;
+    bool overwrite = replaces;
+    for (const JobPtr& job : due) {
+      const std::byte* values = job->values.data() + part.offset * element;
+      const bool replace = std::exchange(overwrite, false);
+      if (replace && job->scale == scale) {
+        copy_bytes(bytes_at(gradient), values, part.count * element);
+      } else {
+        put_scaled(replace ? Scaled::replaces : Scaled::adds, gradient, values, scale / job->scale);
+      }
+    }
+    if (overwrite) {
+      std::fill_n(bytes_at(gradient), part.count * element, std::byte{0});
+    }
+  }
+}
+
+void SyncModes::deliver_parameters(Entry& entry, const Job& job) const {
+  const plan::Bucket& bucket = *entry.bucket;
+  const std::byte* from = job.values.data();
+  std::size_t states = bucket.parameters;
+  if (bucket.sync.outer) {
+    (bucket.dtype == DType::f64 ? outer_step<double> : outer_step<float>)(*bucket.sync.outer, entry.anchor.data(),
+                                                                          entry.momentum.data(), from, bucket.count);
+    from = entry.anchor.data();
+    states = 1;
+  }
+  for (std::size_t which = 0; which < states; ++which) {
+    for (const plan::Bucket::Part& part : bucket.parts) {
+      const std::uint64_t bytes = part.count * element_bytes(bucket.dtype);
+      copy_bytes(bytes_at(parameters_[part.tensor][which]), from, bytes);
+      from += bytes;
+    }
+  }
+}
+
+}  // namespace gradwire::session

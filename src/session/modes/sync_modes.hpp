@@ -1,0 +1,121 @@
+// What a session does for groups that are not reduced at every step. A bucket of such a group is *taken* in its turn:
+// what is to travel (a gradient, parameters and state, or the change since the last meeting) is copied, so that the
+// caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has come back
+// is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which they meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "plan/plan.hpp"
+#include "session/checkpoint/state_file.hpp"
+#include "session/modes/sync_schedule.hpp"
+#include "session/runner.hpp"
+
+namespace gradwire::session {
+
+class SyncModes {
+ public:
+  /// `parameters`: by tensor, the parameter and its optimizer state. All must outlive this.
+  SyncModes(const plan::Plan& plan, const SyncSchedule& schedule, const std::vector<std::vector<View>>& parameters);
+
+  // For whoever communicates, one thread at a time.
+  /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
+  bool take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info, std::uint64_t step,
+            double scale);
+  /// Between steps: all parameters that local steps have moved since they last met; exactly, with all residuals.
+  /// Returns whether there are any.
+  bool enqueue_all_parameters(std::uint64_t step);
+  /// Starts what may start, in the order of take(), which is the same on every rank.
+  void start(Buckets& buckets);
+  void ended(const Buckets::Ended& ended);
+  /// Whether a bucket under outer momentum begins with local steps in this one. Its anchor is dropped before the first
+  /// take(), from parameters that are the same on every rank.
+  [[nodiscard]] bool begins_outer(std::uint64_t step) const;
+  void drop_anchors(std::uint64_t step);
+
+  // Any thread.
+  /// Whether the bucket was taken and all that is due in this step has come.
+  [[nodiscard]] bool arrived(std::uint32_t bucket) const;
+  [[nodiscard]] bool busy() const;
+  [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
+  void reset_ages();
+  /// Whether the bucket's parameters met in the step that deliver() ended.
+  [[nodiscard]] bool met(std::uint32_t bucket) const;
+
+  /// At the end of a step that was not skipped, when all has arrived: writes to gradients and parameters; between
+  /// steps, where `memory` is empty, to parameters. Returns whether NaN or Inf was in it.
+  bool deliver(std::span<const TensorMemory> memory, double scale);
+
+  /// Hash of the parameters, or later of the anchors, of what is or will be under outer momentum.
+  [[nodiscard]] std::uint64_t outer_hash() const;
+  [[nodiscard]] bool has_outer() const;
+
+  /// For the control of a test: no step waits for results, which are delivered when they have come.
+  void remove_bound() { bounded_ = false; }
+
+  // Between steps, while not busy(). The schedule has been loaded.
+  void save(SavedState& state) const;
+  void load(const SavedState& state);
+
+ private:
+  struct Job {
+    std::uint32_t bucket = 0;
+    bool of_parameters = false;  // else of gradients
+    const plan::Bucket* travels = nullptr;
+    StepInfo info;
+    std::uint64_t step = 0;
+    double scale = 1;
+    std::uint64_t take = 0;         // number of the take
+    std::vector<std::byte> values;  // in the order of `travels`
+    std::vector<TensorMemory> memory = {};
+    bool done = false;
+    bool nonfinite = false;
+  };
+  using JobPtr = std::shared_ptr<Job>;
+  struct Entry {
+    const plan::Bucket* bucket = nullptr;
+    plan::Bucket average;        // what travels where parameters and state are averaged
+    std::deque<JobPtr> results;  // not delivered, oldest first
+    JobPtr flying = nullptr;     // what the runner has
+    bool taken = false;          // in this step
+    std::size_t may_lag = 0;     // results that may be missing at its end
+    std::uint64_t takes = 0;
+    bool moved = false;  // by a local step since parameters last met
+    bool met = false;    // in the step that ended
+    bool anchored = false;
+    std::vector<std::byte> anchor = {};    // parameters after the last meeting, the same on every rank
+    std::vector<std::byte> momentum = {};  // of the outer optimizer
+    std::vector<std::vector<std::byte>> spare = {};
+  };
+
+  [[nodiscard]] JobPtr new_job(Entry& entry, const plan::Bucket& travels, const StepInfo& info, std::uint64_t step);
+  [[nodiscard]] JobPtr gradients(Entry& entry, std::span<const TensorMemory> memory, const StepInfo& info,
+                                 std::uint64_t step);
+  [[nodiscard]] JobPtr parameters(Entry& entry, const StepInfo& info, std::uint64_t step);
+  void drop_anchor(Entry& entry) const;
+  void add(Entry& entry, JobPtr job, std::size_t may_lag);
+  void copy_parameters(const plan::Bucket& bucket, std::size_t which, std::byte* to) const;
+
+  static void deliver_gradients(const Entry& entry, std::span<const JobPtr> due, std::span<const TensorMemory> memory,
+                                double scale, bool replaces);
+  void deliver_parameters(Entry& entry, const Job& job) const;
+
+  const plan::Plan& plan_;
+  const SyncSchedule& schedule_;
+  const std::vector<std::vector<View>>& parameters_;
+  std::vector<Entry> entries_;  // by bucket
+  bool bounded_ = true;
+  mutable std::mutex mutex_;    // of results, flying, taken, may_lag, takes, spare and what follows
+  std::deque<JobPtr> waiting_;  // not started
+  std::vector<Lateness> ages_;
+};
+
+}  // namespace gradwire::session

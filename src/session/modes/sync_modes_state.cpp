@@ -1,0 +1,129 @@
+// What sync modes keep between steps: anchors of outer momentum, results that no step has delivered.
+#include <algorithm>
+#include <cstring>
+
+#include "policy/sync.hpp"
+#include "session/modes/sync_modes.hpp"
+#include "session/peers.hpp"
+
+namespace gradwire::session {
+
+bool SyncModes::has_outer() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& entry) { return entry.bucket->sync.outer.has_value(); });
+}
+
+bool SyncModes::begins_outer(std::uint64_t step) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.bucket->sync.outer && !entry.anchored && schedule_.active(entry.bucket->id, step);
+  });
+}
+
+void SyncModes::drop_anchors(std::uint64_t step) {
+  for (Entry& entry : entries_) {
+    if (entry.bucket->sync.outer && schedule_.active(entry.bucket->id, step)) {
+      drop_anchor(entry);
+    }
+  }
+}
+
+std::uint64_t SyncModes::outer_hash() const {
+  std::uint64_t hash = 0;
+  for (const Entry& entry : entries_) {
+    const plan::Bucket& bucket = *entry.bucket;
+    if (!bucket.sync.outer) {
+      continue;
+    }
+    if (entry.anchored) {
+      hash = hash_of(entry.anchor.data(), entry.anchor.size(), hash);
+      continue;
+    }
+    for (const plan::Bucket::Part& part : bucket.parts) {
+      const View& parameter = parameters_[part.tensor][0];
+      hash = hash_of(parameter.data, parameter.count * element_bytes(parameter.dtype), hash);
+    }
+  }
+  return hash;
+}
+
+void SyncModes::save(SavedState& state) const {
+  const std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_) {
+    for (const plan::Bucket::Part& part : entry.bucket->parts) {
+      const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket->dtype));
+      const auto last = first + static_cast<std::ptrdiff_t>(part.count * element_bytes(entry.bucket->dtype));
+      const auto slice = [&](const std::vector<std::byte>& values) {
+        return std::vector<std::byte>(values.begin() + first, values.begin() + last);
+      };
+      const auto tensor = static_cast<std::uint32_t>(part.tensor);
+      if (entry.anchored) {
+        state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
+      }
+      if (const Sync& sync = schedule_.of(entry.bucket->id); sync.mode == Sync::Mode::every && !policy::is_step(sync)) {
+        const bool late = sync.from_step != entry.bucket->sync.from_step;
+        state.local_steps.push_back({tensor, late ? sync.from_step : 0, entry.moved});
+      }
+      for (const JobPtr& job : entry.results) {
+        state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
+      }
+    }
+  }
+}
+
+void SyncModes::load(const SavedState& state) {
+  for (Entry& entry : entries_) {
+    const plan::Bucket& bucket = *entry.bucket;
+    const bool active = schedule_.active(bucket.id, state.step);
+    const auto put = [&](std::vector<std::byte>& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
+      const auto part = std::find_if(bucket.parts.begin(), bucket.parts.end(),
+                                     [&](const plan::Bucket::Part& p) { return p.tensor == tensor; });
+      values.resize(bucket.count * element_bytes(bucket.dtype));
+      std::copy(slice.begin(), slice.end(),
+                values.begin() + static_cast<std::ptrdiff_t>(part->offset * element_bytes(bucket.dtype)));
+    };
+    const auto here = [&](std::uint32_t tensor) { return plan_.tensors[tensor].bucket == bucket.id; };
+    entry.anchored = false;
+    for (const SavedState::Anchor& anchor : state.anchors) {
+      if (bucket.sync.outer && active && here(anchor.tensor)) {
+        drop_anchor(entry);  // tensors of the bucket that had none in the saved plan begin here
+        put(entry.anchor, anchor.tensor, anchor.parameters);
+        put(entry.momentum, anchor.tensor, anchor.momentum);
+      }
+    }
+    const bool local = active && bucket.sync.mode == Sync::Mode::every;
+    entry.moved = local && (bucket.sync.outer ? entry.anchored : state.step > schedule_.of(bucket.id).from_step);
+    std::size_t told = 0;  // of older states nothing is known: they may have moved
+    std::size_t moved = 0;
+    for (const SavedState::LocalSteps& saved : state.local_steps) {
+      told += here(saved.tensor) ? 1 : 0;
+      moved += here(saved.tensor) && saved.moved ? 1 : 0;
+    }
+    entry.moved = entry.moved && (told == 0 || moved > 0);
+    entry.met = false;
+    entry.results.clear();
+    for (const SavedState::Result& result : state.results) {
+      if (!here(result.tensor)) {
+        continue;
+      }
+      auto job = std::find_if(entry.results.begin(), entry.results.end(),
+                              [&](const JobPtr& known) { return known->step == result.step; });
+      if (job == entry.results.end()) {
+        job = std::find_if(entry.results.begin(), entry.results.end(),
+                           [&](const JobPtr& known) { return known->step > result.step; });
+        job = entry.results.insert(job, std::make_shared<Job>());
+        (*job)->bucket = bucket.id;
+        (*job)->step = result.step;
+        (*job)->scale = result.scale;
+        (*job)->done = true;
+      }
+      (*job)->nonfinite = (*job)->nonfinite || result.nonfinite;
+      put((*job)->values, result.tensor, result.values);
+    }
+    entry.takes = 0;
+    for (const JobPtr& job : entry.results) {
+      job->take = ++entry.takes;
+    }
+  }
+}
+
+}  // namespace gradwire::session

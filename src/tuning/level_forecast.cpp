@@ -1,0 +1,55 @@
+#include "tuning/level_forecast.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradwire::tuning {
+namespace {
+
+constexpr double kLeastFactor = 0.1;
+constexpr double kMostFactor = 20;
+
+}  // namespace
+
+Cost way_cost(const Cluster& cluster, const Way& way, double elements, double chunk_bytes) {
+  if (way.native) {
+    return dense_cost(cluster, elements, way.first.bytes);
+  }
+  switch (way.algorithm) {
+    case Algorithm::hierarchical: return hierarchical_cost(cluster, elements, way.intra, way.first, chunk_bytes);
+    case Algorithm::one_shot: return one_shot_cost(cluster, elements, way.first, chunk_bytes);
+    default: return two_shot_cost(cluster, elements, way.first, way.second, chunk_bytes);
+  }
+}
+
+double model_seconds(const Cluster& cluster, const Way& way, double elements) {
+  const Cost cost = way_cost(cluster, way, elements);
+  return std::max(0.0, cost.total - cost.latency);
+}
+
+Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings) {
+  if (timings.empty()) {
+    return {.overhead_seconds = way_cost(cluster, way, 0).latency};
+  }
+  const Timing& small = timings.front();
+  const Timing& large = timings.back();
+  const double modelled = model_seconds(cluster, way, large.elements) - model_seconds(cluster, way, small.elements);
+  const double more = large.seconds - small.seconds;
+  if (!(modelled > 0) || !(more > 0)) {
+    return {.overhead_seconds = way_cost(cluster, way, 0).latency};
+  }
+  const double factor = std::clamp(more / modelled, kLeastFactor, kMostFactor);
+  return {std::max(0.0, small.seconds - factor * model_seconds(cluster, way, small.elements)), factor};
+}
+
+void LevelForecast::correct(double ratio, bool wholly) {
+  constexpr double kMostCorrection = 4;
+  if (ratio > 0 && std::isfinite(ratio)) {
+    const double bounded = std::clamp(ratio, 1 / kMostCorrection, kMostCorrection);
+    const double step = wholly ? bounded : std::sqrt(bounded);  // the same bits on every machine, as pow() is not
+    fit_.factor = std::clamp(fit_.factor * step, kLeastFactor, kMostFactor);
+    fit_.overhead_seconds *= step;
+  }
+}
+
+}  // namespace gradwire::tuning

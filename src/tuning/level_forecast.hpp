@@ -1,0 +1,60 @@
+// How long the reduction of a bucket takes at each level: the cost model, fitted to what was measured on this link and
+// with these codecs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/reduction.hpp"
+#include "tuning/cost_model.hpp"
+
+namespace gradwire::tuning {
+
+/// A way to reduce, as the model sees it.
+struct Way {
+  bool native = false;  // the transport's own all-reduce; else frames
+  Algorithm algorithm = Algorithm::two_shot;
+  CodecCost first = {};
+  CodecCost second = {};
+  CodecCost intra = {};  // of hierarchical only
+};
+
+/// overhead + factor x the model's seconds without latency.
+struct Fit {
+  double overhead_seconds = 0;
+  double factor = 1;
+};
+
+[[nodiscard]] Cost way_cost(const Cluster& cluster, const Way& way, double elements,
+                            double chunk_bytes = kDefaultChunkBytes);
+
+/// Without the latency of messages, which belongs to the overhead.
+[[nodiscard]] double model_seconds(const Cluster& cluster, const Way& way, double elements);
+
+/// One reduction that was timed.
+struct Timing {
+  double elements = 0;
+  double seconds = 0;
+};
+/// Through a small and a large reduction. Where the large one took no longer, or there is only one, the model's latency
+/// is the overhead.
+[[nodiscard]] Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings);
+
+class LevelForecast {
+ public:
+  LevelForecast(Way way, Fit fit) : way_(way), fit_(fit) {}
+  [[nodiscard]] double seconds(const Cluster& cluster, double elements) const {
+    return fit_.overhead_seconds + fit_.factor * model_seconds(cluster, way_, elements);
+  }
+  /// What took `ratio` times its forecast: half of the way there, or wholly; never far from the model.
+  void correct(double ratio, bool wholly = false);
+  [[nodiscard]] const Way& way() const noexcept { return way_; }
+  [[nodiscard]] const Fit& fitted() const noexcept { return fit_; }
+
+ private:
+  Way way_;
+  Fit fit_;
+};
+
+}  // namespace gradwire::tuning

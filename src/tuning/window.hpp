@@ -1,0 +1,39 @@
+// The last few values of a series, and their median: what one spike does not move.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <vector>
+
+namespace gradwire::tuning {
+
+class Window {
+ public:
+  explicit Window(std::size_t size) : size_(size) {}
+
+  void add(double value) {
+    values_.push_back(value);
+    if (values_.size() > size_) {
+      values_.pop_front();
+    }
+  }
+  void clear() { values_.clear(); }
+  [[nodiscard]] bool empty() const noexcept { return values_.empty(); }
+  /// The lower of two middle values; 0 of nothing.
+  [[nodiscard]] double median() const {
+    if (values_.empty()) {
+      return 0;
+    }
+    std::vector<double> sorted(values_.begin(), values_.end());
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    return *middle;
+  }
+
+ private:
+  std::size_t size_;
+  std::deque<double> values_;
+};
+
+}  // namespace gradwire::tuning

@@ -1,0 +1,141 @@
+// What a process was told through its environment, and files of choices.
+#include "drop_in/configuration.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Of this test only.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Configuration, WhatIsWrongDisables) {
+  struct Case {
+    const char* name;
+    const char* value;
+    const char* expected;
+  };
+  for (const Case& c :
+       {Case{"GRADWIRE_DISABLE", "1", "GRADWIRE_DISABLE=1"}, Case{"GRADWIRE_DISABLE", "yes", "write one of 0 | 1"},
+        Case{"GRADWIRE_POLICY", "/no/such/policy.toml", "/no/such/policy.toml"},
+        Case{"GRADWIRE_TIMEOUT", "soon", "soon"}}) {
+    setenv(c.name, c.value, 1);
+    const Configuration configuration = Configuration::read(true);
+    unsetenv(c.name);
+    EXPECT_NE(configuration.disabled.find(c.expected), std::string::npos) << configuration.disabled;
+  }
+  EXPECT_TRUE(Configuration::read(true).disabled.empty());
+  setenv("GRADWIRE_TIMEOUT", "2s", 1);
+  EXPECT_EQ(Configuration::read(true).timeout, std::chrono::seconds(2));
+  unsetenv("GRADWIRE_TIMEOUT");
+}
+
+TEST(Configuration, TheCodecOfAllCalls) {
+  EXPECT_TRUE(Configuration::read(true).planner.only_automatic());
+  EXPECT_EQ(Configuration::read(true).planner.floor(), 4096U);
+  EXPECT_EQ(Configuration::read(true).planner.policy().source, "built-in");
+  EXPECT_FALSE(Configuration::read(false).planner.is_auto());
+  EXPECT_EQ(Configuration::read(false).planner.floor(), 65536U);
+  {
+    const Variable codec("GRADWIRE_CODEC", "int4");
+    const Configuration configuration = Configuration::read(true);
+    EXPECT_EQ(configuration.disabled, "");
+    EXPECT_EQ(configuration.planner.policy().defaults.codec.to_string(), "int4");
+    EXPECT_EQ(configuration.planner.policy().source, "GRADWIRE_CODEC=int4");
+    EXPECT_EQ(configuration.planner.floor(), 65536U);
+  }
+  {
+    const Variable codec("GRADWIRE_CODEC", "auto");
+    EXPECT_TRUE(Configuration::read(true).planner.only_automatic());
+    EXPECT_THAT(Configuration::read(false).disabled, HasSubstr("calls of NCCL are not measured yet"));
+  }
+  {
+    const Variable codec("GRADWIRE_CODEC", "int9");
+    EXPECT_THAT(Configuration::read(true).disabled, HasSubstr("int9"));
+  }
+  const Variable codec("GRADWIRE_CODEC", "int8");
+  const Variable policy("GRADWIRE_POLICY", "some.toml");
+  EXPECT_THAT(Configuration::read(true).disabled, HasSubstr("GRADWIRE_POLICY and GRADWIRE_CODEC are both set"));
+}
+
+ChoicesOfJob some_choices() {
+  const ChoiceClass what{.function = Function::mpi_allreduce, .dtype = DType::f32, .rule = 2, .size = 20};
+  const ChoiceClass other{.function = Function::mpi_reduce_scatter, .dtype = DType::f64, .rule = 0, .size = 12};
+  return {
+      {{.ranks = ~0ULL, .size = 4, .first = 1, .number = 3}, {{what, {{0, 0}, {7, 1}, {900, 0}}}, {other, {{0, 2}}}}},
+      {{.ranks = 5, .size = 2, .first = 0, .number = 0}, {}}};
+}
+
+TEST(ChoiceFile, KeepsAllThatIsInIt) {
+  const std::string text = choices_to_text(some_choices(), "policy");
+  EXPECT_EQ(choices_from_text(text, "policy"), some_choices());
+}
+
+TEST(ChoiceFile, SaysWhatIsWrong) {
+  const std::string text = choices_to_text(some_choices(), "policy");
+  const auto wrong = [](const std::string& damaged) -> std::string {
+    try {
+      (void)choices_from_text(damaged, "policy");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto with = [&](const std::string& old, const std::string& by) {
+    std::string damaged = text;
+    damaged.replace(damaged.find(old), old.size(), by);
+    return wrong(damaged);
+  };
+  EXPECT_THAT(wrong(choices_to_text(some_choices(), "another")), HasSubstr("recorded under another policy"));
+  EXPECT_THAT(wrong("no JSON"), HasSubstr("it is no file of choices"));
+  EXPECT_THAT(wrong("{}"), HasSubstr("it is no file of choices"));
+  EXPECT_THAT(with("MPI_Allreduce", "MPI_Allwrong"), HasSubstr("\"MPI_Allwrong\" is no function"));
+  EXPECT_THAT(with("f32", "f33"), HasSubstr("\"f33\" is no dtype"));
+  EXPECT_THAT(with("\"size\": 20", "\"size\": 200"), HasSubstr("size must be a whole number up to 63"));
+  EXPECT_THAT(with("900", "6"), HasSubstr("the calls of a class must rise"));
+  EXPECT_THAT(with("900", "-6"), HasSubstr("call must be a whole number"));
+}
+
+TEST(Configuration, FollowsAFileOfChoicesThatIsThere) {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("gradwire_choices_" + std::to_string(::getpid()))).string();
+  const Variable variable("GRADWIRE_CHOICES", file);
+  const Configuration recording = Configuration::read(true);
+  EXPECT_EQ(recording.recording, file);
+  EXPECT_FALSE(recording.script);
+  EXPECT_FALSE(Configuration::read(false).recording) << "nothing is chosen";
+  std::ofstream(file) << choices_to_text(some_choices(), recording.policy_fingerprint());
+  const Configuration following = Configuration::read(true);
+  EXPECT_EQ(following.script, some_choices());
+  EXPECT_FALSE(following.recording);
+  EXPECT_NE(RankSettings::of(following).fingerprint, RankSettings::of(recording).fingerprint)
+      << "ranks that follow and ranks that measure would go different ways";
+  std::ofstream(file) << "damaged";
+  EXPECT_THAT(Configuration::read(true).disabled, HasSubstr("GRADWIRE_CHOICES: " + file));
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in

@@ -1,0 +1,195 @@
+// Groups: what a thread's calls between start and end become, on ranks whose host waits for the others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/drop_in/device_harness.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using test::run_ranks;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::uint64_t kGroupCount = 20000;
+
+// A rank in two communicators of the same ranks.
+struct Pair {
+  Pair(const Configuration& configuration, std::shared_ptr<Transport> first, std::shared_ptr<Transport> second)
+      : process(1 + static_cast<std::uint64_t>(first->rank())),
+        a(configuration, ledger, std::move(first), process),
+        b(configuration, ledger, std::move(second), process) {
+    nccl.links = {a.link, b.link};
+  }
+  void agree() {
+    settle(std::vector{a.member, b.member}, nccl);
+    nccl.log.clear();
+  }
+  void synchronize() {
+    a.link->host.synchronize();
+    b.link->host.synchronize();
+  }
+
+  std::uint64_t process;
+  Ledger ledger;
+  HostLibrary nccl;
+  Place a;
+  Place b;
+};
+
+std::vector<float> ramp(std::uint64_t count, int rank) {
+  std::vector<float> values(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(i % 251) / 251 + static_cast<float>(rank);
+  }
+  return values;
+}
+
+// Each element is the sum of the ranks' ramps, but for what int8 drops twice.
+void expect_sum(const std::vector<float>& values, int world) {
+  for (std::uint64_t i = 0; i < values.size(); i += 37) {
+    const float sum =
+        static_cast<float>(world) * static_cast<float>(i % 251) / 251 + static_cast<float>(world * (world - 1)) / 2;
+    ASSERT_NEAR(values[i], sum, 0.04 * world) << i;
+  }
+}
+
+void run_two(int world, const std::string& policy, const std::function<void(Pair&)>& body) {
+  const Configuration configuration = configuration_of(policy);
+  const auto second = make_inproc_world(world);
+  run_ranks(world, [&](std::shared_ptr<Transport> transport) {
+    const auto self = static_cast<std::size_t>(transport->rank());
+    Pair rank(configuration, std::move(transport), second[self]);
+    body(rank);
+  });
+}
+
+// Mutation tried: no order (the watchdog ends the test).
+TEST(DeviceGroup, RanksMayNameCommunicatorsInAnyOrder) {
+  run_two(3, "", [](Pair& rank) {
+    rank.agree();
+    rank.a.link->blocks = rank.b.link->blocks = true;
+    std::vector<float> first = ramp(kGroupCount, rank.a.rank);
+    std::vector<float> second = ramp(kGroupCount + 5000, rank.a.rank);
+    std::vector<DeviceCall> calls = {
+        call_of(rank.a, {.count = first.size()}, first.data(), first.data(), rank.nccl),
+        call_of(rank.b, {.count = second.size()}, second.data(), second.data(), rank.nccl)};
+    if (rank.a.rank == 1) {
+      std::swap(calls[0], calls[1]);
+    }
+    EXPECT_EQ(issue(calls, rank.nccl), 0);
+    rank.synchronize();
+    expect_sum(first, 3);
+    expect_sum(second, 3);
+    EXPECT_THAT(rank.nccl.log, IsEmpty());
+  });
+}
+
+// Mutation tried: agreement of one communicator after the other (the watchdog ends the test).
+TEST(DeviceGroup, NorForTheAgreement) {
+  run_two(2, "", [](Pair& rank) {
+    std::vector<std::shared_ptr<DeviceMember>> members = {rank.a.member, rank.b.member, rank.a.member};
+    if (rank.a.rank == 1) {
+      std::swap(members[0], members[1]);
+    }
+    settle(members, rank.nccl);
+    EXPECT_TRUE(rank.a.member->agreed() && rank.b.member->agreed());
+    EXPECT_THAT(rank.nccl.log, ElementsAre("start", "end"));
+    settle(members, rank.nccl);
+    EXPECT_EQ(rank.nccl.log.size(), 2U) << "once";
+  });
+}
+
+// What is passed goes first, as one group, in the order in which it was called. Mutation tried: in the order of the
+// communicators.
+TEST(DeviceGroup, PassedCallsStayAGroup) {
+  run_two(2, "[[rule]]\nmax_bytes = \"100kB\"\ncodec = \"exact\"\n", [](Pair& rank) {
+    rank.agree();
+    std::vector<std::vector<float>> values(5, ramp(kGroupCount, rank.a.rank));
+    values[1] = values[3] = ramp(2 * kGroupCount, rank.a.rank);
+    const bool swapped = rank.a.member->identity() > rank.b.member->identity();
+    Place& later = swapped ? rank.a : rank.b;
+    Place& earlier = swapped ? rank.b : rank.a;
+    const std::vector<DeviceCall> calls = {
+        call_of(later, {.label = "passed 0"}, values[0].data(), values[0].data(), rank.nccl),
+        call_of(earlier, {.count = 2 * kGroupCount}, values[1].data(), values[1].data(), rank.nccl),
+        call_of(earlier, {.label = "passed 2"}, values[2].data(), values[2].data(), rank.nccl),
+        call_of(later, {.count = 2 * kGroupCount}, values[3].data(), values[3].data(), rank.nccl),
+        call_of(later, {.label = "passed 4"}, values[4].data(), values[4].data(), rank.nccl)};
+    EXPECT_EQ(issue(calls, rank.nccl), 0);
+    EXPECT_THAT(rank.nccl.log, ElementsAre("start", "passed 0", "passed 2", "passed 4", "end"));
+    rank.synchronize();
+    expect_sum(values[1], 2);
+    expect_sum(values[3], 2);
+    EXPECT_EQ(values[0], ramp(kGroupCount, rank.a.rank)) << "the library's own affair";
+  });
+}
+
+// Several calls of one communicator on several streams: each stream is joined, and equal shapes do not share frames.
+TEST(DeviceGroup, CallsOfOneCommunicatorOnSeveralStreams) {
+  run_two(2, "", [](Pair& rank) {
+    rank.agree();
+    int streams[2] = {};
+    std::vector<std::vector<float>> values(3, ramp(kGroupCount, rank.a.rank));
+    std::vector<DeviceCall> calls;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      calls.push_back(call_of(rank.a, {.stream = &streams[i % 2]}, values[i].data(), values[i].data(), rank.nccl));
+    }
+    EXPECT_EQ(issue(calls, rank.nccl), 0);
+    EXPECT_EQ(rank.a.link->streams, (std::vector<void*>{&streams[0], &streams[1], &streams[0], &streams[1]}));
+    EXPECT_EQ(rank.a.link->host.followed, 2U);
+    EXPECT_EQ(rank.a.link->host.led, 2U);
+    rank.synchronize();
+    for (const auto& each : values) {
+      expect_sum(each, 2);
+    }
+  });
+}
+
+TEST(DeviceGroup, TheLibrarysErrorComesFirst) {
+  run_two(2, "[[rule]]\nmax_bytes = \"100kB\"\ncodec = \"exact\"\n", [](Pair& rank) {
+    rank.agree();
+    std::vector<float> small(kGroupCount);
+    std::vector<float> large(2 * kGroupCount);
+    const std::vector<DeviceCall> calls = {
+        call_of(rank.a, {.label = "x"}, small.data(), small.data(), rank.nccl),
+        call_of(rank.a, {.label = "y"}, small.data(), small.data(), rank.nccl),
+        call_of(rank.a, {.count = large.size()}, large.data(), large.data(), rank.nccl)};
+    rank.nccl.end_code = 5;
+    EXPECT_EQ(issue(calls, rank.nccl), 5);
+    EXPECT_EQ(rank.a.link->host.waiting(), 0U) << "nothing runs of a group that failed";
+  });
+}
+
+// A step found inside a group: residuals of calls before and after it are not mixed up.
+TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
+  run_two(2, "[defaults]\ncodec = \"int4\"\n", [](Pair& rank) {
+    rank.agree();
+    std::vector<std::vector<float>> values;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      values.push_back(ramp(kGroupCount + i, rank.a.rank));
+    }
+    const auto group = [&](std::vector<std::size_t> which) {
+      std::vector<DeviceCall> calls;
+      for (const std::size_t i : which) {
+        calls.push_back(call_of(rank.a, {.count = values[i].size()}, values[i].data(), values[i].data(), rank.nccl));
+      }
+      EXPECT_EQ(issue(calls, rank.nccl), 0);
+      rank.synchronize();
+    };
+    for (int step = 0; step < 10; ++step) {
+      group({0, 1});
+    }
+    EXPECT_GT(rank.a.member->residual_bytes(), 0U);
+    group({0, 3, 2});  // 0 is as expected, 3 is not
+    EXPECT_EQ(rank.ledger.resets(), 1U);
+    EXPECT_EQ(rank.a.member->residual_bytes(), 0U);
+    EXPECT_TRUE(rank.a.member->failure().empty()) << rank.a.member->failure();
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in

@@ -1,0 +1,122 @@
+// Ranks of the drop-in on devices that are host memory, and a library that does nothing but remember what it was asked.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "drop_in/device_calls.hpp"
+#include "gradwire/policy.hpp"
+#include "tests/collective/inputs.hpp"
+#include "tests/support/host_device.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::drop_in {
+
+inline Configuration configuration_of(const std::string& policy) {
+  Configuration configuration;
+  configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n" + policy));
+  configuration.timeout = std::chrono::seconds(20);
+  return configuration;
+}
+
+class HostLink final : public DeviceLink {
+ public:
+  HostLink(std::shared_ptr<Transport> transport, std::size_t limit) : host(std::move(transport), limit, kSlab) {}
+
+  [[nodiscard]] collective::StreamDevice& device() noexcept override { return host; }
+  // Each stream is named twice a run: before its jobs and after.
+  void set_caller(void* stream) override {
+    streams.push_back(stream);
+    if (blocks && host.led < host.followed) {
+      host.synchronize();
+    }
+  }
+
+  static constexpr std::size_t kSlab = 4096;
+  test::HostDevice host;
+  std::vector<void*> streams;
+  bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
+};
+
+// One rank in one communicator.
+struct Place {
+  Place(const Configuration& configuration, Ledger& ledger, std::shared_ptr<Transport> transport, std::uint64_t process,
+        std::size_t limit = ~std::size_t{0})
+      : world(transport->world_size()), rank(transport->rank()) {
+    auto made = std::make_unique<HostLink>(std::move(transport), limit);
+    link = made.get();
+    member = std::make_shared<DeviceMember>(configuration, ledger, std::move(made), process);
+  }
+
+  int world;
+  int rank;
+  HostLink* link = nullptr;
+  std::shared_ptr<DeviceMember> member;
+};
+
+// Devices of one rank work at the same time, whatever the order in which their work was enqueued.
+class HostLibrary final : public DeviceLibrary {
+ public:
+  static constexpr int kFailed = 99;
+
+  [[nodiscard]] int start_group() override {
+    log.emplace_back("start");
+    return 0;
+  }
+  [[nodiscard]] int end_group() override {
+    log.emplace_back("end");
+    std::vector<std::jthread> running;
+    for (HostLink* link : links) {
+      running.emplace_back([link] { link->host.synchronize(); });
+    }
+    return end_code;
+  }
+  [[nodiscard]] int failed() const noexcept override { return kFailed; }
+  void say(const std::string& text) override { said.push_back(text); }
+
+  std::vector<HostLink*> links;
+  std::vector<std::string> log;
+  std::vector<std::string> said;
+  int end_code = 0;
+};
+
+struct CallOf {
+  std::uint64_t count = 20000;  // received
+  Function function = Function::nccl_all_reduce;
+  DType dtype = DType::f32;
+  Reduction reduction = Reduction::sum;
+  void* stream = nullptr;
+  std::string label = "forward";
+};
+
+inline DeviceCall call_of(const Place& place, const CallOf& what, const void* send, void* receive,
+                          HostLibrary& library) {
+  const std::uint64_t all = what.function == Function::nccl_reduce_scatter
+                                ? what.count * static_cast<std::uint64_t>(place.world)
+                                : what.count;
+  return {.member = place.member,
+          .call = {.function = what.function,
+                   .dtype = what.dtype,
+                   .reduction = what.reduction,
+                   .count = all,
+                   .world_size = place.world},
+          .op = what.reduction == Reduction::sum ? "sum" : "avg",
+          .reduce = {.send = send,
+                     .receive = receive,
+                     .count = what.count,
+                     .dtype = what.dtype,
+                     .reduction = what.reduction,
+                     .stream = what.stream},
+          .bytes = all * element_bytes(what.dtype),
+          .forward = [&library, label = what.label] {
+            library.log.push_back(label);
+            return 0;
+          }};
+}
+
+}  // namespace gradwire::drop_in

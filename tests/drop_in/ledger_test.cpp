@@ -1,0 +1,170 @@
+// What is counted and how it is told; what ranks say of themselves before anything is compressed.
+#include "drop_in/ledger.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "drop_in/configuration.hpp"
+#include "tests/support/mutations.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using nlohmann::json;
+
+CallClass compressed_class() {
+  return {.function = Function::mpi_allreduce,
+          .dtype = DType::f32,
+          .op = "sum",
+          .count = 1000,
+          .communicator_size = 4,
+          .order = 3,
+          .codec = "int8"};
+}
+
+TEST(Ledger, RanksAddUp) {
+  Ledger one;
+  Ledger other;
+  one.add(compressed_class(),
+          {.calls = 1, .compressed_calls = 1, .bytes_in = 4000, .bytes_dense = 6000, .bytes_sent = 1500});
+  other.add(
+      compressed_class(),
+      {.calls = 2, .compressed_calls = 2, .bytes_in = 8000, .bytes_dense = 12000, .bytes_sent = 3000, .seconds = 0.5});
+  other.add({.function = Function::mpi_iallreduce, .communicator_size = 2, .reason = Reason::nonblocking},
+            passed_totals(Function::mpi_iallreduce, 5, 1000, 2));
+  other.count_reset();
+  one.merge(other.to_text());
+  EXPECT_EQ(one.resets(), 1U);
+  const Ledger::Classes classes = one.classes();
+  ASSERT_EQ(classes.size(), 2U);
+  const CallTotals& all = classes.at(compressed_class());
+  EXPECT_EQ(all.calls, 3U);
+  EXPECT_EQ(all.compressed_calls, 3U);
+  EXPECT_EQ(all.bytes_in, 12000U);
+  EXPECT_EQ(all.ratio(), 4.0);
+  EXPECT_EQ(all.seconds, 0.5);
+}
+
+TEST(Ledger, WhatWasMeasuredAndChosenTravelsToo) {
+  const CommunicatorName name{.ranks = 7, .size = 4, .first = 0, .number = 1};
+  const Choices choices{{{.function = Function::mpi_allreduce, .dtype = DType::f32, .size = 20}, {{0, 0}, {1, 1}}}};
+  CallClass passed = compressed_class();
+  passed.codec.clear();
+  passed.reason = Reason::no_faster;
+  Ledger one;
+  Ledger other;
+  one.add(passed, {.calls = 1});
+  other.add(passed, {.calls = 2, .measured = CallTotals::Measured{.passed = 0.5, .compressed = 0.75}});
+  other.add_choices(name, choices);
+  one.merge(other.to_text());
+  EXPECT_EQ(one.choices(), (ChoicesOfJob{{name, choices}}));
+  const json row = json::parse(report_json({}, one)).at("classes").at(0);
+  EXPECT_EQ(row.at("measured"), (json{{"passed_seconds", 0.5}, {"compressed_seconds", 0.75}}));
+  EXPECT_EQ(row.at("reason"), "no faster on this link");
+  EXPECT_EQ(row.at("calls"), 3);
+}
+
+TEST(Ledger, TheReportSaysAll) {
+  Ledger ledger;
+  ledger.add(compressed_class(),
+             {.calls = 1, .compressed_calls = 1, .bytes_in = 4000, .bytes_dense = 6000, .bytes_sent = 1500});
+  ledger.add({.function = Function::mpi_allreduce, .communicator_size = 4, .reason = Reason::below_floor},
+             passed_totals(Function::mpi_allreduce, 10, 800, 4));
+  const json report = json::parse(report_json(
+      {.world_size = 4, .implementation = "Open MPI 4.1.4", .policy = "built-in", .disabled = "", .note = "part \xff"},
+      ledger));
+  EXPECT_EQ(report.at("world"), 4);
+  EXPECT_EQ(report.at("library"), "Open MPI 4.1.4");
+  EXPECT_FALSE(report.at("dry_run"));
+  EXPECT_TRUE(report.at("disabled").is_null());
+  const json& totals = report.at("totals");
+  EXPECT_EQ(totals.at("calls"), 11);
+  EXPECT_EQ(totals.at("compressed_calls"), 1);
+  EXPECT_EQ(totals.at("bytes_dense"), 7200);
+  EXPECT_EQ(totals.at("bytes_sent"), 2700);
+  EXPECT_EQ(totals.at("ratio_compressed"), 4.0);
+  EXPECT_NEAR(totals.at("ratio"), 7200.0 / 2700, 1e-9);
+  ASSERT_EQ(report.at("classes").size(), 2U);
+  for (const json& row : report.at("classes")) {
+    const bool is_compressed = row.at("reason").is_null();
+    EXPECT_EQ(row.at("function"), "MPI_Allreduce");
+    EXPECT_EQ(row.at("codec"), is_compressed ? json("int8") : json());
+    EXPECT_EQ(row.at("order"), is_compressed ? json(3) : json());
+    EXPECT_EQ(row.at("dtype"), is_compressed ? json("f32") : json());
+  }
+}
+
+TEST(Ledger, ClassesAreBounded) {
+  Ledger ledger;
+  for (std::uint64_t count = 1; count <= 3 * Ledger::kMostClasses; ++count) {
+    CallClass what = compressed_class();
+    what.count = count;
+    ledger.add(what, {.calls = 1});
+  }
+  EXPECT_EQ(ledger.classes().size(), Ledger::kMostClasses + 1);
+  std::uint64_t calls = 0;
+  for (const auto& [what, totals] : ledger.classes()) {
+    calls += totals.calls;
+  }
+  EXPECT_EQ(calls, 3 * Ledger::kMostClasses);
+}
+
+std::vector<RankSettings> all(std::size_t ranks) { return std::vector<RankSettings>(ranks, RankSettings::of({})); }
+
+TEST(Agreement, EqualRanksAgree) {
+  const Agreement agreement = agree(all(4));
+  EXPECT_FALSE(agreement.disabled || agreement.ranks_differ || agreement.dry_run);
+  EXPECT_TRUE(agreement.warning().empty());
+}
+
+TEST(Agreement, OneDisabledDisables) {
+  Configuration configuration;
+  configuration.disabled = "GRADWIRE_DISABLE=1";
+  std::vector<RankSettings> ranks = all(4);
+  ranks[2] = RankSettings::of(configuration);
+  const Agreement agreement = agree(ranks);
+  EXPECT_TRUE(agreement.disabled);
+  EXPECT_NE(agreement.warning().find("disabled on rank 2 (GRADWIRE_DISABLE=1)"), std::string::npos)
+      << agreement.warning();
+}
+
+TEST(Agreement, AnyDifferenceIsOne) {
+  std::vector<Configuration> others(2);
+  others[0].planner = plan::CallPlanner(Policy::uniform("bf16"));
+  others[1].dry_run = true;
+  for (const Configuration& other : others) {
+    std::vector<RankSettings> ranks = all(3);
+    ranks[1] = RankSettings::of(other);
+    const Agreement agreement = agree(ranks);
+    EXPECT_TRUE(agreement.ranks_differ);
+    EXPECT_NE(agreement.warning().find("rank 1 has policy"), std::string::npos) << agreement.warning();
+  }
+  std::vector<RankSettings> ranks = all(3);
+  ranks[1].magic[7] = '9';  // of another version
+  EXPECT_TRUE(agree(ranks).ranks_differ);
+  EXPECT_FALSE(ranks[1].answered());
+}
+
+TEST(Agreement, RanksAreNamedInShort) {
+  const std::vector<int> ranks = {1, 4, 7, 9, 10, 11, 12, 13, 14, 15};
+  EXPECT_EQ(name_ranks(std::span(ranks).first(1)), "rank 1");
+  EXPECT_EQ(name_ranks(std::span(ranks).first(3)), "ranks 1, 4 and 7");
+  EXPECT_EQ(name_ranks(ranks), "ranks 1, 4, 7, 9, 10, 11, 12, 13 and 2 more");
+}
+
+// What other ranks and earlier jobs wrote.
+TEST(Choices, DamagedFilesAreRefused) {
+  Choices classes;
+  classes[{.function = Function::mpi_allreduce, .size = 20}] = {{0, 0}, {3, 1}, {9, 0}};
+  ChoicesOfJob choices;
+  choices[{.ranks = 12345, .size = 4, .first = 0, .number = 2}] = classes;
+  test::parse_mutations({choices_to_text(choices, "p")}, test::json_pieces({"\"way\"", "MPI_Allreduce"}), 151, 4000,
+                        [](const std::string& text) { static_cast<void>(choices_from_text(text, "p")); });
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in

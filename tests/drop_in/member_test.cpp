@@ -1,0 +1,208 @@
+// One communicator's calls on ranks that are threads: what is compressed when, with which residuals.
+#include "drop_in/member.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gradwire/policy.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using test::run_ranks;
+
+constexpr std::uint64_t kCount = 20000;
+
+Configuration configuration_of(const std::string& policy) {
+  Configuration configuration;
+  configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n" + policy));
+  return configuration;
+}
+
+Call all_reduce_of(std::uint64_t count, int world) {
+  return {.function = Function::mpi_allreduce,
+          .dtype = DType::f32,
+          .reduction = Reduction::sum,
+          .count = count,
+          .world_size = world};
+}
+
+// A rank of the drop-in, over a transport of this process.
+struct Rank {
+  Rank(const Configuration& configuration, std::shared_ptr<Transport> transport, const Agreement& agreement = {})
+      : world(transport->world_size()), member(configuration, ledger, agreement, [this, transport] {
+          ++connections;
+          return transport;
+        }) {}
+
+  Member::Route route_of(std::uint64_t count, const void* buffer) {
+    return member.route(all_reduce_of(count, world), "sum", {.buffer = buffer});
+  }
+
+  // One all-reduce; what became of it.
+  Member::Route reduce(std::uint64_t count, std::string_view name = {}) {
+    // Tensors of different sizes are different buffers.
+    Member::Route route = member.route(all_reduce_of(count, world), "sum",
+                                       {.name = name, .buffer = reinterpret_cast<const void*>(count)});
+    if (route.decision.compress && !member.dry_run()) {
+      std::vector<float> values(count, 0.3F);
+      values[0] = 1;
+      member.all_reduce(route, view(values.data(), count), view(values.data(), count));
+      EXPECT_NEAR(values[1], 0.3 * world, 0.3 * world);
+    } else {
+      member.count_passed(route, 4 * count, 0);
+    }
+    return route;
+  }
+
+  int world;
+  int connections = 0;
+  Ledger ledger;
+  Member member;
+};
+
+TEST(Member, Int8NeedsNoStep) {
+  const Configuration configuration = configuration_of("");
+  run_ranks(3, [&](std::shared_ptr<Transport> transport) {
+    Rank rank(configuration, std::move(transport));
+    for (int call = 0; call < 20; ++call) {
+      const Member::Route route = rank.reduce(kCount);
+      EXPECT_TRUE(route.decision.compress);
+      EXPECT_EQ(route.what.codec, "int8");
+      EXPECT_EQ(route.feedback, nullptr);
+      EXPECT_EQ(route.what.order.has_value(), call >= 16);
+    }
+    EXPECT_EQ(rank.connections, 1);
+    EXPECT_EQ(rank.member.residual_bytes(), 0U);
+  });
+}
+
+TEST(Member, NothingIsConnectedForWhatPasses) {
+  const Configuration configuration = configuration_of("");
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    Rank small(configuration, transport);
+    EXPECT_EQ(small.reduce(100).decision.reason, Reason::below_floor);
+    Rank disabled(configuration, transport, {.disabled = true, .disabled_because = {}});
+    EXPECT_EQ(disabled.reduce(kCount).decision.reason, Reason::disabled);
+    Rank differing(configuration, transport, {.ranks_differ = true, .disabled_because = {}});
+    EXPECT_EQ(differing.reduce(kCount).decision.reason, Reason::ranks_differ);
+    Rank dry(configuration, transport, {.dry_run = true, .disabled_because = {}});
+    EXPECT_TRUE(dry.reduce(kCount).decision.compress);
+    EXPECT_EQ(small.connections + disabled.connections + differing.connections + dry.connections, 0);
+  });
+}
+
+TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    Rank rank(configuration, std::move(transport));
+    for (int call = 0; call < 16; ++call) {
+      EXPECT_EQ(rank.reduce(call % 2 == 0 ? kCount : kCount + 7).decision.reason, Reason::learning);
+    }
+    const FeedbackBuffer* first = rank.reduce(kCount).feedback;
+    const FeedbackBuffer* second = rank.reduce(kCount + 7).feedback;
+    ASSERT_NE(first, nullptr);
+    EXPECT_NE(first, second);
+    EXPECT_EQ(rank.reduce(kCount).feedback, first);
+    EXPECT_EQ(rank.reduce(kCount + 7).feedback, second);
+    // Local residuals of all elements, and those of the rank's own half.
+    EXPECT_GT(rank.member.residual_bytes(), 4 * 2 * kCount);
+    EXPECT_LT(rank.member.residual_bytes(), 2 * 4 * 2 * (kCount + 7));
+
+    const Member::Route broken = rank.reduce(kCount + 1);
+    EXPECT_EQ(broken.decision.reason, Reason::learning);
+    EXPECT_EQ(rank.ledger.resets(), 1U);
+    EXPECT_EQ(rank.member.residual_bytes(), 0U);
+  });
+}
+
+// Four equal layers are four residuals where their buffers tell them apart, and none where nothing does.
+TEST(Member, EqualLayersShareNoResidual) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    for (const bool staged : {false, true}) {
+      Rank rank(configuration, transport);
+      std::set<const FeedbackBuffer*> residuals;
+      for (std::size_t call = 0; call < 40; ++call) {
+        const int buffers[4] = {};
+        residuals.insert(rank.route_of(kCount, &buffers[staged ? 0 : call % 4]).feedback);
+      }
+      residuals.erase(nullptr);
+      EXPECT_EQ(residuals.size(), staged ? 0U : 4U);
+    }
+  });
+}
+
+TEST(Member, RulesByOrderSizeAndCommunicator) {
+  const Configuration configuration =
+      configuration_of("[[rule]]\norder = 1\ncodec = \"exact\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"bf16\"\n");
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    Rank rank(configuration, std::move(transport));
+    for (int call = 0; call < 16; ++call) {
+      EXPECT_EQ(rank.reduce(kCount + static_cast<std::uint64_t>(call % 2)).decision.reason, Reason::learning);
+    }
+    EXPECT_EQ(rank.reduce(kCount).what.codec, "int8");
+    EXPECT_EQ(rank.reduce(kCount + 1).decision.reason, Reason::policy_exact);
+  });
+  run_ranks(3, [&](std::shared_ptr<Transport> transport) {
+    Rank rank(configuration, std::move(transport));
+    for (int call = 0; call < 16; ++call) {
+      rank.reduce(kCount + static_cast<std::uint64_t>(call % 2));
+    }
+    EXPECT_EQ(rank.reduce(kCount).what.codec, "bf16");
+  });
+}
+
+// Rank 1 has another name, or none: then no rule by name may choose the codec on rank 0 alone.
+TEST(Member, NamesCountWhereAllRanksSayThem) {
+  const Configuration configuration = configuration_of("[[rule]]\nmatch = \"embed.*\"\ncodec = \"bf16\"\n");
+  for (const bool agreed : {true, false}) {
+    run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+      const bool first = transport->rank() == 0;
+      Rank rank(configuration, std::move(transport));
+      const std::string_view name = first || agreed ? "embed.weight" : "";
+      for (int call = 0; call < 16; ++call) {
+        const bool even = call % 2 == 0;
+        EXPECT_EQ(rank.reduce(kCount + (even ? 0 : 7), even ? name : "").decision.reason, Reason::learning);
+      }
+      const Member::Route route = rank.reduce(kCount, name);
+      EXPECT_EQ(route.what.codec, agreed ? "bf16" : "int8");
+      EXPECT_EQ(route.what.name, agreed ? "embed.weight" : "");
+    });
+  }
+}
+
+TEST(Member, F64OnlyWhereARuleAsksForIt) {
+  const auto reason_of = [](const std::string& policy) {
+    const Configuration configuration = configuration_of(policy);
+    Ledger ledger;
+    Member member(configuration, ledger, {}, nullptr);
+    Call call = all_reduce_of(kCount, 2);
+    call.dtype = DType::f64;
+    return member.route(call, "sum", {}).decision.reason;
+  };
+  EXPECT_EQ(reason_of(""), Reason::dtype);
+  EXPECT_EQ(reason_of("[[rule]]\ndtype = \"f64\"\ncodec = \"int8\"\n"), Reason::none);
+  EXPECT_EQ(reason_of("[[rule]]\ndtype = \"f64\"\nmin_bytes = \"1GiB\"\ncodec = \"int8\"\n"), Reason::dtype);
+}
+
+TEST(Member, ItsNumbersAreTheTransports) {
+  const Configuration configuration = configuration_of("");
+  run_ranks(4, [&](std::shared_ptr<Transport> transport) {
+    Rank rank(configuration, transport);
+    rank.reduce(1 << 18);
+    const Ledger::Classes classes = rank.ledger.classes();
+    ASSERT_EQ(classes.size(), 1U);
+    const CallTotals& totals = classes.begin()->second;
+    EXPECT_EQ(totals.bytes_sent, transport->counters().bytes_sent);
+    EXPECT_EQ(totals.bytes_dense, dense_bytes(Function::mpi_allreduce, 4 << 18, 4) / 4);
+    EXPECT_GT(totals.ratio(), 3.9);
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in

@@ -1,0 +1,165 @@
+#include "drop_in/step_tracker.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace gradwire::drop_in {
+namespace {
+
+// A letter is a call: its count.
+Signature call(char letter) {
+  return {.function = Function::mpi_allreduce, .count = static_cast<std::uint64_t>(letter)};
+}
+
+// The next call, where the shortest period is always taken.
+std::optional<StepTracker::Place> next(StepTracker& tracker, const Signature& signature) {
+  const auto place = tracker.next(signature);
+  if (tracker.due()) {
+    tracker.adopt(tracker.shortest());
+  }
+  return place;
+}
+
+// Orders of the calls as digits, '?' where unknown.
+std::string orders(StepTracker& tracker, const std::string& calls) {
+  std::string text;
+  for (const char letter : calls) {
+    const auto place = next(tracker, call(letter));
+    text += place ? static_cast<char>('0' + place->order) : '?';
+  }
+  return text;
+}
+
+std::string repeat(const std::string& step, int times) {
+  std::string calls;
+  for (int i = 0; i < times; ++i) {
+    calls += step;
+  }
+  return calls;
+}
+
+TEST(StepTracker, FindsThePeriod) {
+  StepTracker tracker;
+  EXPECT_EQ(orders(tracker, repeat("abcaad", 3)), repeat("?", 16) + "45");
+  EXPECT_EQ(tracker.period(), 6U);
+  EXPECT_EQ(orders(tracker, repeat("abcaad", 2)), "012345012345");
+}
+
+TEST(StepTracker, StepsAreCounted) {
+  StepTracker tracker;
+  orders(tracker, repeat("ab", 8));
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    EXPECT_EQ(next(tracker, call('a'))->step, step);
+    EXPECT_EQ(next(tracker, call('b'))->step, step);
+  }
+}
+
+// Two periods at least: the first 20 calls of this step are all alike for 15.
+TEST(StepTracker, EqualTensorsAtTheStartAreNoPeriod) {
+  StepTracker tracker;
+  const std::string step = repeat("a", 15) + "bcdef";
+  EXPECT_EQ(orders(tracker, step + step).find_first_not_of('?'), std::string::npos);
+  EXPECT_EQ(tracker.period(), 20U);
+  EXPECT_EQ(tracker.next(call('a'))->order, 0U);
+}
+
+TEST(StepTracker, OneCallAStep) {
+  StepTracker tracker;
+  EXPECT_EQ(orders(tracker, repeat("a", 18)), repeat("?", 16) + "00");
+}
+
+// A lasting change, as of a framework that fuses anew after its first steps.
+TEST(StepTracker, AnotherSequenceIsLearntAnew) {
+  StepTracker tracker;
+  orders(tracker, repeat("abc", 6));
+  ASSERT_EQ(tracker.period(), 3U);
+  EXPECT_EQ(orders(tracker, "abx"), "01?");
+  EXPECT_TRUE(tracker.broke());
+  EXPECT_EQ(tracker.period(), 0U);
+  orders(tracker, "y" + repeat("xy", 7));
+  EXPECT_FALSE(tracker.broke());
+  EXPECT_EQ(tracker.period(), 2U);
+  EXPECT_EQ(tracker.next(call('x'))->order, 0U);
+}
+
+TEST(StepTracker, FunctionDtypeAndCountTellCallsApart) {
+  StepTracker tracker;
+  const Signature plain = call('a');
+  Signature other = plain;
+  const auto known_period = [&] {
+    StepTracker fresh;
+    for (int i = 0; i < 16; ++i) {
+      next(fresh, i % 2 == 0 ? plain : other);
+    }
+    return fresh.period();
+  };
+  EXPECT_EQ(known_period(), 1U);
+  other.dtype = DType::f16;
+  EXPECT_EQ(known_period(), 2U);
+  other = plain;
+  other.function = Function::mpi_reduce_scatter;
+  EXPECT_EQ(known_period(), 2U);
+}
+
+// Calls that never repeat take bounded memory and stay unknown.
+TEST(StepTracker, NoPeriodIsNoPeriod) {
+  StepTracker tracker;
+  for (std::uint64_t i = 0; i < 5 * StepTracker::kLongestPeriod; ++i) {
+    EXPECT_FALSE(next(tracker, {.function = Function::mpi_allreduce, .count = i}));
+  }
+}
+
+// What is proposed after the first `calls` of a step of `layers` calls alike; hint_of(layer) is that of each.
+template <class HintOf>
+std::size_t proposed(std::size_t layers, std::size_t calls, HintOf hint_of) {
+  StepTracker tracker;
+  for (std::size_t i = 0; i < calls; ++i) {
+    EXPECT_FALSE(tracker.next(call('a'), hint_of(i % layers)));
+  }
+  EXPECT_TRUE(tracker.due());
+  EXPECT_EQ(tracker.shortest(), 1U);
+  return tracker.proposal();
+}
+
+// Taken for one call a step, equal layers would share one residual. Tried by hand: the shortest period proposed without
+// a look at the hints: red.
+TEST(StepTracker, EqualLayersAreToldApart) {
+  const auto buffers = [](std::size_t layer) { return Hint{.identity = 100 + layer}; };
+  EXPECT_EQ(proposed(4, 16, buffers), 4U);
+  EXPECT_EQ(proposed(9, 16, buffers), 0U) << "not two steps yet";
+  const auto names = [](std::size_t layer) { return Hint{.identity = 100 + layer, .named = true}; };
+  EXPECT_EQ(proposed(4, 16, names), 4U);
+  EXPECT_EQ(proposed(1, 16, names), 1U);
+  // One buffer for all, or a new one each time: only other collectives between the steps tell them apart.
+  const auto staged = [](std::size_t) { return Hint{.identity = 100}; };
+  EXPECT_EQ(proposed(1, 16, staged), 0U);
+  EXPECT_EQ(proposed(4, 16, staged), 0U);
+  const auto fenced = [](std::size_t layer) { return Hint{.identity = 100, .fence = layer == 0}; };
+  EXPECT_EQ(proposed(1, 16, fenced), 1U);
+  EXPECT_EQ(proposed(4, 16, fenced), 4U);
+  std::uint64_t address = 0;
+  const auto fresh = [&](std::size_t layer) { return Hint{.identity = ++address, .fence = layer == 0}; };
+  EXPECT_EQ(proposed(4, 16, fresh), 4U);
+  // A norm of each layer: the buffers say more than the fences.
+  const auto norms = [](std::size_t layer) { return Hint{.identity = 100 + layer, .fence = true}; };
+  EXPECT_EQ(proposed(4, 16, norms), 4U);
+}
+
+TEST(StepTracker, LooksAgainWhenTwiceAsManyCallsAreKnown) {
+  StepTracker tracker;
+  for (std::size_t i = 0; i < 32; ++i) {
+    tracker.next(call('a'), {.identity = 100 + i % 9});
+    if (i == 15) {
+      ASSERT_TRUE(tracker.due());
+      tracker.adopt(0);
+    }
+  }
+  ASSERT_TRUE(tracker.due());
+  EXPECT_EQ(tracker.proposal(), 9U);
+  tracker.adopt(9);
+  EXPECT_EQ(tracker.next(call('a'))->order, 32U % 9U);
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in

@@ -1,0 +1,155 @@
+#include "tests/support/recording_executor.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::collective {
+namespace {
+
+// (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
+using Key = std::tuple<int, int, std::uint64_t, Hop>;
+struct Channel {
+  std::vector<Chunk> sent;
+  std::size_t awaited = 0;
+};
+using Mail = std::map<Key, Channel>;
+
+// A receive that must be over before its slot is read.
+struct Awaited {
+  const Step* step = nullptr;
+  std::size_t message = 0;  // of its channel
+};
+
+std::string describe(int rank, std::uint64_t lane, const Step& step) {
+  return "rank " + std::to_string(rank) + " lane " + std::to_string(lane) + " " + std::string(to_string(step.kind)) +
+         " peer " + std::to_string(step.peer) + " hop " + std::to_string(static_cast<int>(step.hop));
+}
+
+struct RecordedLane {
+  std::uint64_t index;
+  Lane lane;
+  std::size_t next = 0;
+  std::vector<Awaited> awaited;  // by slot
+};
+
+class World {
+ public:
+  World(std::span<const Schedule> schedules, int window)
+      : schedules_(schedules), window_(window), ranks_(schedules.size()) {}
+
+  std::vector<RecordedStep> run() {
+    for (bool worked = true; worked;) {
+      worked = false;
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        worked = advance(static_cast<int>(rank)) || worked;
+      }
+    }
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (!ranks_[rank].lanes.empty()) {
+        const RecordedLane& lane = ranks_[rank].lanes.front();
+        throw Error(ErrorCode::internal,
+                    "stuck: " + describe(static_cast<int>(rank), lane.index, lane.lane.steps[lane.next]));
+      }
+    }
+    for (const auto& [key, channel] : mail_) {
+      if (channel.sent.size() > channel.awaited) {
+        throw Error(ErrorCode::internal, "nobody receives what rank " + std::to_string(std::get<0>(key)) +
+                                             " sends to rank " + std::to_string(std::get<1>(key)) + " in lane " +
+                                             std::to_string(std::get<2>(key)));
+      }
+    }
+    return std::move(recorded_);
+  }
+
+ private:
+  struct Rank {
+    std::uint64_t opened = 0;
+    std::deque<RecordedLane> lanes;
+  };
+
+  bool advance(int rank) {
+    Rank& state = ranks_[static_cast<std::size_t>(rank)];
+    const Schedule& schedule = schedules_[static_cast<std::size_t>(rank)];
+    while (state.opened < schedule.lanes && state.lanes.size() < static_cast<std::size_t>(window_)) {
+      RecordedLane lane{state.opened, schedule.make_lane(state.opened), 0, {}};
+      lane.awaited.resize(lane.lane.slots);
+      state.lanes.push_back(std::move(lane));
+      ++state.opened;
+    }
+    bool worked = false;
+    for (RecordedLane& lane : state.lanes) {
+      while (lane.next < lane.lane.steps.size() && step(rank, lane)) {
+        worked = true;
+      }
+    }
+    std::erase_if(state.lanes, [](const RecordedLane& lane) { return lane.next == lane.lane.steps.size(); });
+    return worked;
+  }
+
+  // Whether what a slot waits for has been sent.
+  bool arrived(int rank, RecordedLane& lane, Slot slot) {
+    if (slot == kOwnInput || lane.awaited[slot].step == nullptr) {
+      return true;
+    }
+    const Step& receive = *lane.awaited[slot].step;
+    const std::vector<Chunk>& sent = mail_[{receive.peer, rank, lane.index, receive.hop}].sent;
+    if (sent.size() <= lane.awaited[slot].message) {
+      return false;
+    }
+    const Chunk& chunk = sent[lane.awaited[slot].message];
+    if (chunk.first != receive.chunk.first || chunk.count != receive.chunk.count) {
+      throw Error(ErrorCode::internal,
+                  describe(rank, lane.index, receive) + ": sender and receiver disagree about the chunk");
+    }
+    lane.awaited[slot].step = nullptr;
+    return true;
+  }
+
+  bool step(int rank, RecordedLane& lane) {
+    const Step& step = lane.lane.steps[lane.next];
+    for (const Slot input : step.inputs) {
+      if (!arrived(rank, lane, input)) {
+        return false;
+      }
+    }
+    switch (step.kind) {
+      case StepKind::receive:
+        lane.awaited[step.slot] = {&step, mail_[{step.peer, rank, lane.index, step.hop}].awaited++};
+        break;
+      case StepKind::send:
+        if (!arrived(rank, lane, step.slot)) {
+          return false;
+        }
+        mail_[{rank, step.peer, lane.index, step.hop}].sent.push_back(step.chunk);
+        break;
+      case StepKind::decode:
+      case StepKind::native_store:
+        if (!arrived(rank, lane, step.slot)) {
+          return false;
+        }
+        break;
+      default: break;
+    }
+    recorded_.push_back({rank, lane.index, step});
+    ++lane.next;
+    return true;
+  }
+
+  std::span<const Schedule> schedules_;
+  int window_;
+  std::vector<Rank> ranks_;
+  Mail mail_;
+  std::vector<RecordedStep> recorded_;
+};
+
+}  // namespace
+
+std::vector<RecordedStep> record(std::span<const Schedule> world, int window) { return World(world, window).run(); }
+
+}  // namespace gradwire::collective

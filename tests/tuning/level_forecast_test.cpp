@@ -1,0 +1,70 @@
+// The cost model fitted to what was timed.
+#include "tuning/level_forecast.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace gradwire::tuning {
+namespace {
+
+Cluster cluster(double bytes_per_second) {
+  return {.ranks = 4, .inter = {.latency_seconds = 50e-6, .bytes_per_second = bytes_per_second}};
+}
+const Way kInt8{.first = {1.02, 1e-10, 1e-10}, .second = {1.02, 1e-10, 1e-10}};
+
+TEST(LevelForecast, GoesThroughWhatWasTimed) {
+  const Cluster link = cluster(125e6);
+  for (const double factor : {0.5, 1.0, 3.0}) {
+    std::vector<Timing> timings;
+    for (const double elements : {1024.0, 500'000.0}) {
+      timings.push_back({elements, 300e-6 + factor * model_seconds(link, kInt8, elements)});
+    }
+    const Fit fitted = fit(link, kInt8, timings);
+    EXPECT_NEAR(fitted.factor, factor, 1e-9);
+    EXPECT_NEAR(fitted.overhead_seconds, 300e-6, 1e-9);
+    const LevelForecast forecast(kInt8, fitted);
+    EXPECT_NEAR(forecast.seconds(link, 500'000), timings[1].seconds, 1e-9);
+    // The same code over a link of another speed.
+    const Cluster slow = cluster(12.5e6);
+    EXPECT_NEAR(forecast.seconds(slow, 1e6), 300e-6 + factor * model_seconds(slow, kInt8, 1e6), 1e-9);
+  }
+}
+
+TEST(LevelForecast, WithoutUsefulTimingsTheModelStands) {
+  const Cluster link = cluster(125e6);
+  const double latency = two_shot_cost(link, 0, kInt8.first, kInt8.second).latency;
+  for (const std::vector<Timing>& timings :
+       {std::vector<Timing>{}, {{1024, 2e-3}, {500'000, 1e-3}}, {{1024, 1e-3}, {1024, 1e-3}}}) {
+    const Fit fitted = fit(link, kInt8, timings);
+    EXPECT_EQ(fitted.factor, 1);
+    EXPECT_NEAR(fitted.overhead_seconds, latency, 1e-12);
+  }
+}
+
+TEST(LevelForecast, CorrectionsGoHalfWayAndStayNearTheModel) {
+  LevelForecast forecast(kInt8, {.overhead_seconds = 0, .factor = 1});
+  forecast.correct(4);
+  EXPECT_NEAR(forecast.fitted().factor, 2, 1e-12);
+  forecast.correct(1e9);
+  EXPECT_NEAR(forecast.fitted().factor, 4, 1e-12) << "one outlier counts as 4";
+  for (int i = 0; i < 50; ++i) {
+    forecast.correct(100);
+  }
+  EXPECT_EQ(forecast.fitted().factor, 20);
+  for (const double nothing : {0.0, -1.0, 0.0 / 1e-300 / 0.0}) {
+    forecast.correct(nothing);
+  }
+  EXPECT_EQ(forecast.fitted().factor, 20);
+}
+
+TEST(LevelForecast, NativeIsARing) {
+  Way native = kInt8;
+  native.native = true;
+  native.first.bytes = 4;
+  const Cluster link = cluster(125e6);
+  EXPECT_NEAR(model_seconds(link, native, 1e6), dense_cost(link, 1e6, 4).wire, 1e-12);
+}
+
+}  // namespace
+}  // namespace gradwire::tuning
