@@ -21,7 +21,7 @@ enum class Algorithm : std::uint8_t {
 };
 
 /// Bytes of a chunk on the wire unless asked otherwise: just below 64 KiB, where Open MPI's TCP sends without a
-/// handshake (ARCHITECTURE.md, D8).
+/// handshake (docs/decisions/wire.md, D8).
 inline constexpr std::uint64_t kDefaultChunkBytes = 56ULL << 10;
 
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
