@@ -71,10 +71,11 @@ void print_head(const Options& options, int ranks, const LinkText& link) {
 }
 
 Table make_table(bool emulated, bool predicted) {
-  const std::string where = emulated ? " (emulated)" : "";
-  std::vector<std::string> header{"bytes",          "library",    "codec",      "algorithm",    "min ms" + where,
-                                  "p50 ms" + where, "algbw GB/s", "busbw GB/s", "sent",         "rel error",
-                                  "ranks equal",    "cpu ms",     "memory",     "score" + where};
+  std::vector<std::string> header{"bytes",      "library", "codec",     "collective",  "min ms", "p50 ms", "algbw GB/s",
+                                  "busbw GB/s", "sent",    "rel error", "ranks equal", "cpu ms", "memory", "score"};
+  if (emulated) {
+    header[5] += " (emulated)";
+  }
   if (predicted) {
     header.insert(header.end(), {"predicted ms", "error %"});
   }
@@ -192,8 +193,8 @@ int run(Options options) {
       write_report(options.json, report);
     }
     if (!options.markdown.empty()) {
-      write_text(options.markdown, describe_run(options, ranks, link) + (predictor ? predictor->describe() : "") +
-                                       "\n" + table.to_markdown());
+      write_text(options.markdown,
+                 to_document(describe_run(options, ranks, link) + (predictor ? predictor->describe() : ""), table));
     }
     if (!all_equal) {
       std::fprintf(stderr, "bench_all_reduce: ranks hold different results, see \"ranks equal\"\n");

@@ -26,7 +26,7 @@ int run(const Options& options) {
     bench::write_text(options.svg, plot(comparison));
   }
   if (!options.markdown.empty()) {
-    bench::write_text(options.markdown, head + "\n" + table.to_markdown());
+    bench::write_text(options.markdown, bench::to_document(head, table));
   }
   return 0;
 }

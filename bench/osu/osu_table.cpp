@@ -130,7 +130,7 @@ int make(const std::string& folder, int rounds, const std::string& codec, const 
     write_report(json, report);
   }
   if (!markdown.empty()) {
-    write_text(markdown, head + "\n" + table.to_markdown());
+    write_text(markdown, to_document(head, table));
   }
   return 0;
 }

@@ -61,7 +61,7 @@ struct ReportFiles {
       write_report(json, report);
     }
     if (!markdown.empty()) {
-      write_text(markdown, head + "\n" + table.to_markdown());
+      write_text(markdown, to_document(head, table));
     }
   }
 };

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 namespace gradwire::bench {
 namespace {
@@ -57,19 +58,40 @@ std::string Table::to_text() const {
 }
 
 std::string Table::to_markdown() const {
-  std::string text;
-  const auto line = [&](const std::vector<std::string>& cells) {
+  const auto line = [](const std::vector<std::string>& cells, const std::string& blank) {
+    std::string text;
     for (const auto& cell : cells) {
-      text += "| " + cell + " ";
+      text += "|" + blank + cell + blank;
     }
-    text += "|\n";
+    return text + "|\n";
   };
-  line(header_);
-  line(std::vector<std::string>(header_.size(), "---"));
+  const auto too_wide = [&](const std::vector<std::string>& cells) {
+    return line(cells, " ").size() > kDocumentColumns + 1;
+  };
+  const bool narrow = too_wide(header_) || std::any_of(rows_.begin(), rows_.end(), too_wide);
+  const std::string blank = narrow ? "" : " ";
+  std::string text = line(header_, blank) + line(std::vector<std::string>(header_.size(), "---"), blank);
   for (const auto& row : rows_) {
-    line(row);
+    text += line(row, blank);
   }
   return text;
+}
+
+std::string to_document(const std::string& head, const Table& table) {
+  std::string text;
+  std::istringstream lines(head);
+  for (std::string line; std::getline(lines, line);) {
+    while (line.size() > kDocumentColumns) {
+      const std::size_t end = line.rfind(' ', kDocumentColumns);
+      if (end == std::string::npos || end == 0) {
+        break;
+      }
+      text += line.substr(0, end) + "\n";
+      line.erase(0, end + 1);
+    }
+    text += line + "\n";
+  }
+  return text + "\n" + table.to_markdown();
 }
 
 }  // namespace gradwire::bench

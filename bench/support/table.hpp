@@ -1,10 +1,14 @@
 // Tables for people: columns as wide as their widest cell, numbers to the right.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace gradwire::bench {
+
+/// The widest line of a document (tests/repository).
+inline constexpr std::size_t kDocumentColumns = 140;
 
 class Table {
  public:
@@ -13,13 +17,16 @@ class Table {
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// Aligned plain text, one line a row.
   [[nodiscard]] std::string to_text() const;
-  /// The same as a Markdown table.
+  /// The same as a Markdown table; without blanks around its cells where a line would be wider than kDocumentColumns.
   [[nodiscard]] std::string to_markdown() const;
 
  private:
   std::vector<std::string> header_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// A Markdown document: the lines of `head`, broken at blanks where they are too wide, and the table below.
+[[nodiscard]] std::string to_document(const std::string& head, const Table& table);
 
 /// `value` with `digits` after the point; "-" for NaN, which stands for "not known".
 [[nodiscard]] std::string fixed(double value, int digits);

@@ -122,6 +122,18 @@ TEST(Table, AlignsAndKeepsUnknownVisible) {
   EXPECT_THAT(table.to_markdown(), HasSubstr("| --- | --- |\n| a | 12.3 |"));
 }
 
+TEST(Table, DocumentsAreNoWiderThanAllowed) {
+  const std::string x(60, 'x');
+  bench::Table table({"a", "b", "c"});
+  table.add({x, x, "1234567890"});  // 140 with blanks
+  EXPECT_THAT(table.to_markdown(), HasSubstr("| a | b | c |\n"));
+  table.add({x, x, "12345678901"});
+  const std::string head = "one " + x + " two " + x + " three " + x + "\nnext\n";
+  EXPECT_EQ(bench::to_document(head, table), "one " + x + " two " + x + " three\n" + x + "\nnext\n\n" +
+                                                 "|a|b|c|\n|---|---|---|\n|" + x + "|" + x + "|1234567890|\n|" + x +
+                                                 "|" + x + "|12345678901|\n");
+}
+
 TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
   const plot::Plot plot{.title = "a < b",
                         .x = {.label = "x", .logarithmic = true},
