@@ -1,5 +1,5 @@
-// Links between documents lead somewhere, documents that code points to exist, and the policies that documents show
-// parse.
+// Links between documents lead somewhere, their lines are short enough to read beside code, documents that code points
+// to exist, and the policies that documents show parse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +16,9 @@
 
 namespace gradwire::repository {
 namespace {
+
+constexpr std::size_t kColumns = 140;  // of any line of a document, tables and code too
+constexpr std::size_t kReadmeLines = 271;
 
 std::vector<std::filesystem::path> files_below(const std::vector<std::string>& roots,
                                                const std::set<std::string>& extensions) {
@@ -38,8 +41,47 @@ std::vector<std::filesystem::path> files_below(const std::vector<std::string>& r
   return files;
 }
 
+/// Every document of the tree; not those below folders that git ignores.
 std::vector<std::filesystem::path> documents() {
-  return files_below({"docs", "bench", "cmake", "plugins", "python-free-examples", "tests"}, {".md"});
+  static const std::set<std::string> kLocal = {".git", ".cache", "build", "results"};
+  std::vector<std::filesystem::path> files;
+  for (auto it = std::filesystem::recursive_directory_iterator(kRepository);
+       it != std::filesystem::recursive_directory_iterator(); ++it) {
+    if (it.depth() == 0 && it->is_directory() && kLocal.contains(it->path().filename().string())) {
+      it.disable_recursion_pending();
+    } else if (it->is_regular_file() && it->path().extension() == ".md") {
+      files.push_back(it->path());
+    }
+  }
+  return files;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+/// Characters of UTF-8.
+std::size_t columns(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+/// "file:line: 150 columns" of each line of a text in `document` that is too long.
+std::vector<std::string> long_lines(const std::filesystem::path& document, const std::string& text) {
+  std::vector<std::string> found;
+  const std::vector<std::string> lines = lines_of(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (columns(lines[i]) > kColumns) {
+      found.push_back(document.lexically_relative(kRepository).string() + ":" + std::to_string(i + 1) + ": " +
+                      std::to_string(columns(lines[i])) + " columns, at most " + std::to_string(kColumns));
+    }
+  }
+  return found;
 }
 
 struct Block {
@@ -71,9 +113,7 @@ std::pair<std::vector<Block>, std::string> split_fences(const std::string& text)
 /// Anchors of a document's headings as the forges make them: lower case, blanks to dashes, punctuation dropped.
 std::set<std::string> anchors(const std::filesystem::path& document) {
   std::set<std::string> names;
-  std::istringstream lines(split_fences(read_file(document)).second);
-  std::string line;
-  while (std::getline(lines, line)) {
+  for (const std::string& line : lines_of(split_fences(read_file(document)).second)) {
     const std::size_t begin = line.find_first_not_of('#');
     if (begin == 0 || begin == std::string::npos || line[begin] != ' ') {
       continue;
@@ -91,13 +131,47 @@ std::set<std::string> anchors(const std::filesystem::path& document) {
   return names;
 }
 
+/// Where the links of a text lead: [text](target), and [name] with a line "[name]: target".
+struct Links {
+  std::vector<std::string> targets;
+  std::vector<std::string> undefined;  // decisions named as [D1] without such a line
+};
+
+Links links_of(const std::string& text) {
+  static const std::regex kInline(R"(\]\(([^)\s]+)\))");
+  static const std::regex kDefinition(R"(\[([^\]]+)\]: +(\S+) *)");
+  static const std::regex kDecision(R"(\[(D[0-9]+)\](?![(:]))");
+  Links links;
+  std::set<std::string> defined;
+  std::string prose;
+  for (const std::string& line : lines_of(split_fences(text).second)) {
+    std::smatch match;
+    if (std::regex_match(line, match, kDefinition)) {
+      defined.insert(match[1]);
+      links.targets.push_back(match[2]);
+    } else {
+      prose += line + "\n";
+    }
+  }
+  for (std::sregex_iterator it(prose.begin(), prose.end(), kInline), end; it != end; ++it) {
+    links.targets.push_back((*it)[1]);
+  }
+  for (std::sregex_iterator it(prose.begin(), prose.end(), kDecision), end; it != end; ++it) {
+    if (!defined.contains((*it)[1])) {
+      links.undefined.push_back((*it)[1]);
+    }
+  }
+  return links;
+}
+
 /// What is wrong with the links of a text that stands in `document`; outside links are not followed.
 std::vector<std::string> broken_links(const std::filesystem::path& document, const std::string& text) {
-  static const std::regex kLink(R"(\]\(([^)\s]+)\))");
   std::vector<std::string> broken;
-  const std::string prose = split_fences(text).second;
-  for (std::sregex_iterator it(prose.begin(), prose.end(), kLink), end; it != end; ++it) {
-    const std::string link = (*it)[1];
+  const Links links = links_of(text);
+  for (const std::string& name : links.undefined) {
+    broken.push_back(document.lexically_relative(kRepository).string() + ": [" + name + "] leads nowhere");
+  }
+  for (const std::string& link : links.targets) {
     if (link.find("://") != std::string::npos || link.starts_with("mailto:")) {
       continue;
     }
@@ -128,6 +202,29 @@ TEST(Documents, BrokenLinksAreFound) {
   EXPECT_EQ(broken_links(document, "see [a](ARCHITECTURE.md#no-such-heading-at-all)").size(), 1U);
   EXPECT_TRUE(
       broken_links(document, "see [a](ARCHITECTURE.md), [b](https://example.org/x)\n```\n[c](none)\n```\n").empty());
+  EXPECT_EQ(broken_links(document, "see [a]\n\n[a]: docs/README.md#none\n").size(), 1U);
+  EXPECT_EQ(broken_links(document, "see [D67]\n").size(), 1U);
+  EXPECT_TRUE(broken_links(document, "see [D67]\n\n[D67]: docs/README.md\n").empty());
+}
+
+TEST(Documents, LinesAreNoLongerThanAllowed) {
+  for (const auto& document : documents()) {
+    for (const std::string& problem : long_lines(document, read_file(document))) {
+      ADD_FAILURE() << problem;
+    }
+  }
+}
+
+TEST(Documents, LongLinesAreFound) {
+  const auto document = kRepository / "README.md";
+  const std::string x(kColumns - 2, 'x');
+  EXPECT_TRUE(long_lines(document, x + "ää\n" + x + "xx").empty()) << "characters count, not bytes";
+  EXPECT_EQ(long_lines(document, "short\n| " + x + " |\n```\n" + x + "äää\n```\n").size(), 2U);
+}
+
+TEST(Documents, TheReadmeIsShort) {
+  EXPECT_LE(lines_of(read_file(kRepository / "README.md")).size(), kReadmeLines)
+      << "README.md is for the first quarter of an hour; the rest belongs into docs/";
 }
 
 TEST(Documents, ThoseThatCodeNamesExist) {
