@@ -2,9 +2,11 @@
  * libgradwire_c and include gradwire/mpi.h to make sessions and communicators from an MPI_Comm.
  *
  * Every function that can fail returns a gradwire_status; gradwire_last_error() then says what is wrong and what to do.
- * Handles are made by a function that ends in create, load or parse and freed by the destroy of their type, which
- * accepts NULL. What a function says of ranks, threads and ownership is what gradwire/session.hpp and
- * gradwire/communicator.hpp say of the C++ function of the same name. No C++ exception leaves the library. */
+ * A NULL where none is allowed, and a number that is no enumerator, are GRADWIRE_INVALID_ARGUMENT. Handles are made by
+ * a function that ends in create, load or parse and freed by the destroy of their type, which accepts NULL. Data lies
+ * in host memory, belongs to the caller, and may be NULL where its count is 0. What a function says of ranks, threads
+ * and ownership is what gradwire/session.hpp and gradwire/communicator.hpp say of the C++ function of the same name. No
+ * C++ exception leaves the library. */
 #ifndef GRADWIRE_GRADWIRE_H
 #define GRADWIRE_GRADWIRE_H
 
@@ -84,7 +86,7 @@ typedef struct gradwire_communicator_options {
 /* Must be equal on every rank, but for the feedback buffer, which every rank gives or none. */
 typedef struct gradwire_call_options {
   size_t struct_size;
-  const char* codec;      /* "int8", "topk(1%)+int8", ...; NULL: int8 */
+  const char* codec;      /* "int8", "topk(1%)+int8", ...; NULL: int8, in a broadcast exact */
   const char* second_hop; /* codec of the owner's encoding in two_shot and hierarchical; NULL: follows from codec */
   gradwire_algorithm algorithm;
   gradwire_reduction reduction;
@@ -142,11 +144,14 @@ GRADWIRE_API gradwire_status gradwire_session_broadcast(gradwire_session* sessio
                                                         gradwire_dtype dtype, int root);
 /* This rank's sample count for the coming step; on every rank or on none. */
 GRADWIRE_API gradwire_status gradwire_session_set_weight(gradwire_session* session, double samples);
+/* The factor by which gradients are too large from the coming step on; the same on every rank, between steps. */
 GRADWIRE_API gradwire_status gradwire_session_set_loss_scale(gradwire_session* session, double scale);
+/* The next step travels exactly and carries all that error feedback holds; on every rank, between steps. */
 GRADWIRE_API gradwire_status gradwire_session_flush(gradwire_session* session);
-/* State between two steps, one file a rank below `directory`. */
+/* Writes and reads the state between two steps, one file a rank below `directory`. */
 GRADWIRE_API gradwire_status gradwire_session_save(gradwire_session* session, const char* directory);
 GRADWIRE_API gradwire_status gradwire_session_load(gradwire_session* session, const char* directory);
+/* The totals of all steps since the session was made. */
 GRADWIRE_API gradwire_status gradwire_session_statistics(const gradwire_session* session,
                                                          gradwire_statistics* statistics);
 /* A step still under way is aborted on every rank. Before MPI_Finalize. */
@@ -154,21 +159,41 @@ GRADWIRE_API void gradwire_session_destroy(gradwire_session* session);
 
 GRADWIRE_API int gradwire_communicator_rank(const gradwire_communicator* communicator);       /* -1 for NULL */
 GRADWIRE_API int gradwire_communicator_world_size(const gradwire_communicator* communicator); /* -1 for NULL */
+/* A collective that fails ends the communicator on every rank. Only what is wrong before it begins does not: a NULL
+ * handle or counts, a number that is no enumerator, a codec of an unknown name. The others then wait for this rank. */
+
 /* Reduces `count` elements over all ranks from `input` into `output`, which may be the same memory. `options` NULL:
  * int8 sum. `statistics` NULL: not wanted. */
 GRADWIRE_API gradwire_status gradwire_all_reduce(gradwire_communicator* communicator, const void* input, void* output,
                                                  uint64_t count, gradwire_dtype dtype,
                                                  const gradwire_call_options* options, gradwire_statistics* statistics);
+/* Reduces `input` and leaves segment r with rank r: `counts` holds one number of elements for each rank, the same on
+ * every rank, 0 allowed. `input` holds their sum of elements, segment after segment; `output` has room for counts[rank]
+ * and may be this rank's segment of `input`, but must not overlap it otherwise. The result is not encoded a second
+ * time. `options` NULL: int8 sum. `statistics` NULL: not wanted. */
+GRADWIRE_API gradwire_status gradwire_reduce_scatter(gradwire_communicator* communicator, const void* input,
+                                                     void* output, const uint64_t* counts, gradwire_dtype dtype,
+                                                     const gradwire_call_options* options,
+                                                     gradwire_statistics* statistics);
+/* Rank r contributes counts[r] elements at `input`; all receive all in `output`, in rank order, their sum of elements.
+ * `input` may be this rank's segment of `output`, but must not overlap it otherwise. With a lossy codec every rank, the
+ * contributor too, receives what the same bytes decode to; parameters want the codec "exact". `options` NULL: int8; its
+ * reduction plays no part. */
+GRADWIRE_API gradwire_status gradwire_all_gather(gradwire_communicator* communicator, const void* input, void* output,
+                                                 const uint64_t* counts, gradwire_dtype dtype,
+                                                 const gradwire_call_options* options, gradwire_statistics* statistics);
 /* Rank `root`'s values to everyone; `options` NULL: exact. */
 GRADWIRE_API gradwire_status gradwire_broadcast(gradwire_communicator* communicator, void* values, uint64_t count,
                                                 gradwire_dtype dtype, int root, const gradwire_call_options* options,
                                                 gradwire_statistics* statistics);
+/* Returns once every rank has called it. */
 GRADWIRE_API gradwire_status gradwire_barrier(gradwire_communicator* communicator);
 /* Before MPI_Finalize. */
 GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communicator);
 
 /* What lossy calls drop, to be added to the next ones: one for each buffer of `count` elements that is reduced again
- * and again. It must outlive the calls that name it. */
+ * and again; those of the larger buffer (input of a reduce_scatter, output of an all_gather). It must outlive the calls
+ * that name it. */
 GRADWIRE_API gradwire_status gradwire_feedback_create(uint64_t count, gradwire_feedback** feedback);
 GRADWIRE_API void gradwire_feedback_destroy(gradwire_feedback* feedback);
 

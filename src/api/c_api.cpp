@@ -26,10 +26,6 @@ gradwire_status status_of(ErrorCode code) noexcept {
   return GRADWIRE_INTERNAL;
 }
 
-[[noreturn]] void refuse(const char* what, long long value, const char* fix) {
-  throw Error(ErrorCode::invalid_argument, std::string(what) + " is " + std::to_string(value) + "; write " + fix);
-}
-
 }  // namespace
 
 gradwire_status failed(ErrorCode code, const char* message) noexcept {
@@ -40,37 +36,42 @@ gradwire_status failed(ErrorCode code, const char* message) noexcept {
   return status_of(code);
 }
 
-DType dtype_of(gradwire_dtype dtype) {
+void refuse(const char* function, const char* argument, long long value, const char* instead) {
+  throw Error(ErrorCode::invalid_argument,
+              std::string(function) + ": " + argument + " is " + std::to_string(value) + "; give " + instead);
+}
+
+DType dtype_of(gradwire_dtype dtype, const char* function) {
   switch (dtype) {
     case GRADWIRE_F32: return DType::f32;
     case GRADWIRE_F16: return DType::f16;
     case GRADWIRE_BF16: return DType::bf16;
     case GRADWIRE_F64: return DType::f64;
   }
-  refuse("dtype", dtype, "one of gradwire_dtype, such as GRADWIRE_F32");
+  refuse(function, "dtype", dtype, "one of gradwire_dtype, such as GRADWIRE_F32");
 }
 
-Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise) {
+Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise, const char* function) {
   switch (reduction) {
     case GRADWIRE_REDUCTION_DEFAULT: return otherwise;
     case GRADWIRE_SUM: return Reduction::sum;
     case GRADWIRE_MEAN: return Reduction::mean;
   }
-  refuse("reduction", reduction, "GRADWIRE_SUM or GRADWIRE_MEAN");
+  refuse(function, "reduction", reduction, "GRADWIRE_SUM or GRADWIRE_MEAN");
 }
 
-std::optional<bool> switch_of(gradwire_switch value) {
+std::optional<bool> switch_of(gradwire_switch value, const char* function, const char* argument) {
   switch (value) {
     case GRADWIRE_SWITCH_DEFAULT: return std::nullopt;
     case GRADWIRE_ON: return true;
     case GRADWIRE_OFF: return false;
   }
-  refuse("checksum", value, "GRADWIRE_ON or GRADWIRE_OFF");
+  refuse(function, argument, value, "GRADWIRE_ON or GRADWIRE_OFF");
 }
 
-std::chrono::milliseconds timeout_of(std::int64_t milliseconds) {
+std::chrono::milliseconds timeout_of(std::int64_t milliseconds, const char* function) {
   if (milliseconds < 0) {
-    refuse("timeout_ms", milliseconds, "a positive number, or 0 for five minutes");
+    refuse(function, "timeout_ms", milliseconds, "a positive number, or 0 for five minutes");
   }
   return milliseconds == 0 ? CommunicatorOptions{}.timeout : std::chrono::milliseconds(milliseconds);
 }

@@ -52,15 +52,24 @@ gradwire_status guard(Body&& body) noexcept {
   }
 }
 
-/// *pointer, or Error(invalid_argument) that names the argument.
+/// *pointer, or Error(invalid_argument) that names the argument and says what to give instead.
 template <typename T>
-T& required(T* pointer, const char* function, const char* argument) {
+T& required(T* pointer, const char* function, const char* argument, const char* instead = "the address of one") {
   if (pointer == nullptr) {
-    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + argument + " is NULL");
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + argument + " is NULL; give " + instead);
   }
   return *pointer;
 }
 
+/// What a handle holds, with the handle's constness.
+template <typename Handle>
+auto& session_of(Handle* handle, const char* function) {
+  return required(handle, function, "session", "one that gradwire_session_create_mpi() made").session;
+}
+template <typename Handle>
+auto& communicator_of(Handle* handle, const char* function) {
+  return required(handle, function, "communicator", "one that gradwire_communicator_create_mpi() made").communicator;
+}
 /// Error(invalid_argument) for a struct that does not say its size. NULL is fine.
 template <typename T>
 void check_struct_size(const T* given, const char* type) {
@@ -104,12 +113,14 @@ void write_struct(const T& values, T* target) {
               bytes - kHead);
 }
 
+/// Error(invalid_argument) for a number that `argument` of `function` cannot be.
+[[noreturn]] void refuse(const char* function, const char* argument, long long value, const char* instead);
 /// Errors for numbers that are none of the enumerators.
-[[nodiscard]] DType dtype_of(gradwire_dtype dtype);
-[[nodiscard]] Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise);
-[[nodiscard]] std::optional<bool> switch_of(gradwire_switch value);
+[[nodiscard]] DType dtype_of(gradwire_dtype dtype, const char* function);
+[[nodiscard]] Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise, const char* function);
+[[nodiscard]] std::optional<bool> switch_of(gradwire_switch value, const char* function, const char* argument);
 /// 0 is five minutes.
-[[nodiscard]] std::chrono::milliseconds timeout_of(std::int64_t milliseconds);
+[[nodiscard]] std::chrono::milliseconds timeout_of(std::int64_t milliseconds, const char* function);
 [[nodiscard]] gradwire_statistics statistics_of(const Statistics& statistics) noexcept;
 
 }  // namespace gradwire::api

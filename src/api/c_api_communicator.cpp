@@ -1,11 +1,17 @@
 // gradwire.h: collectives without a session.
+#include <limits>
+#include <span>
+
 #include "api/c_api.hpp"
 
 using gradwire::Algorithm;
 using gradwire::CallOptions;
 using gradwire::CodecSpec;
 using gradwire::ConstView;
+using gradwire::DType;
 using gradwire::View;
+using gradwire::api::communicator_of;
+using gradwire::api::dtype_of;
 using gradwire::api::guard;
 using gradwire::api::required;
 
@@ -13,7 +19,7 @@ namespace {
 
 constexpr const char* kStatistics = "gradwire_statistics";
 
-Algorithm algorithm_of(gradwire_algorithm algorithm) {
+Algorithm algorithm_of(gradwire_algorithm algorithm, const char* function) {
   switch (algorithm) {
     case GRADWIRE_ALGORITHM_DEFAULT:
     case GRADWIRE_TWO_SHOT: return Algorithm::two_shot;
@@ -21,11 +27,10 @@ Algorithm algorithm_of(gradwire_algorithm algorithm) {
     case GRADWIRE_DENSE: return Algorithm::dense;
     case GRADWIRE_HIERARCHICAL: return Algorithm::hierarchical;
   }
-  throw gradwire::Error(gradwire::ErrorCode::invalid_argument,
-                        "algorithm is " + std::to_string(algorithm) + "; write one of gradwire_algorithm");
+  gradwire::api::refuse(function, "algorithm", algorithm, "one of gradwire_algorithm, such as GRADWIRE_TWO_SHOT");
 }
 
-CallOptions call_options(const gradwire_call_options* given, const char* codec) {
+CallOptions call_options(const gradwire_call_options* given, const char* codec, const char* function) {
   const gradwire_call_options known = gradwire::api::read_struct(given, "gradwire_call_options");
   CallOptions options;
   options.codec = CodecSpec::parse(known.codec == nullptr ? codec : known.codec);
@@ -35,10 +40,35 @@ CallOptions call_options(const gradwire_call_options* given, const char* codec) 
   if (known.intra_codec != nullptr) {
     options.intra_codec = CodecSpec::parse(known.intra_codec);
   }
-  options.algorithm = algorithm_of(known.algorithm);
-  options.reduction = gradwire::api::reduction_of(known.reduction, gradwire::Reduction::sum);
+  options.algorithm = algorithm_of(known.algorithm, function);
+  options.reduction = gradwire::api::reduction_of(known.reduction, gradwire::Reduction::sum, function);
   options.feedback = known.feedback == nullptr ? nullptr : &known.feedback->buffer;
   return options;
+}
+
+// The segments of a reduce-scatter or an all-gather: one of each rank, and all of them.
+struct Segments {
+  std::span<const std::uint64_t> counts;
+  std::uint64_t own = 0;
+  std::uint64_t all = 0;
+};
+
+Segments segments_of(const gradwire::Communicator& communicator, const std::uint64_t* counts, DType dtype,
+                     const char* function) {
+  required(counts, function, "counts", "one number of elements for each rank");
+  Segments segments{.counts = {counts, static_cast<std::size_t>(communicator.world_size())}};
+  const std::uint64_t most = std::numeric_limits<std::ptrdiff_t>::max() / gradwire::element_bytes(dtype);
+  for (std::size_t rank = 0; rank < segments.counts.size(); ++rank) {
+    if (counts[rank] > most - segments.all) {
+      throw gradwire::Error(gradwire::ErrorCode::invalid_argument,
+                            std::string(function) + ": counts[" + std::to_string(rank) + "] is " +
+                                std::to_string(counts[rank]) + ", with those before it more than memory holds; give " +
+                                "the elements of that rank");
+    }
+    segments.all += counts[rank];
+  }
+  segments.own = counts[communicator.rank()];
+  return segments;
 }
 
 }  // namespace
@@ -59,11 +89,42 @@ gradwire_status gradwire_all_reduce(gradwire_communicator* communicator, const v
   const char* function = __func__;
   return guard([&] {
     gradwire::api::check_struct_size(statistics, kStatistics);
-    const gradwire::DType type = gradwire::api::dtype_of(dtype);
+    const DType type = dtype_of(dtype, function);
+    const gradwire::Statistics sent = communicator_of(communicator, function)
+                                          .all_reduce(ConstView(input, count, type), View{output, count, type},
+                                                      call_options(options, "int8", function));
+    gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
+  });
+}
+
+gradwire_status gradwire_reduce_scatter(gradwire_communicator* communicator, const void* input, void* output,
+                                        const uint64_t* counts, gradwire_dtype dtype,
+                                        const gradwire_call_options* options, gradwire_statistics* statistics) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire::api::check_struct_size(statistics, kStatistics);
+    const DType type = dtype_of(dtype, function);
+    gradwire::Communicator& all = communicator_of(communicator, function);
+    const Segments segments = segments_of(all, counts, type, function);
     const gradwire::Statistics sent =
-        required(communicator, function, "communicator")
-            .communicator.all_reduce(ConstView(input, count, type), View{output, count, type},
-                                     call_options(options, "int8"));
+        all.reduce_scatter(ConstView(input, segments.all, type), View{output, segments.own, type}, segments.counts,
+                           call_options(options, "int8", function));
+    gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
+  });
+}
+
+gradwire_status gradwire_all_gather(gradwire_communicator* communicator, const void* input, void* output,
+                                    const uint64_t* counts, gradwire_dtype dtype, const gradwire_call_options* options,
+                                    gradwire_statistics* statistics) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire::api::check_struct_size(statistics, kStatistics);
+    const DType type = dtype_of(dtype, function);
+    gradwire::Communicator& all = communicator_of(communicator, function);
+    const Segments segments = segments_of(all, counts, type, function);
+    const gradwire::Statistics sent =
+        all.all_gather(ConstView(input, segments.own, type), View{output, segments.all, type}, segments.counts,
+                       call_options(options, "int8", function));
     gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
   });
 }
@@ -74,16 +135,16 @@ gradwire_status gradwire_broadcast(gradwire_communicator* communicator, void* va
   const char* function = __func__;
   return guard([&] {
     gradwire::api::check_struct_size(statistics, kStatistics);
-    const gradwire::Statistics sent = required(communicator, function, "communicator")
-                                          .communicator.broadcast(View{values, count, gradwire::api::dtype_of(dtype)},
-                                                                  root, call_options(options, "exact"));
+    const gradwire::Statistics sent =
+        communicator_of(communicator, function)
+            .broadcast(View{values, count, dtype_of(dtype, function)}, root, call_options(options, "exact", function));
     gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
   });
 }
 
 gradwire_status gradwire_barrier(gradwire_communicator* communicator) {
   const char* function = __func__;
-  return guard([&] { required(communicator, function, "communicator").communicator.barrier(); });
+  return guard([&] { communicator_of(communicator, function).barrier(); });
 }
 
 void gradwire_communicator_destroy(gradwire_communicator* communicator) { delete communicator; }

@@ -5,14 +5,7 @@ using gradwire::TensorId;
 using gradwire::View;
 using gradwire::api::guard;
 using gradwire::api::required;
-
-namespace {
-
-gradwire::Session& session_of(gradwire_session* handle, const char* function) {
-  return required(handle, function, "session").session;
-}
-
-}  // namespace
+using gradwire::api::session_of;
 
 extern "C" {
 
@@ -26,8 +19,9 @@ gradwire_status gradwire_session_add(gradwire_session* session, const char* name
                                      gradwire_dtype dtype, uint32_t* tensor) {
   const char* function = __func__;
   return guard([&] {
-    const TensorId id = session_of(session, function)
-                            .add(name == nullptr ? "" : name, View{gradient, count, gradwire::api::dtype_of(dtype)});
+    const TensorId id =
+        session_of(session, function)
+            .add(name == nullptr ? "" : name, View{gradient, count, gradwire::api::dtype_of(dtype, function)});
     if (tensor != nullptr) {
       *tensor = static_cast<uint32_t>(id);
     }
@@ -61,7 +55,7 @@ gradwire_status gradwire_session_broadcast(gradwire_session* session, void* valu
                                            gradwire_dtype dtype, int root) {
   const char* function = __func__;
   return guard([&] {
-    session_of(session, function).broadcast(View{values, count, gradwire::api::dtype_of(dtype)}, root);
+    session_of(session, function).broadcast(View{values, count, gradwire::api::dtype_of(dtype, function)}, root);
   });
 }
 
@@ -82,14 +76,18 @@ gradwire_status gradwire_session_flush(gradwire_session* session) {
 
 gradwire_status gradwire_session_save(gradwire_session* session, const char* directory) {
   const char* function = __func__;
-  return guard(
-      [&] { session_of(session, function).save(std::filesystem::path(&required(directory, function, "directory"))); });
+  return guard([&] {
+    session_of(session, function)
+        .save(std::filesystem::path(&required(directory, function, "directory", "the name of one")));
+  });
 }
 
 gradwire_status gradwire_session_load(gradwire_session* session, const char* directory) {
   const char* function = __func__;
-  return guard(
-      [&] { session_of(session, function).load(std::filesystem::path(&required(directory, function, "directory"))); });
+  return guard([&] {
+    session_of(session, function)
+        .load(std::filesystem::path(&required(directory, function, "directory", "the name of one")));
+  });
 }
 
 gradwire_status gradwire_session_statistics(const gradwire_session* session, gradwire_statistics* statistics) {
@@ -97,7 +95,7 @@ gradwire_status gradwire_session_statistics(const gradwire_session* session, gra
   return guard([&] {
     required(statistics, function, "statistics");
     gradwire::api::check_struct_size(statistics, "gradwire_statistics");
-    const gradwire::Statistics all = required(session, function, "session").session.statistics().all();
+    const gradwire::Statistics all = session_of(session, function).statistics().all();
     gradwire::api::write_struct(gradwire::api::statistics_of(all), statistics);
   });
 }

@@ -1,8 +1,4 @@
 // The C API under mpirun: results, what each mistake is answered with, structs of other versions, errors across ranks.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <mpi.h>
-
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -10,29 +6,15 @@
 #include <thread>
 #include <vector>
 
+#include "c_api_support.hpp"
 #include "c_side.h"
-#include "gradwire/gradwire.h"
 #include "gradwire/mpi.h"
 #include "gradwire/version.hpp"
 
+namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-int world_rank() {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
-}
-
-int world_size() {
-  int size = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return size;
-}
-
-#define EXPECT_OK(call) EXPECT_EQ(call, GRADWIRE_OK) << gradwire_last_error()
-#define ASSERT_OK(call) ASSERT_EQ(call, GRADWIRE_OK) << gradwire_last_error()
 
 TEST(CApi, NamesItsVersionAndStatuses) {
   EXPECT_STREQ(gradwire_version(), std::string(gradwire::kVersion).c_str());
@@ -152,15 +134,7 @@ TEST(CApi, HierarchicalTakesRanksPerNodeAndACodecForEachTier) {
 }
 
 TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
-  struct Case {
-    gradwire_status status;
-    const char* text;
-  };
   gradwire_policy* policy = nullptr;
-  const auto expect_error = [](gradwire_status status, gradwire_status wanted, const char* text) {
-    EXPECT_EQ(status, wanted) << text;
-    EXPECT_THAT(gradwire_last_error(), HasSubstr(text));
-  };
   expect_error(gradwire_policy_load(nullptr, &policy), GRADWIRE_INVALID_ARGUMENT, "gradwire_policy_load: file is NULL");
   expect_error(gradwire_policy_load("x", nullptr), GRADWIRE_INVALID_ARGUMENT, "gradwire_policy_load: policy is NULL");
   expect_error(gradwire_policy_parse("codec = 1", "p.toml", &policy), GRADWIRE_INVALID_ARGUMENT,
@@ -318,3 +292,4 @@ TEST(CApi, RanksThatDifferAllGetAStatus) {
 }
 
 }  // namespace
+}  // namespace gradwire::test

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "c_try.h"
+
 /* Numbers that programs were compiled with; none may ever change. */
 #define PINNED(name, expression) typedef char pinned_##name[(expression) ? 1 : -1]
 PINNED(ok, GRADWIRE_OK == 0);
@@ -35,13 +37,6 @@ PINNED(statistics, offsetof(gradwire_statistics, seconds) == 40 && offsetof(grad
 PINNED(outcome, offsetof(gradwire_step_outcome, nonfinite) == 20);
 
 enum { kLarge = 100000, kSmall = 10 };
-
-#define TRY(call)                \
-  do {                           \
-    if ((call) != GRADWIRE_OK) { \
-      return __LINE__;           \
-    }                            \
-  } while (0)
 
 static int steps(gradwire_session* session, float* large, double* small, uint32_t large_id, uint32_t small_id) {
   const int rank = gradwire_session_rank(session);

@@ -1,4 +1,4 @@
-/* What c_side.c, compiled as C99, does for c_api_test.cpp. */
+/* What C99 does for the tests of the C API. */
 #ifndef GRADWIRE_TESTS_C_SIDE_H
 #define GRADWIRE_TESTS_C_SIDE_H
 
@@ -11,6 +11,9 @@ extern "C" {
 /* A policy, a session with two tensors, two steps, a communicator: everything as a C program does it. Returns 0, or the
  * line of the call that failed. `ratio` receives what the session saved. */
 int c_side_round_trip(MPI_Comm comm, double* ratio);
+
+/* The same of a reduce-scatter and an all-gather, for up to 8 ranks. */
+int c_side_segments(MPI_Comm comm);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,20 @@
+/* In a function that returns 0, or the line of the call that failed. */
+#ifndef GRADWIRE_TESTS_C_TRY_H
+#define GRADWIRE_TESTS_C_TRY_H
+
+#define TRY(call)                \
+  do {                           \
+    if ((call) != GRADWIRE_OK) { \
+      return __LINE__;           \
+    }                            \
+  } while (0)
+
+/* The same for what must hold. */
+#define HOLDS(condition) \
+  do {                   \
+    if (!(condition)) {  \
+      return __LINE__;   \
+    }                    \
+  } while (0)
+
+#endif
