@@ -113,6 +113,46 @@ typedef struct gradwire_step_outcome {
   int32_t nonfinite; /* 1: NaN or Inf in a result, or in the gradients of a skipped step */
 } gradwire_step_outcome;
 
+/* What one ready set going. A plain value: a copy is as good, nothing is to be freed, and only the library reads the
+ * fields behind the size. */
+typedef struct gradwire_ticket {
+  size_t struct_size;
+  uint64_t step;
+  uint32_t bucket;
+  uint32_t session;
+} gradwire_ticket;
+
+/* What local steps change of a tensor (sync = { every = N, ... } in policies): each of these has the gradient's count
+ * and dtype, belongs to the caller and stays where it is until the session is destroyed. */
+typedef struct gradwire_tensor_parameters {
+  size_t struct_size;
+  void* parameter;
+  void* const* states; /* optimizer state that is averaged with it, such as momentum; the array itself is copied */
+  uint32_t state_count;
+  uint32_t ndim; /* what policy rules see as ndim; 0: 1 */
+} gradwire_tensor_parameters;
+
+/* The links between ranks as measured, in one direction: of a node between nodes, of a rank inside one. */
+typedef struct gradwire_link_estimate {
+  size_t struct_size;
+  uint64_t ranks_per_node; /* 1: there are no tiers, and each rank counts as a node */
+  double inter_latency_seconds;
+  double inter_bytes_per_second; /* infinite with one rank */
+  double intra_latency_seconds;  /* both 0 without tiers */
+  double intra_bytes_per_second;
+  double measured_in_seconds; /* what the measurement took */
+} gradwire_link_estimate;
+
+/* What a policy's [batch] leads to; the same on every rank. */
+typedef struct gradwire_batch_advice {
+  size_t struct_size;
+  uint64_t step;               /* the first with this accumulation */
+  uint64_t accumulation;       /* micro-steps of a rank to each reduction */
+  double learning_rate_factor; /* against a step of one micro-step */
+  double exposed_share;        /* of a step: communication that no computation hid */
+  double noise_scale;          /* of the gradient, in micro-steps of a rank; below 0: not measured */
+} gradwire_batch_advice;
+
 /* "0.1.0": of the library, not of this header. */
 GRADWIRE_API const char* gradwire_version(void);
 /* "timeout"; "unknown" for a number that is no status. */
@@ -133,12 +173,50 @@ GRADWIRE_API int gradwire_session_world_size(const gradwire_session* session); /
  * from 0. `name` may be NULL. */
 GRADWIRE_API gradwire_status gradwire_session_add(gradwire_session* session, const char* name, void* gradient,
                                                   uint64_t count, gradwire_dtype dtype, uint32_t* tensor);
+/* The same with the number of dimensions that policy rules see as ndim; gradwire_session_add() says 1. */
+GRADWIRE_API gradwire_status gradwire_session_add_with_ndim(gradwire_session* session, const char* name, void* gradient,
+                                                            uint64_t count, gradwire_dtype dtype, uint32_t ndim,
+                                                            uint32_t* tensor);
+/* The same with what local steps change, so that `every` in policies works. Parameters and states keep their values
+ * between a step's first ready and its finish, which alone writes to them. */
+GRADWIRE_API gradwire_status gradwire_session_add_with_parameters(gradwire_session* session, const char* name,
+                                                                  void* gradient, uint64_t count, gradwire_dtype dtype,
+                                                                  const gradwire_tensor_parameters* parameters,
+                                                                  uint32_t* tensor);
 /* The gradient is complete on this rank: any order, any thread. */
 GRADWIRE_API gradwire_status gradwire_session_ready(gradwire_session* session, uint32_t tensor);
 /* This rank has no gradient for it in this step: it counts as zeros, and receives the result. */
 GRADWIRE_API gradwire_status gradwire_session_ready_zero(gradwire_session* session, uint32_t tensor);
+/* Like these two, with a ticket that tells when this gradient holds the result. Its struct_size must be set. */
+GRADWIRE_API gradwire_status gradwire_session_ready_ticket(gradwire_session* session, uint32_t tensor,
+                                                           gradwire_ticket* ticket);
+GRADWIRE_API gradwire_status gradwire_session_ready_zero_ticket(gradwire_session* session, uint32_t tensor,
+                                                                gradwire_ticket* ticket);
+/* The gradient is complete, and in this step it lies at `gradient`; count and dtype as added. `ticket` NULL: not
+ * wanted. */
+GRADWIRE_API gradwire_status gradwire_session_ready_at(gradwire_session* session, uint32_t tensor, void* gradient,
+                                                       uint64_t count, gradwire_dtype dtype, gradwire_ticket* ticket);
+/* `done` receives 1 where the ticket's gradient holds the result, else 0. Never blocks. The status is that of the
+ * step. GRADWIRE_INVALID_ARGUMENT for a ticket of another session. */
+GRADWIRE_API gradwire_status gradwire_session_done(gradwire_session* session, const gradwire_ticket* ticket,
+                                                   int32_t* done);
+/* Blocks until then, and communicates meanwhile. The step still ends with finish. GRADWIRE_INVALID_ARGUMENT for a
+ * ticket of another session, where a tensor that must come before is not ready on this rank, and where the tensor's
+ * sync mode brings its result with finish. */
+GRADWIRE_API gradwire_status gradwire_session_wait(gradwire_session* session, const gradwire_ticket* ticket);
+/* GRADWIRE_ON: from here on ready only counts micro-steps, finish is refused, gradients accumulate locally and tickets
+ * are done at once. GRADWIRE_OFF (or 0) before the last backward pass of a step. */
+GRADWIRE_API gradwire_status gradwire_session_set_no_sync(gradwire_session* session, gradwire_switch no_sync);
 /* Returns when every gradient of this step holds the reduced value. `outcome` may be NULL. */
 GRADWIRE_API gradwire_status gradwire_session_finish(gradwire_session* session, gradwire_step_outcome* outcome);
+/* Whose gradients had NaN or Inf in the step that finish ended last: `count` receives how many ranks, `ranks` these,
+ * ascending; none unless the step was skipped. `ranks` has room for `capacity` of them, the world size is always
+ * enough; NULL with capacity 0: only their count. On the thread that calls finish. */
+GRADWIRE_API gradwire_status gradwire_session_nonfinite_ranks(const gradwire_session* session, int* ranks,
+                                                              uint64_t capacity, uint64_t* count);
+/* Parameters under local steps meet now, exactly, so that all ranks hold the same: before the model is evaluated or
+ * saved at the end. On every rank, between steps, after the optimizer. Blocks. A second call does nothing. */
+GRADWIRE_API gradwire_status gradwire_session_meet(gradwire_session* session);
 /* Sends rank `root`'s values to every rank, exactly; between steps. */
 GRADWIRE_API gradwire_status gradwire_session_broadcast(gradwire_session* session, void* values, uint64_t count,
                                                         gradwire_dtype dtype, int root);
@@ -151,9 +229,43 @@ GRADWIRE_API gradwire_status gradwire_session_flush(gradwire_session* session);
 /* Writes and reads the state between two steps, one file a rank below `directory`. */
 GRADWIRE_API gradwire_status gradwire_session_save(gradwire_session* session, const char* directory);
 GRADWIRE_API gradwire_status gradwire_session_load(gradwire_session* session, const char* directory);
-/* The totals of all steps since the session was made. */
+/* Agrees on the plan with all ranks now instead of in the first step: on every rank, after every add, between steps.
+ * Blocks. GRADWIRE_MISMATCH names what differs. */
+GRADWIRE_API gradwire_status gradwire_session_reserve(gradwire_session* session);
+/* Steps that have ended, also before the state was loaded. */
+GRADWIRE_API gradwire_status gradwire_session_step(const gradwire_session* session, uint64_t* step);
+/* Bytes of memory that error feedback holds on this rank. */
+GRADWIRE_API gradwire_status gradwire_session_residual_bytes(gradwire_session* session, uint64_t* bytes);
+/* As measured last where the policy chooses codecs; else measured now, in well under a second: on every rank then,
+ * between steps. Blocks. */
+GRADWIRE_API gradwire_status gradwire_session_link(gradwire_session* session, gradwire_link_estimate* link);
+/* What the policy's [batch] leads to; it changes only inside finish. GRADWIRE_INVALID_ARGUMENT where the policy has no
+ * [batch]. */
+GRADWIRE_API gradwire_status gradwire_session_batch_advice(const gradwire_session* session,
+                                                           gradwire_batch_advice* advice);
+/* The totals of all steps since the session was made, or since the reset. */
 GRADWIRE_API gradwire_status gradwire_session_statistics(const gradwire_session* session,
                                                          gradwire_statistics* statistics);
+GRADWIRE_API gradwire_status gradwire_session_reset_statistics(gradwire_session* session);
+
+/* Texts go to `buffer`, which has room for `size` bytes, and end in a zero there. `length` receives the bytes before
+ * that zero; NULL: not wanted. `buffer` NULL with size 0: only the length. GRADWIRE_INVALID_ARGUMENT where the text
+ * does not fit; `length` then says what it needs, and the buffer holds "". */
+
+/* What every tensor resolved to and why; a table for people. Every add must come before. */
+GRADWIRE_API gradwire_status gradwire_session_explain(gradwire_session* session, char* buffer, uint64_t size,
+                                                      uint64_t* length);
+/* 16 hex digits over policy, tensors, buckets and wire version. Every add must come before. */
+GRADWIRE_API gradwire_status gradwire_session_fingerprint(gradwire_session* session, char* buffer, uint64_t size,
+                                                          uint64_t* length);
+/* All statistics, by group, of this rank: one JSON object, and a table for people. */
+GRADWIRE_API gradwire_status gradwire_session_statistics_json(const gradwire_session* session, char* buffer,
+                                                              uint64_t size, uint64_t* length);
+GRADWIRE_API gradwire_status gradwire_session_statistics_text(const gradwire_session* session, char* buffer,
+                                                              uint64_t size, uint64_t* length);
+
+/* Gives up on every rank for the reason `why`; later calls return GRADWIRE_ABORTED and quote it. */
+GRADWIRE_API gradwire_status gradwire_session_abort(gradwire_session* session, const char* why);
 /* A step still under way is aborted on every rank. Before MPI_Finalize. */
 GRADWIRE_API void gradwire_session_destroy(gradwire_session* session);
 
@@ -188,6 +300,9 @@ GRADWIRE_API gradwire_status gradwire_broadcast(gradwire_communicator* communica
                                                 gradwire_statistics* statistics);
 /* Returns once every rank has called it. */
 GRADWIRE_API gradwire_status gradwire_barrier(gradwire_communicator* communicator);
+/* "2 nodes of 2 ranks"; where a hierarchical all-reduce is a two_shot one, also why. A text, as those of sessions. */
+GRADWIRE_API gradwire_status gradwire_communicator_tiers(const gradwire_communicator* communicator, char* buffer,
+                                                         uint64_t size, uint64_t* length);
 /* Before MPI_Finalize. */
 GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communicator);
 

@@ -2,6 +2,7 @@
 #include "api/c_api.hpp"
 
 #include <array>
+#include <limits>
 #include <string_view>
 
 #include "gradwire/version.hpp"
@@ -10,6 +11,7 @@ namespace gradwire::api {
 namespace {
 
 thread_local std::array<char, 2048> t_last_error{};
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();  // of one object in memory
 
 gradwire_status status_of(ErrorCode code) noexcept {
   switch (code) {
@@ -34,6 +36,39 @@ gradwire_status failed(ErrorCode code, const char* message) noexcept {
   std::memcpy(t_last_error.data(), text.data(), bytes);
   t_last_error[bytes] = '\0';
   return status_of(code);
+}
+
+void check_data(const void* data, std::uint64_t count, std::uint64_t element, const char* function,
+                const char* argument) {
+  if (data == nullptr && count > 0) {
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + argument + " is NULL with count " +
+                                                 std::to_string(count) + "; give its address, or count 0");
+  }
+  if (count > kMostBytes / std::max<std::uint64_t>(element, 1)) {
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": count " + std::to_string(count) +
+                                                 " is more than memory holds; give how many are at " + argument);
+  }
+}
+
+void write_text(const std::string& text, char* buffer, std::uint64_t size, std::uint64_t* length,
+                const char* function) {
+  if (length != nullptr) {
+    *length = text.size();
+  }
+  if (buffer == nullptr && size == 0) {
+    required(length, function, "length", "where to write it, or a buffer");
+    return;
+  }
+  required(buffer, function, "buffer", "its address, or size 0");
+  if (size <= text.size()) {
+    if (size > 0) {
+      *buffer = '\0';
+    }
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": size is " + std::to_string(size) +
+                                                 ", the text and its zero take " + std::to_string(text.size() + 1) +
+                                                 "; give a buffer of that");
+  }
+  std::memcpy(buffer, text.c_str(), text.size() + 1);
 }
 
 void refuse(const char* function, const char* argument, long long value, const char* instead) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/current_error.hpp"
 #include "gradwire/communicator.hpp"
@@ -23,6 +24,7 @@ struct gradwire_policy {
 };
 struct gradwire_session {
   gradwire::Session session;
+  std::vector<int> nonfinite_ranks = {};  // of the step that ended last
 };
 struct gradwire_communicator {
   gradwire::Communicator communicator;
@@ -70,6 +72,13 @@ template <typename Handle>
 auto& communicator_of(Handle* handle, const char* function) {
   return required(handle, function, "communicator", "one that gradwire_communicator_create_mpi() made").communicator;
 }
+/// Error(invalid_argument) for NULL with elements, and for more elements of `element` bytes than memory can hold.
+void check_data(const void* data, std::uint64_t count, std::uint64_t element, const char* function,
+                const char* argument);
+
+/// Writes a text as gradwire.h says of texts; Error(invalid_argument) where it does not fit.
+void write_text(const std::string& text, char* buffer, std::uint64_t size, std::uint64_t* length, const char* function);
+
 /// Error(invalid_argument) for a struct that does not say its size. NULL is fine.
 template <typename T>
 void check_struct_size(const T* given, const char* type) {

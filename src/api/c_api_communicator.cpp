@@ -142,6 +142,14 @@ gradwire_status gradwire_broadcast(gradwire_communicator* communicator, void* va
   });
 }
 
+gradwire_status gradwire_communicator_tiers(const gradwire_communicator* communicator, char* buffer, uint64_t size,
+                                            uint64_t* length) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire::api::write_text(communicator_of(communicator, function).tiers(), buffer, size, length, function);
+  });
+}
+
 gradwire_status gradwire_barrier(gradwire_communicator* communicator) {
   const char* function = __func__;
   return guard([&] { communicator_of(communicator, function).barrier(); });

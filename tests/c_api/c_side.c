@@ -35,6 +35,14 @@ PINNED(call_options,
 PINNED(communicator_options, offsetof(gradwire_communicator_options, ranks_per_node) == 20);
 PINNED(statistics, offsetof(gradwire_statistics, seconds) == 40 && offsetof(gradwire_statistics, bytes_inter) == 48);
 PINNED(outcome, offsetof(gradwire_step_outcome, nonfinite) == 20);
+PINNED(ticket, offsetof(gradwire_ticket, step) == 8 && offsetof(gradwire_ticket, session) == 20);
+PINNED(parameters, offsetof(gradwire_tensor_parameters, parameter) == 8 &&
+                       offsetof(gradwire_tensor_parameters, state_count) == 24 &&
+                       offsetof(gradwire_tensor_parameters, ndim) == 28);
+PINNED(link, offsetof(gradwire_link_estimate, inter_bytes_per_second) == 24 &&
+                 offsetof(gradwire_link_estimate, measured_in_seconds) == 48);
+PINNED(advice,
+       offsetof(gradwire_batch_advice, accumulation) == 16 && offsetof(gradwire_batch_advice, noise_scale) == 40);
 
 enum { kLarge = 100000, kSmall = 10 };
 

@@ -15,6 +15,9 @@ int c_side_round_trip(MPI_Comm comm, double* ratio);
 /* The same of a reduce-scatter and an all-gather, for up to 8 ranks. */
 int c_side_segments(MPI_Comm comm);
 
+/* A session whose parameters meet every second step, tickets, an explanation. */
+int c_side_local_steps(MPI_Comm comm);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,4 @@
-// Reduce-scatter and all-gather through the C API.
+// Reduce-scatter and all-gather through the C API, and the text of a communicator's tiers.
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -11,6 +11,8 @@
 
 namespace gradwire::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 class CCollectives : public ::testing::Test {
  protected:
@@ -192,6 +194,16 @@ TEST_F(CCollectives, RefuseMemoryThatOverlaps) {
   } else {
     EXPECT_EQ(status, GRADWIRE_ABORTED) << "another rank's do";
   }
+}
+
+TEST_F(CCollectives, TiersAreAText) {
+  std::uint64_t length = 0;
+  ASSERT_OK(gradwire_communicator_tiers(communicator, nullptr, 0, &length));
+  std::string text(length, '?');
+  ASSERT_OK(gradwire_communicator_tiers(communicator, text.data(), length + 1, nullptr));
+  EXPECT_THAT(text, HasSubstr("1 node of " + std::to_string(world_size()) + " rank"));
+  expect_invalid(gradwire_communicator_tiers(nullptr, text.data(), 1, nullptr),
+                 "gradwire_communicator_tiers: communicator is NULL; give one that gradwire_communicator_create_mpi()");
 }
 
 }  // namespace
