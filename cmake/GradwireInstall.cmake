@@ -38,8 +38,9 @@ endforeach()
 
 if(TARGET gradwire_c)
   gradwire_install_component(c gradwire_c)
-  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/gradwire.h ${PROJECT_SOURCE_DIR}/include/gradwire/mpi.h
-    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+  foreach(header gradwire tables mpi)
+    install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+  endforeach()
 endif()
 
 # The drop-ins: shared objects for LD_PRELOAD, and the header that takes the place of <mpi.h>.

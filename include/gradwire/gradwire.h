@@ -1,5 +1,6 @@
-/* gradwire for C (C99 and later) and for every language that calls C: policies, sessions, collectives. Link
- * libgradwire_c and include gradwire/mpi.h to make sessions and communicators from an MPI_Comm.
+/* gradwire for C (C99 and later) and for every language that calls C: policies, sessions, collectives;
+ * gradwire/tables.h has embedding tables. Link libgradwire_c and include gradwire/mpi.h to make all of them from an
+ * MPI_Comm.
  *
  * Every function that can fail returns a gradwire_status; gradwire_last_error() then says what is wrong and what to do.
  * A NULL where none is allowed, and a number that is no enumerator, are GRADWIRE_INVALID_ARGUMENT. Handles are made by

@@ -18,6 +18,8 @@
 #include "gradwire/gradwire.h"
 #include "gradwire/policy.hpp"
 #include "gradwire/session.hpp"
+#include "gradwire/table.hpp"
+#include "gradwire/tables.h"
 
 struct gradwire_policy {
   gradwire::Policy policy;
@@ -31,6 +33,13 @@ struct gradwire_communicator {
 };
 struct gradwire_feedback {
   gradwire::FeedbackBuffer buffer;
+};
+struct gradwire_table {
+  gradwire::Table table;
+};
+struct gradwire_table_snapshot {
+  gradwire::TableSnapshot snapshot;
+  std::uint32_t width;
 };
 
 namespace gradwire::api {
@@ -72,6 +81,11 @@ template <typename Handle>
 auto& communicator_of(Handle* handle, const char* function) {
   return required(handle, function, "communicator", "one that gradwire_communicator_create_mpi() made").communicator;
 }
+template <typename Handle>
+auto& table_of(Handle* handle, const char* function) {
+  return required(handle, function, "table", "one that gradwire_table_create_mpi() made").table;
+}
+
 /// Error(invalid_argument) for NULL with elements, and for more elements of `element` bytes than memory can hold.
 void check_data(const void* data, std::uint64_t count, std::uint64_t element, const char* function,
                 const char* argument);
@@ -130,6 +144,9 @@ void write_struct(const T& values, T* target) {
 [[nodiscard]] std::optional<bool> switch_of(gradwire_switch value, const char* function, const char* argument);
 /// 0 is five minutes.
 [[nodiscard]] std::chrono::milliseconds timeout_of(std::int64_t milliseconds, const char* function);
+/// `policy` may be null.
+[[nodiscard]] TableOptions table_options_of(const gradwire_table_options* given, const gradwire_policy* policy,
+                                            const char* function);
 [[nodiscard]] gradwire_statistics statistics_of(const Statistics& statistics) noexcept;
 
 }  // namespace gradwire::api

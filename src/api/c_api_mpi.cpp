@@ -60,4 +60,15 @@ gradwire_status gradwire_communicator_create_mpi(MPI_Comm comm, const gradwire_c
   });
 }
 
+gradwire_status gradwire_table_create_mpi(MPI_Comm comm, const gradwire_policy* policy,
+                                          const gradwire_table_options* options, gradwire_table** table) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire_table*& result = required(table, function, "table");
+    result = nullptr;
+    result =
+        new gradwire_table{gradwire::mpi::make_table(comm, gradwire::api::table_options_of(options, policy, function))};
+  });
+}
+
 }  // extern "C"

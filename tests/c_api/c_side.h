@@ -18,6 +18,9 @@ int c_side_segments(MPI_Comm comm);
 /* A session whose parameters meet every second step, tickets, an explanation. */
 int c_side_local_steps(MPI_Comm comm);
 
+/* A table that is trained, looked at and saved below `directory`. */
+int c_side_table(MPI_Comm comm, const char* directory);
+
 #ifdef __cplusplus
 }
 #endif

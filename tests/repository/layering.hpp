@@ -34,7 +34,7 @@ inline const std::vector<Layer> kLayers = {
     {"tuning", {"policy"}, {}},
     {"plan", {"policy", "tuning"}, {}},
     {"table", {"codec", "transport"}, {"table"}},
-    {"session", {"plan", "table"}, {"communicator", "session", "gradwire", "mpi", "torch", "cuda", "nccl"}},
+    {"session", {"plan", "table"}, {"communicator", "session", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
     {"api", {"session"}, {}},
     {"drop_in", {"session"}, {}},
     {"plugins", {"drop_in"}, {}},

@@ -1,0 +1,102 @@
+#include <gradwire/mpi.h>
+#include <gradwire/tables.h>
+#include <gradwire/tables.h> /* may come twice */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "c_side.h"
+#include "c_try.h"
+
+enum { kRows = 64, kWidth = 3, kClocks = 4 };
+
+/* Rows that were seen: how many, and the last id. */
+struct seen {
+  uint64_t rows;
+  uint64_t id;
+  float sum;
+};
+
+static void look(void* context, uint64_t id, const float* values, uint32_t width) {
+  struct seen* seen = context;
+  ++seen->rows;
+  seen->id = id;
+  for (uint32_t i = 0; i < width; ++i) {
+    seen->sum += values[i];
+  }
+}
+
+/* Each rank pushes a gradient of 1 to every row in every clock. */
+static int clocks(gradwire_table* table, const uint64_t* ids, const float* ones) {
+  for (int step = 0; step < kClocks; ++step) {
+    TRY(gradwire_table_push(table, ids, kRows, ones));
+    TRY(gradwire_table_tick(table));
+    TRY(gradwire_table_progress(table));
+  }
+  uint64_t clock = 0;
+  TRY(gradwire_table_clock(table, &clock));
+  HOLDS(clock == kClocks);
+  TRY(gradwire_table_synchronize(table));
+  return 0;
+}
+
+/* All rows hold `value`, here and in a snapshot. */
+static int check(gradwire_table* table, const uint64_t* ids, float value) {
+  float rows[kRows * kWidth] = {0};
+  TRY(gradwire_table_pull(table, ids, kRows, rows));
+  for (int i = 0; i < kRows * kWidth; ++i) {
+    HOLDS(fabsf(rows[i] - value) < 1e-5F);
+  }
+  gradwire_table_snapshot* snapshot = NULL;
+  TRY(gradwire_table_snapshot_create(table, &snapshot));
+  struct seen seen = {0};
+  TRY(gradwire_table_snapshot_visit(snapshot, look, &seen));
+  uint64_t held = 0;
+  TRY(gradwire_table_snapshot_rows(snapshot, &held));
+  HOLDS(seen.rows == held);
+  HOLDS(fabsf(seen.sum - value * (float)(held * kWidth)) < 1e-2F);
+  if (held > 0) {
+    const float* values = NULL;
+    TRY(gradwire_table_snapshot_find(snapshot, seen.id, &values));
+    HOLDS(values != NULL && fabsf(values[kWidth - 1] - value) < 1e-5F);
+  }
+  gradwire_table_snapshot_destroy(snapshot);
+  return 0;
+}
+
+int c_side_table(MPI_Comm comm, const char* directory) {
+  const gradwire_table_options options = {.struct_size = sizeof options,
+                                          .name = "users",
+                                          .rows = kRows,
+                                          .width = kWidth,
+                                          .learning_rate = 0.5F,
+                                          .staleness = GRADWIRE_UNBOUNDED,
+                                          .cache_bytes = 65536};
+  gradwire_table* table = NULL;
+  TRY(gradwire_table_create_mpi(comm, NULL, &options, &table));
+  const float trained = -0.5F * (float)(kClocks * gradwire_table_world_size(table));
+  uint64_t ids[kRows];
+  float ones[kRows * kWidth];
+  for (int i = 0; i < kRows * kWidth; ++i) {
+    ids[i / kWidth] = (uint64_t)(i / kWidth);
+    ones[i] = 1;
+  }
+  int line = clocks(table, ids, ones);
+  if (line == 0) {
+    line = check(table, ids, trained);
+  }
+  if (line != 0) {
+    return line;
+  }
+  TRY(gradwire_table_save(table, directory));
+  TRY(gradwire_table_push(table, ids, kRows, ones));
+  TRY(gradwire_table_synchronize(table));
+  line = check(table, ids, trained - 0.5F * (float)gradwire_table_world_size(table));
+  if (line != 0) {
+    return line;
+  }
+  TRY(gradwire_table_load(table, directory));
+  line = check(table, ids, trained);
+  gradwire_table_destroy(table);
+  return line;
+}
