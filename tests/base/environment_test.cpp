@@ -1,4 +1,4 @@
-// The table of environment variables, and README.md and docs/environment.md against it.
+// The table of environment variables, and docs/environment.md against it.
 #include "base/environment.hpp"
 
 #include <gmock/gmock.h>
@@ -98,18 +98,17 @@ TEST(Environment, WrongValuesAreNamed) {
 }
 
 TEST(Environment, IsDocumentedCompletely) {
-  for (const std::string document : {"docs/environment.md", "README.md"}) {
-    auto rows = documented(document);
-    for (const EnvironmentVariable& variable : environment_variables()) {
-      const auto row = rows.extract(std::string(variable.name));
-      ASSERT_FALSE(row.empty()) << variable.name << " is missing in " << document;
-      EXPECT_EQ(row.mapped().at(1), variable.values) << variable.name;
-      EXPECT_EQ(row.mapped().at(2), variable.default_value) << variable.name;
-      EXPECT_EQ(row.mapped().at(3), variable.meaning) << variable.name;
-    }
-    for (const auto& [name, cells] : rows) {
-      ADD_FAILURE() << name << " is in " << document << " but not in the table of the code";
-    }
+  const std::string document = "docs/environment.md";
+  auto rows = documented(document);
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    const auto row = rows.extract(std::string(variable.name));
+    ASSERT_FALSE(row.empty()) << variable.name << " is missing in " << document;
+    EXPECT_EQ(row.mapped().at(1), variable.values) << variable.name;
+    EXPECT_EQ(row.mapped().at(2), variable.default_value) << variable.name;
+    EXPECT_EQ(row.mapped().at(3), variable.meaning) << variable.name;
+  }
+  for (const auto& [name, cells] : rows) {
+    ADD_FAILURE() << name << " is in " << document << " but not in the table of the code";
   }
 }
 
