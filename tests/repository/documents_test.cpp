@@ -18,7 +18,7 @@ namespace gradwire::repository {
 namespace {
 
 constexpr std::size_t kColumns = 140;  // of any line of a document, tables and code too
-constexpr std::size_t kReadmeLines = 271;
+constexpr std::size_t kReadmeLines = 150;
 
 std::vector<std::filesystem::path> files_below(const std::vector<std::string>& roots,
                                                const std::set<std::string>& extensions) {
@@ -241,7 +241,7 @@ TEST(Documents, ThoseThatCodeNamesExist) {
 }
 
 TEST(Documents, PoliciesTheyShowParse) {
-  for (const char* document : {"README.md", "docs/policy.md"}) {
+  for (const char* document : {"README.md", "docs/library.md", "docs/policy.md"}) {
     int policies = 0;
     for (const Block& block : split_fences(read_file(kRepository / document)).first) {
       if (block.info.starts_with("toml")) {
