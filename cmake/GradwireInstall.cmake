@@ -36,6 +36,10 @@ foreach(component cuda nccl)
   endif()
 endforeach()
 
+if(TARGET gradwire_mpi)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/mpi_transport.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+endif()
+
 if(TARGET gradwire_c)
   gradwire_install_component(c gradwire_c)
   foreach(header gradwire tables mpi)

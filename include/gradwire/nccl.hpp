@@ -63,4 +63,10 @@ class Communicator {
   std::unique_ptr<State> state_;
 };
 
+/// As make_session().
+[[nodiscard]] inline Communicator make_communicator(ncclComm_t comm, cudaStream_t stream,
+                                                    CommunicatorOptions options = {}) {
+  return {comm, stream, options};
+}
+
 }  // namespace gradwire::nccl

@@ -22,9 +22,13 @@
 
 namespace gradwire {
 
+class Session;
+struct SessionOptions;
+
 namespace session {
 class Runner;
-}
+Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);
+}  // namespace session
 
 /// What a step with NaN or Inf in a gradient does.
 enum class Nonfinite : std::uint8_t {
@@ -70,8 +74,6 @@ struct Ticket {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
-  /// Over device memory: what gradwire::nccl::make_session and gradwire::cuda::make_session call.
-  Session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   /// Joins the progress thread. A step still under way is aborted on every rank.
@@ -121,7 +123,7 @@ class Session {
   /// before the model is evaluated or saved at the end. On every rank, between steps, after the optimizer. Blocks.
   /// Under outer momentum that is a step of the outer optimizer, and training goes on from it otherwise than without
   /// it. Parameters that no local step has moved since they last met stay as they are, so a second call does nothing.
-  void meet();
+  void sync_parameters();
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.
   void set_no_sync(bool no_sync);
@@ -196,7 +198,9 @@ class Session {
   void abort(const std::string& why) noexcept;
 
  private:
+  friend Session session::make_session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
   struct State;
+  explicit Session(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -336,7 +336,7 @@ class Run {
     result_.measured_steps = options_.steps - measured_from_;
     const double steps = result_.measured_steps, elapsed_ms = training_ms() - measured_since_ms_;
     const gradwire::SessionStatistics statistics = session().statistics();
-    session().meet();  // one model, where the policy let ranks go apart
+    session().sync_parameters();  // one model, where the policy let ranks go apart
     look();
     result_.held_out_loss = result_.curve.back().held_out_loss;
     result_.seconds = result_.curve.back().seconds;

@@ -193,9 +193,9 @@ gradwire_status gradwire_session_nonfinite_ranks(const gradwire_session* session
   });
 }
 
-gradwire_status gradwire_session_meet(gradwire_session* session) {
+gradwire_status gradwire_session_sync_parameters(gradwire_session* session) {
   const char* function = __func__;
-  return guard([&] { session_of(session, function).meet(); });
+  return guard([&] { session_of(session, function).sync_parameters(); });
 }
 
 gradwire_status gradwire_session_broadcast(gradwire_session* session, void* values, uint64_t count,

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -141,5 +142,8 @@ class Runner : public Buckets {
  private:
   RunnerInfo info_;
 };
+
+/// What gradwire::nccl::make_session and gradwire::cuda::make_session call.
+[[nodiscard]] Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);
 
 }  // namespace gradwire::session

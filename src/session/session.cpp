@@ -21,9 +21,11 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
                                    std::move(policy), options);
 }
 
-Session::Session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options) {
-  session::bind_log();
-  state_ = std::make_unique<State>(std::move(runner), std::move(policy), options);
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options) {
+  bind_log();
+  return Session(std::make_unique<Session::State>(std::move(runner), std::move(policy), options));
 }
 
 Session::Session(Session&&) noexcept = default;
@@ -44,8 +46,8 @@ TensorId Session::add(std::string_view name, View gradient, View parameter, std:
   return state_->checked([&] { return state_->add(std::string(name), gradient, std::move(state), ndim); });
 }
 
-void Session::meet() {
-  state_->checked([&] { state_->meet(); });
+void Session::sync_parameters() {
+  state_->checked([&] { state_->sync_parameters(); });
 }
 
 void Session::broadcast(std::span<const View> values, int root) { state_->broadcast(values, root); }

@@ -89,7 +89,7 @@ struct Session::State final : private session::Progress::Work {
   void wait(const Ticket& ticket);
   StepOutcome finish();
   void broadcast(std::span<const View> values, int root);
-  void meet();
+  void sync_parameters();
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
   void reserve();

@@ -141,7 +141,7 @@ std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool p
     pull->own.clear();
   }
   read_own(*pull);
-  const std::uint64_t number = next_pull_++;
+  const std::uint64_t number = next_.pull++;
   for (const auto& [peer, wanted] : places) {
     ask(*pull, peer, wanted, number);
   }

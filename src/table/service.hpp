@@ -123,7 +123,9 @@ class Service {
   std::map<std::uint64_t, Cut> cuts_;
   std::map<Exchange, std::vector<std::optional<std::string>>> exchanges_;
   std::map<std::uint64_t, std::uint64_t> next_exchange_;  // by topic
-  std::uint64_t next_pull_ = 0, next_cut_ = 0;
+  struct {
+    std::uint64_t pull = 0, cut = 0;
+  } next_;  // numbers
 
   TableStatistics statistics_;
   std::uint64_t age_sum_ = 0;

@@ -20,7 +20,7 @@ std::string missing(const std::vector<bool>& here) {
 }  // namespace
 
 std::uint64_t Service::start_cut() {
-  const std::uint64_t number = next_cut_++;
+  const std::uint64_t number = next_.cut++;
   Message message;
   message.head.kind = MessageKind::cut;
   message.head.number = number;

@@ -9,7 +9,7 @@
 
 enum { kSize = 3000, kSteps = 5 };
 
-/* Local steps: weights and momentum meet every second step. Returns after meet(), when all ranks hold the same. */
+/* Local steps: weights and momentum meet every second step. Returns after sync_parameters(), when all ranks hold the same. */
 static int train(gradwire_session* session, uint32_t id, const float* gradient, float* weights, float* momentum) {
   for (int step = 0; step < kSteps; ++step) {
     gradwire_ticket ticket = {.struct_size = sizeof ticket};
@@ -23,7 +23,7 @@ static int train(gradwire_session* session, uint32_t id, const float* gradient, 
       weights[i] -= 0.125F * momentum[i];
     }
   }
-  TRY(gradwire_session_meet(session));
+  TRY(gradwire_session_sync_parameters(session));
   return 0;
 }
 

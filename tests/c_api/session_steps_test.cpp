@@ -201,7 +201,7 @@ struct Ranks {
       p[rank] -= 0.25F * m[rank];
     }
   }
-  void meet() {
+  void sync_parameters() {
     for (auto* values : {&p, &m}) {
       float sum = 0;
       for (const float value : *values) {
@@ -239,7 +239,7 @@ TEST_F(CSession, ParametersMeetEveryFewSteps) {
     ASSERT_OK(gradwire_session_ready(session, a_id));
     ASSERT_OK(gradwire_session_finish(session, nullptr));
     if (step > 0 && step % 3 == 0) {
-      expected.meet();
+      expected.sync_parameters();
     }
     check(step);
     EXPECT_EQ(a[kCount - 1], static_cast<float>(rank + 1)) << "gradients of local steps stay";
@@ -250,13 +250,13 @@ TEST_F(CSession, ParametersMeetEveryFewSteps) {
     expected.step();
   }
   for (int call = 0; call < 2; ++call) {
-    ASSERT_OK(gradwire_session_meet(session));
-    expected.meet();
+    ASSERT_OK(gradwire_session_sync_parameters(session));
+    expected.sync_parameters();
     check(100 + call);
   }
-  expect_invalid(gradwire_session_meet(nullptr), "gradwire_session_meet: session is NULL; give one that");
+  expect_invalid(gradwire_session_sync_parameters(nullptr), "gradwire_session_sync_parameters: session is NULL; give one that");
   ASSERT_OK(gradwire_session_ready(session, a_id));
-  expect_invalid(gradwire_session_meet(session), "meet: step 8 is under way");
+  expect_invalid(gradwire_session_sync_parameters(session), "meet: step 8 is under way");
   ASSERT_OK(gradwire_session_finish(session, nullptr));
 }
 

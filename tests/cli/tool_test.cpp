@@ -38,7 +38,7 @@ warmup = [ { until_step = 100, codec = "int8" } ]
 
 TEST_F(Tool, CheckTellsTheCodecOfEachTier) {
   write("policy.toml",
-        "[defaults]\ncollective = \"hierarchical\"\nsmall = \"off\"\n[tier]\nranks_per_node = 8\n[tier.intra]\ncodec = "
+        "[defaults]\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n[tier]\nranks_per_node = 8\n[tier.intra]\ncodec = "
         "\"fp16\"\n");
   const Outcome outcome = gradwire("check policy.toml --ranks 16");
   EXPECT_EQ(outcome.status, 0) << outcome.output;

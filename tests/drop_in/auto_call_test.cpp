@@ -317,9 +317,9 @@ TEST(AutoCall, FollowsWhatWasRecorded) {
 
 // Microseconds of one call each way, of the slowest rank, as two ranks (`shm2`), four on two cores (`shm4`) and two
 // hosts at 1 Gbit/s (`lab`) took them by turns: MPI_Allreduce, and int8.
-class CallChooserTrace : public testing::TestWithParam<std::string> {};
+class AutoCallTrace : public testing::TestWithParam<std::string> {};
 
-TEST_P(CallChooserTrace, CostsAtMostHalfAPercentOfTheBestWay) {
+TEST_P(AutoCallTrace, CostsAtMostHalfAPercentOfTheBestWay) {
   std::vector<std::array<double, 2>> trace;
   std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/tests/drop-in/traces/" + GetParam() + ".txt");
   for (std::array<double, 2> row{}; file >> row[0] >> row[1];) {
@@ -348,7 +348,7 @@ TEST_P(CallChooserTrace, CostsAtMostHalfAPercentOfTheBestWay) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recorded, CallChooserTrace,
+INSTANTIATE_TEST_SUITE_P(Recorded, AutoCallTrace,
                          testing::Values("lab-16384", "lab-65536", "lab-1048576", "shm2-16384", "shm2-131072",
                                          "shm2-1048576", "shm2-4194304", "shm2-16777216", "shm4-262144"),
                          [](const auto& each) {

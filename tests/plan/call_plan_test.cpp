@@ -150,7 +150,7 @@ TEST(CallPlan, PassesWhatIsExactAtEveryStepOnly) {
   EXPECT_EQ(pass("codec = \"exact\"\nsecond_hop = \"bf16\""), Pass::no);
   EXPECT_EQ(pass("codec = \"int8\"\nwarmup = [ { until_step = 9, codec = \"exact\" } ]"), Pass::no);
   EXPECT_EQ(pass("codec = \"exact\"\nwarmup = [ { until_step = 9, codec = \"int8\" } ]"), Pass::no);
-  EXPECT_EQ(pass("codec = \"int4\"\ncollective = \"one_shot\""), Pass::no);
+  EXPECT_EQ(pass("codec = \"int4\"\nalgorithm = \"one_shot\""), Pass::no);
 }
 
 // The text that ranks compare: whatever changes what any call gets changes it, another file name does not.
@@ -163,7 +163,7 @@ TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
   for (const std::string& text : std::vector<std::string>{
            base, "floor = 1\n" + base, "[bucket]\nchunk = 4096\n" + base, "[defaults]\ncodec = \"fp16\"\n" + base,
            "[defaults]\nerror_feedback = \"on\"\n" + base, "[defaults]\nsecond_hop = \"int4\"\n" + base,
-           "[defaults]\ncollective = \"one_shot\"\n" + base,
+           "[defaults]\nalgorithm = \"one_shot\"\n" + base,
            "[defaults]\nwarmup = [ { until_step = 9, codec = \"bf16\" } ]\n" + base,
            "[[rule]]\nmin_bytes = 10000001\ncodec = \"bf16\"\n",  // as text both are 9.54MiB
            base + "order = 3\n", base + "order = [3, 4]\n", base + "communicator_size = 3\n",

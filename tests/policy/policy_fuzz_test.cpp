@@ -17,7 +17,7 @@ namespace {
 
 std::vector<std::string> corpus() {
   std::vector<std::string> texts;
-  for (const char* folder : {"/tests/plan/corpus", "/python-free-examples/policies"}) {
+  for (const char* folder : {"/tests/policy/corpus", "/python-free-examples/policies"}) {
     for (const auto& entry : std::filesystem::directory_iterator(std::string(GRADWIRE_SOURCE_DIR) + folder)) {
       std::ifstream stream(entry.path(), std::ios::binary);
       texts.emplace_back(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());

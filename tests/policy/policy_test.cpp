@@ -105,7 +105,7 @@ TEST(Policy, ExactAndDenseLeaveSmallTensorsExactToo) {
   }
   EXPECT_EQ(Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = { codec = \"bf16\" }").small->codec, codec("bf16"));
   EXPECT_FALSE(Policy::parse("[defaults]\nsmall = \"off\"").small);
-  EXPECT_EQ(Policy::parse("[[rule]]\ncollective = \"dense\"").rules[0].policy.codec, codec("exact"));
+  EXPECT_EQ(Policy::parse("[[rule]]\nalgorithm = \"dense\"").rules[0].policy.codec, codec("exact"));
 }
 
 TEST(Policy, DefaultsMayStandBehindTheRules) {
@@ -165,7 +165,7 @@ TEST(Policy, WrongTypes) {
            {"[rule]\nmatch = \"a\"", "1:1", "rules are tables; write [[rule]], with two brackets"},
            {"rule = [ 1, { match = \"a\" } ]", "1:8", "rules are tables"},
            {"[defaults]\ncodec = 8", "2:9", "codec must be a string such as \"int8\", not an integer"},
-           {"[defaults]\ncollective = true", "2:14", "collective must be a string such as \"two_shot\", not a boolean"},
+           {"[defaults]\nalgorithm = true", "2:14", "algorithm must be a string such as \"two_shot\", not a boolean"},
            {"[defaults]\nsmall = 65536", "2:9", "small must be \"off\" or a table such as { below = \"64KiB\""},
            {"[defaults]\nsmall = \"no\"", "2:9", "small must be \"off\" or a table"},
            {"[defaults]\nerror_feedback = false", "2:18",
@@ -193,7 +193,7 @@ TEST(Policy, BadValues) {
            {"[defaults]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, "},
            {"[defaults]\ncodec = \"topk(0%)+int8\"", "2:9", "codec \"topk(0%)+int8\": bad share \"0%\""},
            {"[defaults]\nsmall = { codec = \"x\" }", "2:19", "codec \"x\": write one of"},
-           {"[defaults]\ncollective = \"ring\"", "2:14", "unknown collective \"ring\": write one of two_shot, "},
+           {"[defaults]\nalgorithm = \"ring\"", "2:14", "unknown algorithm \"ring\": write one of two_shot, "},
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
             "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
            {"[defaults]\ncodec = \"topk(0%)+int8\"", "2:9", "codec \"topk(0%)+int8\": bad share \"0%\""},
@@ -207,12 +207,12 @@ TEST(Policy, BadValues) {
            {"[defaults]\nwarmup = [ { until_step = 0, codec = \"int8\" } ]", "2:27", "until_step is 0"},
            {"[defaults]\nwarmup = [ { until_step = 9, codec = \"int8\" }, { until_step = 9, codec = \"int4\" } ]",
             "2:48", "until_step 9 is not after 9"},
-           {"[defaults]\ncollective = \"dense\"\ncodec = \"int8\"", "3:9",
+           {"[defaults]\nalgorithm = \"dense\"\ncodec = \"int8\"", "3:9",
             "codec \"int8\" has no effect with algorithm = \"dense\", which sends uncompressed; write codec = "
             "\"exact\""},
-           {"[defaults]\ncollective = \"dense\"\n[[rule]]\nmatch = \"a\"\ncodec = \"bf16\"", "5:9",
+           {"[defaults]\nalgorithm = \"dense\"\n[[rule]]\nmatch = \"a\"\ncodec = \"bf16\"", "5:9",
             "codec \"bf16\" has no effect with algorithm = \"dense\""},
-           {"[defaults]\ncollective = \"dense\"\nsmall = { codec = \"bf16\" }", "3:19", "codec \"bf16\" has no effect"},
+           {"[defaults]\nalgorithm = \"dense\"\nsmall = { codec = \"bf16\" }", "3:19", "codec \"bf16\" has no effect"},
            {"[bucket]\nbytes = \"32 MegaBytes\"", "2:9", "bad size \"32 MegaBytes\": write a number and B, KiB, MiB"},
            {"[bucket]\nbytes = 0", "2:9", "bytes is 0B; write a size from 1KiB to 1024GiB"},
            {"[bucket]\nbytes = -1", "2:9", "bytes is negative; write a size such as \"64KiB\""},
@@ -252,7 +252,7 @@ TEST(Policy, BadValues) {
 TEST(Policy, Tiers) {
   EXPECT_EQ(Policy().tiers, Policy::Tiers{});
   const Policy policy = Policy::parse(
-      "[defaults]\ncollective = \"hierarchical\"\n[tier]\nranks_per_node = 8\n[tier.intra]\ncodec = \"fp16\"\n");
+      "[defaults]\nalgorithm = \"hierarchical\"\n[tier]\nranks_per_node = 8\n[tier.intra]\ncodec = \"fp16\"\n");
   EXPECT_EQ(policy.defaults.algorithm, Algorithm::hierarchical);
   EXPECT_EQ(policy.tiers, (Policy::Tiers{.ranks_per_node = 8, .intra_codec = codec("fp16")}));
 }

@@ -148,13 +148,13 @@ TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
   expect_close(before, worth_in_world(eight, 3));
   // Another policy: other buckets, other owners, or none at all.
   expect_close(before, worth_in_world(eight, 8, "[defaults]\ncodec = \"int4\"\n"));
-  expect_close(before, worth_in_world(eight, 4, "[defaults]\ncodec = \"exact\"\ncollective = \"dense\"\n"));
+  expect_close(before, worth_in_world(eight, 4, "[defaults]\ncodec = \"exact\"\nalgorithm = \"dense\"\n"));
 }
 
 // What sums over nodes left behind, too. Mutation tried: it is not taken over by another world.
 TEST(Checkpoint, ResidualsOfTiersKeepTheirWorthInAnyWorld) {
   const char* const tiers =
-      "[defaults]\ncodec = \"int2\"\ncollective = \"hierarchical\"\nsmall = \"off\"\n[bucket]\nbytes = \"128KiB\"\n";
+      "[defaults]\ncodec = \"int2\"\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n[bucket]\nbytes = \"128KiB\"\n";
   const ScratchFolder folder;
   const std::vector<std::uint32_t> nodes{0, 0, 1, 1};
   run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {

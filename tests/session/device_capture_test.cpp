@@ -211,7 +211,8 @@ TEST(DeviceCapture, ASessionThatEndsWaitsForReplays) {
 TEST(DeviceCapture, AStepWithoutElementsJoinsTheCapture) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     auto device = std::make_shared<HostDevice>(transport);
-    Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}), uniform("int8"), {});
+    Session session = session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}),
+                                            uniform("int8"), {});
     session.reserve();
     device->begin_capture();
     session.finish();

@@ -80,7 +80,8 @@ class Trainer {
           const SessionOptions& options = {}, std::size_t device_bytes = ~std::size_t{0})
       : transport(ranks),
         device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
-        session(on_device ? Session(std::make_unique<session::DeviceRunner>(device, nullptr, options), policy, options)
+        session(on_device ? session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, options),
+                                                  policy, options)
                           : Session(transport, policy, options)) {
     add_all(session, gradients);
   }
@@ -161,7 +162,7 @@ inline std::vector<std::string> on_ranks(int world,
 
 // Every rank chooses alike, whatever it measures.
 inline Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
-  return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\ncollective = \"" +
+  return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\nalgorithm = \"" +
                        algorithm + "\"\n");
 }
 

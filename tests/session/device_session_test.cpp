@@ -246,7 +246,8 @@ TEST(DeviceSession, GathersOnlyWhereABucketHasSeveralTensors) {
   auto world = make_inproc_world(1);
   auto device = std::make_shared<HostDevice>(world[0]);
   std::vector<float> one(5000, 1.0F);
-  Session session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}), uniform("int8"), {});
+  Session session = session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, SessionOptions{}),
+                                          uniform("int8"), {});
   const TensorId id = session.add("one", view(one.data(), one.size()));
   session.ready(id);
   session.finish();

@@ -116,7 +116,7 @@ TEST(LocalStepsState, ASettlingStepThatIsSkippedIsMadeUpFor) {
   }
 }
 
-// After meet(), a loaded session knows that nothing has moved. Mutation tried: that is not saved.
+// After sync_parameters(), a loaded session knows that nothing has moved. Mutation tried: that is not saved.
 TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
   for (const bool met : {true, false}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -128,7 +128,7 @@ TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
         model.train(*session, step);
       }
       if (met) {
-        session->meet();
+        session->sync_parameters();
       }
       std::stringstream stream;
       session->save(stream);
@@ -137,7 +137,7 @@ TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
       model.add_to(resumed);
       resumed.load(stream);
       const auto before = model.parameters();
-      resumed.meet();
+      resumed.sync_parameters();
       EXPECT_EQ(before == model.parameters(), met);
     });
   }

@@ -252,16 +252,16 @@ TEST(LocalSteps, MeetBringsTheRanksTogether) {
         TrainedModel model;
         Session session(transport, policy_of("int4", sync), {.threading = threading});
         model.add_to(session);
-        session.meet();  // nothing has moved
+        session.sync_parameters();  // nothing has moved
         for (std::uint64_t step = 0; step < 5; ++step) {
           model.train(session, step);
         }
         const auto before = model.parameters();
-        session.meet();
+        session.sync_parameters();
         EXPECT_NE(before, model.parameters());
         EXPECT_EQ(session.residual_bytes(), 0U);
         const auto once = model.parameters();
-        session.meet();  // nothing has moved since
+        session.sync_parameters();  // nothing has moved since
         EXPECT_EQ(once, model.parameters());
         parameters[static_cast<std::size_t>(transport->rank())] = model.parameters();
         model.train(session, 5);
@@ -288,16 +288,16 @@ TEST(LocalSteps, AMeetingWithoutALocalStepSinceTheLastOneDoesNothing) {
     for (std::uint64_t step = 0; step < 16; ++step) {
       model.train(session, step);
     }
-    session.meet();
-    expect_nothing([&] { session.meet(); });
+    session.sync_parameters();
+    expect_nothing([&] { session.sync_parameters(); });
     expect_nothing([&] { model.compute_gradients(transport->rank(), 16), model.reduce(session); });  // the 16th meets
     model.optimize();
-    session.meet();
+    session.sync_parameters();
     session.flush();
     expect_nothing([&] { model.compute_gradients(transport->rank(), 17), model.reduce(session); });
     model.optimize();
     const auto before = model.parameters();
-    session.meet();
+    session.sync_parameters();
     EXPECT_NE(before, model.parameters());
   });
 }

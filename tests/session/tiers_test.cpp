@@ -15,7 +15,7 @@ using ::testing::Not;
 using Nodes = std::vector<std::uint32_t>;
 
 Policy hierarchical(const std::string& more = "", const std::string& codec = "int8") {
-  return Policy::parse("[defaults]\ncodec = \"" + codec + "\"\ncollective = \"hierarchical\"\nsmall = \"off\"\n" +
+  return Policy::parse("[defaults]\ncodec = \"" + codec + "\"\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n" +
                        more);
 }
 
@@ -90,7 +90,7 @@ TEST(SessionTiers, NativeSumsCrossEachNodesLinkOnce) {
     const int world = static_cast<int>(nodes.size());
     run_ranks(make_inproc_world(world, nodes), [&](const std::shared_ptr<Transport>& transport) {
       std::vector<float> values(6000, 1.0F);
-      Session session(transport, Policy::parse("[defaults]\ncollective = \"dense\""));
+      Session session(transport, Policy::parse("[defaults]\nalgorithm = \"dense\""));
       const TensorId id = session.add("w", {values.data(), values.size(), DType::f32});
       session.ready(id);
       session.finish();
@@ -126,7 +126,7 @@ TEST(SessionTiers, UnevenNodesFallBackAndExplainSaysSo) {
 // What is chosen at run time travels over both tiers too; dense among it is as flat as ever.
 TEST(SessionTiers, CodecsThatAreChosenTravelOverBothTiers) {
   const Policy policy = Policy::parse(
-      "[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\"]\ncollective = \"hierarchical\"\nsmall = \"off\"\n");
+      "[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\"]\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n");
   const Trained trained = train({0, 1, 0, 1}, policy);
   EXPECT_THAT(trained.explanation, HasSubstr("auto (bf16, int8), intra bf16  hierarchical"));
   EXPECT_LE(trained.error, 0.03);
@@ -168,7 +168,7 @@ TEST(SessionTiers, RanksThatDisagreeAboutNodesAllFailAtTheStart) {
     const auto errors = run_ranks_catching(transports, [&](const std::shared_ptr<Transport>& transport) {
       const std::string rows = transport->rank() == 3 ? "[tier]\nranks_per_node = 4\n" : "";
       auto gradients = make_gradients();
-      Session session(transport, Policy::parse(std::string("[defaults]\ncollective = \"") + collective + "\"\n" + rows),
+      Session session(transport, Policy::parse(std::string("[defaults]\nalgorithm = \"") + collective + "\"\n" + rows),
                       {.timeout = std::chrono::seconds(20)});
       add_all(session, gradients);
       step(session, gradients, 0);
@@ -192,7 +192,7 @@ TEST(SessionTiers, WarmUpAndFlushConserveTheSum) {
     Session session(
         transport,
         hierarchical("warmup = [ { until_step = 3, codec = \"exact\" }, { until_step = 8, codec = \"int8\" } ]\n"
-                     "[[rule]]\nmatch = \"layer1.*\"\ncodec = \"int2\"\ncollective = \"two_shot\"\n",
+                     "[[rule]]\nmatch = \"layer1.*\"\ncodec = \"int2\"\nalgorithm = \"two_shot\"\n",
                      "int4"));
     add_all(session, gradients);
     for (std::uint64_t number = 0; number < 16; ++number) {

@@ -99,7 +99,7 @@ Algorithm parse_algorithm(std::string_view text) {
     }
     names += (names.empty() ? "" : ", ") + std::string(entry.name);
   }
-  throw Error(ErrorCode::invalid_argument, "unknown collective \"" + std::string(text) + "\": write one of " + names);
+  throw Error(ErrorCode::invalid_argument, "unknown algorithm \"" + std::string(text) + "\": write one of " + names);
 }
 
 }  // namespace gradwire

@@ -21,9 +21,10 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
   auto messages =
       std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<collective::CudaPort>(device),
                                                    direct ? Path::direct : Path::staged, options.timeout);
-  return {std::make_unique<session::DeviceRunner>(
-              std::make_shared<collective::CudaDevice>(std::move(messages), device, stream), nullptr, options),
-          std::move(policy), options};
+  return session::make_session(
+      std::make_unique<session::DeviceRunner>(
+          std::make_shared<collective::CudaDevice>(std::move(messages), device, stream), nullptr, options),
+      std::move(policy), options);
 }
 
 }  // namespace gradwire::cuda

@@ -7,8 +7,9 @@
 
 namespace gradwire::nccl {
 Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options) {
-  return {std::make_unique<session::DeviceRunner>(collective::make_nccl_device(comm, stream), nullptr, options),
-          std::move(policy), options};
+  return session::make_session(
+      std::make_unique<session::DeviceRunner>(collective::make_nccl_device(comm, stream), nullptr, options),
+      std::move(policy), options);
 }
 
 struct Communicator::State {

@@ -123,14 +123,14 @@ bool Session::State::deliver() {
   return modes->deliver(tensors.memory(), scale);
 }
 
-void Session::State::meet() {
-  progress.require_communication("meet");
+void Session::State::sync_parameters() {
+  progress.require_communication("sync_parameters");
   std::uint64_t now = 0;
   bool with_weights = false;
   {
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
-    step.require_between("meet");
+    step.require_between("sync_parameters");
     make_plan();
     now = step.number();
     with_weights = step.weighted();
