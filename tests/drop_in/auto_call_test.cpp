@@ -321,7 +321,7 @@ class AutoCallTrace : public testing::TestWithParam<std::string> {};
 
 TEST_P(AutoCallTrace, CostsAtMostHalfAPercentOfTheBestWay) {
   std::vector<std::array<double, 2>> trace;
-  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/tests/drop-in/traces/" + GetParam() + ".txt");
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/tests/drop_in/traces/" + GetParam() + ".txt");
   for (std::array<double, 2> row{}; file >> row[0] >> row[1];) {
     trace.push_back({row[0] * 1e-6, row[1] * 1e-6});
   }

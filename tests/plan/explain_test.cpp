@@ -31,17 +31,17 @@ match = "*.gone"
                               {});
   const std::string encoded = format_bytes(codec::Codec(CodecSpec::parse("int8"), DType::f32).payload_bytes(165536));
   EXPECT_EQ(plan.explain(),
-            "tensor      count  dtype  codec  collective  bucket  why\n"
-            "embed      100000  f32    int8   two_shot         2  default\n"
-            "fc.weight   65536  f32    int8   two_shot         2  default\n"
-            "fc.bias       256  f32    exact  one_shot         1  rule 1 at p.toml:2 matched *.bias\n"
-            "scale           8  f32    bf16   two_shot         0  small: 32B is below 64KiB\n"
-            "#4             16  f32    bf16   two_shot         0  small: 64B is below 64KiB\n"
+            "tensor      count  dtype  codec  algorithm  bucket  why\n"
+            "embed      100000  f32    int8   two_shot        2  default\n"
+            "fc.weight   65536  f32    int8   two_shot        2  default\n"
+            "fc.bias       256  f32    exact  one_shot        1  rule 1 at p.toml:2 matched *.bias\n"
+            "scale           8  f32    bf16   two_shot        0  small: 32B is below 64KiB\n"
+            "#4             16  f32    bf16   two_shot        0  small: 64B is below 64KiB\n"
             "\n"
-            "bucket  group            dtype  codec  collective  tensors     bytes   encoded  ratio\n"
-            "     0  small            f32    bf16   two_shot          2       96B       48B      2\n"
-            "     1  rule 1 (*.bias)  f32    exact  one_shot          1      1KiB      1KiB      1\n"
-            "     2  default          f32    int8   two_shot          2  646.6KiB  " +
+            "bucket  group            dtype  codec  algorithm  tensors     bytes   encoded  ratio\n"
+            "     0  small            f32    bf16   two_shot         2       96B       48B      2\n"
+            "     1  rule 1 (*.bias)  f32    exact  one_shot         1      1KiB      1KiB      1\n"
+            "     2  default          f32    int8   two_shot         2  646.6KiB  " +
                 encoded +
                 "   3.97\n"
                 "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n"
