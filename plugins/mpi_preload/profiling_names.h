@@ -1,5 +1,5 @@
-/* Forced in front of the MPI transport where it is part of the shim: its calls go straight to the library, past what
-   the shim, the job or a tracing tool defines under the public names. */
+/* Forced in front of the MPI transport where it is part of the drop-in: its calls go straight to the library, past what
+   the drop-in, the job or a tracing tool defines under the public names. */
 #ifndef GRADWIRE_PROFILING_NAMES_H
 #define GRADWIRE_PROFILING_NAMES_H
 #define MPI_Allreduce PMPI_Allreduce

@@ -254,7 +254,8 @@ TEST_F(CSession, ParametersMeetEveryFewSteps) {
     expected.sync_parameters();
     check(100 + call);
   }
-  expect_invalid(gradwire_session_sync_parameters(nullptr), "gradwire_session_sync_parameters: session is NULL; give one that");
+  expect_invalid(gradwire_session_sync_parameters(nullptr),
+                 "gradwire_session_sync_parameters: session is NULL; give one that");
   ASSERT_OK(gradwire_session_ready(session, a_id));
   expect_invalid(gradwire_session_sync_parameters(session), "sync_parameters: step 8 is under way");
   ASSERT_OK(gradwire_session_finish(session, nullptr));

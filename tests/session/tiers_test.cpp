@@ -15,8 +15,7 @@ using ::testing::Not;
 using Nodes = std::vector<std::uint32_t>;
 
 Policy hierarchical(const std::string& more = "", const std::string& codec = "int8") {
-  return Policy::parse("[defaults]\ncodec = \"" + codec + "\"\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n" +
-                       more);
+  return Policy::parse("[defaults]\ncodec = \"" + codec + "\"\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n" + more);
 }
 
 void step(Session& session, std::vector<Gradient>& gradients, std::uint64_t number) {

@@ -77,7 +77,7 @@ TEST(Sizes, PlansTakeBucketsFromTheLinkOfThePolicy) {
   const std::vector<TensorInfo> tensors(64, {"", 1 << 20, DType::f32, 1});
   const auto plan_of = [&](const std::string& more) {
     return plan::make_plan(Policy::parse("[defaults]\ncodec = \"int8\"\n[bucket]\nbytes = \"auto\"\n" + more), tensors,
-                     {.world_size = 4});
+                           {.world_size = 4});
   };
   const plan::Plan slow = plan_of("[link]\nbandwidth = \"100Mbit/s\"\nlatency = \"20us\"");
   const plan::Plan fast = plan_of("[link]\nbandwidth = \"100Gbit/s\"\nlatency = \"20us\"");

@@ -60,10 +60,11 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
   }
   for (const SavedState::LocalSteps& local : saved.local_steps) {
     if (const Sync sync = sync_of(local.tensor); local.moved && !is_local(sync)) {
-      log(LogLevel::warning, source + ": when it was saved, ranks held different values of \"" +
-                                 saved.tensors[local.tensor].name + "\", which sync " + policy::to_string(sync) +
-                                 " does not let meet; load the same parameters on every rank, or call sync_parameters() before " +
-                                 "saving");
+      log(LogLevel::warning,
+          source + ": when it was saved, ranks held different values of \"" + saved.tensors[local.tensor].name +
+              "\", which sync " + policy::to_string(sync) +
+              " does not let meet; load the same parameters on every rank, or call sync_parameters() before " +
+              "saving");
       break;
     }
   }
