@@ -57,7 +57,7 @@ struct Sync {
 
 /// What one rule, or the defaults, ask for.
 struct TensorPolicy {
-  CodecSpec codec;  // int8 by default
+  CodecSpec codec = CodecSpec::parse("int8");
   Algorithm algorithm = Algorithm::two_shot;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
@@ -114,7 +114,7 @@ class Policy {
   /// Tensors that no rule named and that are smaller than `below` bytes; they are fused with each other only.
   struct Small {
     std::uint64_t below = 64ULL << 10;
-    CodecSpec codec;  // bf16 by default
+    CodecSpec codec = CodecSpec::parse("bf16");
     friend bool operator==(const Small&, const Small&) = default;
   };
 

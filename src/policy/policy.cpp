@@ -7,10 +7,7 @@
 
 namespace gradwire {
 
-Policy::Policy() {
-  defaults.codec = CodecSpec::parse("int8");
-  small = Small{.codec = CodecSpec::parse("bf16")};
-}
+Policy::Policy() : small(Small{}) {}
 
 Policy Policy::uniform(std::string_view codec, Algorithm algorithm) {
   Policy policy;

@@ -62,6 +62,20 @@ small = { below = 1000, codec = "bf16" }
   EXPECT_EQ(plan.groups.back().elements, 748U);
 }
 
+// A default CodecSpec is exact, a codec that nobody gave is not.
+TEST(Plan, RulesAndSmallTensorsMadeInCodeCompressUnlessTold) {
+  Policy policy = Policy::uniform("exact");
+  policy.rules.push_back({.match = {.glob = "fc*"}});
+  policy.small = Policy::Small{.below = 1000};
+  const Plan plan =
+      make_plan(policy, {{"fc", 4, DType::f32, 1}, {"a", 249, DType::f32, 1}, {"b", 250, DType::f32, 1}}, {});
+  std::vector<std::string> codecs;
+  for (const TensorPlan& tensor : plan.tensors) {
+    codecs.push_back(tensor.policy.codec.to_string());
+  }
+  EXPECT_THAT(codecs, ElementsAre("int8", "bf16", "exact"));
+}
+
 TEST(Plan, BucketsFormInReverseAndStartAsTheyComplete) {
   Policy policy = Policy::uniform("int8");
   policy.bucket_bytes = 400;  // 100 elements
