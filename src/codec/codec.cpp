@@ -143,6 +143,7 @@ void expect_text(const char* what, const std::string& got, const std::string& wa
 
 std::string describe_terms(std::uint8_t terms) {
   return std::string("a ") + ((terms & wire::kTermMean) != 0 ? "mean" : "sum") + " with " +
+         ((terms & wire::kTermWeighted) != 0 ? "a" : "no") + " weight and " +
          ((terms & wire::kTermFeedback) != 0 ? "a" : "no") + " feedback buffer";
 }
 
@@ -154,7 +155,19 @@ wire::FrameHeader parse_from(std::span<const std::byte> frame, int peer) {
   }
 }
 
+void expect_terms(std::uint8_t got, std::uint8_t wanted, int peer) {
+  if (got != wanted) {
+    throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) + " is of " + describe_terms(got) +
+                                         " where " + describe_terms(wanted) +
+                                         " was expected; every rank must make the same calls with the same options");
+  }
+}
+
 }  // namespace
+
+void check_terms(std::span<const std::byte> frame, std::uint8_t expected, int peer) {
+  expect_terms(parse_from(frame, peer).terms, expected, peer);
+}
 
 FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame,
                          int peer)
@@ -169,11 +182,7 @@ FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool che
   expect("first tile", header.first_tile, expected.first_tile, peer);
   expect("count", header.count, expected.count, peer);
   expect("hop", header.hop, expected.hop, peer);
-  if (header.terms != expected.terms) {
-    throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) + " is of " +
-                                         describe_terms(header.terms) + " where " + describe_terms(expected.terms) +
-                                         " was expected; every rank must make the same calls with the same options");
-  }
+  expect_terms(header.terms, expected.terms, peer);
   if (checksum && (header.flags & wire::kFlagCrc) == 0) {
     throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) +
                                          " has no CRC, this rank expects one; set checksum alike on every rank");

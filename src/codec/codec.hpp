@@ -84,6 +84,9 @@ class FrameWriter {
   std::uint32_t tile_ = 0;
 };
 
+/// Of a frame that cannot be read yet: Error(corrupt) for damage, Error(mismatch) where its terms are not `expected`.
+void check_terms(std::span<const std::byte> frame, std::uint8_t expected, int peer);
+
 /// Decodes one frame, tile by tile, in order.
 class FrameReader {
  public:

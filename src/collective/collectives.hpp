@@ -64,8 +64,8 @@ struct NativeOptions {
 [[nodiscard]] Schedule copy_schedule(std::string_view name, const Partition& partition);
 /// Adds the exchange of weights to lane 0 of a weighted schedule: beside the first frames, before the reduction. Where
 /// values travel in the tensor's own dtype it comes before the encoding instead, which then scales by w / sum of w: w x
-/// alone may be beyond the dtype.
-void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape);
+/// alone may be beyond the dtype. `answer`: to native_ask, awaited first.
+void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, std::vector<Slot> answer = {});
 [[nodiscard]] inline bool weights_first(const Shape& shape, const HopCodecs& codecs) {
   return codecs.scales_first() || shape.folds_owner;
 }

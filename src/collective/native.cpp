@@ -1,6 +1,6 @@
-// The transport's own all-reduce as a schedule of one lane. A weighted one agrees the sum of weights first. One that
-// asks is the blocking call where all ranks wait for it, else the nonblocking one. The answer also says whether they
-// mean the same.
+// The transport's own all-reduce as a schedule of one lane. One that asks is the blocking call where all ranks wait for
+// it, else the nonblocking one. The answer also says whether they mean the same. A weighted one then agrees the sum of
+// weights; before, it would wait for that of a rank whose call has none.
 #include "collective/collectives.hpp"
 
 namespace gradwire::collective {
@@ -9,12 +9,12 @@ Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOption
   return {"native all-reduce", count == 0 ? 0U : 1U, [shape, options](std::uint64_t index) {
             Lane lane;
             const Slot slot = lane.add_slot();
-            add_weight_exchange(lane, index, shape);
             std::vector<Slot> answer;
             if (options.asks || options.compares_terms) {
               answer.push_back(lane.add_slot());
               lane.steps.push_back({.kind = StepKind::native_ask, .slot = answer.front()});
             }
+            add_weight_exchange(lane, index, shape, answer);
             const std::vector<Slot> before = options.asks ? answer : std::vector<Slot>{};  // else it travels beside
             lane.steps.push_back({.kind = StepKind::native_load, .slot = slot, .inputs = before});
             lane.steps.push_back({.kind = StepKind::native_reduce, .slot = slot, .inputs = before});

@@ -40,8 +40,8 @@ struct Step {
   Hop hop = Hop::own;
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
-  // reduce: what is added, in this order; sum_weights: element r is rank r's; native_load and native_reduce: the answer
-  // to native_ask, if there was one
+  // reduce: what is added, in this order; sum_weights: element r is rank r's; weight, native_load, native_reduce and
+  // native_store: the answer to native_ask, where they wait for it
   std::vector<Slot> inputs = {};
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCrcOffset = 28;
 constexpr std::uint8_t kKnownFlags = kFlagCrc | kFlagNonfinite;
-constexpr std::uint8_t kKnownTerms = kTermMean | kTermFeedback;
+constexpr std::uint8_t kKnownTerms = kTermMean | kTermFeedback | kTermWeighted;
 
 template <class T>
 void put(std::span<std::byte> frame, std::size_t offset, T value) {

@@ -17,6 +17,7 @@ inline constexpr std::uint8_t kFlagCrc = 1U << 0;
 inline constexpr std::uint8_t kFlagNonfinite = 1U << 1;  // NaN or Inf among the encoded elements
 inline constexpr std::uint8_t kTermMean = 1U << 0;       // the result is divided
 inline constexpr std::uint8_t kTermFeedback = 1U << 1;   // with a feedback buffer
+inline constexpr std::uint8_t kTermWeighted = 1U << 2;   // ranks have weights
 
 struct FrameHeader {
   std::uint8_t version = kWireVersion;

@@ -122,7 +122,7 @@ std::vector<BadFrame> bad_frames(const GoldenFrame& good) {
   add(ErrorCode::corrupt, "crc-bit", [](auto& frame) { frame[28] ^= std::byte{1}; });
   add_header(ErrorCode::corrupt, "magic", 0, 'X');
   add_header(ErrorCode::corrupt, "flags", 6, 0xF1);
-  add_header(ErrorCode::corrupt, "unknown-terms", 11, 4);
+  add_header(ErrorCode::corrupt, "unknown-terms", 11, 8);
   add_header(ErrorCode::mismatch, "terms", 11, 1);
   add_header(ErrorCode::corrupt, "dtype", 5, 77);
   add_header(ErrorCode::mismatch, "version", 4, 2);

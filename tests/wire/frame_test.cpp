@@ -110,7 +110,7 @@ TEST(Frame, Refusals) {
   expect_refused(changed(5, 5), ErrorCode::corrupt, "dtype 5");
   expect_refused(changed(6, 4), ErrorCode::corrupt, "unknown flags 0x4");
   expect_refused(changed(6, 1), ErrorCode::corrupt, "CRC");
-  expect_refused(changed(11, 4), ErrorCode::corrupt, "unknown terms 0x4");
+  expect_refused(changed(11, 8), ErrorCode::corrupt, "unknown terms 0x8");
   expect_refused(changed(28, 7), ErrorCode::corrupt, "CRC");
 }
 

@@ -43,12 +43,12 @@ Schedule copy_schedule(std::string_view name, const Partition& partition) {
           }};
 }
 
-void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape) {
+void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, std::vector<Slot> answer) {
   if (!shape.weighted || lane_index != 0) {
     return;
   }
   const Slot own = lane.add_slot();
-  lane.steps.push_back({.kind = StepKind::weight, .slot = own, .hop = Hop::weight});
+  lane.steps.push_back({.kind = StepKind::weight, .slot = own, .hop = Hop::weight, .inputs = std::move(answer)});
   std::vector<Slot> inputs(static_cast<std::size_t>(shape.world_size), own);
   for (int distance = 1; distance < shape.world_size; ++distance) {
     const int from = peer_after(shape, shape.world_size - distance);

@@ -228,8 +228,24 @@ void LaneRun::copy(const Step& step) {
 }
 
 void LaneRun::write_weight(const Step& step) {
+  if (!step.inputs.empty()) {
+    static_cast<void>(answer(step));
+  }
   const WeightMessage message(task_.weight);
   std::memcpy(open_slot(step).data(), &message, sizeof message);
+}
+
+// A rank whose call has no weight sends none, so its frames must say so: nothing else of it comes.
+void LaneRun::check_early_frames() {
+  for (Pending& pending : pending_) {
+    const SlotState& slot = slots_[pending.slot];
+    if (!task_.terms || pending.terms_known || pending.operation.kind != Operation::Kind::receive ||
+        !pending.operation.done() || slot.hop == Hop::weight) {
+      continue;
+    }
+    pending.terms_known = true;
+    codec::check_terms(slot.buffer.bytes(), *task_.terms, slot.from);
+  }
 }
 
 void LaneRun::sum_weights(const Step& step) {
@@ -275,9 +291,10 @@ LaneRun::Answer LaneRun::answer(const Step& step) const {
   std::memcpy(all.data(), slots_[step.inputs.front()].buffer.bytes().data(),
               slot_bytes({.kind = StepKind::native_ask}));
   if (double{all[1]} * all[1] != double{all[2]} * executor_.transport_.world_size()) {
-    throw Error(ErrorCode::mismatch, task_.name + ": ranks differ in the reduction, sum or mean, or some have a " +
-                                         "feedback buffer and some do not; every rank must make the same calls with " +
-                                         "the same options");
+    throw Error(ErrorCode::mismatch,
+                task_.name + ": ranks differ in the reduction, sum or mean, or some have a " +
+                    "weight or a feedback buffer and some do not; every rank must make the same calls with " +
+                    "the same options");
   }
   return all;
 }

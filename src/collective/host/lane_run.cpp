@@ -71,7 +71,13 @@ bool LaneRun::ready(const Step& step) {
     case StepKind::reduce:
     case StepKind::reduce_encode:
       return execution_->weights_known_ && std::all_of(step.inputs.begin(), step.inputs.end(), received);
-    case StepKind::sum_weights: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::sum_weights:
+      if (std::all_of(step.inputs.begin(), step.inputs.end(), received)) {
+        return true;
+      }
+      check_early_frames();
+      return false;
+    case StepKind::weight: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::send:
     case StepKind::decode: return received(step.slot);
     case StepKind::native_store:

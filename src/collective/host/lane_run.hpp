@@ -46,6 +46,7 @@ class LaneRun {
   void note_stored(std::uint64_t first, std::uint32_t count);
   void copy(const Step& step);
   void write_weight(const Step& step);
+  void check_early_frames();
   void sum_weights(const Step& step);
   void ask(const Step& step);
   using Answer =
@@ -93,6 +94,7 @@ class LaneRun {
     Operation operation;
     Slot slot;
     bool counted = false;
+    bool terms_known = false;  // of a frame that came before the weights
   };
   std::deque<Pending> pending_;  // addresses must stay
   std::size_t open_operations_ = 0;

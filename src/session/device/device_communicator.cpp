@@ -115,7 +115,8 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                        .status = &device_->status(),
                        .local_residual = {},
                        .owner_residual = {},
-                       .terms = options.reduction == Reduction::mean ? wire::kTermMean : std::uint8_t{0},
+                       .terms = static_cast<std::uint8_t>((options.reduction == Reduction::mean ? wire::kTermMean : 0) |
+                                                          (options.weight ? wire::kTermWeighted : 0)),
                        .name = "an all_reduce"});
 }
 

@@ -69,7 +69,8 @@ void check_overlap(const ConstView& whole, const ConstView& part, const void* al
 
 std::uint8_t terms_of(const CallOptions& options) {
   return static_cast<std::uint8_t>((options.reduction == Reduction::mean ? wire::kTermMean : 0) |
-                                   (options.feedback != nullptr ? wire::kTermFeedback : 0));
+                                   (options.feedback != nullptr ? wire::kTermFeedback : 0) |
+                                   (options.weight ? wire::kTermWeighted : 0));
 }
 
 std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
@@ -264,7 +265,7 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     collective::Request request = state_->request(call, input.dtype, input.count);
     request.native = collective::native_sum(*state_->transport);
     request.native.compares_terms = true;
-    // By what all ranks see alike, so that calls that differ in the feedback buffer meet, and say so.
+    // By what all ranks see alike, so that calls that differ in the feedback buffer or in weights meet, and say so.
     request.native.asks = call.algorithm == Algorithm::dense &&
                           collective::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
     return {.request = std::move(request),
