@@ -68,7 +68,7 @@ CallOptions Member::options(const Route& route) const {
           .algorithm = route.algorithm,
           .reduction = Reduction::sum,
           .chunk_bytes = configuration_.planner.policy().chunk_bytes,
-          .second_hop = route.stage.second_hop,
+          .second_hop = route.second_hop,  // the stage knows no nodes
           .intra_codec = route.stage.intra,
           .feedback = route.feedback};
 }

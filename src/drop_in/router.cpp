@@ -154,6 +154,9 @@ void Router::judge(Route& route, const Call& call, const plan::CallPlan& plan) {
   if (route.decision.compress && plan.policy.is_auto()) {
     choose(route, call, plan);
   }
+  if (route.stage.until_step == policy::kForever) {
+    route.second_hop = plan.policy.second_hop;  // it belongs to the codec beside it, not to warm-up stages
+  }
   route.what.reason = route.decision.reason;
   if (route.decision.compress) {
     route.what.codec = route.stage.codec.to_string();

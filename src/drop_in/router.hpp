@@ -40,10 +40,11 @@ class Router {
     CallClass what;       // to count it as
     policy::Stage stage;  // where it is compressed: the codecs
     Algorithm algorithm = Algorithm::two_shot;
-    std::optional<std::uint64_t> keeps = {};  // where it is compressed and keeps residuals: the call's order
-    std::uint64_t resets = 0;                 // resets() then
-    std::optional<ChoiceClass> choice = {};   // where codec = "auto" chose
-    AutoCall::Turn turn = {};                 // then
+    std::optional<CodecSpec> second_hop = {};  // as the policy gives it; none: what follows from stage.codec
+    std::optional<std::uint64_t> keeps = {};   // where it is compressed and keeps residuals: the call's order
+    std::uint64_t resets = 0;                  // resets() then
+    std::optional<ChoiceClass> choice = {};    // where codec = "auto" chose
+    AutoCall::Turn turn = {};                  // then
     /// Passed, and calls with the same arguments will be; without a choice.
     bool lasting = false;
   };

@@ -190,6 +190,36 @@ TEST(Member, F64OnlyWhereARuleAsksForIt) {
   EXPECT_EQ(reason_of("[[rule]]\ndtype = \"f64\"\nmin_bytes = \"1GiB\"\ncodec = \"int8\"\n"), Reason::dtype);
 }
 
+// What the owner keeps follows from the nodes that encoded sums come from, not from the ranks; a second hop that the
+// policy names stays.
+TEST(Member, TheSecondHopIsTheCommunicatorsOwn) {
+  for (const bool named : {false, true}) {
+    const Configuration configuration = configuration_of(
+        "[defaults]\nalgorithm = \"hierarchical\"\nerror_feedback = \"off\"\ncodec = \"topk(1%)+int8\"\n" +
+        std::string(named ? "second_hop = \"int4\"\n" : ""));
+    CallOptions options{.codec = CodecSpec::parse("topk(1%)+int8"), .algorithm = Algorithm::hierarchical};
+    if (named) {
+      options.second_hop = CodecSpec::parse("int4");
+    }
+    const std::vector<std::uint32_t> nodes{0, 0, 1, 1};
+    const auto direct = make_inproc_world(4, nodes);
+    run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {
+      Rank rank(configuration, transport);
+      Communicator communicator(direct[static_cast<std::size_t>(transport->rank())]);
+      std::vector<float> values(kCount);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(transport->rank()) * 101) % 1009) - 500;
+      }
+      std::vector<float> wanted = values;
+      communicator.all_reduce(view(wanted.data(), kCount), options);
+      const Member::Route route = rank.route_of(kCount, values.data());
+      ASSERT_TRUE(route.decision.compress);
+      rank.member.all_reduce(route, view(values.data(), kCount), view(values.data(), kCount));
+      EXPECT_EQ(values, wanted);
+    });
+  }
+}
+
 TEST(Member, ItsNumbersAreTheTransports) {
   const Configuration configuration = configuration_of("");
   run_ranks(4, [&](std::shared_ptr<Transport> transport) {
