@@ -85,13 +85,14 @@ void Session::State::make_plan() {
   if (session::logs(LogLevel::debug)) {  // long where tensors are many
     log(LogLevel::debug, plan->explain());
   }
-  if (plan->is_auto() && runner->probes() != nullptr) {
-    auto_codec = std::make_unique<session::AutoCodec>(*runner, *plan, policy);
+  session::Probes* probes = runner->probes();
+  if (plan->is_auto() && probes != nullptr) {
+    auto_codec = std::make_unique<session::AutoCodec>(*runner, *probes, *plan, policy);
   } else if (plan->is_auto()) {
     log(speaks ? LogLevel::warning : LogLevel::debug,
         "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
   }
-  if (plan->batch && runner->probes() != nullptr) {
+  if (plan->batch && probes != nullptr) {
     auto_batch = std::make_unique<session::AutoBatch>(*runner, policy, options.reduction);
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");

@@ -38,8 +38,9 @@ std::string level_name(const plan::Bucket& bucket, std::size_t level) {
 
 }  // namespace
 
-AutoCodec::AutoCodec(Runner& runner, const plan::Plan& plan, const Policy& policy)
+AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, const Policy& policy)
     : runner_(runner),
+      probes_(probes),
       plan_(plan),
       given_(policy.link),
       cost_(policy.switching.cost),
@@ -55,7 +56,7 @@ AutoCodec::AutoCodec(Runner& runner, const plan::Plan& plan, const Policy& polic
       levels_(plan.buckets.size()) {}
 
 void AutoCodec::begin(std::uint64_t step) {
-  Calibration calibration = calibrate(runner_, plan_, given_);
+  Calibration calibration = calibrate(runner_, probes_, plan_, given_);
   measured_in_seconds_ = calibration.seconds;
   begun_ = true;
   first_ = step;
@@ -125,8 +126,7 @@ void AutoCodec::probe(const LinkReport& report) {
   const auto bytes =
       static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, kMostProbe));
   const Neighbours neighbours = probe_neighbours();
-  const double seconds =
-      runner_.probes()->time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
+  const double seconds = probes_.time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
   probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
 }
 

@@ -19,8 +19,9 @@ namespace gradwire::session {
 
 class AutoCodec {
  public:
-  /// All must outlive this. Of the policy only [link] and [auto] count: the plan has the rest.
-  AutoCodec(Runner& runner, const plan::Plan& plan, const Policy& policy);
+  /// All must outlive this; `probes` are the runner's. Of the policy only [link] and [auto] count: the plan has the
+  /// rest.
+  AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, const Policy& policy);
 
   /// Measures and chooses for `step`, the first one. Collective.
   void begin(std::uint64_t step);
@@ -50,6 +51,7 @@ class AutoCodec {
   void note(const tuning::Change& change);
 
   Runner& runner_;
+  Probes& probes_;
   const plan::Plan& plan_;
   std::optional<Link> given_;
   double cost_;                // share of the time that comparisons may take

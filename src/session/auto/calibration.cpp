@@ -77,8 +77,8 @@ bool same(const Trial& trial, DType dtype, const policy::Level& level) {
 
 class Calibrator {
  public:
-  Calibrator(Runner& runner, const plan::Plan& plan, const tuning::Cluster& cluster)
-      : runner_(runner), plan_(plan), cluster_(cluster) {}
+  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, const tuning::Cluster& cluster)
+      : runner_(runner), probes_(probes), plan_(plan), cluster_(cluster) {}
 
   std::vector<BucketWays> run() {
     for (const plan::Bucket& bucket : plan_.buckets) {
@@ -133,7 +133,7 @@ class Calibrator {
     }
     const auto count = static_cast<double>(bucket.count);
     trials_.push_back({bucket.dtype, level, false, way, count});
-    if (level.algorithm == Algorithm::dense && runner_.probes()->has_native(bucket.dtype)) {
+    if (level.algorithm == Algorithm::dense && probes_.has_native(bucket.dtype)) {
       tuning::Way native = way;
       native.native = true;
       trials_.push_back({bucket.dtype, level, true, native, count});
@@ -174,7 +174,7 @@ class Calibrator {
     const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
     fill(memory.gradient);
     for (int round = 0; round < rounds(static_cast<double>(elements)); ++round) {
-      seconds.push_back(runner_.probes()->time_reduction(plan, memory, trial.native));
+      seconds.push_back(probes_.time_reduction(plan, memory, trial.native));
     }
   }
 
@@ -210,11 +210,11 @@ class Calibrator {
   [[nodiscard]] bool serves(const Trial& native, const plan::Bucket& bucket) const {
     const BucketChoice choice{.level = 0, .native = true};
     return bucket.id + 1 == plan_.buckets.size() ||
-           !runner_.probes()->ends_in_call(trial_plan(plan_, native.dtype, native.level, bucket.count),
-                                           std::span(&choice, 1));
+           !probes_.ends_in_call(trial_plan(plan_, native.dtype, native.level, bucket.count), std::span(&choice, 1));
   }
 
   Runner& runner_;
+  Probes& probes_;
   const plan::Plan& plan_;
   tuning::Cluster cluster_;
   std::vector<Trial> trials_;
@@ -234,9 +234,9 @@ class Calibrator {
   std::vector<double> values_ = std::vector<double>(static_cast<std::size_t>(kMostElements));  // f64 is the largest
 };
 
-tuning::LinkCost measure_tier(Runner& runner, const Neighbours& neighbours) {
+tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& neighbours) {
   const auto exchange = [&](std::uint64_t bytes) {
-    return runner.probes()->time_exchange(neighbours.to, neighbours.from, bytes);
+    return probes.time_exchange(neighbours.to, neighbours.from, bytes);
   };
   const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
     std::vector<double> seconds(static_cast<std::size_t>(rounds));
@@ -291,7 +291,7 @@ Neighbours neighbours_between(const collective::Tiers& tiers, int rank) {
           tiers.members((node + tiers.nodes() - 1) % tiers.nodes())[place]};
 }
 
-tuning::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers) {
+tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective::Tiers& tiers) {
   const int world = runner.info().world_size;
   const int rank = runner.info().rank;
   tuning::Cluster cluster{.ranks = world, .ranks_per_node = 1};
@@ -299,12 +299,12 @@ tuning::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers) 
     return cluster;
   }
   if (!tiers.why_not_hierarchical().empty()) {
-    cluster.inter = measure_tier(runner, {(rank + 1) % world, (rank + world - 1) % world});
+    cluster.inter = measure_tier(runner, probes, {(rank + 1) % world, (rank + world - 1) % world});
     return cluster;
   }
   cluster.ranks_per_node = static_cast<int>(tiers.members(0).size());
-  cluster.intra = measure_tier(runner, neighbours_inside(tiers, rank));
-  cluster.inter = measure_tier(runner, neighbours_between(tiers, rank));
+  cluster.intra = measure_tier(runner, probes, neighbours_inside(tiers, rank));
+  cluster.inter = measure_tier(runner, probes, neighbours_between(tiers, rank));
   cluster.inter.bytes_per_second *= cluster.ranks_per_node;  // all ranks of a node sent at once
   return cluster;
 }
@@ -318,12 +318,12 @@ LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds) {
   return estimate;
 }
 
-Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link) {
+Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const std::optional<Link>& link) {
   const Clock::time_point start = Clock::now();
   Calibration result;
-  result.cluster = link ? tuning::given_cluster(*link, *plan.tiers) : measure_cluster(runner, *plan.tiers);
+  result.cluster = link ? tuning::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
   if (runner.info().world_size > 1) {
-    result.buckets = Calibrator(runner, plan, result.cluster).run();
+    result.buckets = Calibrator(runner, probes, plan, result.cluster).run();
   }
   result.seconds = seconds_since(start);
   return result;

@@ -28,8 +28,8 @@ struct Neighbours {
 [[nodiscard]] Neighbours neighbours_between(const collective::Tiers& tiers, int rank);
 
 /// Latency and bandwidth of each tier, the same numbers on every rank. On one node, or where nodes differ in size,
-/// there is one tier: `inter`, between neighbours in rank order.
-[[nodiscard]] tuning::Cluster measure_cluster(Runner& runner, const collective::Tiers& tiers);
+/// there is one tier: `inter`, between neighbours in rank order. `probes`: the runner's; so below.
+[[nodiscard]] tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective::Tiers& tiers);
 /// For people and the public interface.
 [[nodiscard]] LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds);
 
@@ -47,7 +47,8 @@ struct Calibration {
 
 /// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds.
 /// `link`: given, not measured.
-[[nodiscard]] Calibration calibrate(Runner& runner, const plan::Plan& plan, const std::optional<Link>& link);
+[[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan,
+                                    const std::optional<Link>& link);
 
 /// Element r of the result is rank r's `mine`.
 [[nodiscard]] std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,

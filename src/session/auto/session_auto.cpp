@@ -43,13 +43,14 @@ void Session::State::decide_last_bucket() {
 LinkEstimate Session::State::link() {
   progress.require_communication("link");
   const auto begin = std::chrono::steady_clock::now();
+  session::Probes* probes = runner->probes();
   {
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
     if (auto_codec && step.has_agreed()) {
       return auto_codec->link();
     }
-    if (runner->probes() == nullptr) {
+    if (probes == nullptr) {
       throw Error(ErrorCode::unsupported,
                   "link: links between devices are not measured yet; ask a session over host memory");
     }
@@ -59,7 +60,7 @@ LinkEstimate Session::State::link() {
       policy.tiers.ranks_per_node ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)
                                   : collective::Tiers(runner->info().nodes, runner->info().world_size);
   LinkEstimate estimate;
-  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, tiers), 0); });
+  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, *probes, tiers), 0); });
   estimate.measured_in_seconds = seconds_since(begin);
   return estimate;
 }
