@@ -71,6 +71,21 @@ Segments segments_of(const gradwire::Communicator& communicator, const std::uint
   return segments;
 }
 
+// call(communicator, segments, options) of a collective over one segment a rank.
+template <class Call>
+gradwire_status over_segments(gradwire_communicator* communicator, const uint64_t* counts, gradwire_dtype dtype,
+                              const gradwire_call_options* options, gradwire_statistics* statistics,
+                              const char* function, Call call) {
+  return guard([&] {
+    gradwire::api::check_struct_size(statistics, kStatistics);
+    const DType type = dtype_of(dtype, function);
+    gradwire::Communicator& all = communicator_of(communicator, function);
+    const Segments segments = segments_of(all, counts, type, function);
+    const gradwire::Statistics sent = call(all, segments, type, call_options(options, "int8", function));
+    gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -100,33 +115,21 @@ gradwire_status gradwire_all_reduce(gradwire_communicator* communicator, const v
 gradwire_status gradwire_reduce_scatter(gradwire_communicator* communicator, const void* input, void* output,
                                         const uint64_t* counts, gradwire_dtype dtype,
                                         const gradwire_call_options* options, gradwire_statistics* statistics) {
-  const char* function = __func__;
-  return guard([&] {
-    gradwire::api::check_struct_size(statistics, kStatistics);
-    const DType type = dtype_of(dtype, function);
-    gradwire::Communicator& all = communicator_of(communicator, function);
-    const Segments segments = segments_of(all, counts, type, function);
-    const gradwire::Statistics sent =
-        all.reduce_scatter(ConstView(input, segments.all, type), View{output, segments.own, type}, segments.counts,
-                           call_options(options, "int8", function));
-    gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
-  });
+  return over_segments(communicator, counts, dtype, options, statistics, __func__,
+                       [&](gradwire::Communicator& all, const Segments& segments, DType type, const auto& call) {
+                         return all.reduce_scatter(ConstView(input, segments.all, type),
+                                                   View{output, segments.own, type}, segments.counts, call);
+                       });
 }
 
 gradwire_status gradwire_all_gather(gradwire_communicator* communicator, const void* input, void* output,
                                     const uint64_t* counts, gradwire_dtype dtype, const gradwire_call_options* options,
                                     gradwire_statistics* statistics) {
-  const char* function = __func__;
-  return guard([&] {
-    gradwire::api::check_struct_size(statistics, kStatistics);
-    const DType type = dtype_of(dtype, function);
-    gradwire::Communicator& all = communicator_of(communicator, function);
-    const Segments segments = segments_of(all, counts, type, function);
-    const gradwire::Statistics sent =
-        all.all_gather(ConstView(input, segments.own, type), View{output, segments.all, type}, segments.counts,
-                       call_options(options, "int8", function));
-    gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
-  });
+  return over_segments(communicator, counts, dtype, options, statistics, __func__,
+                       [&](gradwire::Communicator& all, const Segments& segments, DType type, const auto& call) {
+                         return all.all_gather(ConstView(input, segments.own, type), View{output, segments.all, type},
+                                               segments.counts, call);
+                       });
 }
 
 gradwire_status gradwire_broadcast(gradwire_communicator* communicator, void* values, uint64_t count,

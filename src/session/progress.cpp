@@ -13,7 +13,7 @@ constexpr int kLooks = 200;  // without anything to do, until it sleeps
 
 }  // namespace
 
-Progress::Progress(Threading threading, Step& step, Work& work) : threading_(threading), step_(step), work_of_(work) {}
+Progress::Progress(Threading threading, Step& step, Work& work) : threading_(threading), step_(step), work_(work) {}
 
 void Progress::start() {
   if (background()) {
@@ -25,7 +25,7 @@ void Progress::stop(const std::function<void()>& first) {
   {
     const std::lock_guard lock(state);
     stopping_ = true;
-    work_.notify_all();
+    wake_.notify_all();
   }
   if (first) {
     first();
@@ -40,11 +40,11 @@ void Progress::run() noexcept {
     std::unique_lock lock(state);
     for (;;) {
       await_work(lock);
-      if (stopping_ && !work_of_.in_background()) {
+      if (stopping_ && !work_.in_background()) {
         return;
       }
       drive(lock, std::chrono::microseconds(0),
-            [this] { return !has_work() || (stopping_ && !work_of_.in_background()); });
+            [this] { return !has_work() || (stopping_ && !work_.in_background()); });
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
   }
@@ -53,21 +53,21 @@ void Progress::run() noexcept {
 void Progress::await_work(std::unique_lock<std::mutex>& lock) {
   const auto there = [this] { return (stopping_ || has_work()) && !driven_; };
   looks_ = true;
-  for (int left = kLooks; work_of_.last_awaits_caller() && left > 0; --left) {
+  for (int left = kLooks; work_.last_awaits_caller() && left > 0; --left) {
     const std::uint64_t before = step_.number();
-    if (work_.wait_for(lock, kLook, there)) {
+    if (wake_.wait_for(lock, kLook, there)) {
       return;
     }
     left = step_.number() == before ? left : kLooks;
   }
   looks_ = false;
-  work_.wait(lock, there);
+  wake_.wait(lock, there);
 }
 
 void Progress::wake_after_ready() {
-  const bool left_to_caller = looks_ && step_.only_last_left() && work_of_.last_awaits_caller();
+  const bool left_to_caller = looks_ && step_.only_last_left() && work_.last_awaits_caller();
   if (background() && !driven_ && (step_.startable() || step_.to_look()) && !left_to_caller) {
-    work_.notify_all();
+    wake_.notify_all();
   }
 }
 
@@ -88,7 +88,7 @@ void Progress::inside_call() {
   if (!background() && may_communicate()) {
     const std::unique_lock lock(wire, std::try_to_lock);
     if (lock.owns_lock()) {
-      work_of_.communicate(std::chrono::microseconds(0), false);
+      work_.communicate(std::chrono::microseconds(0), false);
     }
   }
 }

@@ -59,7 +59,7 @@ class Progress {
   /// After ready(). The caller holds `state`.
   void wake_after_ready();
   /// Somebody asks for a result, and does other things meanwhile. The caller holds `state`.
-  void wake() { work_.notify_all(); }
+  void wake() { wake_.notify_all(); }
   /// Something has ended or failed. The caller holds `state`.
   void changed() { changed_.notify_all(); }
 
@@ -71,7 +71,7 @@ class Progress {
 
   void run() noexcept;
   void await_work(std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] bool has_work() const { return step_.has_work(Clock::now()) || work_of_.in_background(); }
+  [[nodiscard]] bool has_work() const { return step_.has_work(Clock::now()) || work_.in_background(); }
   /// Communicates until `stop`, for `eager` after each bucket without sleeping; `lock` is of `state`, which is held but
   /// while that goes on. Where nobody drives.
   template <typename Stop>
@@ -84,10 +84,10 @@ class Progress {
 
   Threading threading_;
   Step& step_;
-  Work& work_of_;
+  Work& work_;
   std::thread::id owner_ = std::this_thread::get_id();
   std::condition_variable changed_;  // for callers
-  std::condition_variable work_;     // for the progress thread
+  std::condition_variable wake_;     // for the progress thread
   bool stopping_ = false;
   bool driven_ = false;  // a thread is in drive()
   bool looks_ = false;   // the progress thread looks for work, and need not be woken
@@ -124,7 +124,7 @@ void Progress::drive(std::unique_lock<std::mutex>& lock, std::chrono::microsecon
       const bool sleeps = eager.count() == 0 || Clock::now() > polite;
       {
         const std::lock_guard wire_lock(wire);
-        work_of_.communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
+        work_.communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
       }
       if (!sleeps && ++looked % 8 == 0) {
         std::this_thread::yield();
@@ -144,7 +144,7 @@ void Progress::drive(std::unique_lock<std::mutex>& lock, std::chrono::microsecon
   driven_ = false;
   changed_.notify_all();
   if (background() && has_work()) {
-    work_.notify_all();
+    wake_.notify_all();
   }
 }
 

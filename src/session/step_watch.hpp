@@ -34,10 +34,11 @@ class StepWatch {
   }
   void bucket_ready(std::uint32_t bucket, Time now) { seen_.ready_seconds[bucket] = seconds(begun_, now); }
   void busy(Time from, Time to) { seen_.busy_seconds += seconds(from, to); }
-  /// `totals` so far; `ranks`: of a node, where all ranks tell their nodes apart.
+  /// `totals` so far; `ranks`: of a node, where all ranks tell their nodes apart; `saw_all`: calls of busy() say all.
   void end(Time now, double exposed, const Statistics& totals, std::optional<std::size_t> ranks,
-           std::uint32_t micro_steps) {
+           std::uint32_t micro_steps, bool saw_all) {
     last_ = seen_;
+    last_.busy_seconds = saw_all ? seen_.busy_seconds : 0;
     last_.step_seconds = seconds(begun_, now);
     last_.exposed_seconds = exposed;
     last_.micro_steps = micro_steps;
@@ -47,8 +48,6 @@ class StepWatch {
     last_.wait_seconds = totals.wire_seconds - before_.wire_seconds;
     before_ = totals;
   }
-  /// What went on between calls was not seen.
-  void forget_busy() noexcept { last_.busy_seconds = 0; }
   /// The step that ended().
   [[nodiscard]] const StepSeen& last() const noexcept { return last_; }
 

@@ -17,10 +17,7 @@ void Session::State::see_step_end(session::StepWatch::Time now, double exposed, 
   if (plan->tiers->why_not_hierarchical().empty()) {
     ranks = plan->tiers->members(0).size();
   }
-  watch.end(now, exposed, totals, ranks, micro_steps);
-  if (!progress.background()) {
-    watch.forget_busy();
-  }
+  watch.end(now, exposed, totals, ranks, micro_steps, progress.background());
 }
 
 void Session::State::decide(std::uint64_t ended_step) const {
