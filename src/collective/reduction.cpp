@@ -1,9 +1,11 @@
 #include "collective/reduction.hpp"
 
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "collective/partition.hpp"
+#include "gradwire/error.hpp"
 
 namespace gradwire::collective {
 namespace {
@@ -28,7 +30,7 @@ Encodings encodings_of(const Request& request, const RankGroup& group) {
   encodings.twice = all_reduce && encodes_at_owner(request.algorithm);
   encodings.tiered = all_reduce && request.algorithm == Algorithm::hierarchical && has_tiers(group);
   encodings.first = encodings.tiered ? request.intra.value_or(encodings.between) : encodings.between;
-  encodings.second = encodings.twice ? request.second_hop : encodings.between;
+  encodings.second = encodings.twice ? request.second_hop.value_or(encodings.between) : encodings.between;
   return encodings;
 }
 
@@ -96,9 +98,25 @@ Schedule schedule_of(const Request& request, const ResolvedCall& call, const Ran
   return all_reduce(request.algorithm, shape, request.count, call.codecs);
 }
 
+// What callers have looked at before: a failure here is a bug of theirs.
+void check(const Request& request, const RankGroup& group) {
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < group.size; };
+  const bool in_segments = request.function == Function::reduce_scatter || request.function == Function::all_gather;
+  const std::vector<std::uint64_t>& segments = request.segments;
+  if (!is_rank(group.rank) || (request.function == Function::broadcast && !is_rank(request.root)) ||
+      (in_segments && (segments.size() != static_cast<std::size_t>(group.size) ||
+                       std::accumulate(segments.begin(), segments.end(), std::uint64_t{0}) != request.count))) {
+    throw Error(ErrorCode::internal, "a call of rank " + std::to_string(group.rank) + " of " +
+                                         std::to_string(group.size) + " has root " + std::to_string(request.root) +
+                                         " and " + std::to_string(segments.size()) + " segments, which do not fit " +
+                                         std::to_string(request.count) + " elements");
+  }
+}
+
 }  // namespace
 
 Resolved resolve(const Request& request, const RankGroup& group) {
+  check(request, group);
   const Encodings encodings = encodings_of(request, group);
   ResidualUse use{.keeps = kept_sites(request, encodings, group)};
   use.any = use.keeps.any() || request.held.any;

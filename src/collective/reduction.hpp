@@ -64,8 +64,8 @@ struct Request {
   Function function = Function::all_reduce;
   Algorithm algorithm = Algorithm::two_shot;      // of an all-reduce; dense is exact everywhere
   CodecSpec codec = {};                           // hierarchical: between nodes
-  CodecSpec second_hop = {};                      // where the owner encodes its sum
-  std::optional<CodecSpec> intra = std::nullopt;  // hierarchical: inside nodes
+  std::optional<CodecSpec> second_hop = {};       // where the owner encodes its sum; none: as `codec`
+  std::optional<CodecSpec> intra = std::nullopt;  // hierarchical: inside nodes; none: as `codec`
   DType dtype = DType::f32;
   std::uint64_t count = 0;                   // elements of the whole buffer
   std::vector<std::uint64_t> segments = {};  // by rank, of a reduce-scatter or an all-gather
@@ -117,7 +117,8 @@ struct Resolved {
   Schedule schedule;
 };
 
-/// Error(invalid_argument) for a codec that cannot take the dtype.
+/// Error(unsupported) for a codec that has no values of the dtype; Error(internal) where a rank, root or segments do
+/// not fit the group.
 [[nodiscard]] Resolved resolve(const Request& request, const RankGroup& group);
 
 /// Codecs that share one working type; where the tensor's dtype would give them two, they take f32.

@@ -172,7 +172,8 @@ void DeviceMember::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
   if (router_->resets() != resets_) {
     resets_ = router_->resets();
-    release(std::exchange(kept_, {}));
+    release(kept_);
+    kept_.clear();
   }
   std::vector<void*> streams;
   for (const Job& job : jobs) {
@@ -193,6 +194,10 @@ void DeviceMember::run(std::span<const Job> jobs) {
     device_.lead_caller();
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (const auto& place = jobs[i].route.keeps; place && *place < kept_.size() && !kept_[*place].held) {
+      release({&kept_[*place], 1});  // this call folded them in
+      kept_[*place] = {};
+    }
     router_->count(jobs[i].route, executions[i]->statistics());
   }
 }
@@ -207,7 +212,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
-  const bool held = feedback && *route.keeps < kept_.size() && kept_[*route.keeps].local.data != nullptr;
+  const bool held = feedback && *route.keeps < kept_.size() && kept_[*route.keeps].held;
   collective::Resolved resolved = collective::resolve(
       {.function = scatters ? collective::Function::reduce_scatter : collective::Function::all_reduce,
        .algorithm = route.algorithm,
@@ -241,6 +246,7 @@ DeviceMember::Kept DeviceMember::open_residuals(std::size_t place, const collect
   kept_.resize(std::max(kept_.size(), place + 1));
   make_room(kept_[place].local, use.local);
   make_room(kept_[place].owner, use.owned);
+  kept_[place].held = use.keeps.any();
   return kept_[place];
 }
 
@@ -252,7 +258,7 @@ void DeviceMember::make_room(collective::DeviceRange<float>& range, const collec
   device_.zero(range.data, wanted.count * sizeof(float));
 }
 
-void DeviceMember::release(const std::vector<Kept>& old) {
+void DeviceMember::release(std::span<const Kept> old) {
   for (const Kept& kept : old) {
     for (const auto& range : {kept.local, kept.owner}) {
       if (range.data != nullptr) {

@@ -99,6 +99,7 @@ class DeviceMember {
   struct Kept {
     collective::DeviceRange<float> local = {};
     collective::DeviceRange<float> owner = {};
+    bool held = false;  // by some rank: alike on all, though a rank may own nothing
   };
   // Memory through which the ranks tell each other something.
   struct Exchange {
@@ -113,7 +114,7 @@ class DeviceMember {
   std::shared_ptr<const collective::StreamExecution> enqueue(const Job& job, std::uint32_t index);
   Kept open_residuals(std::size_t place, const collective::ResidualUse& use);
   void make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted);
-  void release(const std::vector<Kept>& old);
+  void release(std::span<const Kept> old);
   [[nodiscard]] std::uint64_t chunk_bytes() const;
 
   const Configuration& configuration_;

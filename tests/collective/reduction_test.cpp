@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ void for_each_request(Body&& body) {
   for (const Algorithm algorithm :
        {Algorithm::dense, Algorithm::one_shot, Algorithm::two_shot, Algorithm::hierarchical}) {
     for (const CodecSpec& codec : all) {
-      for (const CodecSpec& second : {kExact, CodecSpec::parse("int8"), codec}) {
+      for (const std::optional<CodecSpec>& second : {std::optional(kExact), std::optional(CodecSpec::parse("int8")),
+                                                     std::optional(codec), std::optional<CodecSpec>()}) {
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
           for (int bits = 0; bits < 64; ++bits) {
             Request request{.algorithm = algorithm,
@@ -66,7 +68,7 @@ void for_each_request(Body&& body) {
                             .feedback = (bits & 4) != 0,
                             .held = {.any = (bits & 8) != 0, .moved = (bits & 16) != 0}};
             const RankGroup world{(bits & 32) != 0 ? 3 : 0, 4, (bits & 1) != 0 ? two_by_two : flat};
-            if (takes(codec, dtype) && takes(second, dtype)) {
+            if (takes(codec, dtype) && takes(second.value_or(codec), dtype)) {
               body(request, world);
             }
           }
@@ -78,10 +80,11 @@ void for_each_request(Body&& body) {
 
 std::string text_of(const Request& request, const RankGroup& world) {
   return std::string(to_string(request.algorithm)) + " " + request.codec.to_string() + " / " +
-         request.second_hop.to_string() + " " + std::string(to_string(request.dtype)) +
-         (request.weighted ? " weighted" : "") + (request.feedback ? " feedback" : "") +
-         (request.held.any ? " held" : "") + (request.held.moved ? " moved" : "") + " rank " +
-         std::to_string(world.rank) + (has_tiers(world) ? " tiers" : "");
+         (request.second_hop ? request.second_hop->to_string() : "as first") + " " +
+         std::string(to_string(request.dtype)) + (request.weighted ? " weighted" : "") +
+         (request.feedback ? " feedback" : "") + (request.held.any ? " held" : "") +
+         (request.held.moved ? " moved" : "") + " rank " + std::to_string(world.rank) +
+         (has_tiers(world) ? " tiers" : "");
 }
 
 TEST(Resolve, KeepsAndFoldsByTheRules) {
@@ -94,7 +97,7 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
     const bool twice = request.algorithm == Algorithm::two_shot || request.algorithm == Algorithm::hierarchical;
     const CodecSpec between = dense ? kExact : request.codec;
     const CodecSpec first = tiered ? *request.intra : between;
-    const CodecSpec second = twice ? request.second_hop : between;
+    const CodecSpec second = twice ? request.second_hop.value_or(between) : between;
     const KeptSites& keeps = call.residuals.keeps;
     ASSERT_EQ(keeps.local, request.feedback && lossy(first));
     ASSERT_EQ(keeps.intra, request.feedback && tiered && lossy(between));
@@ -107,6 +110,8 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
     const bool exact = first == kExact || between == kExact || second == kExact;
     if (exact && call.residuals.any) {
       ASSERT_GE(element_bytes(call.codecs.first.dtype()), 4U) << "residuals have no room in what travels";
+    } else if (!tiered && !lossy(first) && !lossy(second)) {
+      ASSERT_EQ(call.codecs.first.dtype(), request.dtype) << "wider for nothing";
     }
     ASSERT_EQ(call.codecs.first.working(), call.codecs.second.working());
     ASSERT_EQ(call.codecs.first.working(), call.codecs.node.working());
@@ -147,6 +152,25 @@ TEST(Resolve, RangesOfAllRanksCoverTheBufferOnce) {
     const int sums = algorithm == Algorithm::hierarchical ? 1 : 0;  // of each element: by the node that does not own it
     EXPECT_TRUE(std::all_of(summed.begin(), summed.end(), [=](int times) { return times == sums; }));
   }
+}
+
+TEST(Resolve, RefusesWhatDoesNotFitTheGroup) {
+  const auto refused = [](const Request& request, int rank = 0) {
+    try {
+      static_cast<void>(resolve(request, {rank, 2}));
+      return false;
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::internal;
+    }
+  };
+  const CodecSpec int8 = CodecSpec::parse("int8");
+  const Request gather{.function = Function::all_gather, .codec = int8, .count = 10, .segments = {4, 6}};
+  EXPECT_FALSE(refused(gather));
+  EXPECT_TRUE(refused(gather, 2));
+  EXPECT_TRUE(refused({.function = Function::all_gather, .codec = int8, .count = 10, .segments = {10}}));
+  EXPECT_TRUE(refused({.function = Function::reduce_scatter, .codec = int8, .count = 10, .segments = {4, 7}}));
+  EXPECT_TRUE(refused({.function = Function::broadcast, .codec = int8, .count = 10, .root = 2}));
+  EXPECT_FALSE(refused({.function = Function::broadcast, .codec = int8, .count = 10, .root = 1}));
 }
 
 TEST(Resolve, AGatherKeepsItsOwnSegment) {

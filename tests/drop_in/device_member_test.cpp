@@ -296,6 +296,42 @@ TEST(DeviceMember, ResidualsGoWithTheStep) {
   });
 }
 
+// Seen red: residuals that stay for ever after their last lossy step, so that 16 bits travel as 32.
+TEST(DeviceMember, ResidualsEndWithTheLastLossyStage) {
+  const Configuration configuration =
+      configuration_of("[defaults]\ncodec = \"exact\"\nwarmup = [ { until_step = 20, codec = \"int4\" } ]\n");
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    Single rank(configuration, std::move(transport));
+    Values even(DType::bf16, std::vector<double>(2 * kElements, 0.3));
+    Values odd(DType::bf16, std::vector<double>(2 * kElements + 8, 0.3));
+    const auto sent = [&] {
+      std::uint64_t bytes = 0;
+      for (const auto& [what, totals] : rank.ledger.classes()) {
+        bytes += totals.bytes_sent;
+      }
+      return bytes;
+    };
+    const auto bytes_of_a_step = [&] {
+      const std::uint64_t before = sent();
+      for (const View& values : {even.view(), odd.view()}) {
+        rank.reduce({.count = values.count, .dtype = DType::bf16}, values.data, values.data);
+      }
+      return sent() - before;
+    };
+    std::uint64_t held = 0;
+    std::uint64_t folding = 0;
+    for (int step = 0; step < 100 && rank.place.member->residual_bytes() >= held; ++step) {
+      held = rank.place.member->residual_bytes();
+      folding = bytes_of_a_step();
+    }
+    EXPECT_GE(held, 4 * 4 * kElements);
+    EXPECT_EQ(rank.place.member->residual_bytes(), 0U);
+    const std::uint64_t after = bytes_of_a_step();
+    EXPECT_GT(after, 0U);
+    EXPECT_NEAR(static_cast<double>(folding), 2.0 * static_cast<double>(after), 0.02 * static_cast<double>(folding));
+  });
+}
+
 TEST(DeviceMember, AnErrorEndsIt) {
   const Configuration configuration = configuration_of("");
   run_ranks(2, [&](std::shared_ptr<Transport> transport) {
