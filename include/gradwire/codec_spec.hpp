@@ -1,18 +1,29 @@
 // What a codec is called: the short text of a policy ("int8", "exact", "topk(1%)+int8"), parsed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace gradwire {
 
-/// A parsed codec spec: `[ "topk(" density ")" "+" ] values`.
+/// A parsed codec spec: `[ "topk(" density ")" "+" ] values`. Made from its text wherever one is asked for, as in
+/// `{.codec = "int8"}`.
 /// `values` is the wire id of a registered codec (the `codec` byte of a frame); `k` is the number of elements kept of a
 /// full tile of 4096, or 0 without a selector.
 struct CodecSpec {
   std::uint8_t values = 1;  // exact
   std::uint16_t k = 0;
+
+  constexpr CodecSpec() noexcept = default;
+  explicit constexpr CodecSpec(std::uint8_t value_codec) noexcept : values(value_codec) {}
+  constexpr CodecSpec(std::uint8_t value_codec, std::uint16_t of_a_tile) noexcept : values(value_codec), k(of_a_tile) {}
+  /// As parse().
+  CodecSpec(std::string_view text) : CodecSpec(parse(text)) {}
+  CodecSpec(const std::string& text) : CodecSpec(parse(text)) {}
+  CodecSpec(const char* text) : CodecSpec(parse(text)) {}
+  CodecSpec(std::nullptr_t) = delete;
 
   /// Nothing is lost and nothing compressed; what a default one is.
   [[nodiscard]] static constexpr CodecSpec exact() noexcept { return {}; }

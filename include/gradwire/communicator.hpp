@@ -48,7 +48,7 @@ class FeedbackBuffer {
 
 /// What one call asks for. Must be equal on every rank.
 struct CallOptions {
-  CodecSpec codec = CodecSpec::parse("int8");
+  CodecSpec codec = "int8";
   Algorithm algorithm = Algorithm::two_shot;
   Reduction reduction = Reduction::sum;
   /// This rank's weight, such as its sample count, on every rank or on none. sum: sum of w x; mean: that / sum of w.

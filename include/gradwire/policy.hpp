@@ -57,7 +57,7 @@ struct Sync {
 
 /// What one rule, or the defaults, ask for.
 struct TensorPolicy {
-  CodecSpec codec = CodecSpec::parse("int8");
+  CodecSpec codec = "int8";
   Algorithm algorithm = Algorithm::two_shot;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
@@ -114,7 +114,7 @@ class Policy {
   /// Tensors that no rule named and that are smaller than `below` bytes; they are fused with each other only.
   struct Small {
     std::uint64_t below = 64ULL << 10;
-    CodecSpec codec = CodecSpec::parse("bf16");
+    CodecSpec codec = "bf16";
     friend bool operator==(const Small&, const Small&) = default;
   };
 
@@ -130,10 +130,10 @@ class Policy {
   /// int8 two_shot, small tensors bf16, buckets of 32 MiB.
   Policy();
   /// Every tensor, small ones too, with this codec.
-  [[nodiscard]] static Policy uniform(std::string_view codec, Algorithm algorithm = Algorithm::two_shot);
+  [[nodiscard]] static Policy uniform(CodecSpec codec, Algorithm algorithm = Algorithm::two_shot);
   /// codec = "auto": every tensor, small ones too, travels uncompressed or with one of these, given in order of
   /// quality, whichever is fastest by measurement. Error(invalid_argument) for an empty list, or one out of order.
-  [[nodiscard]] static Policy automatic(const std::vector<std::string_view>& allow = {"bf16", "int8"});
+  [[nodiscard]] static Policy automatic(const std::vector<CodecSpec>& allow = {"bf16", "int8"});
   /// Reads a TOML file. Error "FILE:LINE:COLUMN: what is wrong; what to write instead": invalid_argument, or
   /// unsupported for what the format has a place for but this build cannot do.
   [[nodiscard]] static Policy load(const std::filesystem::path& file);

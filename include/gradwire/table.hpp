@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradwire/codec_spec.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
@@ -49,9 +50,9 @@ struct TableOptions {
   float initial_scale = 0;  // rows begin as uniform in [-initial_scale, initial_scale), a function of seed and id
   std::uint64_t seed = 0;
 
-  std::string codec = "exact";           // of row values on the wire: exact, bf16, int8 (one scale a row)
-  std::string gradient_codec = "exact";  // likewise of gradients; what it drops is lost
-  std::uint64_t staleness = 0;           // in clocks, or kUnbounded
+  CodecSpec codec = CodecSpec::exact();           // of row values on the wire: exact, bf16, int8 (one scale a row)
+  CodecSpec gradient_codec = CodecSpec::exact();  // likewise of gradients; what it drops is lost
+  std::uint64_t staleness = 0;                    // in clocks, or kUnbounded
   /// A rank sees its own pushes in its next pull. False: a cached row serves until it is older than `staleness`, though
   /// this rank pushed to it since: rows that every step uses then travel once in staleness + 1 steps.
   bool read_own_writes = true;

@@ -165,8 +165,8 @@ void write_json(const std::string& file, const Report& report) {
             {"learning_rate", options.trainer.learning_rate},
             {"policy", options.trainer.policy.source},
             {"staleness", report.table.staleness},
-            {"codec", report.table.codec},
-            {"gradient_codec", report.table.gradient_codec},
+            {"codec", report.table.codec.to_string()},
+            {"gradient_codec", report.table.gradient_codec.to_string()},
             {"slow_rank_ms", options.slow_rank_ms},
             {"rows", Json::array()}};
   for (const Run& run : report.runs) {

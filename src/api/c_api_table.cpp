@@ -57,8 +57,8 @@ TableOptions table_options_of(const gradwire_table_options* given, const gradwir
   options.epsilon = known.epsilon == 0 ? options.epsilon : known.epsilon;
   options.initial_scale = known.initial_scale;
   options.seed = known.seed;
-  options.codec = known.codec == nullptr ? options.codec : known.codec;
-  options.gradient_codec = known.gradient_codec == nullptr ? options.gradient_codec : known.gradient_codec;
+  options.codec = known.codec == nullptr ? options.codec : CodecSpec(known.codec);
+  options.gradient_codec = known.gradient_codec == nullptr ? options.gradient_codec : CodecSpec(known.gradient_codec);
   options.staleness = known.staleness;
   options.read_own_writes = switch_of(known.read_own_writes, function, "read_own_writes").value_or(true);
   options.cache_bytes = known.cache_bytes;

@@ -9,21 +9,19 @@ namespace gradwire {
 
 Policy::Policy() : small(Small{}) {}
 
-Policy Policy::uniform(std::string_view codec, Algorithm algorithm) {
+Policy Policy::uniform(CodecSpec codec, Algorithm algorithm) {
   Policy policy;
-  policy.source = "uniform " + std::string(codec);
-  policy.defaults.codec = CodecSpec::parse(codec);
+  policy.source = "uniform " + codec.to_string();
+  policy.defaults.codec = codec;
   policy.defaults.algorithm = algorithm;
   policy.small.reset();
   return policy;
 }
 
-Policy Policy::automatic(const std::vector<std::string_view>& allow) {
+Policy Policy::automatic(const std::vector<CodecSpec>& allow) {
   Policy policy;
   policy.source = "automatic";
-  for (const std::string_view codec : allow) {
-    policy.defaults.allow.push_back(CodecSpec::parse(codec));
-  }
+  policy.defaults.allow = allow;
   policy::check_allowed(policy.defaults.allow);
   policy.defaults.codec = policy.defaults.allow.front();
   policy.small.reset();

@@ -54,8 +54,8 @@ TableOptions table_options(const Policy& policy, std::string_view tensor_name, T
   if (const std::string problem = problem_of(rule); !problem.empty()) {
     fail(place + ": " + problem, ErrorCode::unsupported);
   }
-  base.gradient_codec = rule.codec.to_string();
-  base.codec = rule.second_hop.value_or(rule.codec).to_string();
+  base.gradient_codec = rule.codec;
+  base.codec = rule.second_hop.value_or(rule.codec);
   base.staleness = rule.sync.staleness;
   try {
     static_cast<void>(table::RowCodec(base.gradient_codec, 1));

@@ -89,7 +89,8 @@ std::string agreement_text(const TableOptions& options, int world_size) {
        << "\noptimizer = " << (options.optimizer == RowOptimizer::sgd ? "sgd" : "adagrad")
        << "\nlearning_rate = " << exact(options.learning_rate) << "\nepsilon = " << exact(options.epsilon)
        << "\ninitial_scale = " << exact(options.initial_scale) << "\nseed = " << options.seed
-       << "\ncodec = " << options.codec << "\ngradient_codec = " << options.gradient_codec << "\nstaleness = "
+       << "\ncodec = " << options.codec.to_string() << "\ngradient_codec = " << options.gradient_codec.to_string()
+       << "\nstaleness = "
        << (options.staleness == TableOptions::kUnbounded ? "unbounded" : std::to_string(options.staleness))
        << "\nread_own_writes = " << (options.read_own_writes ? "true" : "false") << "\n";
   return text.str();

@@ -18,18 +18,17 @@ using Bf16Row = kernels::Bf16::Kept;
 
 }  // namespace
 
-RowCodec::RowCodec(const std::string& codec, std::uint32_t width) : width_(width) {
-  const CodecSpec spec = CodecSpec::parse(codec);
-  if (spec == CodecSpec::exact()) {
+RowCodec::RowCodec(CodecSpec codec, std::uint32_t width) : width_(width) {
+  if (codec == CodecSpec::exact()) {
     row_bytes_ = std::size_t{width} * sizeof(float);
-  } else if (spec == CodecSpec::parse("bf16")) {
+  } else if (codec == CodecSpec("bf16")) {
     kind_ = Kind::bf16;
     row_bytes_ = Bf16Row::bytes(width);
-  } else if (spec == CodecSpec::parse("int8")) {
+  } else if (codec == CodecSpec("int8")) {
     kind_ = Kind::int8;
     row_bytes_ = Int8Row::bytes(width);
   } else {
-    throw Error(ErrorCode::unsupported, "rows have no codec \"" + codec + "\"; use exact, bf16 or int8");
+    throw Error(ErrorCode::unsupported, "rows have no codec \"" + codec.to_string() + "\"; use exact, bf16 or int8");
   }
 }
 

@@ -3,14 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+
+#include "gradwire/codec_spec.hpp"
 
 namespace gradwire::table {
 
 class RowCodec {
  public:
-  /// Error(unsupported) for other codecs, Error(invalid_argument) for what is none.
-  RowCodec(const std::string& codec, std::uint32_t width);
+  /// Error(unsupported) for other codecs.
+  RowCodec(CodecSpec codec, std::uint32_t width);
 
   [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
   /// `width` elements to or from row_bytes() bytes. NaN or Inf makes an int8 row NaN.

@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "codec_support.hpp"
 #include "gradwire/error.hpp"
@@ -61,6 +66,18 @@ TEST(Spec, EveryNameReadsBack) {
   EXPECT_EQ(CodecSpec::parse("fp32"), CodecSpec::parse("exact"));
   EXPECT_EQ(CodecSpec{}, CodecSpec::parse("exact"));
   EXPECT_EQ(CodecSpec::exact(), CodecSpec::parse("exact"));
+}
+
+TEST(Spec, ATextServesWhereACodecIsAskedFor) {
+  const auto given = [](const CodecSpec& codec) { return codec; };
+  const std::string text = "topk(1%)+int8";
+  EXPECT_EQ(given("int8"), CodecSpec::parse("int8"));
+  EXPECT_EQ(given(text), (CodecSpec{4, 41}));
+  EXPECT_EQ(given(std::string_view(text)), CodecSpec::parse(text));
+  EXPECT_THROW(given("int7"), Error);
+  const std::vector<CodecSpec> two{"bf16", "int8"};
+  EXPECT_EQ(two.size(), 2U);
+  static_assert(!std::is_constructible_v<CodecSpec, std::nullptr_t>);
 }
 
 TEST(Spec, Densities) {

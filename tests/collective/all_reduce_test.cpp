@@ -105,7 +105,7 @@ std::string name_of(const Case& c, int world, std::uint64_t count) {
 std::vector<CodecSpec> all_codecs() {
   std::vector<CodecSpec> specs;
   for (const codec::CodecEntry& entry : codec::codecs()) {
-    specs.push_back({.values = entry.id});
+    specs.emplace_back(entry.id);
   }
   return specs;
 }

@@ -16,10 +16,10 @@ namespace {
 std::vector<CodecSpec> lossy_codecs() {
   std::vector<CodecSpec> specs;
   for (const codec::CodecEntry& entry : codec::codecs()) {
-    if (codec::Codec({.values = entry.id}, DType::f32).lossy()) {
-      specs.push_back({.values = entry.id});
+    if (codec::Codec(CodecSpec(entry.id), DType::f32).lossy()) {
+      specs.emplace_back(entry.id);
     }
-    specs.push_back({.values = entry.id, .k = 41});
+    specs.emplace_back(entry.id, 41);
   }
   return specs;
 }

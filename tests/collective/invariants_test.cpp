@@ -16,10 +16,10 @@ std::vector<CodecSpec> lossy_codecs() {
   std::vector<CodecSpec> specs;
   for (const codec::CodecEntry& entry : codec::codecs()) {
     if (entry.lossy) {
-      specs.push_back({.values = entry.id});
+      specs.emplace_back(entry.id);
     }
     if (entry.name == "int8" || entry.name == "int2") {
-      specs.push_back({.values = entry.id, .k = 41});  // what comes behind topk differs little
+      specs.emplace_back(entry.id, 41);  // what comes behind topk differs little
     }
   }
   return specs;

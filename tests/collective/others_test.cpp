@@ -72,7 +72,7 @@ TEST(ReduceScatter, ExactSegmentsForAnyCounts) {
 
 TEST(ReduceScatter, LossyIsCloserThanTwoHops) {
   for (const codec::CodecEntry& entry : codec::codecs()) {
-    const CodecSpec spec{.values = entry.id};
+    const CodecSpec spec(entry.id);
     SCOPED_TRACE(spec.to_string());
     const std::vector<std::uint64_t> counts{9000, 8192, 1};
     std::vector<double> wanted(sum_of(counts), 0);
@@ -104,7 +104,7 @@ TEST(ReduceScatter, LossyIsCloserThanTwoHops) {
 
 TEST(AllGather, EveryRankGetsTheSameBytes) {
   for (const codec::CodecEntry& entry : codec::codecs()) {
-    const CodecSpec spec{.values = entry.id};
+    const CodecSpec spec(entry.id);
     for (const int world : kWorlds) {
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE(spec.to_string() + " world " + std::to_string(world));

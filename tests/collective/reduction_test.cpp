@@ -28,8 +28,8 @@ const CodecSpec kExact = CodecSpec::parse("exact");
 std::vector<CodecSpec> specs() {
   std::vector<CodecSpec> all;
   for (const codec::CodecEntry& entry : codec::codecs()) {
-    all.push_back({.values = entry.id});
-    all.push_back({.values = entry.id, .k = 41});
+    all.emplace_back(entry.id);
+    all.emplace_back(entry.id, 41);
   }
   return all;
 }

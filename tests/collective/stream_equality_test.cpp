@@ -12,8 +12,8 @@ namespace {
 std::vector<CodecSpec> all_codecs() {
   std::vector<CodecSpec> specs;
   for (const codec::CodecEntry& entry : codec::codecs()) {
-    specs.push_back({.values = entry.id});
-    specs.push_back({.values = entry.id, .k = 41});
+    specs.emplace_back(entry.id);
+    specs.emplace_back(entry.id, 41);
   }
   return specs;
 }

@@ -71,11 +71,11 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
         std::vector<float> values = input(count);
         const std::vector<float> wanted = mpi_sum(values);
         const Statistics statistics = communicator.all_reduce(
-            view(values.data(), count), {.codec = {.values = codec.id}, .algorithm = algorithm.algorithm});
+            view(values.data(), count), {.codec = CodecSpec(codec.id), .algorithm = algorithm.algorithm});
         EXPECT_TRUE(same_on_all_ranks(values));
         const bool lossy = codec.lossy && algorithm.algorithm != Algorithm::dense;
         const std::vector<double> usual(wanted.begin(), wanted.end());
-        const double encoding = lossy ? single_encoding_error({{.values = codec.id}, DType::f32}, usual) : 0;
+        const double encoding = lossy ? single_encoding_error({CodecSpec(codec.id), DType::f32}, usual) : 0;
         EXPECT_LE(relative_error(values, wanted), lossy ? 0.02 + 3 * encoding : 0);
         if (lossy && count > 100000) {
           EXPECT_GT(statistics.ratio(), 1.9);

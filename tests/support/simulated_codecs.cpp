@@ -30,7 +30,7 @@ void for_each_tile(std::uint64_t count, Body&& body) {
   }
 }
 
-Codec bound(const kernels::FrameCodec& codec) { return {{.values = codec.id, .k = codec.k}, codec.dtype}; }
+Codec bound(const kernels::FrameCodec& codec) { return {{codec.id, codec.k}, codec.dtype}; }
 
 TensorList list_of(const void* in, void* out, DType dtype, Working working, std::uint64_t count) {
   TensorList list(dtype, working);
