@@ -16,7 +16,7 @@ using collective::AlgorithmEntry;
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
 #ifdef __SANITIZE_THREAD__
-constexpr int kWorlds[] = {2, 3};
+constexpr int kWorlds[] = {3};
 constexpr std::uint64_t kCounts[] = {1, 4097, 20000};
 #elif defined(GRADWIRE_SANITIZED)  // the same paths; it is slower by up to 15 times
 constexpr int kWorlds[] = {1, 2, 3, 8};
