@@ -72,9 +72,9 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
       << text::table(rows, "rrlllr") << "\nbuckets of a session: "
       << (policy.bucket_bytes == 0 ? "by the cost model" : format_bytes(policy.bucket_bytes))
-      << "; chunks: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
-      << " on the wire\ncalls of a job without a session: below " << format_bytes(policy.floor)
-      << " they pass through uncompressed\n";
+      << "; chunks on the wire: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
+      << (policy.chunk_bytes ? "" : ", over device memory as fits") << "\ncalls of a job without a session: below "
+      << format_bytes(policy.floor) << " they pass through uncompressed\n";
   if (policy.tiers.ranks_per_node) {
     const std::uint32_t each = *policy.tiers.ranks_per_node;
     out << "tiers: " << each << " ranks in a row share a node"

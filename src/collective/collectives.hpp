@@ -21,7 +21,7 @@ struct Shape {
   bool weighted = false;  // weights travel beside the first frames
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   bool folds_owner = false;  // owner residuals are folded in, which takes the sum of weights before the first encoding
-  std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical; without, or with an why, that is two_shot
+  std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical; without, that is two_shot
 };
 
 /// An all-reduce algorithm: one row of the registry. `make` is called with a world of two and more.
@@ -67,7 +67,7 @@ struct NativeOptions {
 /// alone may be beyond the dtype. `answer`: to native_ask, awaited first.
 void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, std::vector<Slot> answer = {});
 [[nodiscard]] inline bool weights_first(const Shape& shape, const HopCodecs& codecs) {
-  return codecs.scales_first() || shape.folds_owner;
+  return codecs.weights_first(shape.folds_owner);
 }
 /// The rank `distance` after this one, so that ranks do not all begin with the same peer.
 [[nodiscard]] inline int peer_after(const Shape& shape, int distance) {

@@ -36,6 +36,8 @@ struct HopCodecs {
   }
   /// Values on their way to the sum keep the tensor's own dtype, in which w x may have no place: so weights go first.
   [[nodiscard]] bool scales_first() const noexcept { return !first.lossy() && !node.lossy(); }
+  /// Of a weighted call: nothing is encoded before the sum of weights is known.
+  [[nodiscard]] bool weights_first(bool folds_owner) const noexcept { return scales_first() || folds_owner; }
   /// Payload of a full tile in the largest encoding.
   [[nodiscard]] std::uint64_t tile_bytes() const noexcept {
     return std::max({first.payload_bytes(codec::kTileElements), second.payload_bytes(codec::kTileElements),

@@ -109,7 +109,7 @@ struct ResolvedCall {
   /// Inputs are scaled by their share of the weights before they travel, as the tensor's own dtype has no room for w x.
   [[nodiscard]] bool scales_first() const noexcept { return weighted && codecs.scales_first(); }
   /// Nothing is encoded before the sum of weights is known.
-  [[nodiscard]] bool weights_first() const noexcept { return scales_first() || (weighted && residuals.folds_owner); }
+  [[nodiscard]] bool weights_first() const noexcept { return weighted && codecs.weights_first(residuals.folds_owner); }
 };
 
 struct Resolved {

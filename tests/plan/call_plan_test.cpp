@@ -161,9 +161,9 @@ TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
   };
   std::set<std::string> texts{describe("")};
   for (const std::string& text : std::vector<std::string>{
-           base, "floor = 1\n" + base, "[bucket]\nchunk = 4096\n" + base, "[defaults]\ncodec = \"fp16\"\n" + base,
-           "[defaults]\nerror_feedback = \"on\"\n" + base, "[defaults]\nsecond_hop = \"int4\"\n" + base,
-           "[defaults]\nalgorithm = \"one_shot\"\n" + base,
+           base, "floor = 1\n" + base, "[bucket]\nchunk = 4096\n" + base, "[bucket]\nchunk = \"56KiB\"\n" + base,
+           "[defaults]\ncodec = \"fp16\"\n" + base, "[defaults]\nerror_feedback = \"on\"\n" + base,
+           "[defaults]\nsecond_hop = \"int4\"\n" + base, "[defaults]\nalgorithm = \"one_shot\"\n" + base,
            "[defaults]\nwarmup = [ { until_step = 9, codec = \"bf16\" } ]\n" + base,
            "[[rule]]\nmin_bytes = 10000001\ncodec = \"bf16\"\n",  // as text both are 9.54MiB
            base + "order = 3\n", base + "order = [3, 4]\n", base + "communicator_size = 3\n",

@@ -44,6 +44,11 @@ TEST(Fingerprint, ChangesWithEveryIngredientAndTheMessageNamesIt) {
       {[](Inputs& i) { i.policy.bucket_bytes = 1 << 20; },
        "bucket bytes: rank 0 has 33554432, rank 2 has 1048576" + kSamePolicy},
       {[](Inputs& i) { i.policy.chunk_bytes = 4096; }, "chunk bytes: rank 0 has 262144, rank 2 has 4096" + kSamePolicy},
+      // Over device memory none is another than the same number.
+      {[](Inputs& i) { i.policy.chunk_bytes.reset(); },
+       "chunk bytes: rank 0 has 262144, rank 2 has 57344" + kSamePolicy},
+      {[](Inputs& i) { i.policy.chunk_bytes = kDefaultChunkBytes; },
+       "chunk bytes: rank 0 has 262144, rank 2 has 57344 as asked" + kSamePolicy},
       {[](Inputs& i) { i.policy.deterministic = true; },
        "deterministic: rank 0 has false, rank 2 has true" + kSamePolicy},
       {[](Inputs& i) { i.tensors[1].name = "fc1.b"; },
