@@ -4,15 +4,15 @@
 
 namespace gradwire::table {
 
-void encode_ids(std::span<const std::uint64_t> ids, Bytes& out) {
+void encode_ids(std::span<const std::uint64_t> ids, wire::Bytes& out) {
   std::uint64_t next = 0;  // the least that the next one can be
   for (const std::uint64_t id : ids) {
-    put_varint(out, id - next);
+    wire::put_varint(out, id - next);
     next = id + 1;
   }
 }
 
-std::vector<std::uint64_t> decode_ids(Reader& in, std::uint64_t count, std::uint64_t limit) {
+std::vector<std::uint64_t> decode_ids(wire::ByteReader& in, std::uint64_t count, std::uint64_t limit) {
   if (count > in.left()) {
     in.fail("it says " + std::to_string(count) + " ids but has " + std::to_string(in.left()) + " bytes");
   }
@@ -29,19 +29,19 @@ std::vector<std::uint64_t> decode_ids(Reader& in, std::uint64_t count, std::uint
   return ids;
 }
 
-void encode_runs(std::span<const std::uint64_t> values, Bytes& out) {
+void encode_runs(std::span<const std::uint64_t> values, wire::Bytes& out) {
   for (std::size_t begin = 0; begin < values.size();) {
     std::size_t end = begin + 1;
     while (end < values.size() && values[end] == values[begin]) {
       ++end;
     }
-    put_varint(out, end - begin);
-    put_varint(out, values[begin]);
+    wire::put_varint(out, end - begin);
+    wire::put_varint(out, values[begin]);
     begin = end;
   }
 }
 
-std::vector<std::uint64_t> decode_runs(Reader& in, std::uint64_t count) {
+std::vector<std::uint64_t> decode_runs(wire::ByteReader& in, std::uint64_t count) {
   std::vector<std::uint64_t> values;
   values.reserve(count);
   while (values.size() < count) {

@@ -6,17 +6,17 @@
 #include <span>
 #include <vector>
 
-#include "table/bytes.hpp"
+#include "wire/bytes.hpp"
 
 namespace gradwire::table {
 
 /// `ids` strictly ascending.
-void encode_ids(std::span<const std::uint64_t> ids, Bytes& out);
+void encode_ids(std::span<const std::uint64_t> ids, wire::Bytes& out);
 /// `count` ids below `limit`. Error(corrupt) for anything that encode_ids did not write.
-[[nodiscard]] std::vector<std::uint64_t> decode_ids(Reader& in, std::uint64_t count, std::uint64_t limit);
+[[nodiscard]] std::vector<std::uint64_t> decode_ids(wire::ByteReader& in, std::uint64_t count, std::uint64_t limit);
 
 /// What is known of each of some rows, 0 for nothing: runs of equal numbers.
-void encode_runs(std::span<const std::uint64_t> values, Bytes& out);
-[[nodiscard]] std::vector<std::uint64_t> decode_runs(Reader& in, std::uint64_t count);
+void encode_runs(std::span<const std::uint64_t> values, wire::Bytes& out);
+[[nodiscard]] std::vector<std::uint64_t> decode_runs(wire::ByteReader& in, std::uint64_t count);
 
 }  // namespace gradwire::table

@@ -87,7 +87,7 @@ Message encode_pull(const PullRequest& request) {
 }
 
 PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer) {
-  Reader in(message.payload, source(peer));
+  wire::ByteReader in(message.payload, source(peer));
   PullRequest request{.number = message.head.number, .clock = message.head.clock, .ids = {}, .known = {}};
   request.ids = decode_ids(in, message.head.count, rows);
   request.known = decode_runs(in, message.head.count);
@@ -123,7 +123,7 @@ Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const 
 }
 
 Rows decode_rows(const Message& message, std::uint64_t rows, std::uint32_t width, const RowCodec& codec, int peer) {
-  Reader in(message.payload, source(peer));
+  wire::ByteReader in(message.payload, source(peer));
   Rows result{.ids = decode_ids(in, message.head.count, rows), .values = {}};
   const std::span<const std::byte> bytes = in.take(result.ids.size() * codec.row_bytes());
   in.expect_end();

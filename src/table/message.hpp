@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "table/bytes.hpp"
 #include "table/row_codec.hpp"
+#include "wire/bytes.hpp"
 
 namespace gradwire::table {
 
@@ -47,7 +47,7 @@ static_assert(sizeof(MessageHead) == 56);
 
 struct Message {
   MessageHead head;
-  Bytes payload;
+  wire::Bytes payload;
 };
 
 /// What it will be on the wire.

@@ -197,7 +197,7 @@ void Service::take_reply(int from, const Message& message) {
   }
   const std::shared_ptr<Pull> pull = at->second;
   const std::vector<std::uint32_t> places = std::move(pull->asked.extract(from).mapped());
-  Reader in(message.payload, "the answer of rank " + std::to_string(from) + " to a pull");
+  wire::ByteReader in(message.payload, "the answer of rank " + std::to_string(from) + " to a pull");
   std::vector<bool> changed(places.size(), head.count == places.size());
   if (head.count != places.size()) {
     for (const std::uint64_t i : decode_ids(in, head.count, places.size())) {

@@ -59,7 +59,7 @@ Service::Exchange Service::start_exchange(Topic topic, const std::string& mine) 
   message.head.count = count;
   message.head.number = exchange.second;
   const std::string text = mine.substr(0, MessageLimits::kText);
-  put(message.payload, text.data(), text.size());
+  wire::put(message.payload, text.data(), text.size());
   send_all(message);
   auto& texts = exchanges_[exchange];
   texts.resize(static_cast<std::size_t>(world_size_));

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "table/bytes.hpp"
 #include "table/hash_ring.hpp"
+#include "wire/bytes.hpp"
 #include "wire/crc32c.hpp"
 
 namespace gradwire::table {
@@ -25,26 +25,25 @@ std::string file_name(const std::string& table, int rank, int world_size) {
   return table + "-rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + std::string(kExtension);
 }
 
-Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
-  Bytes bytes;
-  put(bytes, kMagic.data(), kMagic.size() + 1);
-  put_number(bytes, kVersion);
-  put_number(bytes, static_cast<std::uint32_t>(head.name.size()));
-  put(bytes, head.name.data(), head.name.size());
-  put_number(bytes, static_cast<std::uint32_t>(head.rank));
-  put_number(bytes, static_cast<std::uint32_t>(head.world_size));
-  put_number(bytes, head.rows);
-  put_number(bytes, head.width);
-  put_number(bytes, static_cast<std::uint32_t>(head.optimizer));
-  put_number(bytes, head.save.clock);
-  put_number(bytes, head.save.number);
-  put_number(bytes, static_cast<std::uint64_t>(rows.size()));
+wire::Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
+  wire::Bytes bytes;
+  wire::put(bytes, kMagic.data(), kMagic.size() + 1);
+  wire::put_number(bytes, kVersion);
+  wire::put_text(bytes, head.name);
+  wire::put_number(bytes, static_cast<std::uint32_t>(head.rank));
+  wire::put_number(bytes, static_cast<std::uint32_t>(head.world_size));
+  wire::put_number(bytes, head.rows);
+  wire::put_number(bytes, head.width);
+  wire::put_number(bytes, static_cast<std::uint32_t>(head.optimizer));
+  wire::put_number(bytes, head.save.clock);
+  wire::put_number(bytes, head.save.number);
+  wire::put_number(bytes, static_cast<std::uint64_t>(rows.size()));
   for (const Shard::Row& row : rows) {
-    put_number(bytes, row.id);
-    put(bytes, row.values.data(), row.values.size_bytes());
-    put(bytes, row.accumulators.data(), row.accumulators.size_bytes());
+    wire::put_number(bytes, row.id);
+    wire::put(bytes, row.values.data(), row.values.size_bytes());
+    wire::put(bytes, row.accumulators.data(), row.accumulators.size_bytes());
   }
-  put_number(bytes, wire::crc32c(bytes));
+  wire::put_number(bytes, wire::crc32c(bytes));
   return bytes;
 }
 
@@ -56,15 +55,14 @@ std::size_t floats_of(const FileHead& head) {
 std::string to_string(RowOptimizer optimizer) { return optimizer == RowOptimizer::sgd ? "sgd" : "adagrad"; }
 
 /// Checks that the file is what its name and the table say; returns whose save it is.
-SaveId check_head(Reader& in, const FileHead& expected, int rank, int world_size, const std::string& file) {
+SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int world_size, const std::string& file) {
   const auto expect = [&](const std::string& what, const std::string& found, const std::string& wanted) {
     if (found != wanted) {
       throw Error(ErrorCode::mismatch,
                   file + ": " + what + " is " + found + ", here it is " + wanted + "; load the files of this table");
     }
   };
-  const auto name = in.take(in.number<std::uint32_t>());
-  expect("the table's name", {reinterpret_cast<const char*>(name.data()), name.size()}, expected.name);
+  expect("the table's name", in.text(), expected.name);
   expect("the rank", std::to_string(in.number<std::uint32_t>()), std::to_string(rank));
   expect("the world size", std::to_string(in.number<std::uint32_t>()), std::to_string(world_size));
   expect("the number of rows", std::to_string(in.number<std::uint64_t>()), std::to_string(expected.rows));
@@ -99,8 +97,8 @@ std::optional<SaveId> save_in(const std::filesystem::path& file) {
 }
 
 /// A file that is not damaged; what is left to read are its head and its rows.
-Reader open_file(const Bytes& bytes, const std::string& file) {
-  Reader in(bytes, file);
+wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
+  wire::ByteReader in(bytes, file);
   const auto magic = in.take(kMagic.size() + 1);
   if (std::string_view(reinterpret_cast<const char*>(magic.data()), kMagic.size()) != kMagic) {
     in.fail("it is no saved table of gradwire");
@@ -125,7 +123,7 @@ Reader open_file(const Bytes& bytes, const std::string& file) {
 
 /// Visits each row of a file as (id, its floats), after the head.
 template <class Visit>
-void read_rows(Reader& in, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
+void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
   const std::size_t row_floats = floats_of(expected);
   const auto count = in.number<std::uint64_t>();
   if (count > in.left() / (sizeof(std::uint64_t) + row_floats * sizeof(float))) {
@@ -149,9 +147,9 @@ void read_rows(Reader& in, const FileHead& expected, const HashRing& ring, int r
   in.expect_end();
 }
 
-Bytes read_file(const std::filesystem::path& path, int world) {
+wire::Bytes read_file(const std::filesystem::path& path, int world) {
   std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  Bytes bytes;
+  wire::Bytes bytes;
   if (stream) {
     bytes.resize(static_cast<std::size_t>(std::max<std::streamoff>(0, stream.tellg())));
     stream.seekg(0);
@@ -205,7 +203,7 @@ std::vector<SaveId> saves_of(int rank, int world, const std::string& table, cons
 
 std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
                                              const std::filesystem::path& directory) {
-  const Bytes bytes = encode(head, rows);
+  const wire::Bytes bytes = encode(head, rows);
   return std::make_unique<DurableFile>(
       directory, file_name(head.name, head.rank, head.world_size), [&](std::ostream& stream) {
         stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -244,8 +242,8 @@ FileRows read_table_files(const FileHead& head, const std::filesystem::path& dir
     if (save && save_in(result.path) != save && save_in(previous_of(result.path)) == save) {
       result.path = previous_of(result.path);
     }
-    const Bytes bytes = read_file(result.path, world);
-    Reader in = open_file(bytes, result.path.string());
+    const wire::Bytes bytes = read_file(result.path, world);
+    wire::ByteReader in = open_file(bytes, result.path.string());
     result.save = check_head(in, head, rank, world, result.path.string());
     saves.push_back(to_text(result.save, result.path));
     read_rows(in, head, saved, rank, [&](std::uint64_t id, std::span<const std::byte> floats) {
@@ -273,14 +271,14 @@ SaveId new_save_id(std::uint64_t clock) {
 }
 
 std::string to_text(const SaveId& save, const std::filesystem::path& file) {
-  Bytes bytes;
-  put_number(bytes, save.clock);
-  put_number(bytes, save.number);
+  wire::Bytes bytes;
+  wire::put_number(bytes, save.clock);
+  wire::put_number(bytes, save.number);
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + file.string();
 }
 
 SaveId save_of(const std::string& text, int peer) {
-  Reader in(std::as_bytes(std::span(text)), "what rank " + std::to_string(peer) + " said of a saved table");
+  wire::ByteReader in(std::as_bytes(std::span(text)), "what rank " + std::to_string(peer) + " said of a saved table");
   const auto clock = in.number<std::uint64_t>();
   return {.clock = clock, .number = in.number<std::uint64_t>()};
 }

@@ -9,6 +9,7 @@
 
 #include "base/durable_file.hpp"
 #include "model.hpp"
+#include "reseal.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -251,7 +252,7 @@ TEST(Checkpoint, OlderVersionsAreReadToo) {
     std::memcpy(&body, older.data() + 16, sizeof body);
     body -= less;
     std::memcpy(older.data() + 16, &body, sizeof body);
-    session::reseal_state(older);
+    reseal(older);
     auto world = make_inproc_world(2);
     Trainer trainer(world[0]);
     std::stringstream stream(older);

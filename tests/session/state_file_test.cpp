@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "model.hpp"
+#include "reseal.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -63,7 +64,7 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
     for (std::uint32_t flips = 1 + random() % 3; flips > 0; --flips) {
       bad[24 + random() % (good.size() - 32)] = static_cast<char>(random());
     }
-    session::reseal_state(bad);
+    reseal(bad);
     std::stringstream in(bad);
     try {
       const session::SavedState read = session::read_state(in, "fuzz");

@@ -16,9 +16,9 @@ namespace {
 using Ids = std::vector<std::uint64_t>;
 
 Ids round_trip(const Ids& ids, std::uint64_t limit) {
-  Bytes bytes;
+  wire::Bytes bytes;
   encode_ids(ids, bytes);
-  Reader in(bytes, "test");
+  wire::ByteReader in(bytes, "test");
   Ids back = decode_ids(in, ids.size(), limit);
   in.expect_end();
   return back;
@@ -50,7 +50,7 @@ TEST(IdCodec, TakesFewBytes) {
     dense[i] = 5'000'000 + i;
     sparse[i] = i * 1000;
   }
-  Bytes bytes;
+  wire::Bytes bytes;
   encode_ids(dense, bytes);
   EXPECT_LE(bytes.size(), 1003U);
   bytes.clear();
@@ -60,24 +60,24 @@ TEST(IdCodec, TakesFewBytes) {
 
 TEST(IdCodec, DamagedBytesAreErrors) {
   const Ids ids{3, 900, 5000};
-  Bytes bytes;
+  wire::Bytes bytes;
   encode_ids(ids, bytes);
   const auto decode = [](std::span<const std::byte> from, std::uint64_t count, std::uint64_t limit) {
-    Reader in(from, "test");
+    wire::ByteReader in(from, "test");
     Ids result = decode_ids(in, count, limit);
     in.expect_end();
     return result;
   };
   EXPECT_NO_THROW(static_cast<void>(decode(bytes, 3, 5001)));
-  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                        // beyond the table
-  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                        // too few
-  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                        // too many
-  EXPECT_THROW(static_cast<void>(decode(bytes, ~0ULL, 5001)), Error);                    // no such memory
-  EXPECT_THROW(static_cast<void>(decode(Bytes(11, std::byte{0xFF}), 1, ~0ULL)), Error);  // never ends
-  EXPECT_THROW(static_cast<void>(decode(Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // above 64 bits
+  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                              // beyond the table
+  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                              // too few
+  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                              // too many
+  EXPECT_THROW(static_cast<void>(decode(bytes, ~0ULL, 5001)), Error);                          // no such memory
+  EXPECT_THROW(static_cast<void>(decode(wire::Bytes(11, std::byte{0xFF}), 1, ~0ULL)), Error);  // never ends
+  EXPECT_THROW(static_cast<void>(decode(wire::Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // above 64 bits
   std::mt19937 random(11);
   for (int trial = 0; trial < 20000; ++trial) {  // whatever comes: ascending ids below the limit, or an error
-    Bytes noise(random() % 24);
+    wire::Bytes noise(random() % 24);
     for (std::byte& byte : noise) {
       byte = static_cast<std::byte>(random());
     }
@@ -95,16 +95,16 @@ TEST(IdCodec, DamagedBytesAreErrors) {
 
 TEST(Runs, AreLossless) {
   for (const Ids& values : {Ids{}, Ids{5}, Ids{0, 0, 0}, Ids{1, 1, 0, 9, 9, 9, 1U << 20U}}) {
-    Bytes bytes;
+    wire::Bytes bytes;
     encode_runs(values, bytes);
-    Reader in(bytes, "test");
+    wire::ByteReader in(bytes, "test");
     EXPECT_EQ(decode_runs(in, values.size()), values);
     in.expect_end();
     if (!values.empty()) {
-      Bytes shorter(bytes.begin(), bytes.end() - 1);
-      Reader cut(shorter, "test");
+      wire::Bytes shorter(bytes.begin(), bytes.end() - 1);
+      wire::ByteReader cut(shorter, "test");
       EXPECT_THROW(static_cast<void>(decode_runs(cut, values.size())), Error);
-      Reader fewer(bytes, "test");
+      wire::ByteReader fewer(bytes, "test");
       EXPECT_THROW((static_cast<void>(decode_runs(fewer, values.size() - 1)), fewer.expect_end()), Error);
     }
   }

@@ -64,9 +64,6 @@ void write_state(const SavedState& state, std::ostream& stream);
 /// The step of a state, by its head alone; nothing where it is none or cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> read_step(std::istream& stream);
 
-/// Corrects the checksum of changed bytes; for tests of what comes behind it.
-void reseal_state(std::string& bytes);
-
 /// The files of this step in this directory are all ranks', as far as this rank knows: loaded, or saved.
 struct KnownFiles {
   std::filesystem::path directory;

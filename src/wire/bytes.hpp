@@ -8,11 +8,13 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gradwire/error.hpp"
 
-namespace gradwire::table {
+namespace gradwire::wire {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as memory is");
 
@@ -31,6 +33,12 @@ void put_number(Bytes& out, T value) {
   put(out, &value, sizeof value);
 }
 
+/// Its length in four bytes, then the text.
+inline void put_text(Bytes& out, std::string_view text) {
+  put_number(out, static_cast<std::uint32_t>(text.size()));
+  put(out, text.data(), text.size());
+}
+
 inline void put_varint(Bytes& out, std::uint64_t value) {
   while (value >= 0x80) {
     out.push_back(static_cast<std::byte>(value | 0x80U));
@@ -39,12 +47,15 @@ inline void put_varint(Bytes& out, std::uint64_t value) {
   out.push_back(static_cast<std::byte>(value));
 }
 
-/// Takes bytes from the front. Error(corrupt) that begins with `source` where there are too few.
-class Reader {
+/// Takes bytes from the front. Error(corrupt) where there are too few: `source`, what is wrong, `advice`.
+class ByteReader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string source) : bytes_(bytes), source_(std::move(source)) {}
+  ByteReader(std::span<const std::byte> bytes, std::string source, std::string advice = "")
+      : bytes_(bytes), source_(std::move(source)), advice_(std::move(advice)) {}
 
-  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorCode::corrupt, source_ + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::corrupt, source_ + ": " + what + advice_);
+  }
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
   [[nodiscard]] std::size_t left() const noexcept { return bytes_.size(); }
 
@@ -61,6 +72,10 @@ class Reader {
     T value{};
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
+  }
+  std::string text() {
+    const auto bytes = take(number<std::uint32_t>());
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   std::uint64_t varint() {
     std::uint64_t value = 0;
@@ -86,6 +101,7 @@ class Reader {
  private:
   std::span<const std::byte> bytes_;
   std::string source_;
+  std::string advice_;
 };
 
-}  // namespace gradwire::table
+}  // namespace gradwire::wire
