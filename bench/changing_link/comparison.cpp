@@ -50,7 +50,7 @@ Player automatic(const Options& options, const std::string& name, bool greedy) {
   Policy policy = Policy::automatic({options.allow.begin(), options.allow.end()});
   policy.bucket_bytes = parse_bytes(options.bucket);
   if (greedy) {
-    policy.switching = {.gain = 0, .dwell = 0, .window = 1, .cost = 1};
+    policy.auto_options = {.gain = 0, .dwell = 0, .window = 1, .cost = 1};
   }
   return {name, {policy}, {""}};
 }

@@ -14,7 +14,7 @@ namespace gradwire::cuda {
 
 /// A session whose gradients are memory of the current device, reduced over `transport`: codecs run on the device, and
 /// a thread of the session sends only compressed bytes, while the device works on: from device memory where the
-/// transport takes it (a CUDA-aware MPI), else, or with GRADWIRE_STAGED=1, through pinned host memory. With MPI:
+/// transport supports it (a CUDA-aware MPI), else, or with GRADWIRE_STAGED=1, through pinned host memory. With MPI:
 ///     cuda::make_session(mpi::make_transport(MPI_COMM_WORLD), stream, policy)
 /// `stream` is the one that the caller's work is on (null: the default stream); it stays the caller's and must outlive
 /// the session. Every rank calls it. The rest is as over NCCL (docs/gpu.md), but steps cannot be captured.

@@ -215,8 +215,9 @@ GRADWIRE_API gradwire_status gradwire_session_finish(gradwire_session* session, 
  * enough; NULL with capacity 0: only their count. On the thread that calls finish. */
 GRADWIRE_API gradwire_status gradwire_session_nonfinite_ranks(const gradwire_session* session, int* ranks,
                                                               uint64_t capacity, uint64_t* count);
-/* Parameters under local steps meet now, exactly, so that all ranks hold the same: before the model is evaluated or
- * saved at the end. On every rank, between steps, after the optimizer. Blocks. A second call does nothing. */
+/* Synchronises parameters under local steps now, exactly, so that all ranks hold the same: before the model is
+ * evaluated or saved at the end. On every rank, between steps, after the optimizer. Blocks. A second call does
+ * nothing. */
 GRADWIRE_API gradwire_status gradwire_session_sync_parameters(gradwire_session* session);
 /* Sends rank `root`'s values to every rank, exactly; between steps. */
 GRADWIRE_API gradwire_status gradwire_session_broadcast(gradwire_session* session, void* values, uint64_t count,

@@ -1,6 +1,6 @@
 /* gradwire for C over MPI. All functions are collective over `comm`, work on a private duplicate of it, and need MPI
  * initialised; MPI_THREAD_MULTIPLE lets sessions and tables communicate in the background. Options that are wrong by
- * themselves are refused before ranks meet, so the others wait for this one. */
+ * themselves are refused before anything is sent, so the others wait for this one. */
 #ifndef GRADWIRE_MPI_H
 #define GRADWIRE_MPI_H
 

@@ -34,21 +34,22 @@ struct Warmup {
 struct Sync {
   enum class Mode : std::uint8_t {
     step,   // every gradient is reduced at every step
-    every,  // local steps; parameters meet every so many (local SGD: Stich, 2019)
+    every,  // local steps; parameters are averaged every so many (local SGD: Stich, 2019)
     async,  // gradients are reduced in the background, results arrive some steps later
     rows,   // an embedding table of which only touched rows travel: a gradwire::Table, not a tensor of a session
   };
-  /// The change since the last meeting is treated as a gradient by SGD with Nesterov momentum (DiLoCo: Douillard et
-  /// al., 2023); it travels by the rule's codec. None: parameters and optimizer state are averaged exactly.
+  /// The change since the last synchronisation is treated as a gradient by SGD with Nesterov momentum (DiLoCo:
+  /// Douillard et al., 2023); it travels by the rule's codec. None: parameters and optimizer state are averaged
+  /// exactly.
   struct Outer {
     double learning_rate = 0.7;  // above 0
     double momentum = 0.9;       // from 0 to below 1
     friend bool operator==(const Outer&, const Outer&) = default;
   };
   Mode mode = Mode::step;
-  std::uint32_t every = 1;      // steps between two meetings; 1: as `step`
-  std::uint32_t offset = 0;     // steps by which meetings come earlier, below `every`, so that groups take turns
-  bool stagger = false;         // buckets of the group take turns too
+  std::uint32_t every = 1;   // steps between two synchronisations; 1: as `step`
+  std::uint32_t offset = 0;  // steps by which synchronisations come earlier, below `every`, so that groups take turns
+  bool stagger = false;      // buckets of the group take turns too
   std::uint32_t staleness = 0;  // async, rows: steps until a result arrives, or by which a row may be older
   std::uint64_t from_step = 0;  // steps before it are as `step`
   std::optional<Outer> outer = std::nullopt;
@@ -141,12 +142,12 @@ class Policy {
   [[nodiscard]] static Policy parse(std::string_view text, const std::string& source = "policy");
 
   /// How readily codec = "auto" changes its choice.
-  struct Switching {
+  struct AutoOptions {
     double gain = 0.05;         // share of a step that a change must save
     std::uint64_t dwell = 20;   // steps between two changes
     std::uint32_t window = 15;  // steps whose median counts
     double cost = 5e-4;         // share of the time that ranks may spend comparing what they saw
-    friend bool operator==(const Switching&, const Switching&) = default;
+    friend bool operator==(const AutoOptions&, const AutoOptions&) = default;
   };
 
   /// What Session::batch_advice() keeps to.
@@ -171,7 +172,7 @@ class Policy {
   std::uint64_t floor = kFloor;  // the drop-in passes calls of fewer bytes through; sessions ignore it
   std::optional<Link> link =
       std::nullopt;  // where a codec is chosen: the link as it is, not to be measured at the start
-  Switching switching = {};
+  AutoOptions auto_options = {};
   std::optional<Batch> batch = std::nullopt;  // advice on the batch; none: none
   bool deterministic = false;                 // no native sums, no choice by measurement
   bool strict = false;                        // a rule that matched no tensor is an error

@@ -119,10 +119,11 @@ class Session {
   /// were not ready on this rank (and aborts the others).
   StepOutcome finish();
 
-  /// Parameters under local steps (sync = { every = N, ... }) meet now, exactly, so that all ranks hold the same:
-  /// before the model is evaluated or saved at the end. On every rank, between steps, after the optimizer. Blocks.
-  /// Under outer momentum that is a step of the outer optimizer, and training goes on from it otherwise than without
-  /// it. Parameters that no local step has moved since they last met stay as they are, so a second call does nothing.
+  /// Synchronises parameters under local steps (sync = { every = N, ... }) now, exactly, so that all ranks hold the
+  /// same: before the model is evaluated or saved at the end. On every rank, between steps, after the optimizer.
+  /// Blocks. Under outer momentum that is a step of the outer optimizer, and training goes on from it otherwise than
+  /// without it. Parameters that no local step has moved since the last synchronisation stay as they are, so a second
+  /// call does nothing.
   void sync_parameters();
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.

@@ -45,7 +45,7 @@ constexpr std::size_t kMostPlans = 4096;  // that are kept
 // What all ranks follow, whose scripts are equal.
 AutoCall chooser_for(const Configuration& configuration, const CommunicatorName& name) {
   if (!configuration.script) {
-    return AutoCall(ChooserOptions{.gain = configuration.planner.policy().switching.gain});
+    return AutoCall(ChooserOptions{.gain = configuration.planner.policy().auto_options.gain});
   }
   const auto found = configuration.script->find(name);
   return AutoCall(found == configuration.script->end() ? Choices() : found->second);

@@ -51,20 +51,20 @@ std::string turn(const Bucket& bucket) {
   return bucket.sync.stagger ? ", offset " + std::to_string(bucket.sync_offset) : "";
 }
 
-std::string dwelling(const Policy::Switching& switching) {
-  return "dwell " + std::to_string(switching.dwell) + ", window " + std::to_string(switching.window);
+std::string dwelling(const Policy::AutoOptions& options) {
+  return "dwell " + std::to_string(options.dwell) + ", window " + std::to_string(options.window);
 }
 
 std::string choosing(const Plan& plan) {
-  return "gain " + exact(plan.switching.gain) + ", cost " + exact(plan.switching.cost) + ", " +
-         dwelling(plan.switching) + ", link " + (plan.link ? plan.link->to_string() : "measured");
+  return "gain " + exact(plan.auto_options.gain) + ", cost " + exact(plan.auto_options.cost) + ", " +
+         dwelling(plan.auto_options) + ", link " + (plan.link ? plan.link->to_string() : "measured");
 }
 
 std::string advising(const Plan& plan) {
   const Policy::Batch& batch = *plan.batch;
   return "at most " + exact(batch.target_exposed) + " exposed, accumulation " + std::to_string(batch.min_accumulation) +
          " to " + std::to_string(batch.max_accumulation) + ", scaling " +
-         (batch.scaling == BatchScaling::linear ? "linear, " : "sqrt, ") + dwelling(plan.switching);
+         (batch.scaling == BatchScaling::linear ? "linear, " : "sqrt, ") + dwelling(plan.auto_options);
 }
 
 struct Line {

@@ -28,7 +28,7 @@ class Planner {
     plan_.options = options;
     plan_.chunk_bytes = policy.chunk_bytes;
     plan_.deterministic = policy.deterministic;
-    plan_.switching = policy.switching;
+    plan_.auto_options = policy.auto_options;
     plan_.link = policy.link;
     plan_.batch = policy.batch;
   }
@@ -159,10 +159,10 @@ class Planner {
     if (policy_.link && policy_.link->latency.count() < 0) {
       fail("the latency of the link is below 0");
     }
-    if (policy_.switching.window == 0 || !(policy_.switching.gain >= 0) || !(policy_.switching.cost >= 0)) {
-      fail("a window of " + std::to_string(policy_.switching.window) + " steps, a least gain of " +
-           format_number(policy_.switching.gain, 3) + " and a cost of " + format_number(policy_.switching.cost, 3) +
-           "; give a window from 1 on, a gain and a cost from 0 on");
+    if (policy_.auto_options.window == 0 || !(policy_.auto_options.gain >= 0) || !(policy_.auto_options.cost >= 0)) {
+      fail("a window of " + std::to_string(policy_.auto_options.window) + " steps, a least gain of " +
+           format_number(policy_.auto_options.gain, 3) + " and a cost of " +
+           format_number(policy_.auto_options.cost, 3) + "; give a window from 1 on, a gain and a cost from 0 on");
     }
   }
 

@@ -72,8 +72,8 @@ struct Plan {
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as asked
   [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(kDefaultChunkBytes); }
   bool deterministic = false;
-  Policy::Switching switching;  // of codecs that are chosen, and of the advice on the batch
-  std::optional<Link> link;     // given for the choice of codecs
+  Policy::AutoOptions auto_options;  // of codecs that are chosen, and of the advice on the batch
+  std::optional<Link> link;          // given for the choice of codecs
   std::optional<Policy::Batch> batch;
   std::vector<TensorPlan> tensors;  // in order of add
   std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty

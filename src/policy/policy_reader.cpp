@@ -70,7 +70,7 @@ class PolicyReader : private PolicyValues {
                 {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},
                 {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
                 {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
-                {"auto", [this](const toml::node& node) { read_switching(read_section(node, "auto")); }},
+                {"auto", [this](const toml::node& node) { read_auto(read_section(node, "auto")); }},
                 {"batch", [this](const toml::node& node) {
                    batch_ = place_of(node.source());
                    policy_.batch = read_batch(read_section(node, "batch"));
@@ -94,21 +94,21 @@ class PolicyReader : private PolicyValues {
     }
   }
 
-  void read_switching(const toml::table& table) {
+  void read_auto(const toml::table& table) {
     constexpr std::int64_t kMostDwell = 1'000'000;
     constexpr std::uint32_t kMostWindow = 1000;
     read_table(
         table, "in [auto]",
-        {{"gain", [this](const toml::node& node) { policy_.switching.gain = read_share(node, "gain", "5%"); }},
-         {"cost", [this](const toml::node& node) { policy_.switching.cost = read_share(node, "cost", "0.05%"); }},
+        {{"gain", [this](const toml::node& node) { policy_.auto_options.gain = read_share(node, "gain", "5%"); }},
+         {"cost", [this](const toml::node& node) { policy_.auto_options.cost = read_share(node, "cost", "0.05%"); }},
          {"dwell",
           [this](const toml::node& node) {
-            policy_.switching.dwell = static_cast<std::uint64_t>(
+            policy_.auto_options.dwell = static_cast<std::uint64_t>(
                 read_integer(node, "dwell", "an integer such as 20", 0, kMostDwell, "steps between two changes"));
           }},
          {"window", [this](const toml::node& node) {
-            policy_.switching.window = read_uint32(node, "window", "an integer such as 15", 1, kMostWindow,
-                                                   "the steps whose median counts, 1 to 1000");
+            policy_.auto_options.window = read_uint32(node, "window", "an integer such as 15", 1, kMostWindow,
+                                                      "the steps whose median counts, 1 to 1000");
           }}});
   }
 

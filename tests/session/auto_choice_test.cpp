@@ -134,7 +134,7 @@ TEST(AutoChoice, TrialsOfWhatIsNoBetterAreRareAndChangeNothing) {
 TEST(AutoChoice, NothingIsTriedWhereItMayCostNothing) {
   const plan::Plan plan = one_bucket();
   Policy frugal = policy();
-  frugal.switching.cost = 0;
+  frugal.auto_options.cost = 0;
   AutoChoice chooser(plan, frugal);
   const double rate = 250e6;
   chooser.start(0, calibration(rate, {1, 1, 1, 1.6}));

@@ -102,9 +102,9 @@ TEST(Sizes, PoliciesMadeInCodeAreChecked) {
   EXPECT_EQ(error_of([](Policy&) {}), "no error");
   EXPECT_THAT(error_of([](Policy& p) { p.bucket_bytes = 0; }), HasSubstr("bytes = \"auto\" needs [link]"));
   EXPECT_THAT(error_of([](Policy& p) { p.link = Link{}; }), HasSubstr("the link carries 0 bytes a second"));
-  EXPECT_THAT(error_of([](Policy& p) { p.switching.window = 0; }), HasSubstr("a window of 0 steps"));
-  EXPECT_THAT(error_of([](Policy& p) { p.switching.gain = -1; }), HasSubstr("a gain and a cost from 0 on"));
-  EXPECT_THAT(error_of([](Policy& p) { p.switching.cost = -1; }), HasSubstr("a cost of -1"));
+  EXPECT_THAT(error_of([](Policy& p) { p.auto_options.window = 0; }), HasSubstr("a window of 0 steps"));
+  EXPECT_THAT(error_of([](Policy& p) { p.auto_options.gain = -1; }), HasSubstr("a gain and a cost from 0 on"));
+  EXPECT_THAT(error_of([](Policy& p) { p.auto_options.cost = -1; }), HasSubstr("a cost of -1"));
 }
 
 }  // namespace

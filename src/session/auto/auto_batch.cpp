@@ -53,12 +53,12 @@ BatchAdvice AutoBatch::initial(const Policy::Batch& batch) {
 AutoBatch::AutoBatch(Runner& runner, const Policy& policy, Reduction reduction)
     : runner_(runner),
       reduction_(reduction),
-      least_steps_(std::clamp<std::uint64_t>(policy.switching.dwell, 1, kLeastBetweenComparing)),
-      advisor_({.batch = *policy.batch, .dwell = policy.switching.dwell}),
-      step_(policy.switching.window),
-      compute_(policy.switching.window),
-      exposed_(policy.switching.window),
-      micro_steps_(policy.switching.window),
+      least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kLeastBetweenComparing)),
+      advisor_({.batch = *policy.batch, .dwell = policy.auto_options.dwell}),
+      step_(policy.auto_options.window),
+      compute_(policy.auto_options.window),
+      exposed_(policy.auto_options.window),
+      micro_steps_(policy.auto_options.window),
       noise_(kNoiseWindow),
       advice_(initial(*policy.batch)) {}
 

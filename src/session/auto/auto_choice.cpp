@@ -61,8 +61,8 @@ double bandwidth_after(double before, const LinkReport& report) {
 
 AutoChoice::AutoChoice(const plan::Plan& plan, const Policy& policy)
     : plan_(plan),
-      tries_(policy.switching.cost > 0),
-      controller_({.gain = policy.switching.gain, .dwell = policy.switching.dwell}),
+      tries_(policy.auto_options.cost > 0),
+      controller_({.gain = policy.auto_options.gain, .dwell = policy.auto_options.dwell}),
       guard_({}, bits_of(plan)),
       choices_(plan.buckets.size()) {}
 

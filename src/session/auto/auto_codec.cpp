@@ -43,16 +43,16 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       probes_(probes),
       plan_(plan),
       given_(policy.link),
-      cost_(policy.switching.cost),
-      least_steps_(std::clamp<std::uint64_t>(policy.switching.dwell, 1, kMostBetween)),
+      cost_(policy.auto_options.cost),
+      least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kMostBetween)),
       chooser_(plan, policy),
       samples_(plan.buckets.size()),
-      step_(policy.switching.window),
-      busy_(policy.switching.window),
-      wait_(policy.switching.window),
-      bytes_(policy.switching.window),
+      step_(policy.auto_options.window),
+      busy_(policy.auto_options.window),
+      wait_(policy.auto_options.window),
+      bytes_(policy.auto_options.window),
       probed_(kProbes),
-      ready_(plan.buckets.size(), tuning::Window(policy.switching.window)),
+      ready_(plan.buckets.size(), tuning::Window(policy.auto_options.window)),
       levels_(plan.buckets.size()) {}
 
 void AutoCodec::begin(std::uint64_t step) {
