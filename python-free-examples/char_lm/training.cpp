@@ -319,8 +319,8 @@ class Run {
     return changed;
   }
 
-  /// At the held-out part, each rank with its own model: to meet for a look would change the training. The clock stands
-  /// still.
+  /// At the held-out part, each rank with its own model: to synchronise for a look would change the training. The clock
+  /// stands still.
   void look() {
     const auto start = Clock::now();
     RunResult::Point point{.micro_steps = done_, .reductions = result_.reductions, .seconds = training_ms() / 1e3};

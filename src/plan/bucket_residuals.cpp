@@ -62,7 +62,7 @@ void BucketResiduals::end(const collective::ResidualUse& use) {
     if (!use.keeps.owner) {
       store_.drop(key_of(part, EncodeSite::owner));
     }
-    store_.settle(static_cast<std::uint32_t>(part.tensor));
+    store_.clear_moved(static_cast<std::uint32_t>(part.tensor));
   }
 }
 

@@ -41,7 +41,7 @@ std::string bucket_table(const Plan& plan) {
   return text::table(rows, "rllllrrrr");
 }
 
-// Payload of one exchange of a bucket: of its gradients, or of what meets instead.
+// Payload of one exchange of a bucket: of its gradients, or of what is synchronised instead.
 std::uint64_t exchanged_bytes(const Bucket& bucket, bool at_step) {
   const bool averages = !at_step && bucket.sync.mode == Sync::Mode::every && !bucket.sync.outer;
   return averages ? bucket.count * element_bytes(bucket.dtype) * bucket.parameters

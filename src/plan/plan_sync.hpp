@@ -1,4 +1,4 @@
-// What a plan makes of sync modes: whether its groups and tensors can take them, and when buckets meet.
+// What a plan makes of sync modes: whether its groups and tensors allow them, and when buckets are synchronised.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ void check_sync(const Group& group, const std::string& source, Reduction reducti
 /// Local steps change parameters, which the session must be able to reach, alike for all that travel together.
 /// `others`: those of another tensor of the bucket.
 void check_parameters(const TensorPlan& tensor, std::uint32_t others);
-/// Buckets of a group that takes turns meet at steps spread evenly over its local steps.
+/// Buckets of a group that takes turns are synchronised at steps spread evenly over its local steps.
 void give_turns(Plan& plan);
 
 }  // namespace gradwire::plan

@@ -47,7 +47,7 @@ class ResidualStore {
 
   // Owner residuals may lie with ranks that no longer own their elements, as after loading another world's state.
   void mark_moved(std::uint32_t tensor) { moved_.insert(tensor); }
-  void settle(std::uint32_t tensor) { moved_.erase(tensor); }
+  void clear_moved(std::uint32_t tensor) { moved_.erase(tensor); }
   [[nodiscard]] bool moved(std::uint32_t tensor) const { return moved_.contains(tensor); }
 
   [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }

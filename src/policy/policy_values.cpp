@@ -242,8 +242,8 @@ Sync PolicyValues::read_sync(const toml::node& node) const {
   read_table(*node.as_table(), "in sync",
              {{"every",
                [&](const toml::node& n) {
-                 sync.every =
-                     read_uint32(n, "every", "an integer such as 8", 1, kMostEvery, "the steps between two meetings");
+                 sync.every = read_uint32(n, "every", "an integer such as 8", 1, kMostEvery,
+                                          "the steps between two synchronisations");
                  enter(n, "every", Sync::Mode::every);
                }},
               {"offset",

@@ -15,7 +15,7 @@ std::string outer_text(const Sync::Outer& outer, int digits) {
 
 std::string every_problem(const Sync& sync) {
   if (sync.every < 1 || sync.every > kMostEvery) {
-    return "every is " + std::to_string(sync.every) + "; write the steps between two meetings, 1 to " +
+    return "every is " + std::to_string(sync.every) + "; write the steps between two synchronisations, 1 to " +
            std::to_string(kMostEvery);
   }
   if (sync.offset >= sync.every) {
@@ -92,12 +92,12 @@ std::string bound_of(const Sync& sync) {
                                         : std::to_string(sync.staleness) + " steps";
 }
 
-bool meets(const Sync& sync, std::uint32_t offset, std::uint64_t step) {
+bool syncs_parameters(const Sync& sync, std::uint32_t offset, std::uint64_t step) {
   return sync.mode == Sync::Mode::every && active(sync, step) && step > sync.from_step &&
          (step - sync.from_step + offset) % sync.every == 0;
 }
 
-bool settles(const Sync& sync, std::uint64_t step) {
+bool precedes_local_steps(const Sync& sync, std::uint64_t step) {
   return sync.mode == Sync::Mode::every && !is_step(sync) && step + 1 == sync.from_step;
 }
 

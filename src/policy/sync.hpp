@@ -35,11 +35,11 @@ inline constexpr std::string_view kRowsNeedATable =
 [[nodiscard]] inline bool active(const Sync& sync, std::uint64_t step) {
   return !is_step(sync) && step >= sync.from_step;
 }
-/// Whether parameters meet in this step: before its optimizer runs, so that `every` local steps lie between two
-/// meetings. `offset` as of the bucket.
-[[nodiscard]] bool meets(const Sync& sync, std::uint32_t offset, std::uint64_t step);
+/// Whether parameters are synchronised in this step: before its optimizer runs, so that `every` local steps lie
+/// between two synchronisations. `offset` as of the bucket.
+[[nodiscard]] bool syncs_parameters(const Sync& sync, std::uint32_t offset, std::uint64_t step);
 /// The last step before local steps begin travels exactly: residuals of gradients are of no use to parameters.
-[[nodiscard]] bool settles(const Sync& sync, std::uint64_t step);
+[[nodiscard]] bool precedes_local_steps(const Sync& sync, std::uint64_t step);
 
 /// What the policy asks of one tensor, before a plan is made of all.
 [[nodiscard]] TensorPolicy policy_of(const Policy& policy, const TensorInfo& tensor);

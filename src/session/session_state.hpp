@@ -1,4 +1,4 @@
-// What a session is made of, and what it does where they meet. `progress` has the locks; what is guarded by which
+// What a session is made of, and what ties these together. `progress` has the locks; what is guarded by which
 // stands beside it.
 #pragma once
 
@@ -133,8 +133,8 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] bool deliver();
   /// Returns whether NaN or Inf is known to be in results.
   [[nodiscard]] bool end_device_step();
-  /// What all ranks hold alike after this step: not gradients of local steps, but parameters that have met. The caller
-  /// holds `state`.
+  /// What all ranks hold alike after this step: not gradients of local steps, but parameters that were synchronised.
+  /// The caller holds `state`.
   [[nodiscard]] std::vector<View> comparable_results() const;
   /// Whether anything is decided from what steps took.
   [[nodiscard]] bool decides() const { return auto_codec != nullptr || auto_batch != nullptr; }

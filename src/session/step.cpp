@@ -144,7 +144,7 @@ Step::Action Step::next(bool waits, Time now) {
     return {Action::Kind::look, 0, info()};
   }
   Action start{Action::Kind::start, static_cast<std::uint32_t>(next_), info()};
-  start.info.flush = flush_ || modes_.settles(start.bucket, number_);
+  start.info.flush = flush_ || modes_.precedes_local_steps(start.bucket, number_);
   if (holds_last()) {
     start.info.in_call = waits ? StepInfo::InCall::waits : StepInfo::InCall::does_not_wait;
   }

@@ -96,7 +96,7 @@ class Step {
   [[nodiscard]] bool only_last_left() const { return next_ + 1 == buckets_.size() && !to_look(); }
   [[nodiscard]] bool holds_last() const { return last_.in_call && !weight_.set && next_ + 1 == buckets_.size(); }
   /// Whether this step begins with a look for NaN and Inf: one that carries all residuals must not lose them.
-  [[nodiscard]] bool looks_first() const { return skips() || flush_ || modes_.settles(number_); }
+  [[nodiscard]] bool looks_first() const { return skips() || flush_ || modes_.precedes_local_steps(number_); }
   [[nodiscard]] bool weighted() const noexcept { return weight_.set; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.factor; }
   [[nodiscard]] bool loss_scale_set() const noexcept { return loss_scale_.set; }

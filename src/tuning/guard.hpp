@@ -15,13 +15,13 @@ struct QualitySample {
   double residual_ratio = 0;  // |residual| / |gradient|, 0 without error feedback
 };
 
-/// What a residual may grow to beside the gradient: error feedback over a compressor with this NMSE settles below
+/// What a residual may grow to beside the gradient: error feedback over a compressor with this NMSE stays below
 /// sqrt(nmse) / (1 - sqrt(nmse)) (Karimireddy et al., "Error feedback fixes SignSGD", 2019, lemma 3). Infinite from 1
-/// on, where nothing settles.
+/// on, where it has no bound.
 [[nodiscard]] double steady_residual(double nmse);
 
 struct GuardOptions {
-  double slack = 4;           // times what a residual settles at, since gradients shrink as a training goes on
+  double slack = 4;           // times the bound of a residual, since gradients shrink as a training goes on
   double least = 1;           // a residual below this share of the gradient is no run-away
   double worst_nmse = 0.98;   // from here on a codec is no contraction
   std::uint64_t hold = 200;   // steps without the level that ran away; twice as many each time

@@ -56,7 +56,7 @@ TEST(SyncPolicy, EachMistakeIsNamedAtItsPlace) {
            {"\"epoch\"", "3:8", "unknown sync \"epoch\"; write \"step\" or a table such as { every = 8 }"},
            {"8", "3:8", "sync must be \"step\" or a table such as { every = 8 }, not an integer"},
            {"{}", "3:8", "sync has no mode; write every = N, async = true or rows = true"},
-           {"{ every = 0 }", "3:18", "every is 0; write the steps between two meetings"},
+           {"{ every = 0 }", "3:18", "every is 0; write the steps between two synchronisations"},
            {"{ evry = 8 }", "3:10", "unknown key \"evry\" in sync; did you mean \"every\"?"},
            {"{ every = 8, outer = { lr = 0.7 } }", "3:8",
             "outer with every = 8: outer momentum needs 16 local steps or more; raise every, or leave outer out"},
@@ -98,30 +98,30 @@ TEST(SyncPolicy, EachMistakeIsNamedAtItsPlace) {
                  "p:5:9: codec \"auto\" chooses by");
 }
 
-std::vector<std::uint64_t> meetings(const Sync& sync, std::uint32_t offset, std::uint64_t until) {
+std::vector<std::uint64_t> synced_at(const Sync& sync, std::uint32_t offset, std::uint64_t until) {
   std::vector<std::uint64_t> steps;
   for (std::uint64_t step = 0; step < until; ++step) {
-    if (meets(sync, offset, step)) {
+    if (syncs_parameters(sync, offset, step)) {
       steps.push_back(step);
     }
   }
   return steps;
 }
 
-TEST(SyncSteps, AsManyLocalStepsLieBetweenMeetings) {
+TEST(SyncSteps, AsManyLocalStepsLieBetweenSynchronisations) {
   using Steps = std::vector<std::uint64_t>;
   const Sync sync{.mode = Sync::Mode::every, .every = 8};
-  EXPECT_EQ(meetings(sync, 0, 30), (Steps{8, 16, 24}));
-  EXPECT_EQ(meetings(sync, 3, 30), (Steps{5, 13, 21, 29}));
+  EXPECT_EQ(synced_at(sync, 0, 30), (Steps{8, 16, 24}));
+  EXPECT_EQ(synced_at(sync, 3, 30), (Steps{5, 13, 21, 29}));
   Sync later = sync;
   later.from_step = 10;
-  EXPECT_EQ(meetings(later, 0, 30), (Steps{18, 26}));
-  EXPECT_EQ(meetings(later, 7, 20), (Steps{11, 19}));
-  EXPECT_TRUE(meetings({.mode = Sync::Mode::every, .every = 1}, 0, 30).empty()) << "as step";
+  EXPECT_EQ(synced_at(later, 0, 30), (Steps{18, 26}));
+  EXPECT_EQ(synced_at(later, 7, 20), (Steps{11, 19}));
+  EXPECT_TRUE(synced_at({.mode = Sync::Mode::every, .every = 1}, 0, 30).empty()) << "as step";
   EXPECT_FALSE(active(later, 9));
   EXPECT_TRUE(active(later, 10));
-  EXPECT_TRUE(settles(later, 9));
-  EXPECT_FALSE(settles(later, 8) || settles(later, 10) || settles(sync, 0));
+  EXPECT_TRUE(precedes_local_steps(later, 9));
+  EXPECT_FALSE(precedes_local_steps(later, 8) || precedes_local_steps(later, 10) || precedes_local_steps(sync, 0));
 }
 
 std::vector<TensorInfo> tensors(std::uint32_t parameters = 2) {
@@ -223,7 +223,7 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
   EXPECT_EQ(plan("{ every = 1 }").fingerprint(), plan("\"step\"").fingerprint()) << "every = 1 is step";
 }
 
-TEST(SyncPlan, StaggeredBucketsMeetAtDifferentSteps) {
+TEST(SyncPlan, StaggeredBucketsAreSynchronisedAtDifferentSteps) {
   Policy policy = Policy::parse(
       "[defaults]\nsmall = \"off\"\nsync = { every = 8, stagger = true, offset = 1 }\n"
       "[bucket]\nbytes = \"16KiB\"");

@@ -46,11 +46,11 @@ TEST(LocalStepsState, NothingIsLostWhereTheyBegin) {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Steps 4 and 5 have NaN, so that what step 4 was to settle is settled by step 6, and local steps begin with step 7:
-// whether steps with NaN are skipped anyway or only those that must not lose residuals. Between them the session is
-// saved, and goes on as the one that was not. Mutations tried: the settling step does not look for NaN first; it is not
-// put off; that is not saved.
-TEST(LocalStepsState, ASettlingStepThatIsSkippedIsMadeUpFor) {
+// Steps 4 and 5 have NaN, so that step 6 carries the residuals that step 4 was to carry, and local steps begin with
+// step 7: whether steps with NaN are skipped anyway or only those that must not lose residuals. Between them the
+// session is saved, and goes on as the one that was not. Mutations tried: the step that carries them does not look for
+// NaN first; it is not put off; that is not saved.
+TEST(LocalStepsState, ASkippedStepBeforeLocalStepsIsMadeUpFor) {
   for (const char* sync : {"{ every = 3, from_step = 5 }", "{ every = 16, outer = {}, from_step = 5 }"}) {
     for (const Nonfinite nonfinite : {Nonfinite::skip, Nonfinite::propagate}) {
       const bool averages = std::string(sync).find("outer") == std::string::npos;
@@ -79,9 +79,9 @@ TEST(LocalStepsState, ASettlingStepThatIsSkippedIsMadeUpFor) {
           }
           EXPECT_EQ(session->finish().skipped, bad) << step;
           EXPECT_EQ(model.same_gradients(before) || bad, local || bad) << step;
-          const bool meets =
+          const bool syncs =
               averages ? step == 10 || step == 13 || step == 16 || step == 19 || step == 22 || step == 25 : step == 23;
-          EXPECT_EQ(model.parameters() != before.parameters(), meets) << sync << step;
+          EXPECT_EQ(model.parameters() != before.parameters(), syncs) << sync << step;
           if (!bad && !local) {
             add(got, model.gradients(), 1);
           }
@@ -117,8 +117,8 @@ TEST(LocalStepsState, ASettlingStepThatIsSkippedIsMadeUpFor) {
 }
 
 // After sync_parameters(), a loaded session knows that nothing has moved. Mutation tried: that is not saved.
-TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
-  for (const bool met : {true, false}) {
+TEST(LocalStepsState, AStateKnowsThatParametersAreSynchronised) {
+  for (const bool synced : {true, false}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
       const Policy policy = policy_of("exact", "{ every = 16, outer = {} }");
       auto session = std::make_unique<Session>(transport, policy);
@@ -127,7 +127,7 @@ TEST(LocalStepsState, AStateKnowsThatParametersHaveMet) {
       for (std::uint64_t step = 0; step < 20; ++step) {
         model.train(*session, step);
       }
-      if (met) {
+      if (synced) {
         session->sync_parameters();
       }
       std::stringstream stream;

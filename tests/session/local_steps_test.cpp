@@ -73,10 +73,10 @@ TEST(LocalSteps, EveryOneIsStep) {
   }
 }
 
-// Mutations tried: state is not averaged; meetings one step early; the local gradient is overwritten.
+// Mutations tried: state is not averaged; synchronised one step early; the local gradient is overwritten.
 TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
   for (const int world : {1, 2, 3, 4}) {
-    std::vector<std::vector<float>> met(static_cast<std::size_t>(world));
+    std::vector<std::vector<float>> synced(static_cast<std::size_t>(world));
     run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
       const auto rank = static_cast<std::size_t>(transport->rank());
       TrainedModel model;
@@ -89,22 +89,22 @@ TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
         reference.gradients(step);
         const auto before = model;
         model.reduce(session);
-        const bool meets = step == 4 || step == 8;
-        if (meets) {
+        const bool syncs = step == 4 || step == 8;
+        if (syncs) {
           reference.average();
         }
-        EXPECT_EQ(session.statistics().all().bytes_sent > 0, meets && world > 1) << step;
+        EXPECT_EQ(session.statistics().all().bytes_sent > 0, syncs && world > 1) << step;
         EXPECT_TRUE(model.same_gradients(before)) << step;
         EXPECT_LE(model.distance(reference.ranks()[rank]), 1e-5) << "world " << world << " step " << step;
         if (step == 8) {
-          met[rank] = model.values();
+          synced[rank] = model.values();
         }
         model.optimize();
         reference.optimize();
       }
     });
-    for (const auto& one : met) {
-      EXPECT_TRUE(one == met[0]) << "ranks differ after a meeting, world " << world;
+    for (const auto& one : synced) {
+      EXPECT_TRUE(one == synced[0]) << "ranks differ when synchronised, world " << world;
     }
   }
 }
@@ -144,12 +144,11 @@ TEST(LocalSteps, OuterMomentumFollowsDiLoCo) {
   });
 }
 
-// With lr 1 and no momentum, what a meeting moves the anchor by is what was decoded: with residuals the sum of that is
-// the sum of the mean changes. Mutation tried: a flush that does not meet.
+// With lr 1 and no momentum, what a synchronisation moves the anchor by is what was decoded: with residuals the sum of
+// that is the sum of the mean changes. Mutation tried: a flush that does not synchronise.
 TEST(LocalSteps, ChangesAreConserved) {
   constexpr int kWorld = 2;
   for (const char* codec : {"int4", "topk(5%)+int8"}) {
-    std::vector<TrainedModel> at_meeting(kWorld);
     run_ranks(kWorld, [&](const std::shared_ptr<Transport>& transport) {
       const int rank = transport->rank();
       TrainedModel model;
@@ -159,7 +158,7 @@ TEST(LocalSteps, ChangesAreConserved) {
       Session session(transport, policy_of(codec, "{ every = 16, outer = { lr = 1, momentum = 0 } }"));
       model.add_to(session);
       for (std::uint64_t step = 0; step <= 70; ++step) {
-        const bool meets = step == 70 || (step > 0 && step % 16 == 0);
+        const bool syncs = step == 70 || (step > 0 && step % 16 == 0);
         const std::vector<float> before = model.parameters();
         if (step == 70) {
           EXPECT_GT(session.residual_bytes(), 0U);
@@ -168,11 +167,11 @@ TEST(LocalSteps, ChangesAreConserved) {
         model.compute_gradients(rank, step);
         model.reduce(session);
         const std::vector<float> after = model.parameters();
-        EXPECT_EQ(before != after, meets) << step;
-        for (std::size_t i = 0; meets && i < own.size(); ++i) {
+        EXPECT_EQ(before != after, syncs) << step;
+        for (std::size_t i = 0; syncs && i < own.size(); ++i) {
           own[i] += static_cast<double>(anchor[i]) - static_cast<double>(before[i]);
         }
-        anchor = meets ? after : anchor;
+        anchor = syncs ? after : anchor;
         model.optimize();
       }
       EXPECT_EQ(session.residual_bytes(), 0U);
@@ -201,7 +200,7 @@ std::vector<bool> moved(const TrainedModel& model, const TrainedModel& before) {
   return any;
 }
 
-TEST(LocalSteps, FragmentsMeetAtDifferentSteps) {
+TEST(LocalSteps, FragmentsAreSynchronisedAtDifferentSteps) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Policy policy = Policy::parse(
         "[defaults]\nsmall = \"off\"\nsync = { every = 6, stagger = true }\n[bucket]\nbytes = \"4KiB\"\n"
@@ -221,8 +220,8 @@ TEST(LocalSteps, FragmentsMeetAtDifferentSteps) {
   });
 }
 
-// A meeting begins while the backward pass goes on.
-TEST(LocalSteps, MeetingsOverlapTheBackwardPass) {
+// A synchronisation begins while the backward pass goes on.
+TEST(LocalSteps, SynchronisationOverlapsTheBackwardPass) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Policy policy = policy_of("exact", "{ every = 2 }");
     policy.bucket_bytes = 4096;
@@ -244,7 +243,7 @@ TEST(LocalSteps, MeetingsOverlapTheBackwardPass) {
   });
 }
 
-TEST(LocalSteps, MeetBringsTheRanksTogether) {
+TEST(LocalSteps, SyncParametersBringsTheRanksTogether) {
   for (const Threading threading : {Threading::background, Threading::main_thread}) {
     for (const char* sync : {"{ every = 100 }", "{ every = 100, outer = {} }"}) {
       std::vector<std::vector<float>> parameters(3);
@@ -271,9 +270,9 @@ TEST(LocalSteps, MeetBringsTheRanksTogether) {
   }
 }
 
-// Momentum of the outer optimizer must not move parameters that have not moved since they met. Mutation tried: a
-// meeting whether or not anything has moved.
-TEST(LocalSteps, AMeetingWithoutALocalStepSinceTheLastOneDoesNothing) {
+// Momentum of the outer optimizer must not move parameters that have not moved since they were synchronised.
+// Mutation tried: they are synchronised whether or not anything has moved.
+TEST(LocalSteps, SynchronisingTwiceWithoutALocalStepDoesNothing) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     TrainedModel model;
     Session session(transport, policy_of("exact", "{ every = 16, outer = { lr = 0.7, momentum = 0.9 } }"));
@@ -290,7 +289,8 @@ TEST(LocalSteps, AMeetingWithoutALocalStepSinceTheLastOneDoesNothing) {
     }
     session.sync_parameters();
     expect_nothing([&] { session.sync_parameters(); });
-    expect_nothing([&] { model.compute_gradients(transport->rank(), 16), model.reduce(session); });  // the 16th meets
+    expect_nothing(
+        [&] { model.compute_gradients(transport->rank(), 16), model.reduce(session); });  // the 16th synchronises
     model.optimize();
     session.sync_parameters();
     session.flush();

@@ -58,9 +58,9 @@ std::vector<Script::Expected> Script::expected() const {
     Expected one;
     bool looks = flushing || nonfinite == Nonfinite::skip || (nonfinite == Nonfinite::automatic && scaled);
     for (std::size_t b = 0; b < from.size(); ++b) {
-      const bool settles = plan.buckets[b].sync.mode == Sync::Mode::every && step + 1 == from[b];
-      looks = looks || settles;
-      one.flushes.push_back(flushing || settles);
+      const bool precedes = plan.buckets[b].sync.mode == Sync::Mode::every && step + 1 == from[b];
+      looks = looks || precedes;
+      one.flushes.push_back(flushing || precedes);
       one.in_mode.push_back(step >= from[b]);
     }
     one.skipped = looks && any(bad[step]);

@@ -33,7 +33,7 @@ TEST(Guard, EightBitsAreTheLeastInWarmUpAndAfterAResume) {
   EXPECT_EQ(guard.most(1050, 0), 4U);
 }
 
-TEST(Guard, WhatErrorFeedbackSettlesAtIsNoRunAway) {
+TEST(Guard, TheBoundOfErrorFeedbackIsNoRunAway) {
   EXPECT_EQ(steady_residual(0), 0);
   EXPECT_NEAR(steady_residual(0.25), 1, 1e-12);
   EXPECT_TRUE(std::isinf(steady_residual(1)));

@@ -63,7 +63,7 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
       log(LogLevel::warning,
           source + ": when it was saved, ranks held different values of \"" + saved.tensors[local.tensor].name +
               "\", which sync " + policy::to_string(sync) +
-              " does not let meet; load the same parameters on every rank, or call sync_parameters() before " +
+              " does not synchronise; load the same parameters on every rank, or call sync_parameters() before " +
               "saving");
       break;
     }

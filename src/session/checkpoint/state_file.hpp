@@ -24,7 +24,7 @@ struct SavedState {
   /// Of a tensor under outer momentum, in its dtype; the same on every rank.
   struct Anchor {
     std::uint32_t tensor = 0;
-    std::vector<std::byte> parameters = {};  // after the last meeting
+    std::vector<std::byte> parameters = {};  // when last synchronised
     std::vector<std::byte> momentum = {};
   };
   /// A reduced gradient that no step has delivered yet, in the tensor's dtype; the same on every rank.
@@ -39,7 +39,7 @@ struct SavedState {
   struct LocalSteps {
     std::uint32_t tensor = 0;
     std::uint64_t put_off_to = 0;  // 0: they begin as the policy says
-    bool moved = false;            // since parameters last met
+    bool moved = false;            // since the last synchronisation
   };
   int rank = 0;
   int world_size = 1;

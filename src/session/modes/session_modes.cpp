@@ -155,7 +155,7 @@ std::vector<View> Session::State::comparable_results() const {
     const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
     if (bucket.sync.mode != Sync::Mode::every || !step.modes().active(bucket.id, step.number())) {
       results.push_back(tensors.memory()[i].gradient);
-    } else if (modes->met(bucket.id)) {
+    } else if (modes->synced(bucket.id)) {
       results.push_back(tensors.parameters()[i][0]);
     }
   }

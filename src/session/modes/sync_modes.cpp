@@ -117,9 +117,9 @@ bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> m
     add(entry, std::move(job), info.flush ? 0 : sync.staleness);
     return true;
   }
-  const bool may_meet = std::exchange(entry.moved, true);
-  const bool meeting = may_meet && (info.flush || policy::meets(sync, bucket.sync_offset, step));
-  add(entry, meeting ? parameters(entry, info, step) : nullptr, 0);
+  const bool moved = std::exchange(entry.moved, true);
+  const bool syncs = moved && (info.flush || policy::syncs_parameters(sync, bucket.sync_offset, step));
+  add(entry, syncs ? parameters(entry, info, step) : nullptr, 0);
   return true;
 }
 
@@ -214,7 +214,7 @@ SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std:
 void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
   const std::lock_guard lock(mutex_);
   entry.taken = true;
-  entry.met = false;
+  entry.synced = false;
   entry.may_lag = may_lag;
   ++entry.takes;
   if (job) {
@@ -255,9 +255,9 @@ bool SyncModes::arrived(std::uint32_t bucket) const {
                          entry.results[entry.results.size() - entry.may_lag - 1]->done);
 }
 
-bool SyncModes::met(std::uint32_t bucket) const {
+bool SyncModes::synced(std::uint32_t bucket) const {
   const std::lock_guard lock(mutex_);
-  return entries_[bucket].met;
+  return entries_[bucket].synced;
 }
 
 bool SyncModes::busy() const {
@@ -301,12 +301,12 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       }
     }
     std::vector<JobPtr> gradients;
-    bool met = false;
+    bool synced = false;
     for (const JobPtr& job : due) {
       nonfinite = nonfinite || job->nonfinite;
       if (job->of_parameters) {
         deliver_parameters(entry, *job);
-        met = true;
+        synced = true;
       } else {
         gradients.push_back(job);
       }
@@ -316,7 +316,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       deliver_gradients(entry, gradients, memory, scale, replaces);
     }
     const std::lock_guard lock(mutex_);
-    entry.met = met;
+    entry.synced = synced;
     for (const JobPtr& job : due) {
       entry.spare.push_back(std::move(job->values));
     }

@@ -1,7 +1,8 @@
 // What a session does for groups that are not reduced at every step. A bucket of such a group is *taken* in its turn:
-// what is to travel (a gradient, parameters and state, or the change since the last meeting) is copied, so that the
-// caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has come back
-// is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which they meet.
+// what is to travel (a gradient, parameters and state, or the change since they were synchronised) is copied, so that
+// the caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has come
+// back is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which they are
+// synchronised.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,8 @@ class SyncModes {
   /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
   bool take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info, std::uint64_t step,
             double scale);
-  /// Between steps: all parameters that local steps have moved since they last met; exactly, with all residuals.
+  /// Between steps: all parameters that local steps have moved since the last synchronisation; exactly, with all
+  /// residuals.
   /// Returns whether there are any.
   bool enqueue_all_parameters(std::uint64_t step);
   /// Starts what may start, in the order of take(), which is the same on every rank.
@@ -47,8 +49,8 @@ class SyncModes {
   [[nodiscard]] bool busy() const;
   [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
   void reset_ages();
-  /// Whether the bucket's parameters met in the step that deliver() ended.
-  [[nodiscard]] bool met(std::uint32_t bucket) const;
+  /// Whether the bucket's parameters were synchronised in the step that deliver() ended.
+  [[nodiscard]] bool synced(std::uint32_t bucket) const;
 
   /// At the end of a step that was not skipped, when all has arrived: writes to gradients and parameters; between
   /// steps, where `memory` is empty, to parameters. Returns whether NaN or Inf was in it.
@@ -88,10 +90,10 @@ class SyncModes {
     bool taken = false;          // in this step
     std::size_t may_lag = 0;     // results that may be missing at its end
     std::uint64_t takes = 0;
-    bool moved = false;  // by a local step since parameters last met
-    bool met = false;    // in the step that ended
+    bool moved = false;   // by a local step since the last synchronisation
+    bool synced = false;  // in the step that ended
     bool anchored = false;
-    std::vector<std::byte> anchor = {};    // parameters after the last meeting, the same on every rank
+    std::vector<std::byte> anchor = {};    // parameters when last synchronised, the same on every rank
     std::vector<std::byte> momentum = {};  // of the outer optimizer
     std::vector<std::vector<std::byte>> spare = {};
   };

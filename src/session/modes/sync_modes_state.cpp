@@ -99,7 +99,7 @@ void SyncModes::load(const SavedState& state) {
       moved += here(saved.tensor) && saved.moved ? 1 : 0;
     }
     entry.moved = entry.moved && (told == 0 || moved > 0);
-    entry.met = false;
+    entry.synced = false;
     entry.results.clear();
     for (const SavedState::Result& result : state.results) {
       if (!here(result.tensor)) {

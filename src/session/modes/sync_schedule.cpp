@@ -18,18 +18,18 @@ bool SyncSchedule::active(std::uint32_t bucket, std::uint64_t step) const {
   return bucket < modes_.size() && policy::active(modes_[bucket], step);
 }
 
-bool SyncSchedule::settles(std::uint32_t bucket, std::uint64_t step) const {
-  return bucket < modes_.size() && policy::settles(modes_[bucket], step);
+bool SyncSchedule::precedes_local_steps(std::uint32_t bucket, std::uint64_t step) const {
+  return bucket < modes_.size() && policy::precedes_local_steps(modes_[bucket], step);
 }
 
-bool SyncSchedule::settles(std::uint64_t step) const {
-  return !all_step_ &&
-         std::any_of(modes_.begin(), modes_.end(), [&](const Sync& sync) { return policy::settles(sync, step); });
+bool SyncSchedule::precedes_local_steps(std::uint64_t step) const {
+  return !all_step_ && std::any_of(modes_.begin(), modes_.end(),
+                                   [&](const Sync& sync) { return policy::precedes_local_steps(sync, step); });
 }
 
 void SyncSchedule::put_off(std::uint64_t step) {
   for (Sync& sync : modes_) {
-    if (policy::settles(sync, step)) {
+    if (policy::precedes_local_steps(sync, step)) {
       ++sync.from_step;
     }
   }

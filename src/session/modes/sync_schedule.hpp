@@ -20,9 +20,9 @@ class SyncSchedule {
   [[nodiscard]] bool active(std::uint32_t bucket, std::uint64_t step) const;
   /// Whether the step carries residuals of the bucket, or of any, that must not be lost, since local steps come after
   /// it.
-  [[nodiscard]] bool settles(std::uint32_t bucket, std::uint64_t step) const;
-  [[nodiscard]] bool settles(std::uint64_t step) const;
-  /// The step was skipped: what would have settled in it does so in the next, and its local steps begin one later.
+  [[nodiscard]] bool precedes_local_steps(std::uint32_t bucket, std::uint64_t step) const;
+  [[nodiscard]] bool precedes_local_steps(std::uint64_t step) const;
+  /// The step was skipped: the next one carries these residuals, and local steps begin one later.
   void put_off(std::uint64_t step);
 
   void load(const plan::Plan& plan, const SavedState& state);
