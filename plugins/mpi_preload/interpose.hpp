@@ -52,7 +52,7 @@ struct Verdict {
   // How long a forwarded call takes belongs to these; for note_seconds.
   KnownCall* known = nullptr;
   drop_in::CallClass* counted = nullptr;
-  bool chosen = false;  // and the chooser is to be told
+  bool chosen = false;  // and AutoCall is to be told
 };
 
 /// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.

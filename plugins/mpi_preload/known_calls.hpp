@@ -42,7 +42,7 @@ struct KnownCall {
   std::uint64_t calls = 0;
   std::uint64_t timed = 0;  // of these
   double seconds = 0;       // those took
-  /// So many more calls need not be asked for; the chooser's, or its own.
+  /// So many more calls need not be asked for; AutoCall's, or its own.
   std::uint64_t* left = nullptr;
   std::uint64_t own_left = 0;
 };

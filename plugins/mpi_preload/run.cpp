@@ -99,7 +99,7 @@ void compress(const Reduce& call, CommState& state, const drop_in::Member::Route
   const auto begin = std::chrono::steady_clock::now();
   call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
   if (route.turn.timed) {
-    state.member->took(seconds_since(begin));
+    state.member->measured(seconds_since(begin));
   }
 }
 
@@ -181,7 +181,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       verdict.known->seconds += seconds;
     }
     if (verdict.chosen) {
-      state->member->took(seconds);
+      state->member->measured(seconds);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): the call has succeeded
   }

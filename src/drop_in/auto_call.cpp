@@ -104,17 +104,17 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
     return {};
   }
   if (one.comparison) {
-    question_ = {one.comparison->awaits ? one.sample : 0, -met_here_};
+    question_ = {one.comparison->awaits ? one.sample : 0, -exchange_here_};
   } else if (looks(one)) {
-    question_ = {one.seen.empty() ? 0 : -median(one.seen), -met_here_};
+    question_ = {one.seen.empty() ? 0 : -median(one.seen), -exchange_here_};
   }
   return question_;
 }
 
 void AutoCall::answer(std::span<const double> worst, double seconds) {
   Class& one = *current_;
-  meeting_ = -worst[1];
-  met_here_ = seconds;
+  exchange_ = -worst[1];
+  exchange_here_ = seconds;
   if (!one.comparison) {
     look(one, -worst[0]);
   } else if (std::exchange(one.comparison->awaits, false)) {
@@ -123,7 +123,7 @@ void AutoCall::answer(std::span<const double> worst, double seconds) {
 }
 
 bool AutoCall::looks(const Class& one) const {
-  return one.turns >= kLeastSeen && (one.spent - one.looked_at) * options_.look_cost >= meeting_;
+  return one.turns >= kLeastSeen && (one.spent - one.looked_at) * options_.look_cost >= exchange_;
 }
 
 // The quickest rank's time is that of the one which waited least for others.
@@ -153,7 +153,8 @@ void AutoCall::count_sample(Class& one, double seconds) {
     return;
   }
   comparison.at = 0;
-  // The first pair finds buffers cold, and ranks that have never met; it counts where another would cost too much.
+  // The first pair finds buffers cold, and ranks that are not connected yet; it counts where another would cost too
+  // much.
   if (!std::exchange(comparison.warm, true) && comparison.pair_seconds < options_.expensive_seconds) {
     for (auto& costs : comparison.costs) {
       costs.clear();
@@ -161,7 +162,7 @@ void AutoCall::count_sample(Class& one, double seconds) {
   } else {
     ++comparison.pairs;
     if (const auto way_out = verdict(one)) {
-      settle(one, *way_out);
+      decide(one, *way_out);
       return;
     }
   }
@@ -206,7 +207,7 @@ Way AutoCall::chosen(const Class& one, const std::vector<double>& costs, Way qui
   return one.way != 0 && beats(one.way, 0, options_.gain / 2, pairs / 2) ? one.way : Way{0};
 }
 
-void AutoCall::settle(Class& one, Way way) {
+void AutoCall::decide(Class& one, Way way) {
   one.costs.clear();
   for (const auto& samples : one.comparison->costs) {
     one.costs.push_back(median(samples));
@@ -222,7 +223,7 @@ void AutoCall::settle(Class& one, Way way) {
   one.turns = 0;
 }
 
-// A comparison costs what the slower ways take longer, and the meetings. Where medians are close, single calls that
+// A comparison costs what the slower ways take longer, and the exchanges. Where medians are close, single calls that
 // take much longer decide what it costs, so they count as no closer than what a change must save.
 bool AutoCall::due(const Class& one) const {
   const auto pairs = static_cast<double>(one.pairs);
@@ -231,7 +232,7 @@ bool AutoCall::due(const Class& one) const {
     const double least = way == one.way ? 0 : options_.gain * one.seconds(one.way);
     slower += std::max(one.seconds(way) - one.seconds(one.way), least);
   }
-  const double expected = pairs * (slower + static_cast<double>(one.ways) * meeting_);
+  const double expected = pairs * (slower + static_cast<double>(one.ways) * exchange_);
   // Each comparison that finds nothing new halves what the next may cost.
   const double patience = std::ldexp(options_.cost, -static_cast<int>(one.confirmed));
   const double haste = std::ldexp(options_.hasty_cost, -static_cast<int>(one.confirmed));
@@ -248,12 +249,12 @@ Way AutoCall::comparing_way(Class& one) {
 
 AutoCall::Turn AutoCall::turn() {
   if (current_ == nullptr) {
-    return {.settled = true};
+    return {.decided = true};
   }
   Class& one = *current_;
   if (one.left > 0) {
     --one.left;
-    return {.way = one.way, .settled = true, .left = &one.left};
+    return {.way = one.way, .decided = true, .left = &one.left};
   }
   if (script_) {
     return replayed(one);
@@ -275,7 +276,7 @@ AutoCall::Turn AutoCall::turn() {
   if (due(one)) {
     one.comparison.emplace(Comparison{}).costs.resize(one.ways);
   }
-  return {.way = one.way, .timed = true, .settled = true, .left = &one.left};
+  return {.way = one.way, .timed = true, .decided = true, .left = &one.left};
 }
 
 AutoCall::Turn AutoCall::replayed(Class& one) {
@@ -294,7 +295,7 @@ AutoCall::Turn AutoCall::replayed(Class& one) {
   note(one, one.way);
   one.left = one.way == 0 ? until - one.calls - 1 : 0;
   one.calls += 1 + one.left;
-  return {.way = one.way, .settled = true, .left = &one.left};
+  return {.way = one.way, .decided = true, .left = &one.left};
 }
 
 void AutoCall::note(Class& one, Way way) {
@@ -304,7 +305,7 @@ void AutoCall::note(Class& one, Way way) {
   }
 }
 
-void AutoCall::took(double seconds) {
+void AutoCall::measured(double seconds) {
   if (current_ == nullptr) {
     return;
   }

@@ -4,8 +4,8 @@
 //
 // A class is compared when it is new: pairs of calls, each way once, until one is clearly faster, ten pairs at most.
 // It is compared again as often as that costs little beside the time that its calls take, and sooner where they take
-// another time than they did. Before a call that counts in a comparison the ranks meet, so that none waits in it for
-// one that comes late.
+// another time than they did. Before a call that counts in a comparison the ranks synchronise, so that none waits in it
+// for one that comes late.
 #pragma once
 
 #include <compare>
@@ -43,7 +43,7 @@ struct WayChange {
 };
 using Choices = std::map<ChoiceClass, std::vector<WayChange>>;
 
-struct ChooserOptions {
+struct AutoCallOptions {
   double gain = 0.05;               // of the time, which a change must save
   double cost = 3e-3;               // share of a class's time for comparisons
   double hasty_cost = 3e-2;         // the same where calls take another time than they did
@@ -53,7 +53,7 @@ struct ChooserOptions {
 
 class AutoCall {
  public:
-  explicit AutoCall(ChooserOptions options = {}) : options_(options) {}
+  explicit AutoCall(AutoCallOptions options = {}) : options_(options) {}
   /// Chooses as was chosen before and measures nothing; what is not in `script` is passed on.
   explicit AutoCall(Choices script) : options_(), script_(std::move(script)) {}
   AutoCall(const AutoCall&) = delete;
@@ -67,14 +67,14 @@ class AutoCall {
 
   struct Turn {
     Way way = 0;
-    bool timed = false;    // took() is to be told
-    bool settled = false;  // not for the sake of a comparison
+    bool timed = false;    // measured() is to be told
+    bool decided = false;  // not for the sake of a comparison
     /// So many more calls of the class go the same way and need not begin here; the caller counts down.
     std::uint64_t* left = nullptr;
   };
   [[nodiscard]] Turn turn();
   /// The seconds of the call that turn() was for.
-  void took(double seconds);
+  void measured(double seconds);
 
   /// Seconds of a call of the class, by way, as last compared. None: not compared yet itself.
   [[nodiscard]] std::optional<std::vector<double>> compared(const ChoiceClass& what) const;
@@ -121,13 +121,13 @@ class AutoCall {
   void count_sample(Class& one, double seconds);
   [[nodiscard]] std::optional<Way> verdict(const Class& one) const;
   [[nodiscard]] Way chosen(const Class& one, const std::vector<double>& costs, Way quickest) const;
-  void settle(Class& one, Way way);
+  void decide(Class& one, Way way);
   [[nodiscard]] bool due(const Class& one) const;
   [[nodiscard]] Way comparing_way(Class& one);
   [[nodiscard]] Turn replayed(Class& one);
   void note(Class& one, Way way);
 
-  ChooserOptions options_;
+  AutoCallOptions options_;
   std::optional<Choices> script_;
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
@@ -135,8 +135,8 @@ class AutoCall {
   Class* current_ = nullptr;  // null: passed on, there is no place for its class
   Class untold_;              // stands for all of those
   std::vector<double> question_;
-  double met_here_ = 0;  // seconds that the ranks' latest meeting took here
-  double meeting_ = 0;   // and where they came last, so without a wait
+  double exchange_here_ = 0;  // seconds that the ranks' latest exchange took here
+  double exchange_ = 0;       // and where they came last, so without a wait
 };
 
 }  // namespace gradwire::drop_in

@@ -40,7 +40,7 @@ class Member {
   void all_reduce(const Route& route, ConstView input, View output);
   void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts);
   /// As Router's.
-  void took(double seconds) { router_.took(seconds); }
+  void measured(double seconds) { router_.measured(seconds); }
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const {
     return router_.measured(what);
   }

@@ -43,9 +43,9 @@ std::uint64_t hash_of(std::string_view text) {
 constexpr std::size_t kMostPlans = 4096;  // that are kept
 
 // What all ranks follow, whose scripts are equal.
-AutoCall chooser_for(const Configuration& configuration, const CommunicatorName& name) {
+AutoCall auto_call_for(const Configuration& configuration, const CommunicatorName& name) {
   if (!configuration.script) {
-    return AutoCall(ChooserOptions{.gain = configuration.planner.policy().auto_options.gain});
+    return AutoCall(AutoCallOptions{.gain = configuration.planner.policy().auto_options.gain});
   }
   const auto found = configuration.script->find(name);
   return AutoCall(found == configuration.script->end() ? Choices() : found->second);
@@ -61,7 +61,7 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
       all_say_(std::move(all_say)),
       placeless_(configuration.planner.only_automatic() && !agreement.dry_run),
       worst_(std::move(worst)),
-      chooser_(chooser_for(configuration, name)) {
+      auto_call_(auto_call_for(configuration, name)) {
   settings_.floor_bytes = configuration.planner.floor();
   settings_.disabled = agreement.disabled;
   settings_.ranks_differ = agreement.ranks_differ;
@@ -173,26 +173,26 @@ void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) 
                   .dtype = *call.dtype,
                   .rule = static_cast<std::uint32_t>(plan.rule ? *plan.rule + 1 : 0),
                   .size = size_class(bytes)};
-  const auto question = chooser_.begin(*route.choice, bytes, plan.ways.size() + 1);
+  const auto question = auto_call_.begin(*route.choice, bytes, plan.ways.size() + 1);
   if (!question.empty()) {
     std::vector<double> worst(question.begin(), question.end());
     const auto begin = std::chrono::steady_clock::now();
     worst_(worst);
-    chooser_.answer(worst, seconds_since(begin));
+    auto_call_.answer(worst, seconds_since(begin));
   }
-  route.turn = chooser_.turn();
+  route.turn = auto_call_.turn();
   if (route.turn.way > 0) {
     route.stage = plan.ways[route.turn.way - 1U];
     return;
   }
   route.decision = {.compress = false,
                     .reason = configuration_.script ? Reason::recorded
-                              : route.turn.settled  ? Reason::no_faster
+                              : route.turn.decided  ? Reason::no_faster
                                                     : Reason::measuring};
 }
 
 std::optional<CallTotals::Measured> Router::measured(const ChoiceClass& what) const {
-  const auto seconds = chooser_.compared(what);
+  const auto seconds = auto_call_.compared(what);
   if (!seconds) {
     return std::nullopt;
   }

@@ -60,10 +60,10 @@ class Router {
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
 
   /// The seconds that the latest call took, where its turn is timed.
-  void took(double seconds) { chooser_.took(seconds); }
+  void measured(double seconds) { auto_call_.measured(seconds); }
   /// What was measured of calls of the class: seconds passed, and compressed by whatever was quickest.
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const;
-  [[nodiscard]] const Choices& choices() const noexcept { return chooser_.choices(); }
+  [[nodiscard]] const Choices& choices() const noexcept { return auto_call_.choices(); }
 
   /// Counts a call that was compressed.
   void count(const Route& route, const Statistics& statistics);
@@ -109,7 +109,7 @@ class Router {
   bool placeless_;            // nothing depends on a call's place in the step, and it is not looked for
   std::map<std::pair<std::uint64_t, DType>, plan::CallPlan> plans_;  // then: by count
   Worst worst_;
-  AutoCall chooser_;
+  AutoCall auto_call_;
 };
 
 }  // namespace gradwire::drop_in

@@ -30,7 +30,7 @@ struct Request {
   std::list<Request>::iterator self;
 };
 
-/// A send that no receive has met yet; without a request its bytes are a copy.
+/// A send that no receive has matched yet; without a request its bytes are a copy.
 struct Message {
   Request* request = nullptr;
   std::vector<std::byte> bytes;

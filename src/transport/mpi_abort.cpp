@@ -41,7 +41,7 @@ bool cancel_receives(MPI_Request* requests, int count) noexcept {
       return false;
     }
   }
-  // A receive that has met its message cannot be cancelled any more, and never completes if the sender died.
+  // A receive that has matched its message cannot be cancelled any more, and never completes if the sender died.
   return finish_all(requests, count, std::chrono::milliseconds(20));
 }
 

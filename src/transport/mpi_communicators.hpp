@@ -12,7 +12,7 @@
 
 namespace gradwire::transport {
 
-/// A message is plain or bulk; the two kinds under one tag never meet. Together they need 2^29 MPI tags, which one
+/// A message is plain or bulk; the two kinds under one tag never match. Together they need 2^29 MPI tags, which one
 /// communicator has in Open MPI. Where MPI_TAG_UB is less, up to 32 duplicates share them out, which is exact down to
 /// MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then two messages between the same ranks may be confused,
 /// but only if they are under way together and their tags differ by a multiple of 32 (MPI_TAG_UB + 1).

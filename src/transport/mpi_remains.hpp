@@ -1,6 +1,6 @@
 // What transports leave behind that ended by an abort. Their communicators cannot be freed then: ranks may be gone, and
-// messages may still be on their way, which must not meet another communicator in the place of this one. When the same
-// ranks make a transport again, all of them are there: they read what is left, and free what is empty.
+// messages may still be on their way, which no receive of a communicator in the place of this one may match. When the
+// same ranks make a transport again, all of them are there: they read what is left, and free what is empty.
 #pragma once
 
 #include <mpi.h>

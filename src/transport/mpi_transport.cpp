@@ -111,7 +111,7 @@ std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {
     throw_if_aborted();
     backoff_.pause(deadline);
   }
-  // A late answer must not meet another communicator in the place of this one.
+  // No receive of a communicator in the place of this one may match a late answer.
   leaked_ = leaked_ || std::any_of(answers.begin(), answers.end(), [](const PeerState& peer) { return !peer.answers; });
   return answers;
 }

@@ -38,7 +38,7 @@ class NcclMessages final : public DeviceMessages {
 
   /// The device that the communicator was made for.
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Meets every peer once, by messages, by a sum of one number and by one of all of `scratch`, so that the first
+  /// Connects to every peer, by messages, by a sum of one number and by one of all of `scratch`, so that the first
   /// collective most likely waits for nobody on the host and takes no memory in a capture: NCCL connects ranks, and
   /// loads kernels, at the first use of each of its algorithms. `scratch` is device memory aligned to 4, more than
   /// world_size bytes; it holds anything afterwards.

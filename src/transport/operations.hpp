@@ -18,7 +18,7 @@ void begin_receive(Operation& operation, const Transport& transport, int peer, T
 /// Also Error(unsupported) for a dtype that capabilities() lacks.
 void begin_all_reduce(Operation& operation, const Transport& transport, View data);
 
-/// Error(mismatch) of a receive that met a message of another size. `size` tells the size, such as "8".
+/// Error(mismatch) of a receive that matched a message of another size. `size` tells the size, such as "8".
 [[nodiscard]] std::string describe_mismatch(const Operation& receive, const std::string& size);
 
 /// What a perfect ring sends for an all-reduce of `bytes`: 2 (P-1)/P of them.

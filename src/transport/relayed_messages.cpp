@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A stream that comes to a group soon is met without sleeping.
+// A stream that comes to a group soon is awaited without sleeping.
 constexpr std::chrono::microseconds kSpin{100};
 constexpr std::chrono::microseconds kNap{30};
 

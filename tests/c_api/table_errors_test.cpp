@@ -90,7 +90,7 @@ TEST_F(CTableErrors, OptionsThatAreWrongByThemselvesAreRefused) {
   options.timeout_ms = -5;
   expect_refused(&options, name + "timeout_ms is -5; give a positive number, or 0 for five minutes");
   options = right;
-  options.width = 0;  // ranks meet, and agree that it is wrong
+  options.width = 0;  // ranks compare it, and agree that it is wrong
   table = nullptr;
   EXPECT_NE(gradwire_table_create_mpi(MPI_COMM_WORLD, nullptr, &options, &table), GRADWIRE_OK);
   EXPECT_THAT(gradwire_last_error(), HasSubstr("width = 0; give at least one row, and a width of 1 to 4096"));

@@ -1,5 +1,5 @@
 // The choice between passing a call on and compressing it: over durations that were recorded, and over invented ones.
-// The ranks of a communicator are choosers in one thread that get their answers together.
+// Each rank of a communicator is an AutoCall, all in one thread; they get their answers together.
 #include "drop_in/auto_call.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr std::uint64_t kBytes = 1 << 20;
-constexpr double kMeeting = 5e-6;
+constexpr double kExchange = 5e-6;
 
 ChoiceClass class_of(std::uint64_t bytes, Function function = Function::mpi_allreduce) {
   return {.function = function, .dtype = DType::f32, .size = size_class(bytes)};
@@ -34,72 +34,72 @@ class World {
 
   World(int ranks, Duration duration, const Choices* script = nullptr) : duration_(std::move(duration)) {
     for (int rank = 0; rank < ranks; ++rank) {
-      choosers_.push_back(script == nullptr ? std::make_unique<AutoCall>() : std::make_unique<AutoCall>(*script));
+      auto_calls_.push_back(script == nullptr ? std::make_unique<AutoCall>() : std::make_unique<AutoCall>(*script));
     }
   }
 
   // The way of the call, the same on every rank.
   Way call(std::uint64_t bytes = kBytes, Function function = Function::mpi_allreduce, std::size_t ways = 2) {
-    met_ = meet(class_of(bytes, function), bytes, ways);
-    const AutoCall::Turn first = choosers_[0]->turn();
+    exchanged_ = exchange(class_of(bytes, function), bytes, ways);
+    const AutoCall::Turn first = auto_calls_[0]->turn();
     std::vector<AutoCall::Turn> turns{first};
-    for (std::size_t rank = 1; rank < choosers_.size(); ++rank) {
-      const AutoCall::Turn turn = choosers_[rank]->turn();
+    for (std::size_t rank = 1; rank < auto_calls_.size(); ++rank) {
+      const AutoCall::Turn turn = auto_calls_[rank]->turn();
       EXPECT_EQ(turn.way, first.way);
       EXPECT_EQ(turn.timed, first.timed);
       EXPECT_EQ(*turn.left, *first.left);
     }
-    settled_ = first.settled;
+    decided_ = first.decided;
     asked_ += first.timed ? 1 : 0;
     double longest = 0;
-    for (std::size_t rank = 0; rank < choosers_.size(); ++rank) {
+    for (std::size_t rank = 0; rank < auto_calls_.size(); ++rank) {
       const double seconds = duration_(calls_, first.way, static_cast<int>(rank));
       longest = std::max(longest, seconds);
       if (first.timed) {
-        choosers_[rank]->took(seconds + (met_ ? 0 : late_[rank]));
+        auto_calls_[rank]->measured(seconds + (exchanged_ ? 0 : late_[rank]));
       }
     }
     ++calls_;
-    seconds_ += longest + (met_ ? kMeeting : 0);
+    seconds_ += longest + (exchanged_ ? kExchange : 0);
     return first.way;
   }
 
-  // From now on a rank waits so long in calls before which ranks do not meet.
+  // From now on a rank waits so long in calls before which ranks do not synchronise.
   void set_waiting(std::vector<double> seconds) { late_ = std::move(seconds); }
   void set_duration(Duration duration) { duration_ = std::move(duration); }
-  [[nodiscard]] AutoCall& chooser(std::size_t rank = 0) { return *choosers_[rank]; }
-  [[nodiscard]] bool met() const { return met_; }
-  [[nodiscard]] bool settled() const { return settled_; }
+  [[nodiscard]] AutoCall& auto_call(std::size_t rank = 0) { return *auto_calls_[rank]; }
+  [[nodiscard]] bool exchanged() const { return exchanged_; }
+  [[nodiscard]] bool decided() const { return decided_; }
   [[nodiscard]] double seconds() const { return seconds_; }
   [[nodiscard]] std::uint64_t asked() const { return asked_; }
 
  private:
-  bool meet(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways) {
+  bool exchange(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways) {
     std::vector<double> worst;
-    for (const auto& chooser : choosers_) {
-      const auto question = chooser->begin(what, bytes, ways);
+    for (const auto& auto_call : auto_calls_) {
+      const auto question = auto_call->begin(what, bytes, ways);
       worst.resize(std::max(worst.size(), question.size()), -INFINITY);
       EXPECT_EQ(question.size(), worst.size());
       for (std::size_t i = 0; i < question.size(); ++i) {
         worst[i] = std::max(worst[i], question[i]);
       }
     }
-    for (const auto& chooser : choosers_) {
+    for (const auto& auto_call : auto_calls_) {
       if (!worst.empty()) {
-        chooser->answer(worst, kMeeting);
+        auto_call->answer(worst, kExchange);
       }
     }
     return !worst.empty();
   }
 
   Duration duration_;
-  std::vector<std::unique_ptr<AutoCall>> choosers_;
+  std::vector<std::unique_ptr<AutoCall>> auto_calls_;
   std::vector<double> late_ = std::vector<double>(64, 0.0);
   std::uint64_t calls_ = 0;
   std::uint64_t asked_ = 0;
   double seconds_ = 0;
-  bool met_ = false;
-  bool settled_ = false;
+  bool exchanged_ = false;
+  bool decided_ = false;
 };
 
 World::Duration steady(double passed, double compressed) {
@@ -107,18 +107,18 @@ World::Duration steady(double passed, double compressed) {
 }
 
 int changes_of(World& world, std::uint64_t bytes = kBytes) {
-  return static_cast<int>(world.chooser().choices().at(class_of(bytes)).size()) - 1;
+  return static_cast<int>(world.auto_call().choices().at(class_of(bytes)).size()) - 1;
 }
 
-TEST(AutoCall, SettlesOnWhatIsFaster) {
+TEST(AutoCall, DecidesForWhatIsFaster) {
   for (const double compressed : {1.5e-3, 0.7e-3}) {
     World world(3, steady(1e-3, compressed));
     for (int call = 0; call < 40; ++call) {
       world.call();
     }
-    EXPECT_TRUE(world.settled());
+    EXPECT_TRUE(world.decided());
     EXPECT_EQ(world.call(), compressed < 1e-3 ? 1 : 0);
-    EXPECT_THAT(*world.chooser().compared(class_of(kBytes)), ElementsAre(1e-3, compressed));
+    EXPECT_THAT(*world.auto_call().compared(class_of(kBytes)), ElementsAre(1e-3, compressed));
   }
 }
 
@@ -153,7 +153,7 @@ TEST(AutoCall, WaitingForALateRankIsNoPartOfAComparison) {
     world.call();
   }
   EXPECT_EQ(world.call(), 1);
-  EXPECT_NEAR(world.chooser().compared(class_of(kBytes))->at(1), 0.5e-3, 1e-9);
+  EXPECT_NEAR(world.auto_call().compared(class_of(kBytes))->at(1), 0.5e-3, 1e-9);
 }
 
 TEST(AutoCall, WhatIsExpensiveAndClearIsNotRepeated) {
@@ -161,7 +161,7 @@ TEST(AutoCall, WhatIsExpensiveAndClearIsNotRepeated) {
   EXPECT_EQ(world.call(), 0);
   EXPECT_EQ(world.call(), 1);
   EXPECT_EQ(world.call(), 1);
-  EXPECT_TRUE(world.settled());
+  EXPECT_TRUE(world.decided());
 }
 
 TEST(AutoCall, TheFirstPairIsCold) {
@@ -169,7 +169,7 @@ TEST(AutoCall, TheFirstPairIsCold) {
   for (int call = 0; call < 40; ++call) {
     world.call();
   }
-  EXPECT_NEAR(world.chooser().compared(class_of(kBytes))->at(1), 0.5e-3, 1e-9);
+  EXPECT_NEAR(world.auto_call().compared(class_of(kBytes))->at(1), 0.5e-3, 1e-9);
 }
 
 TEST(AutoCall, NoiseDoesNotTurnTheChoiceOver) {
@@ -180,7 +180,7 @@ TEST(AutoCall, NoiseDoesNotTurnTheChoiceOver) {
   std::uint64_t compressed = 0;
   for (int call = 0; call < 50'000; ++call) {
     const Way way = world.call();
-    compressed += world.settled() ? way : 0;
+    compressed += world.decided() ? way : 0;
   }
   EXPECT_EQ(compressed, 0U) << "seed " << seed;
 }
@@ -192,14 +192,14 @@ TEST(AutoCall, ComparisonsCostLittle) {
       for (int call = 0; call < 40; ++call) {
         world.call();
       }
-      const double settled = world.seconds();
+      const double decided = world.seconds();
       constexpr int kCalls = 200'000;
       for (int call = 0; call < kCalls; ++call) {
         world.call();
       }
-      const double cost = (world.seconds() - settled) / (kCalls * passed) - 1;
+      const double cost = (world.seconds() - decided) / (kCalls * passed) - 1;
       EXPECT_LE(cost, 0.005) << passed << " s, " << times << " times";
-      EXPECT_GT(world.chooser().choices().at(class_of(kBytes)).back().call, 1000U)
+      EXPECT_GT(world.auto_call().choices().at(class_of(kBytes)).back().call, 1000U)
           << "it is compared again now and then: " << passed << " s, " << times << " times";
     }
   }
@@ -211,7 +211,7 @@ TEST(AutoCall, FollowsALinkThatChanges) {
   World world(2, fast);
   const auto calls_until = [&](Way wanted) {
     for (int call = 1; call <= 20'000; ++call) {
-      if (world.call() == wanted && world.settled()) {
+      if (world.call() == wanted && world.decided()) {
         return call;
       }
     }
@@ -241,36 +241,36 @@ TEST(AutoCall, ANewSizeBeginsAsItsNeighbourDecided) {
     world.call(64 << 10);
   }
   EXPECT_EQ(world.call(32 << 10), 0);
-  EXPECT_TRUE(world.settled()) << "smaller, and four times as slow above: not compared";
-  EXPECT_EQ(world.chooser().compared(class_of(32 << 10)), std::nullopt);
+  EXPECT_TRUE(world.decided()) << "smaller, and four times as slow above: not compared";
+  EXPECT_EQ(world.auto_call().compared(class_of(32 << 10)), std::nullopt);
   world.call(128 << 10);
-  EXPECT_FALSE(world.settled()) << "larger: compression may pay";
+  EXPECT_FALSE(world.decided()) << "larger: compression may pay";
 
   World slow(2, [](std::uint64_t, Way way, int) { return way == 0 ? 40e-3 : 10e-3; });
   for (int call = 0; call < 40; ++call) {
     slow.call(1 << 20);
   }
   EXPECT_EQ(slow.call(64 << 20), 1);
-  EXPECT_TRUE(slow.settled());
+  EXPECT_TRUE(slow.decided());
   slow.call(64 << 10);
-  EXPECT_FALSE(slow.settled());
+  EXPECT_FALSE(slow.decided());
   slow.call(64 << 20, Function::mpi_reduce_scatter);
-  EXPECT_FALSE(slow.settled()) << "another function";
+  EXPECT_FALSE(slow.decided()) << "another function";
 }
 
 TEST(AutoCall, HoldsSoManyClassesAndPassesTheRest) {
-  AutoCall chooser;
+  AutoCall auto_call;
   std::size_t timed = 0;
   for (std::uint32_t rule = 0; rule < 2 * AutoCall::kMostClasses; ++rule) {
     ChoiceClass what = class_of(kBytes);
     what.rule = rule;
-    if (!chooser.begin(what, kBytes, 2).empty()) {
-      chooser.answer(std::vector<double>{0, -1e-6}, 1e-6);
+    if (!auto_call.begin(what, kBytes, 2).empty()) {
+      auto_call.answer(std::vector<double>{0, -1e-6}, 1e-6);
     }
-    const auto turn = chooser.turn();
+    const auto turn = auto_call.turn();
     timed += turn.timed ? 1 : 0;
     EXPECT_EQ(turn.way, 0);
-    chooser.took(1e-3);
+    auto_call.measured(1e-3);
   }
   EXPECT_EQ(timed, AutoCall::kMostClasses);
 }
@@ -290,11 +290,11 @@ TEST(AutoCall, ShortCallsThatPassAreSeldomAskedFor) {
 // Seen red: a way that no codec stands for was an index beyond the policy's list.
 TEST(AutoCall, PassesWhereTheRecordKnowsAWayThatIsNone) {
   const ChoiceClass what{.function = Function::mpi_allreduce, .size = 20};
-  AutoCall chooser(Choices{{what, {{0, 200}, {1, 1}}}});
-  static_cast<void>(chooser.begin(what, 1 << 20, 2));
-  EXPECT_EQ(chooser.turn().way, 0);
-  static_cast<void>(chooser.begin(what, 1 << 20, 2));
-  EXPECT_EQ(chooser.turn().way, 1);
+  AutoCall auto_call(Choices{{what, {{0, 200}, {1, 1}}}});
+  static_cast<void>(auto_call.begin(what, 1 << 20, 2));
+  EXPECT_EQ(auto_call.turn().way, 0);
+  static_cast<void>(auto_call.begin(what, 1 << 20, 2));
+  EXPECT_EQ(auto_call.turn().way, 1);
 }
 
 TEST(AutoCall, FollowsWhatWasRecorded) {
@@ -305,13 +305,13 @@ TEST(AutoCall, FollowsWhatWasRecorded) {
     ways.push_back(first.call());
   }
   EXPECT_GT(changes_of(first), 10);
-  const Choices script = first.chooser().choices();
+  const Choices script = first.auto_call().choices();
   World second(2, steady(1, 1), &script);
   for (const Way way : ways) {
     EXPECT_EQ(second.call(), way);
-    EXPECT_FALSE(second.met());
+    EXPECT_FALSE(second.exchanged());
   }
-  EXPECT_EQ(second.chooser().choices(), script);
+  EXPECT_EQ(second.auto_call().choices(), script);
   EXPECT_EQ(second.call(8 * kBytes), 0) << "no such class was recorded";
 }
 
@@ -339,12 +339,12 @@ TEST_P(AutoCallTrace, CostsAtMostHalfAPercentOfTheBestWay) {
     for (int call = 0; call < 40; ++call) {
       world.call();
     }
-    EXPECT_TRUE(world.settled());
-    const double settled = world.seconds();
+    EXPECT_TRUE(world.decided());
+    const double decided = world.seconds();
     for (std::uint64_t call = 0; call < kRounds * trace.size(); ++call) {
       world.call();
     }
-    EXPECT_LE((world.seconds() - settled) / std::min(fixed[0], best), 1.005) << "from row " << start;
+    EXPECT_LE((world.seconds() - decided) / std::min(fixed[0], best), 1.005) << "from row " << start;
   }
 }
 

@@ -1,4 +1,4 @@
-// The emulator itself: what lanes exchange, and that threads which do not meet are an error instead of a hang.
+// The emulator itself: what lanes exchange, and that threads which wait apart are an error instead of a hang.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -85,7 +85,7 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
   }
 }
 
-// From 64 KiB on, dense is MPI's blocking sum where all ranks wait: also there such ranks meet. Seen red where a call
+// From 64 KiB on, dense is MPI's blocking sum where all ranks wait: also there such calls match. Seen red where a call
 // with a feedback buffer never is: the ranks wait for each other until the timeout.
 TEST(MpiCollective, RanksThatDifferInTheFeedbackBufferAreTold) {
   for (const std::uint64_t count : {1000ULL, 50'000ULL}) {

@@ -108,8 +108,8 @@ TEST(MpiTransport, TakesAnyIntracommunicator) {
   barrier(*transport, 0);
 }
 
-TEST(MpiTransport, TwoOnOneCommunicatorDoNotMeet) {
-  const Watchdog watchdog("TwoOnOneCommunicatorDoNotMeet");
+TEST(MpiTransport, MessagesOfTwoOnOneCommunicatorDoNotMatch) {
+  const Watchdog watchdog("MessagesOfTwoOnOneCommunicatorDoNotMatch");
   const auto one = mpi::make_transport(MPI_COMM_WORLD);
   const auto two = mpi::make_transport(MPI_COMM_WORLD);
   const int next = (one->rank() + 1) % one->world_size();

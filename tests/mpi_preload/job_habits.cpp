@@ -52,7 +52,7 @@ void aliased() {
   }
 }
 
-// Nothing but requests: the ranks never meet in a call that could be compressed.
+// Nothing but requests: the ranks never share a call that could be compressed.
 void requests_only() {
   std::vector<float> values = values_of(g_rank, kCount);
   for (int call = 0; call < 5; ++call) {

@@ -147,7 +147,7 @@ TEST_P(Preload, TheReportWaitsForNobody) {
   EXPECT_EQ(compressed_calls(report()), 1U) << "those of rank 0";
 }
 
-// Seen red where only ranks that met in a call are asked: rank 0's numbers alone, as if they were all.
+// Seen red where only ranks that shared a call are asked: rank 0's numbers alone, as if they were all.
 TEST_P(Preload, TheReportHoldsEveryRanksCalls) {
   expect_ok(with(4, preload(), "halves"), "halves");
   EXPECT_EQ(report().at("note"), nullptr);

@@ -68,7 +68,7 @@ class FaultyTransport final : public Decorator<Entry> {
   std::atomic<bool> killed_ = false;
 };
 
-/// The fault that this send meets, if any.
+/// The fault of this send, if any.
 const Fault* FaultyTransport::strike(int peer, Tag tag) {
   const Fault* found = nullptr;
   for (Fault& fault : faults_) {

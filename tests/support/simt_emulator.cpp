@@ -103,8 +103,8 @@ struct Fibre {
   const char* waits_at = nullptr;
 };
 
-// Threads that meet: a warp at its operations, a block at its barriers.
-struct Meeting {
+// Where threads wait for each other: a warp at its operations, a block at its barriers.
+struct Barrier {
   std::uint64_t generation = 0;
   std::uint32_t arrived = 0;
   const char* what = nullptr;
@@ -113,15 +113,15 @@ struct Meeting {
 };
 
 struct Warp {
-  Meeting meeting;
-  alignas(16) std::byte slots[2][kLanes * kSlotBytes];  // of this meeting and the one before
+  Barrier barrier;
+  alignas(16) std::byte slots[2][kLanes * kSlotBytes];  // of this operation and the one before
 };
 
 // What one host thread emulates.
 struct Machine {
   std::vector<Fibre> fibres;  // kept for their stacks
   std::vector<Warp> warps;
-  Meeting barrier;
+  Barrier barrier;
   Context host;
   void* host_fake_stack = nullptr;
   const void* host_stack = nullptr;
@@ -219,23 +219,23 @@ std::string where_all_wait(const Machine& m) {
   return text;
 }
 
-// Until `members` threads have come to this meeting.
-void meet(Machine& m, Meeting& meeting, std::uint32_t members, const char* what) {
-  if (meeting.arrived != 0 && std::strcmp(meeting.what, what) != 0) {
-    fail(m, std::string("is at ") + what + " while others are at " + meeting.what);
+// Until `members` threads have come to this barrier.
+void wait_at(Machine& m, Barrier& barrier, std::uint32_t members, const char* what) {
+  if (barrier.arrived != 0 && std::strcmp(barrier.what, what) != 0) {
+    fail(m, std::string("is at ") + what + " while others are at " + barrier.what);
   }
-  meeting.what = what;
+  barrier.what = what;
   m.idle_switches = 0;
-  if (++meeting.arrived == members) {
-    meeting.arrived = 0;
-    meeting.any_before = meeting.any;
-    meeting.any = false;
-    ++meeting.generation;
+  if (++barrier.arrived == members) {
+    barrier.arrived = 0;
+    barrier.any_before = barrier.any;
+    barrier.any = false;
+    ++barrier.generation;
     return;
   }
-  const std::uint64_t generation = meeting.generation;
+  const std::uint64_t generation = barrier.generation;
   m.fibres[m.current].waits_at = what;
-  while (meeting.generation == generation) {
+  while (barrier.generation == generation) {
     if (++m.idle_switches > 2 * m.threads) {
       fail(m, "not all threads come to " + std::string(what) + ": " + where_all_wait(m));
     }
@@ -271,7 +271,7 @@ void run_block(Machine& m) {
   m.error = nullptr;
   m.host_stack = nullptr;
   for (Warp& warp : m.warps) {
-    warp.meeting = {};
+    warp.barrier = {};
   }
   for (std::uint32_t i = 0; i < m.threads; ++i) {
     Fibre& fibre = m.fibres[i];
@@ -345,13 +345,13 @@ std::uint32_t blocks() { return machine().blocks; }
 
 void sync(const char* what) {
   Machine& m = machine();
-  meet(m, m.barrier, m.threads, what);
+  wait_at(m, m.barrier, m.threads, what);
 }
 
 bool sync_or(bool value) {
   Machine& m = machine();
   m.barrier.any = m.barrier.any || value;
-  meet(m, m.barrier, m.threads, "sync_or");
+  wait_at(m, m.barrier, m.threads, "sync_or");
   return m.barrier.any_before;
 }
 
@@ -359,9 +359,9 @@ const std::byte* exchange_bytes(const char* what, const void* value, std::size_t
   Machine& m = machine();
   const std::uint32_t index = m.current / kLanes;
   Warp& warp = m.warps[index];
-  std::byte* slots = warp.slots[warp.meeting.generation % 2];
+  std::byte* slots = warp.slots[warp.barrier.generation % 2];
   std::memcpy(slots + m.current % kLanes * kSlotBytes, value, bytes);
-  meet(m, warp.meeting, std::min(kLanes, m.threads - index * kLanes), what);
+  wait_at(m, warp.barrier, std::min(kLanes, m.threads - index * kLanes), what);
   return slots;
 }
 

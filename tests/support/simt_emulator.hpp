@@ -1,5 +1,5 @@
 // Runs kernels on the host: blocks one after the other, each CUDA thread a fibre of the calling thread. Lanes of a warp
-// meet at warp operations, threads of a block at barriers; where not all come, or come to different ones, run() throws
+// wait at warp operations, threads of a block at barriers; where not all come, or come to different ones, run() throws
 // Error(internal) that names the kernel, the threads and where they wait, instead of hanging as a GPU might.
 // kernels/device/simt.hpp includes this where the compiler is not nvcc.
 #pragma once

@@ -132,7 +132,7 @@ void abort_reaches_every_waiter(Transport& transport) {
       transport.post_receive(operation, (transport.rank() + 1) % transport.world_size(), 3, data);
     }
     for (int i = 0; i < 60; ++i) {
-      transport.progress(std::chrono::minutes(10));  // who is not woken meets the watchdog
+      transport.progress(std::chrono::minutes(10));  // the watchdog ends who is not woken
     }
   });
   transport.cancel(operation);

@@ -41,7 +41,7 @@ class LaneMaker {
   }
 
  private:
-  // Ranks are met in turn, so that they do not all begin with the same one. Of the shards of this rank's place those of
+  // Peers come in turn, so that they do not all begin with the same one. Of the shards of this rank's place those of
   // other nodes come first: their sums have farther to go.
   [[nodiscard]] int nodes() const { return tiers_.nodes(); }
   [[nodiscard]] int rank_at(int node, int place) const { return tiers_.members(node)[static_cast<std::size_t>(place)]; }

@@ -79,7 +79,7 @@ struct HostExecutorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   bool checksum = true;
   int window = 4;             // lanes in flight
-  std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never meet
+  std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never match
   std::function<void(const TraceEvent&)> trace = {};
 };
 

@@ -10,8 +10,9 @@
 
 namespace gradwire::collective {
 
-/// Messages go over a communicator of their own (NcclMessages::over), which has met every peer when this returns. Every
-/// rank calls it; both arguments stay the caller's and must outlive the device. Errors as there and of CudaDevice.
+/// Messages go over a communicator of their own (NcclMessages::over), which is connected to every peer when this
+/// returns. Every rank calls it; both arguments stay the caller's and must outlive the device. Errors as there and of
+/// CudaDevice.
 [[nodiscard]] inline std::unique_ptr<CudaDevice> make_nccl_device(ncclComm_t comm, cudaStream_t stream) {
   (void)cuda_devices();  // a missing driver is easier to understand than what NCCL makes of it
   auto messages = transport::NcclMessages::over(comm);
