@@ -19,9 +19,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kBlockSeconds = 0.02;
 constexpr int kMostCalls = 200;         // of a block
-constexpr double kSettleSeconds = 1.5;  // of a session that chooses
-constexpr int kLeastSettled = 90;       // calls: past the steps in which 8 bits are the least, and a dwell
-constexpr int kMostSettled = 3000;
+constexpr double kWarmUpSeconds = 1.5;  // of a session that chooses
+constexpr int kLeastWarmUp = 90;        // calls: past the steps in which 8 bits are the least, and a dwell
+constexpr int kMostWarmUp = 3000;
 
 struct Runner {
   std::string name;
@@ -110,8 +110,8 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
     runner.call();
   }
   const double once = time_calls(runners[1].call, 3);
-  const int settled = std::clamp(static_cast<int>(kSettleSeconds / once), kLeastSettled, kMostSettled);
-  (void)time_calls(runners[0].call, settled);
+  const int warm_up = std::clamp(static_cast<int>(kWarmUpSeconds / once), kLeastWarmUp, kMostWarmUp);
+  (void)time_calls(runners[0].call, warm_up);
   const int calls = std::clamp(static_cast<int>(kBlockSeconds / once), 1, kMostCalls);
   for (int block = 0; block < options.pairs; ++block) {
     for (std::size_t i = 0; i < runners.size(); ++i) {

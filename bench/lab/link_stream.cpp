@@ -23,7 +23,7 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kSettleSeconds = 0.5;  // slow start and the token bucket's first burst
+constexpr double kWarmUpSeconds = 0.5;  // slow start and the token bucket's first burst
 constexpr double kWindowSeconds = 0.2;
 constexpr std::size_t kBufferBytes = 256 << 10;
 
@@ -73,7 +73,7 @@ int connect_to(const char* host, const char* port) {
 
 void send_for(int connection, double seconds) {
   const std::vector<char> data(kBufferBytes, 'g');
-  for (const auto start = Clock::now(); seconds_since(start) < seconds + kSettleSeconds;) {
+  for (const auto start = Clock::now(); seconds_since(start) < seconds + kWarmUpSeconds;) {
     if (send(connection, data.data(), data.size(), MSG_NOSIGNAL) < 0) {
       fail("send");
     }
@@ -81,13 +81,13 @@ void send_for(int connection, double seconds) {
   shutdown(connection, SHUT_WR);
 }
 
-// Goodput after the settling time: the median over windows, so that a moment in which something else had the core does
+// Goodput after the warm-up: the median over windows, so that a moment in which something else had the core does
 // not lower it. Reads to the end so that the peer never fails to send.
 double receive_for(int connection, double seconds) {
   std::vector<char> data(kBufferBytes);
   std::vector<double> rates;
   const auto start = Clock::now();
-  double bytes = 0, window = kSettleSeconds;  // bytes since the window began
+  double bytes = 0, window = kWarmUpSeconds;  // bytes since the window began
   for (ssize_t got = 0; (got = recv(connection, data.data(), data.size(), 0)) != 0;) {
     if (got < 0) {
       fail("receive");
@@ -98,7 +98,7 @@ double receive_for(int connection, double seconds) {
       bytes = now < window ? 0 : bytes;
       continue;
     }
-    if (now <= kSettleSeconds + seconds + kWindowSeconds) {
+    if (now <= kWarmUpSeconds + seconds + kWindowSeconds) {
       rates.push_back(bytes / (now - window));
     }
     window = now;

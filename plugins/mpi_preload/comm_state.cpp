@@ -124,16 +124,16 @@ CommState::~CommState() {
   }
 }
 
-void CommState::settle() {
+void CommState::reach_agreement() {
   if (member) {
     return;
   }
   const drop_in::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
     const auto mine = drop_in::RankSettings::of(configuration);
-    agreement = drop_in::agree(exchange_standings(comm, size, mine, configuration.timeout, kNoAnswer));
+    agreement = drop_in::agree(exchange_settings(comm, size, mine, configuration.timeout, kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
-    static_cast<void>(exchange_standings(comm, size, mine, configuration.timeout, kGaveUp));
+    static_cast<void>(exchange_settings(comm, size, mine, configuration.timeout, kGaveUp));
     if (rank == 0 && !agreement.disabled_because.empty()) {
       warn_once(agreement.warning());
     }

@@ -66,7 +66,7 @@ struct CommState {
 
   /// The agreement, once: every rank of the communicator enters here inside its first blocking call, whatever that is
   /// and however this rank is configured. Throws Error(timeout) that names who did not.
-  void settle();
+  void reach_agreement();
 
  private:
   [[nodiscard]] bool holds_all_ranks() const;

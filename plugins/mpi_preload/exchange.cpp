@@ -10,8 +10,8 @@
 
 namespace gradwire::mpi_preload {
 
-std::vector<drop_in::RankSettings> exchange_standings(MPI_Comm comm, int size, const drop_in::RankSettings& mine,
-                                                      std::chrono::milliseconds limit, const std::string& hint) {
+std::vector<drop_in::RankSettings> exchange_settings(MPI_Comm comm, int size, const drop_in::RankSettings& mine,
+                                                     std::chrono::milliseconds limit, const std::string& hint) {
   const transport::Records records = transport::exchange_records(comm, std::as_bytes(std::span(&mine, 1)), limit);
   if (!records.missing.empty()) {
     throw Error(ErrorCode::timeout, "no answer from " + drop_in::name_ranks(records.missing) + " of " +

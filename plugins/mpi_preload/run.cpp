@@ -122,7 +122,7 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 
 // Compresses, or counts what is to be forwarded.
 Verdict decide_and_do(const Reduce& call, CommState& state) {
-  state.settle();
+  state.reach_agreement();
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const std::string name = name_of_buffer(buffer);
   const drop_in::Member::Route route = state.member->route(

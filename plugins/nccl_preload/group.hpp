@@ -28,8 +28,8 @@ struct Group {
   int depth = 1;
   std::vector<Entry> calls = {};
   std::vector<Newborn> newborn = {};
-  std::vector<drop_in::DeviceCall> recorded = {};                      // that its end may compress
-  std::vector<std::shared_ptr<drop_in::DeviceMember>> unsettled = {};  // whose ranks agree at its end
+  std::vector<drop_in::DeviceCall> recorded = {};                     // that its end may compress
+  std::vector<std::shared_ptr<drop_in::DeviceMember>> agreeing = {};  // whose ranks agree at its end
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

@@ -126,7 +126,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   }
   // Some member may have been kept by it alone.
   std::optional<CaptureTruce> truce;
-  if (!group->recorded.empty() || !group->unsettled.empty()) {
+  if (!group->recorded.empty() || !group->agreeing.empty()) {
     truce.emplace();
   }
   delete group;  // NOLINT(cppcoreguidelines-owning-memory)

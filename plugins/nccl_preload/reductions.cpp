@@ -61,13 +61,13 @@ drop_in::DeviceCall device_call(const Request& request, const Described& describ
 // The first reduction on a communicator. NCCL's own goes first and the agreement follows, as at the end of a group:
 // other ranks may have it in one, where nothing runs before the end and calls cannot depend on this rank's
 // configuration.
-ncclResult_t pass_and_settle(const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
+ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
   if (const ncclResult_t result = forward(); result != ncclSuccess) {
     return result;
   }
   try {
     Library library;
-    drop_in::settle({&member, 1}, library);
+    drop_in::reach_agreement({&member, 1}, library);
     return member->failure().empty() ? ncclSuccess : ncclSystemError;
   } catch (...) {  // out of memory; NCCL has it already
     return ncclSystemError;
@@ -94,10 +94,10 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
     call.agreed = false;
     count(described, drop_in::decide(call, {.floor_bytes = 0}).reason);
     if (open_group != nullptr) {
-      open_group->unsettled.push_back(member);
+      open_group->agreeing.push_back(member);
       return std::nullopt;
     }
-    return pass_and_settle(member, forward);
+    return pass_and_agree(member, forward);
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, member, forward);
@@ -125,15 +125,15 @@ ncclResult_t reduce(const Request& request, const Forward& forward) noexcept {
 
 ncclResult_t run_recorded(Group& group) noexcept {
   ncclResult_t result = ncclSuccess;
-  if (group.unsettled.empty() && group.recorded.empty()) {
+  if (group.agreeing.empty() && group.recorded.empty()) {
     return result;
   }
   try {
     const CaptureTruce truce;
     Library library;
-    drop_in::settle(group.unsettled, library);
+    drop_in::reach_agreement(group.agreeing, library);
     result = static_cast<ncclResult_t>(drop_in::issue(group.recorded, library));
-    for (const auto& member : group.unsettled) {
+    for (const auto& member : group.agreeing) {
       result = member->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
     }
   } catch (...) {  // out of memory; nobody knows what has run
@@ -154,7 +154,7 @@ ncclResult_t forward_recorded(Group& group) noexcept {
 void forget_recorded(const CommunicatorState& ended) noexcept {
   if (open_group != nullptr && ended.member) {
     std::erase_if(open_group->recorded, [&](const drop_in::DeviceCall& call) { return call.member == ended.member; });
-    std::erase(open_group->unsettled, ended.member);
+    std::erase(open_group->agreeing, ended.member);
   }
 }
 

@@ -91,7 +91,7 @@ int compress(std::span<const Routed> routed, DeviceLibrary& library) {
 
 }  // namespace
 
-void settle(std::span<const std::shared_ptr<DeviceMember>> members, DeviceLibrary& library) {
+void reach_agreement(std::span<const std::shared_ptr<DeviceMember>> members, DeviceLibrary& library) {
   std::vector<DeviceMember*> fresh;
   for (const auto& member : members) {
     if (!member->agreed() && std::find(fresh.begin(), fresh.end(), member.get()) == fresh.end() &&

@@ -41,7 +41,7 @@ struct DeviceCall {
 
 /// Lets the ranks of each communicator agree, where they have not. Waits for them. A member that cannot has failed and
 /// says so.
-void settle(std::span<const std::shared_ptr<DeviceMember>> members, DeviceLibrary& library);
+void reach_agreement(std::span<const std::shared_ptr<DeviceMember>> members, DeviceLibrary& library);
 
 /// Does and counts calls of members that have agreed, as if in one group: first, in one group of the library and in the
 /// order of the calls, what is passed; then what is compressed, in the order of the communicators' identities. Ranks

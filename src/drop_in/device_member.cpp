@@ -15,7 +15,7 @@ using collective::CurrentDevice;
 using Queue = collective::StreamBackend::Queue;
 
 // What a rank says of itself, as bytes.
-struct DeviceStanding {
+struct DeviceRank {
   RankSettings settings;
   std::uint64_t process = 0;
   std::uint64_t identity = 0;  // rank 0's becomes the communicator's
@@ -61,10 +61,10 @@ class MessageGroup {
   bool open_ = true;
 };
 
-Agreement agree_on_devices(std::span<const DeviceStanding> ranks) {
+Agreement agree_on_devices(std::span<const DeviceRank> ranks) {
   std::vector<RankSettings> all;
   std::vector<std::uint64_t> processes;
-  for (const DeviceStanding& rank : ranks) {
+  for (const DeviceRank& rank : ranks) {
     all.push_back(rank.settings);
     processes.push_back(rank.process);
   }
@@ -98,7 +98,7 @@ void DeviceMember::open() {
   } catch (const Error& error) {
     configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
   }
-  DeviceStanding mine{.settings = RankSettings::of(configuration), .process = process_, .identity = 0};
+  DeviceRank mine{.settings = RankSettings::of(configuration), .process = process_, .identity = 0};
   mine.identity = new_identity(process_);
   upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
 }
@@ -111,7 +111,7 @@ void DeviceMember::post() {
 void DeviceMember::close() {
   const CurrentDevice current(device_);
   const std::vector<std::byte> bytes = download(agreeing_);
-  std::vector<DeviceStanding> ranks(static_cast<std::size_t>(world_));
+  std::vector<DeviceRank> ranks(static_cast<std::size_t>(world_));
   std::memcpy(ranks.data(), bytes.data(), bytes.size());
   agreement_ = agree_on_devices(ranks);
   identity_ = ranks[0].identity;

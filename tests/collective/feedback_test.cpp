@@ -77,8 +77,8 @@ void reduce(Communicator& communicator, FeedbackBuffer& feedback, Account& accou
 }
 
 // An exact call of zeros brings in all that is held.
-void settle(Communicator& communicator, FeedbackBuffer& feedback, Account& account, Reduction reduction,
-            bool weighted = false) {
+void flush(Communicator& communicator, FeedbackBuffer& feedback, Account& account, Reduction reduction,
+           bool weighted = false) {
   std::vector<float> zeros(feedback.count());
   communicator.all_reduce(view(zeros.data(), zeros.size()),
                           {.codec = CodecSpec::parse("exact"),
@@ -108,7 +108,7 @@ TEST(Feedback, ConservesTheSumOverManySteps) {
         }
         EXPECT_GT(feedback.bytes(), kCount * sizeof(float));
         EXPECT_LE(feedback.bytes(), 2 * kCount * sizeof(float));
-        settle(communicator, feedback, account, Reduction::mean);
+        flush(communicator, feedback, account, Reduction::mean);
       });
       EXPECT_LE(account.error(), 1e-6);
     }
@@ -126,7 +126,7 @@ TEST(Feedback, ConservesTheSumOverAThousandSteps) {
       for (int step = 0; step < 1000 / kStepShare; ++step) {
         reduce(communicator, feedback, account, step, {.codec = codec, .reduction = Reduction::mean});
       }
-      settle(communicator, feedback, account, Reduction::mean);
+      flush(communicator, feedback, account, Reduction::mean);
     });
     EXPECT_LE(account.error(), 1e-6);
   }
@@ -158,7 +158,7 @@ TEST(Feedback, ConservesTheSumOverRandomSwitches) {
           }
           reduce(communicator, feedback, account, step, options);
         }
-        settle(communicator, feedback, account, reduction, weighted);
+        flush(communicator, feedback, account, reduction, weighted);
       });
       EXPECT_LE(account.error(), 1e-6);
     }
@@ -200,7 +200,7 @@ TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
                 }
                 reduce(communicator, feedback, account, step, options);
               }
-              settle(communicator, feedback, account, reduction, weighted);
+              flush(communicator, feedback, account, reduction, weighted);
             });
         EXPECT_GT(tiered, 0);
         EXPECT_LE(account.error(), 1e-6);

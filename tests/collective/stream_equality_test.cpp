@@ -207,17 +207,17 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
         }
       }
       if (world > 1) {
-        Call settle{.kind = Call::Kind::native,
-                    .first = CodecSpec::parse("exact"),
-                    .second = CodecSpec::parse("exact"),
-                    .dtype = dtype,
-                    .count = count,
-                    .weighted = weighted,
-                    .feedback = true,
-                    .step = 99};
-        Outcome last(settle, world);
+        Call exact{.kind = Call::Kind::native,
+                   .first = CodecSpec::parse("exact"),
+                   .second = CodecSpec::parse("exact"),
+                   .dtype = dtype,
+                   .count = count,
+                   .weighted = weighted,
+                   .feedback = true,
+                   .step = 99};
+        Outcome last(exact, world);
         last.take_residuals(devices);
-        run_on_devices(settle, last, seed);
+        run_on_devices(exact, last, seed);
         for (const RankMemory& memory : last.ranks) {
           EXPECT_TRUE(std::all_of(memory.local.begin(), memory.local.end(), [](float x) { return x == 0; }));
           EXPECT_TRUE(std::all_of(memory.owner.begin(), memory.owner.end(), [](float x) { return x == 0; }));

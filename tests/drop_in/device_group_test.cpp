@@ -25,7 +25,7 @@ struct Pair {
     nccl.links = {a.link, b.link};
   }
   void agree() {
-    settle(std::vector{a.member, b.member}, nccl);
+    reach_agreement(std::vector{a.member, b.member}, nccl);
     nccl.log.clear();
   }
   void synchronize() {
@@ -95,10 +95,10 @@ TEST(DeviceGroup, NorForTheAgreement) {
     if (rank.a.rank == 1) {
       std::swap(members[0], members[1]);
     }
-    settle(members, rank.nccl);
+    reach_agreement(members, rank.nccl);
     EXPECT_TRUE(rank.a.member->agreed() && rank.b.member->agreed());
     EXPECT_THAT(rank.nccl.log, ElementsAre("start", "end"));
-    settle(members, rank.nccl);
+    reach_agreement(members, rank.nccl);
     EXPECT_EQ(rank.nccl.log.size(), 2U) << "once";
   });
 }

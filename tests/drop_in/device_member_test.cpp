@@ -28,7 +28,7 @@ struct Single {
       : place(configuration, ledger, transport, process.value_or(1 + static_cast<std::uint64_t>(transport->rank())),
               limit) {
     nccl.links.push_back(place.link);
-    settle(std::vector{place.member}, nccl);
+    reach_agreement(std::vector{place.member}, nccl);
     nccl.log.clear();
   }
 
@@ -355,7 +355,7 @@ TEST(DeviceMember, RanksThatDoNotComeAreAnError) {
   HostLibrary nccl;
   Place alone(configuration, ledger, world[0], 1);
   world[1]->abort(ErrorCode::aborted, "this rank ended");
-  settle(std::vector{alone.member}, nccl);
+  reach_agreement(std::vector{alone.member}, nccl);
   EXPECT_FALSE(alone.member->agreed());
   EXPECT_THAT(alone.member->failure(), HasSubstr("this rank ended"));
 }

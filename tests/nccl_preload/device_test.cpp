@@ -130,7 +130,7 @@ TEST(NcclDevice, TheFirstReductionAloneIsAsInAGroup) {
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
 }
 
-// Mutation tried: settle() before the group's end; the agreement then waits inside the group.
+// Mutation tried: reach_agreement() before the group's end; the agreement then waits inside the group.
 TEST(NcclDevice, TheFirstGroupPassesAndAgrees) {
   const Seen seen = run_job("first_group");
   EXPECT_EQ(seen.lines.at("first"),

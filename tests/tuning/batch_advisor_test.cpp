@@ -33,7 +33,7 @@ BatchAdvisor advisor(Policy::Batch batch = {}, std::uint64_t dwell = 0) {
   return BatchAdvisor({.batch = batch, .dwell = dwell});
 }
 
-std::uint32_t settled(BatchAdvisor& advisor, const BatchForecast& forecast, std::uint64_t first = 0) {
+std::uint32_t accumulation_after(BatchAdvisor& advisor, const BatchForecast& forecast, std::uint64_t first = 0) {
   for (std::uint64_t step = first; step < first + 20; ++step) {
     (void)advisor.update(step, forecast);
   }
@@ -45,7 +45,7 @@ TEST(BatchAdvisor, TheExposedShareEndsBelowItsTarget) {
     for (const double exposed : {0.0, 0.001, 0.02, 0.1, 0.5}) {
       const BatchForecast forecast{.compute_seconds = 0.1, .exposed_seconds = exposed, .noise_scale = kInfinity};
       BatchAdvisor any = advisor({.target_exposed = target, .max_accumulation = 4096});
-      const std::uint32_t count = settled(any, forecast);
+      const std::uint32_t count = accumulation_after(any, forecast);
       EXPECT_LE(exposed_share(forecast, count), target + 1e-12) << target << ' ' << exposed;
       EXPECT_LE(count, std::ceil(1.1 * exposed * (1 - target) / (target * 0.1)) + 1) << "no more than it takes";
     }
@@ -97,7 +97,7 @@ TEST(BatchAdvisor, FallsWithTheBandwidthOfTheLink) {
     std::uint32_t first = 0;
     for (double rate = 1e6; rate < 1e9; rate *= 1.07) {
       BatchAdvisor any = advisor({.max_accumulation = 64});
-      const std::uint32_t count = settled(any, over_link(rate, noise));
+      const std::uint32_t count = accumulation_after(any, over_link(rate, noise));
       EXPECT_LE(count, last) << rate;
       first = first == 0 ? count : first;
       last = count;
@@ -111,7 +111,8 @@ TEST(BatchAdvisor, FallsWithTheBandwidthOfTheLink) {
     for (double rate = 1e6; rate < 1e9; rate *= 1.5) {
       BatchAdvisor any = advisor({.min_accumulation = 1, .max_accumulation = 64});
       // To `start`, by a forecast that wants just that.
-      (void)settled(any, {.compute_seconds = 0.9, .exposed_seconds = 0.1 * start / 1.1, .noise_scale = 1.0 * start});
+      (void)accumulation_after(
+          any, {.compute_seconds = 0.9, .exposed_seconds = 0.1 * start / 1.1, .noise_scale = 1.0 * start});
       const std::uint32_t before = any.accumulation();
       (void)any.update(100, over_link(rate));
       EXPECT_LE(any.accumulation(), above) << before << ' ' << rate;
@@ -143,7 +144,7 @@ TEST(BatchAdvisor, DoesNotFlapAroundItsTarget) {
 TEST(BatchAdvisor, AllRanksTogetherStayBelowTheNoiseScale) {
   const auto count = [](std::optional<double> noise) {
     BatchAdvisor any = advisor({.max_accumulation = 64});
-    return settled(any, over_link(2.5e6, noise));
+    return accumulation_after(any, over_link(2.5e6, noise));
   };
   EXPECT_EQ(count(kInfinity), 64U);
   EXPECT_EQ(count(std::nullopt), 64U) << "not measured: bounds alone";
@@ -152,18 +153,18 @@ TEST(BatchAdvisor, AllRanksTogetherStayBelowTheNoiseScale) {
   EXPECT_EQ(count(0), 1U) << "one sample is as good as many";
   // It grows with the training; a little less does not take it back.
   BatchAdvisor any = advisor({.max_accumulation = 64});
-  EXPECT_EQ(settled(any, over_link(2.5e6, 40)), 10U);
-  EXPECT_EQ(settled(any, over_link(2.5e6, 80), 20), 20U);
-  EXPECT_EQ(settled(any, over_link(2.5e6, 60), 40), 20U);
-  EXPECT_EQ(settled(any, over_link(2.5e6, 20), 60), 7U);
+  EXPECT_EQ(accumulation_after(any, over_link(2.5e6, 40)), 10U);
+  EXPECT_EQ(accumulation_after(any, over_link(2.5e6, 80), 20), 20U);
+  EXPECT_EQ(accumulation_after(any, over_link(2.5e6, 60), 40), 20U);
+  EXPECT_EQ(accumulation_after(any, over_link(2.5e6, 20), 60), 7U);
 }
 
 TEST(BatchAdvisor, TheLearningRateFollows) {
   BatchAdvisor linear = advisor();
   BatchAdvisor root = advisor({.scaling = BatchScaling::square_root});
   EXPECT_EQ(linear.learning_rate_factor(), 1);
-  (void)settled(linear, over_link(2.5e6));
-  (void)settled(root, over_link(2.5e6));
+  (void)accumulation_after(linear, over_link(2.5e6));
+  (void)accumulation_after(root, over_link(2.5e6));
   EXPECT_EQ(linear.learning_rate_factor(), 8);
   EXPECT_EQ(root.learning_rate_factor(), std::sqrt(8.0));
 }
