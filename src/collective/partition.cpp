@@ -7,7 +7,7 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr std::uint64_t kChunksPerShard = 4;                               // at least, so that stages overlap
+constexpr std::uint64_t kChunksPerShard = 4;                               // at least, so that lanes overlap
 constexpr std::uint64_t kMaxTilesPerChunk = (1ULL << 31) / kTileElements;  // a frame's count is 32 bits
 
 std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }

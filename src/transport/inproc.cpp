@@ -153,7 +153,7 @@ class InprocTransport final : public Transport {
       return ranks;
     }
     for (const Request& request : *other.requests) {
-      if (request.stage == Request::Stage::queued && request.operation->kind == Operation::Kind::receive) {
+      if (request.status == Request::Status::queued && request.operation->kind == Operation::Kind::receive) {
         ranks.push_back(request.operation->peer);
       }
     }

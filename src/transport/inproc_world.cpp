@@ -43,13 +43,13 @@ void World::abort(AbortReason reason) {
 }
 
 void World::finish(Request& request) {
-  request.stage = Request::Stage::finished;
+  request.status = Request::Status::finished;
   mailbox(request.rank).finished.push_back(&request);
   mailbox(request.rank).changed.notify_all();
 }
 
 void World::fail(Request& request, const std::string& message) {
-  request.stage = Request::Stage::failed;
+  request.status = Request::Status::failed;
   Mailbox& own = mailbox(request.rank);
   if (!own.failure) {
     own.failure.emplace(ErrorCode::mismatch, message);
@@ -66,7 +66,7 @@ void World::transfer(Lock& lock, Request& send, Request& receive) {
     return;
   }
   if (from.bytes != 0) {
-    send.stage = receive.stage = Request::Stage::copying;
+    send.status = receive.status = Request::Status::copying;
     lock.unlock();
     std::memcpy(to.data, from.data, from.bytes);
     lock.lock();
@@ -146,7 +146,7 @@ void World::all_reduce(Lock& lock, Request& request) {
     }
   }
   for (Request* member : members) {
-    member->stage = Request::Stage::copying;
+    member->status = Request::Status::copying;
   }
   lock.unlock();
   const std::uint64_t count = request.operation->bytes / element_bytes(request.dtype);
@@ -159,9 +159,9 @@ void World::all_reduce(Lock& lock, Request& request) {
 
 void World::withdraw(Lock& lock, Request& request) {
   Mailbox& own = mailbox(request.rank);
-  own.changed.wait(lock, [&] { return request.stage != Request::Stage::copying; });
+  own.changed.wait(lock, [&] { return request.status != Request::Status::copying; });
   std::erase(own.finished, &request);
-  if (request.stage != Request::Stage::queued) {
+  if (request.status != Request::Status::queued) {
     return;
   }
   const Operation& operation = *request.operation;

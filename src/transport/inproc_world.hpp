@@ -21,10 +21,10 @@ namespace gradwire::transport::inproc {
 
 /// A posted operation, until its owner collects or cancels it.
 struct Request {
-  enum class Stage { queued, copying, finished, failed };
+  enum class Status { queued, copying, finished, failed };
   Operation* operation = nullptr;
   int rank = -1;  // the owner
-  Stage stage = Stage::queued;
+  Status status = Status::queued;
   DType dtype = DType::f32;    // of an all-reduce
   std::uint64_t sequence = 0;  // of an all-reduce
   std::list<Request>::iterator self;

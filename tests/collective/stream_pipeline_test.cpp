@@ -1,4 +1,4 @@
-// How the stream executor orders what it enqueues: stages of neighbouring lanes share groups, computation overlaps
+// How the stream executor orders what it enqueues: rounds of neighbouring lanes share groups, computation overlaps
 // them, memory is bounded, and each event is needed. And that the simulated devices notice what would be wrong.
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ std::vector<std::size_t> all_of(const Recording& recording, StreamTrace::What wh
 }
 
 // Mutations tried: drain after each lane; lanes communicate in groups of their own.
-TEST(StreamPipeline, AGroupHoldsTheFirstStageOfALaneAndTheSecondOfTheOneBefore) {
+TEST(StreamPipeline, AGroupHoldsTheFirstRoundOfALaneAndTheSecondOfTheOneBefore) {
   for (int rank = 0; rank < kWorld; ++rank) {
     const Recording recording = record(many_lanes(), rank, kWorld);
     ASSERT_EQ(recording.lanes, 20U);
@@ -68,9 +68,9 @@ TEST(StreamPipeline, AGroupHoldsTheFirstStageOfALaneAndTheSecondOfTheOneBefore) 
     const auto ends = all_of(recording, StreamTrace::What::group_end);
     ASSERT_EQ(begins.size(), recording.lanes + 1);
     for (std::size_t group = 0; group < begins.size(); ++group) {
-      std::set<std::pair<std::uint64_t, int>> stages;
+      std::set<std::pair<std::uint64_t, int>> rounds;
       for (std::size_t i = begins[group] + 1; i < ends[group]; ++i) {
-        stages.emplace(recording.events[i].lane, recording.events[i].stage);
+        rounds.emplace(recording.events[i].lane, recording.events[i].round);
       }
       std::set<std::pair<std::uint64_t, int>> wanted;
       if (group < recording.lanes) {
@@ -79,7 +79,7 @@ TEST(StreamPipeline, AGroupHoldsTheFirstStageOfALaneAndTheSecondOfTheOneBefore) 
       if (group > 0) {
         wanted.emplace(group - 1, 1);
       }
-      EXPECT_EQ(stages, wanted) << "group " << group;
+      EXPECT_EQ(rounds, wanted) << "group " << group;
     }
   }
 }

@@ -1,4 +1,4 @@
-// Makes a session, communicator or table where rank 2 does not come: `absent_rank KIND STAGE`. STAGE is `before`, or a
+// Makes a session, communicator or table where rank 2 does not come: `absent_rank KIND POINT`. POINT is `before`, or a
 // function of MPI in which rank 2 stops for ever when it is called the first time. The others must get an Error within
 // the timeout, print it, and exit with status 7.
 #include <mpi.h>
@@ -13,10 +13,10 @@
 namespace {
 
 int g_rank = -1;
-std::string g_stage;
+std::string g_point;
 
-void stop_in(const char* stage) {
-  if (g_rank == 2 && g_stage == stage) {
+void stop_in(const char* point) {
+  if (g_rank == 2 && g_point == point) {
     sleep(60);
     _exit(0);
   }
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &g_rank);
   const std::string kind = argc > 1 ? argv[1] : "";
-  g_stage = argc > 2 ? argv[2] : "";
+  g_point = argc > 2 ? argv[2] : "";
   try {
     stop_in("before");
     if (kind == "session") {

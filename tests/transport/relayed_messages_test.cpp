@@ -186,7 +186,7 @@ TEST(RelayedMessages, WhatIsNotPossibleIsAnError) {
   const Error bound = error_of([&] { make(true, false, Path::staged); });
   EXPECT_EQ(bound.code(), ErrorCode::unsupported);
   EXPECT_THAT(bound.what(), HasSubstr("MPI_THREAD_MULTIPLE"));
-  EXPECT_THAT(error_of([&] { make(false, true, Path::direct); }).what(), HasSubstr("takes no device memory"));
+  EXPECT_THAT(error_of([&] { make(false, true, Path::direct); }).what(), HasSubstr("does not support device memory"));
   EXPECT_FALSE(world[0]->capabilities().device_memory);
   Relay relay(world[0]);
   float value = 0;

@@ -50,7 +50,7 @@ T* element(const DeviceRange<T>& range, Elements chunk, const StreamTask& task, 
 
 void StreamLane::compute(const Step& step) {
   executor_.trace(
-      {.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .stage = stage_, .peer = step.peer});
+      {.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .round = round_, .peer = step.peer});
   switch (step.kind) {
     case StepKind::encode: encode(step); break;
     case StepKind::reduce:

@@ -116,7 +116,7 @@ std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, St
   return execution;
 }
 
-// One stage of every lane in flight. On the compute queue: what the next group sends of `fresh`, while the last group
+// One round of every lane in flight. On the compute queue: what the next group sends of `fresh`, while the last group
 // travels; then what it sends of that group's lanes; after the group, what nobody waits for.
 void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   if (fresh != nullptr) {
@@ -131,7 +131,7 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   }
   communicate();
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
-    if ((*lane)->settle()) {
+    if ((*lane)->finish_round()) {
       ++lane;
       continue;
     }

@@ -90,7 +90,7 @@ struct StreamTrace {
   StepKind kind = StepKind::encode;  // of a step
   std::uint32_t sequence = 0;
   std::uint64_t lane = 0;
-  int stage = 0;  // of a step: of computation, or of communication
+  int round = 0;  // of a step: of computation, or of communication
   int peer = -1;
 };
 
@@ -109,7 +109,7 @@ class StreamExecutor {
   StreamExecutor(const StreamExecutor&) = delete;
   StreamExecutor& operator=(const StreamExecutor&) = delete;
 
-  /// Enqueues a collective but for its last stages, which share groups with the next one's first.
+  /// Enqueues a collective but for its last rounds, which share groups with the next one's first.
   std::shared_ptr<const StreamExecution> start(Schedule schedule, StreamTask task);
   /// Enqueues what is left of all that was started. Afterwards work on the compute queue comes after all of it.
   void finish();

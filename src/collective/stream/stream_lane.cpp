@@ -19,7 +19,7 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
 }
 
 // The same on every rank, whatever steps of a lane it has.
-int StreamLane::stage_of_hop(Hop hop) const noexcept {
+int StreamLane::round_of_hop(Hop hop) const noexcept {
   if (hop == Hop::weight) {
     return task_.call.weights_first() ? -1 : 0;
   }
@@ -38,36 +38,36 @@ bool StreamLane::feeds(const Step& step) noexcept {
 }
 
 void StreamLane::place_steps() {
-  std::vector<int> ready(lane_.slots, 0);  // stage of computation from which on a slot may be read
+  std::vector<int> ready(lane_.slots, 0);  // round of computation from which on a slot may be read
   const auto ready_at = [&](Slot slot) { return slot == kOwnInput ? 0 : ready[slot]; };
-  stages_.reserve(lane_.steps.size());
+  rounds_.reserve(lane_.steps.size());
   for (const Step& step : lane_.steps) {
-    int stage = 0;
+    int round = 0;
     switch (step.kind) {
       case StepKind::receive:
-        stage = stage_of_hop(step.hop);
-        ready[step.slot] = stage + 1;
+        round = round_of_hop(step.hop);
+        ready[step.slot] = round + 1;
         break;
       case StepKind::send:
-        stage = stage_of_hop(step.hop);
-        if (ready[step.slot] > stage) {
+        round = round_of_hop(step.hop);
+        if (ready[step.slot] > round) {
           throw Error(ErrorCode::internal, std::string(execution_->schedule_.name) + ": lane " +
                                                std::to_string(index_) + " sends to rank " + std::to_string(step.peer) +
                                                " before it has what it sends");
         }
         break;
-      case StepKind::weight: ready[step.slot] = stage = stage_of_hop(Hop::weight); break;
+      case StepKind::weight: ready[step.slot] = round = round_of_hop(Hop::weight); break;
       case StepKind::native_reduce: ready[step.slot] = 1; break;
       case StepKind::decode:
-      case StepKind::native_store: stage = ready[step.slot]; break;
+      case StepKind::native_store: round = ready[step.slot]; break;
       case StepKind::reduce:
       case StepKind::reduce_encode:
       case StepKind::sum_weights:
         for (const Slot slot : step.inputs) {
-          stage = std::max(stage, ready_at(slot));
+          round = std::max(round, ready_at(slot));
         }
         if (step.kind == StepKind::reduce_encode) {
-          ready[step.slot] = stage;
+          ready[step.slot] = round;
         }
         break;
       case StepKind::encode:
@@ -75,9 +75,9 @@ void StreamLane::place_steps() {
       case StepKind::native_load:
       case StepKind::copy: break;
     }
-    stages_.push_back(stage);
-    stage_ = std::min(stage_, stage);
-    last_stage_ = std::max(last_stage_, is_message(step) || is_native(step) ? stage + 1 : stage);
+    rounds_.push_back(round);
+    round_ = std::min(round_, round);
+    last_round_ = std::max(last_round_, is_message(step) || is_native(step) ? round + 1 : round);
   }
 }
 
@@ -89,7 +89,7 @@ void StreamLane::count_uses() {
 
 bool StreamLane::has(bool (*wanted)(const Step&) noexcept) const noexcept {
   for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
-    if (stages_[i] == stage_ && wanted(lane_.steps[i])) {
+    if (rounds_[i] == round_ && wanted(lane_.steps[i])) {
       return true;
     }
   }
@@ -98,25 +98,25 @@ bool StreamLane::has(bool (*wanted)(const Step&) noexcept) const noexcept {
 
 void StreamLane::feed() {
   for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
-    if (stages_[i] == stage_ && feeds(lane_.steps[i])) {
+    if (rounds_[i] == round_ && feeds(lane_.steps[i])) {
       compute(lane_.steps[i]);
     }
   }
 }
 
-bool StreamLane::settle() {
+bool StreamLane::finish_round() {
   for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
     const Step& step = lane_.steps[i];
-    if (stages_[i] == stage_ && !feeds(step) && !is_message(step) && !is_native(step)) {
+    if (rounds_[i] == round_ && !feeds(step) && !is_message(step) && !is_native(step)) {
       compute(step);
     }
   }
-  return ++stage_ <= last_stage_;
+  return ++round_ <= last_round_;
 }
 
 void StreamLane::open_receives() {
   for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
-    if (stages_[i] == stage_ && lane_.steps[i].kind == StepKind::receive) {
+    if (rounds_[i] == round_ && lane_.steps[i].kind == StepKind::receive) {
       open_slot(lane_.steps[i]);
     }
   }
@@ -128,12 +128,12 @@ void StreamLane::communicate(std::uint64_t group) {
   for (const Hop hop : kHops) {
     for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
       const Step& step = lane_.steps[i];
-      if (stages_[i] != stage_ || !is_message(step) || step.hop != hop) {
+      if (rounds_[i] != round_ || !is_message(step) || step.hop != hop) {
         continue;
       }
       SlotState& slot = slots_[step.slot];
       executor_.trace(
-          {.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .stage = stage_, .peer = step.peer});
+          {.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .round = round_, .peer = step.peer});
       slot.last_group = group;
       if (step.kind == StepKind::receive) {
         backend_.receive({slot.memory, slot.bytes}, step.peer);
@@ -154,12 +154,12 @@ void StreamLane::communicate(std::uint64_t group) {
 void StreamLane::reduce_natively(std::uint64_t group) {
   for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
     const Step& step = lane_.steps[i];
-    if (stages_[i] != stage_ || !is_native(step)) {
+    if (rounds_[i] != round_ || !is_native(step)) {
       continue;
     }
     SlotState& slot = slots_[step.slot];
     slot.last_group = group;
-    executor_.trace({.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .stage = stage_});
+    executor_.trace({.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .round = round_});
     backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
     Statistics& statistics = execution_->statistics_;

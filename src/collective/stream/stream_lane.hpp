@@ -1,8 +1,8 @@
-// One lane on its way through a stream executor: which of its steps belong to which stage, and where its frames lie.
+// One lane on its way through a stream executor: which of its steps belong to which round, and where its frames lie.
 //
-// Communication has stages by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
-// stage s is what communication stage s sends or does not wait for, and what reads what stage s-1 received. Where
-// encoding needs the sum of weights, lane 0 begins with a stage -1 that exchanges them. Stages follow from hops alone,
+// Communication has rounds by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
+// round r is what communication round r sends or does not wait for, and what reads what round r-1 received. Where
+// encoding needs the sum of weights, lane 0 begins with a round -1 that exchanges them. Rounds follow from hops alone,
 // so that all ranks put a message into the same group.
 #pragma once
 
@@ -28,17 +28,17 @@ class StreamLane {
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
 
   [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
-  /// Computation of this stage that communication of this stage sends.
+  /// Computation of this round that communication of this round sends.
   void feed();
-  /// Memory for what this stage receives.
+  /// Memory for what this round receives.
   void open_receives();
   [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
-  /// This stage's sends and receives, inside a group. `group` is its number.
+  /// This round's sends and receives, inside a group. `group` is its number.
   void communicate(std::uint64_t group);
   [[nodiscard]] bool reduces_natively() const noexcept { return has(&StreamLane::is_native); }
   void reduce_natively(std::uint64_t group);
-  /// The rest of this stage's computation. Goes on to the next stage; returns whether there is one.
-  bool settle();
+  /// The rest of this round's computation. Goes on to the next round; returns whether there is one.
+  bool finish_round();
 
  private:
   struct SlotState {
@@ -64,7 +64,7 @@ class StreamLane {
   static bool feeds(const Step& step) noexcept;
   [[nodiscard]] bool has(bool (*wanted)(const Step&) noexcept) const noexcept;
   void place_steps();
-  [[nodiscard]] int stage_of_hop(Hop hop) const noexcept;
+  [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
   void count_uses();
 
   void compute(const Step& step);
@@ -105,10 +105,10 @@ class StreamLane {
   const StreamTask& task_;
   std::uint64_t index_;
   Lane lane_;
-  std::vector<int> stages_;  // by step
+  std::vector<int> rounds_;  // by step
   std::vector<SlotState> slots_;
-  int stage_ = 0;
-  int last_stage_ = 0;  // of computation
+  int round_ = 0;
+  int last_round_ = 0;  // of computation
 };
 
 }  // namespace gradwire::collective
