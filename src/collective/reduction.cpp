@@ -36,7 +36,7 @@ Encodings encodings_of(const Request& request, const RankGroup& group) {
 
 bool lossy(const CodecSpec& spec) { return codec::Codec(spec, DType::f32).lossy(); }
 
-KeptSites kept_sites(const Request& request, const Encodings& encodings, const RankGroup& group) {
+ResidualSites residual_sites(const Request& request, const Encodings& encodings, const RankGroup& group) {
   if (!request.feedback || group.size == 1 || request.count == 0) {
     return {};
   }
@@ -118,7 +118,7 @@ void check(const Request& request, const RankGroup& group) {
 Resolved resolve(const Request& request, const RankGroup& group) {
   check(request, group);
   const Encodings encodings = encodings_of(request, group);
-  ResidualUse use{.keeps = kept_sites(request, encodings, group)};
+  ResidualUse use{.keeps = residual_sites(request, encodings, group)};
   use.any = use.keeps.any() || request.held.any;
   use.folds_owner = request.weighted && request.held.any && (!use.keeps.owner || request.held.moved);
   // Residuals arrive with what travels exactly, which takes more than 16 bits.

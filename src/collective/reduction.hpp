@@ -77,8 +77,8 @@ struct Request {
   NativeSum native = {};
 };
 
-/// Encode sites whose residuals a call keeps; what else is held of its elements is folded in.
-struct KeptSites {
+/// Encode sites: those whose residuals a call keeps. What else is held of its elements is folded in.
+struct ResidualSites {
   bool local = false;  // a rank's own values
   bool intra = false;  // a sum over a node
   bool owner = false;  // an owner's sum
@@ -92,7 +92,7 @@ struct ResidualUse {
     std::uint64_t count = 0;
   };
   bool any = false;  // some rank holds some, or keeps some
-  KeptSites keeps = {};
+  ResidualSites keeps = {};
   bool folds_owner = false;  // weighted, and owner residuals are folded in: takes the sum of weights first
   // What this rank encodes at each site; empty where nothing is kept.
   Range local = {};

@@ -172,8 +172,8 @@ void DeviceMember::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
   if (router_->resets() != resets_) {
     resets_ = router_->resets();
-    release(kept_);
-    kept_.clear();
+    release(residuals_);
+    residuals_.clear();
   }
   std::vector<void*> streams;
   for (const Job& job : jobs) {
@@ -194,9 +194,9 @@ void DeviceMember::run(std::span<const Job> jobs) {
     device_.lead_caller();
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    if (const auto& place = jobs[i].route.keeps; place && *place < kept_.size() && !kept_[*place].held) {
-      release({&kept_[*place], 1});  // this call folded them in
-      kept_[*place] = {};
+    if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
+      release({&residuals_[*place], 1});  // this call folded them in
+      residuals_[*place] = {};
     }
     router_->count(jobs[i].route, executions[i]->statistics());
   }
@@ -212,7 +212,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
-  const bool held = feedback && *route.keeps < kept_.size() && kept_[*route.keeps].held;
+  const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
   collective::Resolved resolved = collective::resolve(
       {.function = scatters ? collective::Function::reduce_scatter : collective::Function::all_reduce,
        .algorithm = route.algorithm,
@@ -225,7 +225,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
        .held = {.any = held},
        .chunk_bytes = chunk_bytes()},
       {rank_, world_});
-  const Kept residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Kept{};
+  const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
   return executor_.start(
       std::move(resolved.schedule),
       {.input = {reduce.send, 0, count},
@@ -242,12 +242,12 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
        .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
 }
 
-DeviceMember::Kept DeviceMember::open_residuals(std::size_t place, const collective::ResidualUse& use) {
-  kept_.resize(std::max(kept_.size(), place + 1));
-  make_room(kept_[place].local, use.local);
-  make_room(kept_[place].owner, use.owned);
-  kept_[place].held = use.keeps.any();
-  return kept_[place];
+DeviceMember::Residuals DeviceMember::open_residuals(std::size_t place, const collective::ResidualUse& use) {
+  residuals_.resize(std::max(residuals_.size(), place + 1));
+  make_room(residuals_[place].local, use.local);
+  make_room(residuals_[place].owner, use.owned);
+  residuals_[place].held = use.keeps.any();
+  return residuals_[place];
 }
 
 void DeviceMember::make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted) {
@@ -258,9 +258,9 @@ void DeviceMember::make_room(collective::DeviceRange<float>& range, const collec
   device_.zero(range.data, wanted.count * sizeof(float));
 }
 
-void DeviceMember::release(std::span<const Kept> old) {
-  for (const Kept& kept : old) {
-    for (const auto& range : {kept.local, kept.owner}) {
+void DeviceMember::release(std::span<const Residuals> old) {
+  for (const Residuals& one : old) {
+    for (const auto& range : {one.local, one.owner}) {
       if (range.data != nullptr) {
         backend_.release(reinterpret_cast<std::byte*>(range.data));
       }
@@ -270,8 +270,8 @@ void DeviceMember::release(std::span<const Kept> old) {
 
 std::uint64_t DeviceMember::residual_bytes() const noexcept {
   std::uint64_t elements = 0;
-  for (const Kept& kept : kept_) {
-    elements += kept.local.count + kept.owner.count;
+  for (const Residuals& one : residuals_) {
+    elements += one.local.count + one.owner.count;
   }
   return elements * sizeof(float);
 }

@@ -96,7 +96,7 @@ class DeviceMember {
 
  private:
   // What error feedback keeps of one call of the step.
-  struct Kept {
+  struct Residuals {
     collective::DeviceRange<float> local = {};
     collective::DeviceRange<float> owner = {};
     bool held = false;  // by some rank: alike on all, though a rank may own nothing
@@ -112,9 +112,9 @@ class DeviceMember {
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
   std::shared_ptr<const collective::StreamExecution> enqueue(const Job& job, std::uint32_t index);
-  Kept open_residuals(std::size_t place, const collective::ResidualUse& use);
+  Residuals open_residuals(std::size_t place, const collective::ResidualUse& use);
   void make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted);
-  void release(std::span<const Kept> old);
+  void release(std::span<const Residuals> old);
   [[nodiscard]] std::uint64_t chunk_bytes() const;
 
   const Configuration& configuration_;
@@ -131,10 +131,10 @@ class DeviceMember {
   Exchange agreeing_;
   std::optional<Router> router_;
   std::uint64_t others_ = 0;
-  std::uint64_t resets_ = 0;       // of the router, when the latest residual was made
-  std::vector<Kept> kept_;         // by order
-  std::uint32_t bad_frames_ = 0;   // of the device, as last told
-  std::uint32_t* step_ = nullptr;  // device memory: runs so far
+  std::uint64_t resets_ = 0;          // of the router, when the latest residual was made
+  std::vector<Residuals> residuals_;  // by order
+  std::uint32_t bad_frames_ = 0;      // of the device, as last told
+  std::uint32_t* step_ = nullptr;     // device memory: runs so far
   std::string failure_;
 };
 

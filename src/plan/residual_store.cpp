@@ -47,7 +47,7 @@ void fold_into(float* residual, std::uint64_t count, double factor, T* values) {
 }  // namespace
 
 void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  std::vector<Range>& ranges = kept_[key];
+  std::vector<Range>& ranges = ranges_[key];
   if (count == 0 || slice(key, offset, count) != nullptr) {
     return;
   }
@@ -83,8 +83,8 @@ void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const std:
 }
 
 float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  const auto found = kept_.find(key);
-  if (found == kept_.end()) {
+  const auto found = ranges_.find(key);
+  if (found == ranges_.end()) {
     return nullptr;
   }
   for (Range& range : found->second) {
@@ -97,8 +97,8 @@ float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::u
 }
 
 bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
-  const auto found = kept_.find(key);
-  return found != kept_.end() && std::any_of(found->second.begin(), found->second.end(), [&](const Range& range) {
+  const auto found = ranges_.find(key);
+  return found != ranges_.end() && std::any_of(found->second.begin(), found->second.end(), [&](const Range& range) {
            const Overlap asked = overlap(range, offset, count);
            return !asked.empty() &&
                   any_nonzero(range.values.data() + (asked.begin - range.offset), asked.end - asked.begin);
@@ -107,8 +107,8 @@ bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uin
 
 void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor,
                          codec::Working type, void* values) {
-  const auto found = kept_.find(key);
-  if (found == kept_.end()) {
+  const auto found = ranges_.find(key);
+  if (found == ranges_.end()) {
     return;
   }
   for (Range& range : found->second) {
@@ -127,7 +127,7 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
 }
 
 void ResidualStore::multiply(float factor) {
-  for (auto& [key, ranges] : kept_) {
+  for (auto& [key, ranges] : ranges_) {
     for (Range& range : ranges) {
       for (float& x : range.values) {
         x *= factor;
@@ -138,7 +138,7 @@ void ResidualStore::multiply(float factor) {
 
 std::uint64_t ResidualStore::bytes() const {
   std::uint64_t total = 0;
-  for (const auto& [key, ranges] : kept_) {
+  for (const auto& [key, ranges] : ranges_) {
     for (const Range& range : ranges) {
       total += range.values.size() * sizeof(float);
     }

@@ -41,7 +41,7 @@ class ResidualStore {
   void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor, codec::Working type,
             void* values);
   /// Forgets everything of a key.
-  void drop(const ResidualKey& key) { kept_.erase(key); }
+  void drop(const ResidualKey& key) { ranges_.erase(key); }
   /// All residuals times `factor`.
   void multiply(float factor);
 
@@ -50,13 +50,13 @@ class ResidualStore {
   void clear_moved(std::uint32_t tensor) { moved_.erase(tensor); }
   [[nodiscard]] bool moved(std::uint32_t tensor) const { return moved_.contains(tensor); }
 
-  [[nodiscard]] bool empty() const noexcept { return kept_.empty(); }
-  [[nodiscard]] bool has(const ResidualKey& key) const { return kept_.contains(key); }
-  [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return kept_; }
+  [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
+  [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
+  [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
   [[nodiscard]] std::uint64_t bytes() const;
 
  private:
-  std::map<ResidualKey, std::vector<Range>> kept_;  // ranges of a key do not overlap
+  std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;
 };
 

@@ -17,13 +17,13 @@ namespace {
 
 using Clock = Backoff::Clock;
 
-struct Kept {
+struct Registry {
   std::mutex mutex;
   std::vector<MpiRemains> remains;
   std::uint32_t made = 0;  // transports that this process began to make
 };
-Kept& kept() {  // never destroyed: transports may outlive static objects
-  static auto* const instance = new Kept;
+Registry& registry() {  // never destroyed: transports may outlive static objects
+  static auto* const instance = new Registry;
   return *instance;
 }
 
@@ -84,8 +84,8 @@ bool empty(MPI_Comm comm, int tag, Clock::time_point deadline) {
 
 // The latest of these ranks, the latest first.
 std::vector<MpiRemains> take_remains_of(MPI_Comm comm, std::size_t most) {
-  const std::lock_guard lock(kept().mutex);
-  std::vector<MpiRemains>& remains = kept().remains;
+  const std::lock_guard lock(registry().mutex);
+  std::vector<MpiRemains>& remains = registry().remains;
   std::sort(remains.begin(), remains.end(), [](const auto& a, const auto& b) { return a.serial > b.serial; });
   std::vector<MpiRemains> taken;
   std::erase_if(remains, [&](const MpiRemains& each) {
@@ -101,13 +101,13 @@ std::vector<MpiRemains> take_remains_of(MPI_Comm comm, std::size_t most) {
 }  // namespace
 
 void leave_behind(const MpiRemains& remains) {
-  const std::lock_guard lock(kept().mutex);
-  kept().remains.push_back(remains);
+  const std::lock_guard lock(registry().mutex);
+  registry().remains.push_back(remains);
 }
 
 std::size_t left_behind() {
-  const std::lock_guard lock(kept().mutex);
-  return kept().remains.size();
+  const std::lock_guard lock(registry().mutex);
+  return registry().remains.size();
 }
 
 std::uint32_t begin_transport(MPI_Comm comm, std::chrono::milliseconds timeout) {
@@ -115,8 +115,8 @@ std::uint32_t begin_transport(MPI_Comm comm, std::chrono::milliseconds timeout) 
   std::vector<MpiRemains> candidates = take_remains_of(comm, mine.left.size());
   std::transform(candidates.begin(), candidates.end(), mine.left.begin(), [](const auto& each) { return each.serial; });
   {
-    const std::lock_guard lock(kept().mutex);
-    mine.serial = ++kept().made;
+    const std::lock_guard lock(registry().mutex);
+    mine.serial = ++registry().made;
   }
   const Records records = exchange_records(comm, std::as_bytes(std::span(&mine, 1)), timeout);
   std::vector<Entry> all(records.all.size() / sizeof mine);

@@ -36,7 +36,8 @@ RelayedMessages::RelayedMessages(std::shared_ptr<Transport> transport, std::uniq
                     " need a transport that any thread may use; with MPI, MPI_Init_thread with MPI_THREAD_MULTIPLE");
   }
   if (path_ == Path::direct && !capabilities.device_memory) {
-    throw Error(ErrorCode::unsupported, transport_->name() + " does not support device memory; stage through host memory");
+    throw Error(ErrorCode::unsupported,
+                transport_->name() + " does not support device memory; stage through host memory");
   }
   thread_ = std::thread([this] { run(); });
 }

@@ -98,7 +98,7 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
     const CodecSpec between = dense ? kExact : request.codec;
     const CodecSpec first = tiered ? *request.intra : between;
     const CodecSpec second = twice ? request.second_hop.value_or(between) : between;
-    const KeptSites& keeps = call.residuals.keeps;
+    const ResidualSites& keeps = call.residuals.keeps;
     ASSERT_EQ(keeps.local, request.feedback && lossy(first));
     ASSERT_EQ(keeps.intra, request.feedback && tiered && lossy(between));
     ASSERT_EQ(keeps.owner, request.feedback && twice && lossy(second));

@@ -111,7 +111,7 @@ Bytes AllReduce::input(int rank, std::uint32_t step) const {
 }
 
 // Residuals of one rank: its own part of every element, and of the shard it owns.
-struct HostReference::Kept final : collective::Residuals {
+struct HostReference::OfRank final : collective::Residuals {
   std::vector<float> local;
   std::vector<float> owner;
   std::uint64_t owner_first = 0;
@@ -134,13 +134,13 @@ struct HostReference::Kept final : collective::Residuals {
       return;
     }
     for (std::uint64_t i = 0; i < count; ++i) {
-      float& kept = local[first + i];
-      if (kept != 0 && type == codec::Working::f64) {
-        static_cast<double*>(values)[i] += factor * static_cast<double>(kept);
-      } else if (kept != 0) {
-        static_cast<float*>(values)[i] += static_cast<float>(factor) * kept;
+      float& residual = local[first + i];
+      if (residual != 0 && type == codec::Working::f64) {
+        static_cast<double*>(values)[i] += factor * static_cast<double>(residual);
+      } else if (residual != 0) {
+        static_cast<float*>(values)[i] += static_cast<float>(factor) * residual;
       }
-      kept = 0;
+      residual = 0;
     }
   }
 };
@@ -149,19 +149,23 @@ HostReference::HostReference(AllReduce call, int world_size)
     : call_(call), results_(static_cast<std::size_t>(world_size)) {
   const auto shards = collective::Partition::even(call_.count, world_size, call_.codecs(), call_.chunk_bytes);
   for (int rank = 0; rank < world_size; ++rank) {
-    auto kept = std::make_unique<Kept>();
+    auto residuals = std::make_unique<OfRank>();
     if (call_.keeps()) {
-      kept->local.resize(call_.count);
-      kept->owner.resize(shards.shard_count(rank));
-      kept->owner_first = shards.shard_first(rank);
+      residuals->local.resize(call_.count);
+      residuals->owner.resize(shards.shard_count(rank));
+      residuals->owner_first = shards.shard_first(rank);
     }
-    kept_.push_back(std::move(kept));
+    residuals_.push_back(std::move(residuals));
   }
 }
 HostReference::~HostReference() = default;
 
-const std::vector<float>& HostReference::local(int rank) const { return kept_[static_cast<std::size_t>(rank)]->local; }
-const std::vector<float>& HostReference::owner(int rank) const { return kept_[static_cast<std::size_t>(rank)]->owner; }
+const std::vector<float>& HostReference::local(int rank) const {
+  return residuals_[static_cast<std::size_t>(rank)]->local;
+}
+const std::vector<float>& HostReference::owner(int rank) const {
+  return residuals_[static_cast<std::size_t>(rank)]->owner;
+}
 
 void HostReference::run(std::uint32_t step) {
   const auto transports = make_inproc_world(static_cast<int>(results_.size()));
@@ -177,7 +181,7 @@ void HostReference::run(std::uint32_t step) {
                               .weight = weight_of(static_cast<int>(rank)),
                               .bucket = kRanksBucket,
                               .step = step,
-                              .residuals = call_.keeps() ? kept_[rank].get() : nullptr,
+                              .residuals = call_.keeps() ? residuals_[rank].get() : nullptr,
                               .name = "reference"};
         task.tensors.append(results_[rank].data(), results_[rank].data(), call_.count);
         collective::HostExecutor executor(*transports[rank], {.checksum = false});

@@ -89,10 +89,10 @@ class HostReference {
   [[nodiscard]] const std::vector<float>& owner(int rank) const;
 
  private:
-  struct Kept;
+  struct OfRank;
   AllReduce call_;
   std::vector<Bytes> results_;
-  std::vector<std::unique_ptr<Kept>> kept_;
+  std::vector<std::unique_ptr<OfRank>> residuals_;
 };
 
 /// One rank's side of an all-reduce: its memory on the device and how to enqueue it.

@@ -59,15 +59,15 @@ bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
                                         task_.residuals->holds(codec::EncodeSite::owner, first, count));
 }
 
-const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* to) const {
+const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const {
   const void* values = own_input(first, count, to);
   Residuals* residuals = task_.residuals;
   if (residuals == nullptr) {
     return values;
   }
-  const bool folds_local = !kept.local && residuals->holds(codec::EncodeSite::local, first, count);
-  const bool folds_intra = !kept.intra && residuals->holds(codec::EncodeSite::intra, first, count);
-  const bool folds_owner = !kept.owner && residuals->holds(codec::EncodeSite::owner, first, count);
+  const bool folds_local = !keeps.local && residuals->holds(codec::EncodeSite::local, first, count);
+  const bool folds_intra = !keeps.intra && residuals->holds(codec::EncodeSite::intra, first, count);
+  const bool folds_owner = !keeps.owner && residuals->holds(codec::EncodeSite::owner, first, count);
   if (!folds_local && !folds_intra && !folds_owner) {
     return values;
   }

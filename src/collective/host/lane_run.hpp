@@ -69,15 +69,9 @@ class LaneRun {
   std::span<std::byte> open_slot(const Step& step);
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
   const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
-  // Sites of whose residuals an encoder of this call takes care; all else that is held is folded in.
-  struct Kept {
-    bool local = false;
-    bool intra = false;
-    bool owner = false;
-  };
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
-  // own_input() and the residuals that this call does not keep.
-  const void* contribution(std::uint64_t first, std::uint32_t count, Kept kept, void* to) const;
+  // own_input() and the residuals held but at sites of `keeps`, where an encoder of this call adds them.
+  const void* contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const;
   void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                   const void* values) const;
 

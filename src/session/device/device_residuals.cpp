@@ -28,14 +28,14 @@ std::span<const std::byte> bytes_of(const std::vector<float>& values) { return s
 
 }  // namespace
 
-DeviceResiduals::Kept& DeviceResiduals::kept(std::uint32_t bucket) {
-  kept_.resize(std::max<std::size_t>(kept_.size(), bucket + std::size_t{1}));
-  return kept_[bucket];
+DeviceResiduals::OfBucket& DeviceResiduals::of_bucket(std::uint32_t bucket) {
+  buckets_.resize(std::max<std::size_t>(buckets_.size(), bucket + std::size_t{1}));
+  return buckets_[bucket];
 }
 
 collective::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
-  return bucket < kept_.size() ? collective::HeldResiduals{kept_[bucket].held, kept_[bucket].moved}
-                               : collective::HeldResiduals{};
+  return bucket < buckets_.size() ? collective::HeldResiduals{buckets_[bucket].held, buckets_[bucket].moved}
+                                  : collective::HeldResiduals{};
 }
 
 DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collective::ResidualUse& call) {
@@ -43,7 +43,7 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collecti
     return {};
   }
   captured_ = captured_ || device_.capturing();
-  Kept& now = kept(bucket);
+  OfBucket& now = of_bucket(bucket);
   const auto make = [&](DeviceRange<float>& range, std::uint64_t first, std::uint64_t count) {
     const bool there =
         range.data != nullptr && range.first <= first && first + count <= range.first + range.count && now.held;
@@ -78,7 +78,7 @@ void DeviceResiduals::end(collective::StreamBackend& backend, std::uint32_t buck
   if (!use.call.any) {
     return;
   }
-  Kept& now = kept(bucket);
+  OfBucket& now = of_bucket(bucket);
   now.moved = false;
   if (!use.call.keeps.any()) {
     drop(backend, now.local);
@@ -99,19 +99,19 @@ void DeviceResiduals::end(collective::StreamBackend& backend, std::uint32_t buck
 }
 
 bool DeviceResiduals::empty() const noexcept {
-  return std::none_of(kept_.begin(), kept_.end(), [](const Kept& now) { return now.held; });
+  return std::none_of(buckets_.begin(), buckets_.end(), [](const OfBucket& now) { return now.held; });
 }
 
 std::uint64_t DeviceResiduals::bytes() const noexcept {
   std::uint64_t elements = 0;
-  for (const Kept& now : kept_) {
+  for (const OfBucket& now : buckets_) {
     elements += now.held ? now.local.count + now.owner.count : 0;
   }
   return elements * sizeof(float);
 }
 
 void DeviceResiduals::scale(float factor) {
-  for (const Kept& now : kept_) {
+  for (const OfBucket& now : buckets_) {
     for (const DeviceRange<float>& range : {now.local, now.owner}) {
       if (now.held && range.data != nullptr) {
         device_.backend().convert(range.data, DType::f32, range.data, DType::f32, range.count,
@@ -143,9 +143,9 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
 std::vector<SavedState::Residual> DeviceResiduals::save(const plan::Plan& plan, std::chrono::milliseconds timeout) {
   std::vector<SavedState::Residual> saved;
   for (const plan::Bucket& bucket : plan.buckets) {
-    if (bucket.id < kept_.size() && kept_[bucket.id].held) {
-      save_site(bucket, EncodeSite::local, kept_[bucket.id].local, timeout, saved);
-      save_site(bucket, EncodeSite::owner, kept_[bucket.id].owner, timeout, saved);
+    if (bucket.id < buckets_.size() && buckets_[bucket.id].held) {
+      save_site(bucket, EncodeSite::local, buckets_[bucket.id].local, timeout, saved);
+      save_site(bucket, EncodeSite::owner, buckets_[bucket.id].owner, timeout, saved);
     }
   }
   std::sort(saved.begin(), saved.end(), [](const SavedState::Residual& a, const SavedState::Residual& b) {
@@ -168,7 +168,7 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   bool any_local = false;
   bool any_owner = false;
   bool all_owned = true;
-  Kept& now = kept(bucket.id);
+  OfBucket& now = of_bucket(bucket.id);
   for (const plan::BucketPart& part : bucket.parts) {
     now.held = now.held || residuals.has(key_of(part, EncodeSite::local));
     now.moved = now.moved || residuals.moved(static_cast<std::uint32_t>(part.tensor));
@@ -209,7 +209,7 @@ void DeviceResiduals::load(ResidualStore residuals, const plan::Plan& plan) {
     throw Error(ErrorCode::invalid_argument,
                 "load: memory was reserved, and a captured step may use its residuals; load before reserve()");
   }
-  for (Kept& now : kept_) {
+  for (OfBucket& now : buckets_) {
     drop(device_.backend(), now.local);
     drop(device_.backend(), now.owner);
     now = {};

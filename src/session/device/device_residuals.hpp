@@ -45,13 +45,13 @@ class DeviceResiduals {
   void load(plan::ResidualStore residuals, const plan::Plan& plan);
 
  private:
-  struct Kept {
+  struct OfBucket {
     bool held = false;   // on every rank or on none
     bool moved = false;  // owner residuals may be of elements that this rank does not own
     collective::DeviceRange<float> local = {};
     collective::DeviceRange<float> owner = {};
   };
-  Kept& kept(std::uint32_t bucket);
+  OfBucket& of_bucket(std::uint32_t bucket);
   void drop(collective::StreamBackend& backend, collective::DeviceRange<float>& range) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const collective::DeviceRange<float>& range,
                  std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved);
@@ -61,7 +61,7 @@ class DeviceResiduals {
   collective::StreamDevice& device_;
   int rank_;
   int world_size_;
-  std::vector<Kept> kept_;  // by bucket
+  std::vector<OfBucket> buckets_;  // by bucket
   bool keeps_memory_ = false;
   bool captured_ = false;  // a step was
 };
