@@ -18,12 +18,12 @@
 namespace gradwire::kernels {
 
 template <class Rule>
-struct KeptBlock;
+struct SelectedBlock;
 
 template <class Rule>
 struct BlockCore {
   using Value = float;
-  using Kept = KeptBlock<Rule>;
+  using Selected = SelectedBlock<Rule>;
   using Code = typename Rule::Code;
   static constexpr std::uint32_t kBlock = Rule::kBlock;
 
@@ -104,9 +104,9 @@ struct BlockCore {
   }
 };
 
-/// Kept values: one block, a scale and the codes.
+/// Selected values: one block, a scale and the codes.
 template <class Rule>
-struct KeptBlock {
+struct SelectedBlock {
   using Value = float;
   using Code = typename Rule::Code;
 

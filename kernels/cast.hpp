@@ -9,11 +9,11 @@
 namespace gradwire::kernels {
 
 template <DType kWire>
-struct KeptElements;
+struct SelectedElements;
 
 template <DType kWire>
 struct CastCore {
-  using Kept = KeptElements<kWire>;
+  using Selected = SelectedElements<kWire>;
   using Wire = Element<kWire>;
   using Stored = typename Wire::Stored;
   using Value = typename Wire::Value;
@@ -71,9 +71,9 @@ struct CastCore {
   }
 };
 
-/// Kept values: the elements, in order.
+/// Selected values: the elements, in order.
 template <DType kWire>
-struct KeptElements {
+struct SelectedElements {
   using Core = CastCore<kWire>;
   using Value = typename Core::Value;
 

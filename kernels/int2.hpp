@@ -7,9 +7,9 @@
 
 namespace gradwire::kernels {
 
-/// Kept values: two scales, the means of |v| not above and above mean |v| (0 where there is none), then for element i
-/// two bits at 2 (i % 4) of byte i / 4: the sign, and whether |v| is above the mean. Below 2^-126 all is 0.
-struct KeptPairs {
+/// Selected values: two scales, the means of |v| not above and above mean |v| (0 where there is none), then for element
+/// i two bits at 2 (i % 4) of byte i / 4: the sign, and whether |v| is above the mean. Below 2^-126 all is 0.
+struct SelectedPairs {
   using Value = float;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return 4 + (count + 3) / 4; }
@@ -62,7 +62,7 @@ struct KeptPairs {
 };
 
 struct Int2Grid {
-  using Kept = KeptPairs;
+  using Selected = SelectedPairs;
   static constexpr std::uint32_t kBits = 2;
   static constexpr std::uint32_t kCells = 2;  // of magnitudes
 

@@ -7,9 +7,9 @@
 
 namespace gradwire::kernels {
 
-/// Kept values: a scale S = absmax/15 rounded up, then nibbles, element i in nibble i % 2 of byte i / 2; code c is the
-/// level (2 c - 15) S.
-struct KeptNibbles {
+/// Selected values: a scale S = absmax/15 rounded up, then nibbles, element i in nibble i % 2 of byte i / 2; code c is
+/// the level (2 c - 15) S.
+struct SelectedNibbles {
   using Value = float;
   static constexpr std::uint16_t kLargestScale = 0x7D88U;  // 15 S is finite
 
@@ -52,7 +52,7 @@ struct KeptNibbles {
 };
 
 struct Int4Grid {
-  using Kept = KeptNibbles;
+  using Selected = SelectedNibbles;
   static constexpr std::uint32_t kBits = 4;
   static constexpr std::uint32_t kCells = 8;  // of magnitudes
 

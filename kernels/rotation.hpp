@@ -7,7 +7,7 @@
 // Levels are small integers, so that what follows from codes is exact in 16 bits: their rotation, and the sums that
 // give the scale.
 //
-// A grid says what a codec is: kBits, Kept, kCells, magnitude(cell), threshold(cell).
+// A grid says what a codec is: kBits, Selected, kCells, magnitude(cell), threshold(cell).
 #ifndef GRADWIRE_KERNELS_ROTATION_HPP
 #define GRADWIRE_KERNELS_ROTATION_HPP
 
@@ -63,7 +63,7 @@ GRADWIRE_HOST_DEVICE inline void hadamard(T* x) {
 template <class Grid>
 struct RotatedCore {
   using Value = float;
-  using Kept = typename Grid::Kept;
+  using Selected = typename Grid::Selected;
   static constexpr std::uint32_t kBlock = kRotated;
   static constexpr std::uint32_t kCodeBytes = kBlock * Grid::kBits / 8;
 

@@ -9,11 +9,11 @@
 
 namespace gradwire::kernels {
 
-struct KeptSigns;
+struct SelectedSigns;
 
 struct Sign {
   using Value = float;
-  using Kept = KeptSigns;
+  using Selected = SelectedSigns;
   static constexpr std::uint32_t kBlock = 256;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t blocks(std::uint32_t count) {
@@ -106,8 +106,8 @@ struct Sign {
   }
 };
 
-/// Kept values: one block, a scale and the bits.
-struct KeptSigns {
+/// Selected values: one block, a scale and the bits.
+struct SelectedSigns {
   using Value = float;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return 2 + (count + 7) / 8; }

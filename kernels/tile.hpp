@@ -8,8 +8,8 @@
 //   void decode_add(tile, in, count, values)                         adds, rounding once
 //   bool valid(tile, in, count)                                      optional: whether `in` may be decoded; without it
 //                                                                    any bytes may
-//   using Kept = ...                                                 the coder of values that a selector kept
-// A coder of kept values takes a run of at most kTileElements, without padding:
+//   using Selected = ...                                                 the coder of values that a selector selected
+// A coder of selected values takes a run of at most kTileElements, without padding:
 //   using Value; uint32_t bytes(count); bool encode(values, count, out), returns as above; void decode(in, count,
 //   values)
 // 1 <= count <= kTileElements, except that a tile of 0 elements has 0 bytes. encode fills all of tile_bytes(k, count).
@@ -28,7 +28,7 @@ struct Tile {
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
   std::uint32_t index = 0;
-  std::uint32_t k = 0;  // elements kept of a full tile, 0 without a selector
+  std::uint32_t k = 0;  // elements selected of a full tile, 0 without a selector
 };
 
 GRADWIRE_HOST_DEVICE constexpr std::uint32_t padded(std::uint32_t bytes) {

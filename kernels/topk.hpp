@@ -1,8 +1,8 @@
 // topk: of each tile the elements of the largest magnitude, ties to the lower index, and where they were.
 // Payload of a tile: the indices, 12 bits each and ascending, two in 3 bytes (little-endian; an odd last one in 2
-// bytes, its upper 4 bits 0); the kept values in that order as the codec behind the selector writes them; zeros up to
-// 16 bytes. Magnitudes are compared as bits, so Inf and NaN are the largest. Where one is kept, the residual of the
-// tile stays.
+// bytes, its upper 4 bits 0); the selected values in that order as the codec behind the selector writes them; zeros up
+// to 16 bytes. Magnitudes are compared as bits, so Inf and NaN are the largest. Where one is selected, the residual of
+// the tile stays.
 #ifndef GRADWIRE_KERNELS_TOPK_HPP
 #define GRADWIRE_KERNELS_TOPK_HPP
 
@@ -12,14 +12,16 @@
 namespace gradwire::kernels {
 
 /// Elements that a tile of `count` keeps when a full one keeps k.
-GRADWIRE_HOST_DEVICE constexpr std::uint32_t kept_count(std::uint32_t k, std::uint32_t count) {
+GRADWIRE_HOST_DEVICE constexpr std::uint32_t selected_count(std::uint32_t k, std::uint32_t count) {
   const std::uint32_t share = (k * count + kTileElements / 2) / kTileElements;
   const std::uint32_t wanted = share < 1 ? 1 : share;
   return wanted < count ? wanted : count;
 }
 
-/// Bytes of `kept` indices.
-GRADWIRE_HOST_DEVICE constexpr std::uint32_t index_bytes(std::uint32_t kept) { return kept + (kept + 1) / 2; }
+/// Bytes of `selected` indices.
+GRADWIRE_HOST_DEVICE constexpr std::uint32_t index_bytes(std::uint32_t selected) {
+  return selected + (selected + 1) / 2;
+}
 
 /// The j-th index is the upper 12 bits of two bytes for odd j, else the lower; `load` shows all 16 of an odd last one.
 GRADWIRE_HOST_DEVICE inline std::uint32_t load_index(const std::uint8_t* in, std::uint32_t j) {
@@ -30,16 +32,16 @@ GRADWIRE_HOST_DEVICE inline std::uint32_t load_index(const std::uint8_t* in, std
 }
 
 template <class Index>
-GRADWIRE_HOST_DEVICE void store_indices(const Index* index, std::uint32_t kept, std::uint8_t* out) {
-  for (std::uint32_t j = 0; j + 1 < kept; j += 2, out += 3) {
+GRADWIRE_HOST_DEVICE void store_indices(const Index* index, std::uint32_t selected, std::uint8_t* out) {
+  for (std::uint32_t j = 0; j + 1 < selected; j += 2, out += 3) {
     const std::uint32_t pair = index[j] | static_cast<std::uint32_t>(index[j + 1]) << 12;
     out[0] = static_cast<std::uint8_t>(pair);
     out[1] = static_cast<std::uint8_t>(pair >> 8);
     out[2] = static_cast<std::uint8_t>(pair >> 16);
   }
-  if (kept % 2 != 0) {
-    out[0] = static_cast<std::uint8_t>(index[kept - 1]);
-    out[1] = static_cast<std::uint8_t>(index[kept - 1] >> 8);
+  if (selected % 2 != 0) {
+    out[0] = static_cast<std::uint8_t>(index[selected - 1]);
+    out[1] = static_cast<std::uint8_t>(index[selected - 1] >> 8);
   }
 }
 
@@ -48,13 +50,13 @@ GRADWIRE_HOST_DEVICE inline std::uint64_t magnitude_bits(double x) {
   return bits_as<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
 }
 
-template <class KeptCoder>
+template <class SelectedCoder>
 struct TopK {
-  using Value = typename KeptCoder::Value;
+  using Value = typename SelectedCoder::Value;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t used_bytes(std::uint32_t k, std::uint32_t count) {
-    const std::uint32_t kept = kept_count(k, count);
-    return index_bytes(kept) + KeptCoder::bytes(kept);
+    const std::uint32_t selected = selected_count(k, count);
+    return index_bytes(selected) + SelectedCoder::bytes(selected);
   }
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t tile_bytes(std::uint32_t k, std::uint32_t count) {
     return count == 0 ? 0 : padded(used_bytes(k, count));
@@ -63,21 +65,21 @@ struct TopK {
   GRADWIRE_HOST_DEVICE static bool encode(const Tile& tile, const Value* values, float* residual, std::uint32_t count,
                                           std::uint8_t* out) {
     std::uint16_t index[kTileElements];
-    Value kept_values[kTileElements];
-    const std::uint32_t kept = kept_count(tile.k, count);
-    select(values, residual, count, kept, index);
-    for (std::uint32_t j = 0; j < kept; ++j) {
-      kept_values[j] = input(values, residual, index[j]);
+    Value selected_values[kTileElements];
+    const std::uint32_t selected = selected_count(tile.k, count);
+    select(values, residual, count, selected, index);
+    for (std::uint32_t j = 0; j < selected; ++j) {
+      selected_values[j] = input(values, residual, index[j]);
     }
-    const bool nonfinite = put(index, kept_values, kept, out, used_bytes(tile.k, count));
+    const bool nonfinite = put(index, selected_values, selected, out, used_bytes(tile.k, count));
     if (residual == nullptr || nonfinite) {
       return nonfinite;
     }
-    KeptCoder::decode(out + index_bytes(kept), kept, kept_values);
+    SelectedCoder::decode(out + index_bytes(selected), selected, selected_values);
     for (std::uint32_t i = 0, j = 0; i < count; ++i) {
       Value left = input(values, residual, i);
-      if (j < kept && index[j] == i) {
-        left = left - kept_values[j];
+      if (j < selected && index[j] == i) {
+        left = left - selected_values[j];
         ++j;
       }
       residual[i] = static_cast<float>(left);
@@ -90,44 +92,44 @@ struct TopK {
     for (std::uint32_t i = 0; i < count; ++i) {
       values[i] = 0;
     }
-    Value kept_values[kTileElements];
-    const std::uint32_t kept = get(tile.k, in, count, kept_values);
-    for (std::uint32_t j = 0; j < kept; ++j) {
-      values[load_index(in, j)] = kept_values[j];
+    Value selected_values[kTileElements];
+    const std::uint32_t selected = get(tile.k, in, count, selected_values);
+    for (std::uint32_t j = 0; j < selected; ++j) {
+      values[load_index(in, j)] = selected_values[j];
     }
   }
 
-  /// Touches the kept elements only.
+  /// Touches the selected elements only.
   GRADWIRE_HOST_DEVICE static void decode_add(const Tile& tile, const std::uint8_t* in, std::uint32_t count,
                                               Value* values) {
-    Value kept_values[kTileElements];
-    const std::uint32_t kept = get(tile.k, in, count, kept_values);
-    for (std::uint32_t j = 0; j < kept; ++j) {
+    Value selected_values[kTileElements];
+    const std::uint32_t selected = get(tile.k, in, count, selected_values);
+    for (std::uint32_t j = 0; j < selected; ++j) {
       Value& value = values[load_index(in, j)];
-      value = value + kept_values[j];
+      value = value + selected_values[j];
     }
   }
 
   /// Whether the indices ascend and lie inside the tile.
   GRADWIRE_HOST_DEVICE static bool valid(const Tile& tile, const std::uint8_t* in, std::uint32_t count) {
-    const std::uint32_t kept = kept_count(tile.k, count);
+    const std::uint32_t selected = selected_count(tile.k, count);
     std::uint32_t next = 0;  // the smallest that may follow
-    for (std::uint32_t j = 0; j < kept; ++j) {
+    for (std::uint32_t j = 0; j < selected; ++j) {
       const std::uint32_t index = load_index(in, j);
       if (index < next || index >= count) {
         return false;
       }
       next = index + 1;
     }
-    return kept % 2 == 0 || in[index_bytes(kept) - 1] < 16;
+    return selected % 2 == 0 || in[index_bytes(selected) - 1] < 16;
   }
 
  protected:
-  /// The whole payload; returns whether NaN or Inf was kept.
-  GRADWIRE_HOST_DEVICE static bool put(const std::uint16_t* index, const Value* kept_values, std::uint32_t kept,
+  /// The whole payload; returns whether NaN or Inf was selected.
+  GRADWIRE_HOST_DEVICE static bool put(const std::uint16_t* index, const Value* selected_values, std::uint32_t selected,
                                        std::uint8_t* out, std::uint32_t used) {
-    store_indices(index, kept, out);
-    const bool nonfinite = KeptCoder::encode(kept_values, kept, out + index_bytes(kept));
+    store_indices(index, selected, out);
+    const bool nonfinite = SelectedCoder::encode(selected_values, selected, out + index_bytes(selected));
     fill_padding(out, used);
     return nonfinite;
   }
@@ -138,25 +140,25 @@ struct TopK {
   }
 
   GRADWIRE_HOST_DEVICE static std::uint32_t get(std::uint32_t k, const std::uint8_t* in, std::uint32_t count,
-                                                Value* kept_values) {
-    const std::uint32_t kept = kept_count(k, count);
-    KeptCoder::decode(in + index_bytes(kept), kept, kept_values);
-    return kept;
+                                                Value* selected_values) {
+    const std::uint32_t selected = selected_count(k, count);
+    SelectedCoder::decode(in + index_bytes(selected), selected, selected_values);
+    return selected;
   }
 
-  // The bits of the kept-th largest magnitude, bit by bit from the top; all above it are kept, and the first of those
-  // equal to it.
+  // The bits of the `selected`-th largest magnitude, bit by bit from the top; all above it are selected, and the first
+  // of those equal to it.
   GRADWIRE_HOST_DEVICE static void select(const Value* values, const float* residual, std::uint32_t count,
-                                          std::uint32_t kept, std::uint16_t* index) {
+                                          std::uint32_t selected, std::uint16_t* index) {
     using Bits = decltype(magnitude_bits(Value{}));
     Bits threshold = 0;
     for (Bits bit = Bits{1} << (sizeof(Bits) * 8 - 2); bit != 0; bit /= 2) {
-      if (count_from(threshold | bit, values, residual, count) >= kept) {
+      if (count_from(threshold | bit, values, residual, count) >= selected) {
         threshold |= bit;
       }
     }
-    std::uint32_t ties = kept - count_from(threshold + 1, values, residual, count);
-    for (std::uint32_t i = 0, j = 0; j < kept; ++i) {
+    std::uint32_t ties = selected - count_from(threshold + 1, values, residual, count);
+    for (std::uint32_t i = 0, j = 0; j < selected; ++i) {
       const Bits bits = magnitude_bits(input(values, residual, i));
       const bool tie = bits == threshold && ties > 0;
       if (bits > threshold || tie) {
@@ -198,16 +200,17 @@ namespace gradwire::kernels::HWY_NAMESPACE {
 #if GRADWIRE_FIXED_LANES
 
 /// Finds what a tile keeps in about one pass: the largest of each of many groups give a threshold that at least the
-/// kept elements reach, and few others; the exact threshold is then looked for among these.
+/// selected elements reach, and few others; the exact threshold is then looked for among these.
 class Selector {
  public:
   /// The tile's x = value + residual, which stay valid as long as both this and `values`.
   template <bool kResidual>
-  HWY_NOINLINE const float* take(const float* values, const float* residual, std::uint32_t count, std::uint32_t kept) {
+  HWY_NOINLINE const float* take(const float* values, const float* residual, std::uint32_t count,
+                                 std::uint32_t selected) {
     const F32 d;
     const I32 di;
     maxima_ = 0;
-    vectors_ = group_vectors(kept);
+    vectors_ = group_vectors(selected);
     const bool in_place = !kResidual && count == kTileElements;
     const float* from = values;
     if (count != kTileElements) {  // zeros behind a short tile
@@ -234,29 +237,29 @@ class Selector {
     return in_place ? values : x_;
   }
 
-  /// The indices of what is kept of x, from take(), ascending.
-  HWY_NOINLINE const std::uint16_t* select(const float* x, std::uint32_t count, std::uint32_t kept) {
-    if (kept == count) {
+  /// The indices of what is selected of x, from take(), ascending.
+  HWY_NOINLINE const std::uint16_t* select(const float* x, std::uint32_t count, std::uint32_t selected) {
+    if (selected == count) {
       for (std::uint32_t i = 0; i < count; ++i) {
         index_[i] = static_cast<std::uint16_t>(i);
       }
       return index_;
     }
-    const std::int32_t reached = kept_reach(kept);
+    const std::int32_t reached = selected_reach(selected);
     const std::uint32_t found = collect(x, reached > 1 ? reached : 1);
-    if (found < kept) {  // the others are zeros, the first ones
-      add_zeros(x, kept - found, kept);
-    } else if (found > kept) {
-      reduce(found, kept, reached > 1 ? reached : 1);
+    if (found < selected) {  // the others are zeros, the first ones
+      add_zeros(x, selected - found, selected);
+    } else if (found > selected) {
+      reduce(found, selected, reached > 1 ? reached : 1);
     }
     return index_;
   }
 
  private:
-  // Vectors in a group: as many as leave twice as many groups as are kept.
-  static std::size_t group_vectors(std::uint32_t kept) {
+  // Vectors in a group: as many as leave twice as many groups as are selected.
+  static std::size_t group_vectors(std::uint32_t selected) {
     std::size_t vectors = 32;
-    while (vectors > 1 && kTileElements / vectors < std::size_t{2} * kept) {
+    while (vectors > 1 && kTileElements / vectors < std::size_t{2} * selected) {
       vectors /= 2;
     }
     return vectors;
@@ -279,11 +282,11 @@ class Selector {
     return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d, found0 + found1)));
   }
 
-  // What at least `kept` of the maxima reach, with few more: their upper bits are enough.
-  [[nodiscard]] std::int32_t kept_reach(std::uint32_t kept) const {
+  // What at least `selected` of the maxima reach, with few more: their upper bits are enough.
+  [[nodiscard]] std::int32_t selected_reach(std::uint32_t selected) const {
     std::int32_t threshold = 0;
     for (std::int32_t bit = 1 << 30; bit >= 1 << 16; bit /= 2) {
-      if (count_from(threshold | bit, maxima_) >= kept) {
+      if (count_from(threshold | bit, maxima_) >= selected) {
         threshold |= bit;
       }
     }
@@ -315,20 +318,20 @@ class Selector {
     return found;
   }
 
-  // From those collected to those kept.
-  HWY_INLINE void reduce(std::uint32_t found, std::uint32_t kept, std::int32_t reached) {
+  // From those collected to those selected.
+  HWY_INLINE void reduce(std::uint32_t found, std::uint32_t selected, std::int32_t reached) {
     const std::size_t n = (found + kLanes - 1) / kLanes * kLanes;
-    std::int32_t low = reached;      // at least `kept` reach it
+    std::int32_t low = reached;      // at least `selected` reach it
     std::int32_t high = 0x7FFFFFFF;  // fewer reach it
     std::uint32_t at_low = found;    // that many do
     std::uint32_t at_high = 0;
-    while (at_low != kept && high - low > 1) {
+    while (at_low != selected && high - low > 1) {
       const std::int32_t middle = low + (high - low) / 2;
       const std::uint32_t reach = count_from(middle, n);
-      (reach >= kept ? low : high) = middle;
-      (reach >= kept ? at_low : at_high) = reach;
+      (reach >= selected ? low : high) = middle;
+      (reach >= selected ? at_low : at_high) = reach;
     }
-    std::uint32_t ties = at_low == kept ? kTileElements : kept - at_high;
+    std::uint32_t ties = at_low == selected ? kTileElements : selected - at_high;
     std::uint32_t to = 0;
     for (std::uint32_t i = 0; i < found; ++i) {
       const bool tie = bits_[i] == low && ties > 0;
@@ -339,8 +342,8 @@ class Selector {
   }
 
   // All that is not zero, and the first `zeros` zeros.
-  void add_zeros(const float* x, std::uint32_t zeros, std::uint32_t kept) {
-    for (std::uint32_t i = 0, to = 0; to < kept; ++i) {
+  void add_zeros(const float* x, std::uint32_t zeros, std::uint32_t selected) {
+    for (std::uint32_t i = 0, to = 0; to < selected; ++i) {
       const bool zero = kernels::abs_bits(x[i]) == 0;
       if (!zero || zeros > 0) {
         index_[to] = static_cast<std::uint16_t>(i);
@@ -357,31 +360,31 @@ class Selector {
   std::size_t vectors_;  // in a group
 };
 
-template <class KeptCoder, class Value = typename KeptCoder::Value>
-struct TopK : kernels::TopK<KeptCoder> {};
+template <class SelectedCoder, class Value = typename SelectedCoder::Value>
+struct TopK : kernels::TopK<SelectedCoder> {};
 
-template <class KeptCoder>
-struct TopK<KeptCoder, float> : kernels::TopK<KeptCoder> {
-  using Core = kernels::TopK<KeptCoder>;
+template <class SelectedCoder>
+struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
+  using Core = kernels::TopK<SelectedCoder>;
 
   static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
-    const std::uint32_t kept = kept_count(tile.k, count);
+    const std::uint32_t selected = selected_count(tile.k, count);
     Selector selector;
-    const float* x = residual == nullptr ? selector.take<false>(values, residual, count, kept)
-                                         : selector.take<true>(values, residual, count, kept);
-    const std::uint16_t* index = selector.select(x, count, kept);
-    float kept_values[kTileElements];
-    for (std::uint32_t j = 0; j < kept; ++j) {
-      kept_values[j] = x[index[j]];
+    const float* x = residual == nullptr ? selector.take<false>(values, residual, count, selected)
+                                         : selector.take<true>(values, residual, count, selected);
+    const std::uint16_t* index = selector.select(x, count, selected);
+    float selected_values[kTileElements];
+    for (std::uint32_t j = 0; j < selected; ++j) {
+      selected_values[j] = x[index[j]];
     }
-    const bool nonfinite = Core::put(index, kept_values, kept, out, Core::used_bytes(tile.k, count));
+    const bool nonfinite = Core::put(index, selected_values, selected, out, Core::used_bytes(tile.k, count));
     if (residual == nullptr || nonfinite) {
       return nonfinite;
     }
     memcpy(residual, x, count * sizeof(float));
-    KeptCoder::decode(out + index_bytes(kept), kept, kept_values);
-    for (std::uint32_t j = 0; j < kept; ++j) {
-      residual[index[j]] = residual[index[j]] - kept_values[j];
+    SelectedCoder::decode(out + index_bytes(selected), selected, selected_values);
+    for (std::uint32_t j = 0; j < selected; ++j) {
+      residual[index[j]] = residual[index[j]] - selected_values[j];
     }
     return false;
   }

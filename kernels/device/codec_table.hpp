@@ -5,7 +5,7 @@
 
 #include "kernels/bf16.hpp"
 #include "kernels/device/jobs.hpp"
-#include "kernels/device/kept.hpp"
+#include "kernels/device/selected_coders.hpp"
 #include "kernels/device/warp_codecs.hpp"
 #include "kernels/device/warp_rotation.hpp"
 #include "kernels/device/warp_sign.hpp"
@@ -45,54 +45,54 @@ GRADWIRE_HOST_DEVICE constexpr bool works_in_f64(const FrameCodec& codec) {
 
 // body(Type<C>) with the warp codec C of a codec without topk, or Type<K> with the coder K of what topk keeps; false
 // where there is none. Value: the working type, which must be the codec's.
-#define GRADWIRE_DEFINE_DISPATCH(ATTRIBUTE, with_codec, with_kept)       \
-  template <class Value, class Body>                                     \
-  ATTRIBUTE bool with_codec(const FrameCodec& codec, const Body& body) { \
-    if constexpr (sizeof(Value) == 8) {                                  \
-      body(Type<WarpCast<DType::f64>>());                                \
-      return codec.id == kExactId;                                       \
-    } else {                                                             \
-      switch (codec.id) {                                                \
-        case kExactId:                                                   \
-          GRADWIRE_DEVICE_EXACT(GRADWIRE_EXACT_CODEC) return false;      \
-          GRADWIRE_DEVICE_CODECS(GRADWIRE_DENSE_CODEC)                   \
-        default: return false;                                           \
-      }                                                                  \
-    }                                                                    \
-  }                                                                      \
-  template <class Value, class Body>                                     \
-  ATTRIBUTE bool with_kept(const FrameCodec& codec, const Body& body) {  \
-    if constexpr (sizeof(Value) == 8) {                                  \
-      body(Type<KeptElements<DType::f64>>());                            \
-      return codec.id == kExactId;                                       \
-    } else {                                                             \
-      switch (codec.id) {                                                \
-        case kExactId:                                                   \
-          GRADWIRE_DEVICE_EXACT(GRADWIRE_EXACT_KEPT) return false;       \
-          GRADWIRE_DEVICE_CODECS(GRADWIRE_KEPT_CODEC)                    \
-        default: return false;                                           \
-      }                                                                  \
-    }                                                                    \
+#define GRADWIRE_DEFINE_DISPATCH(ATTRIBUTE, with_codec, with_selected)      \
+  template <class Value, class Body>                                        \
+  ATTRIBUTE bool with_codec(const FrameCodec& codec, const Body& body) {    \
+    if constexpr (sizeof(Value) == 8) {                                     \
+      body(Type<WarpCast<DType::f64>>());                                   \
+      return codec.id == kExactId;                                          \
+    } else {                                                                \
+      switch (codec.id) {                                                   \
+        case kExactId:                                                      \
+          GRADWIRE_DEVICE_EXACT(GRADWIRE_EXACT_CODEC) return false;         \
+          GRADWIRE_DEVICE_CODECS(GRADWIRE_DENSE_CODEC)                      \
+        default: return false;                                              \
+      }                                                                     \
+    }                                                                       \
+  }                                                                         \
+  template <class Value, class Body>                                        \
+  ATTRIBUTE bool with_selected(const FrameCodec& codec, const Body& body) { \
+    if constexpr (sizeof(Value) == 8) {                                     \
+      body(Type<SelectedElements<DType::f64>>());                           \
+      return codec.id == kExactId;                                          \
+    } else {                                                                \
+      switch (codec.id) {                                                   \
+        case kExactId:                                                      \
+          GRADWIRE_DEVICE_EXACT(GRADWIRE_EXACT_SELECTED) return false;      \
+          GRADWIRE_DEVICE_CODECS(GRADWIRE_SELECTED_CODEC)                   \
+        default: return false;                                              \
+      }                                                                     \
+    }                                                                       \
   }
 #define GRADWIRE_EXACT_CODEC(type) \
   if (codec.dtype == type) {       \
     body(Type<WarpCast<type>>());  \
     return true;                   \
   }
-#define GRADWIRE_EXACT_KEPT(type)     \
-  if (codec.dtype == type) {          \
-    body(Type<KeptElements<type>>()); \
-    return true;                      \
+#define GRADWIRE_EXACT_SELECTED(type)     \
+  if (codec.dtype == type) {              \
+    body(Type<SelectedElements<type>>()); \
+    return true;                          \
   }
 #define GRADWIRE_DENSE_CODEC(id, core, warp_codec) \
   case id:                                         \
     body(Type<warp_codec>());                      \
     return true;
-#define GRADWIRE_KEPT_CODEC(id, core, warp_codec) \
-  case id: body(Type<typename core::Kept>()); return true;
+#define GRADWIRE_SELECTED_CODEC(id, core, warp_codec) \
+  case id: body(Type<typename core::Selected>()); return true;
 
-GRADWIRE_DEFINE_DISPATCH(inline, host_with_codec, host_with_kept)
-GRADWIRE_DEFINE_DISPATCH(GRADWIRE_DEVICE, with_codec, with_kept)
+GRADWIRE_DEFINE_DISPATCH(inline, host_with_codec, host_with_selected)
+GRADWIRE_DEFINE_DISPATCH(GRADWIRE_DEVICE, with_codec, with_selected)
 
 }  // namespace gradwire::kernels
 

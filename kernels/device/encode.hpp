@@ -45,28 +45,28 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
                                   typename Codec::Shared& shared) {
   using Value = typename Codec::Value;
   const std::uint32_t left = left_of(strip, place.count);
-  auto* kept = residual == nullptr
-                   ? nullptr
-                   : reinterpret_cast<std::uint8_t*>(residual) + (place.first + strip * kStrip) * sizeof(float);
-  if (kept != nullptr) {
+  auto* residuals = residual == nullptr
+                        ? nullptr
+                        : reinterpret_cast<std::uint8_t*>(residual) + (place.first + strip * kStrip) * sizeof(float);
+  if (residuals != nullptr) {
     float old[kHeld];
-    load_as<DType::f32>(kept, left, old);
+    load_as<DType::f32>(residuals, left, old);
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
       x[r] = x[r] + static_cast<Value>(old[r]);
     }
   }
-  const std::uint32_t bad = Codec::encode(context, strip, x, place.count, payload, shared, kept != nullptr);
-  if (kept != nullptr) {
+  const std::uint32_t bad = Codec::encode(context, strip, x, place.count, payload, shared, residuals != nullptr);
+  if (residuals != nullptr) {
     if (bad != 0) {  // rare: read it again instead of holding it
       float old[kHeld];
-      load_as<DType::f32>(kept, left, old);
+      load_as<DType::f32>(residuals, left, old);
       GRADWIRE_UNROLL
       for (int r = 0; r < kHeld; ++r) {
         x[r] = ((bad >> r) & 1U) != 0 ? static_cast<Value>(old[r]) : x[r];
       }
     }
-    store_as<DType::f32>(kept, left, x);
+    store_as<DType::f32>(residuals, left, x);
   }
   if (strip + 1 == strips(place.count)) {
     pad_tile(payload, Codec::Core::used_bytes(place.count));

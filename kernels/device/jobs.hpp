@@ -13,7 +13,7 @@ namespace gradwire::kernels {
 /// A codec bound to a tensor's dtype, as a frame's header names it.
 struct FrameCodec {
   std::uint8_t id = 1;       // row of the table of codecs
-  std::uint16_t k = 0;       // elements kept of a full tile; 0 without topk
+  std::uint16_t k = 0;       // elements selected of a full tile; 0 without topk
   DType dtype = DType::f32;  // of the tensor; working values are f64 for exact over f64, else f32
   std::uint8_t terms = 0;    // wire::kTerm...
 };

@@ -49,7 +49,7 @@ bool verbatim(const FrameCodec& codec, DType values) {
   return codec.id == kExactId && codec.k == 0 && codec.dtype == values && half_width(values);
 }
 
-// body(Type<codec or kept coder>) of the codec's working type.
+// body(Type<codec or selected coder>) of the codec's working type.
 template <class Body>
 void with_any_codec(const FrameCodec& codec, const Body& body) {
   if (!(works_in_f64(codec) ? host_with_codec<double>(codec, body) : host_with_codec<float>(codec, body))) {
@@ -57,8 +57,8 @@ void with_any_codec(const FrameCodec& codec, const Body& body) {
   }
 }
 template <class Body>
-void with_any_kept(const FrameCodec& codec, const Body& body) {
-  if (!(works_in_f64(codec) ? host_with_kept<double>(codec, body) : host_with_kept<float>(codec, body))) {
+void with_any_selected(const FrameCodec& codec, const Body& body) {
+  if (!(works_in_f64(codec) ? host_with_selected<double>(codec, body) : host_with_selected<float>(codec, body))) {
     unknown_codec(codec);
   }
 }
@@ -75,8 +75,8 @@ void encode(const EncodeJob& job, void* stream) {
   }
   const std::uint32_t blocks = blocks_for(tiles);
   if (codec.k != 0) {
-    with_any_kept(codec,
-                  [&]<class K>(Type<K>) { simt::launch("encode_selected", encode_selected<K>, blocks, stream, job); });
+    with_any_selected(
+        codec, [&]<class K>(Type<K>) { simt::launch("encode_selected", encode_selected<K>, blocks, stream, job); });
   } else if (verbatim(codec, job.values_dtype) && job.values != nullptr && job.factor == 1 && job.residual == nullptr) {
     simt::launch("encode_verbatim", encode_verbatim, blocks, stream, job);
   } else {
@@ -145,9 +145,9 @@ void reduce(const ReduceJob& job, void* stream) {
     });
   } else {
     const auto nothing = [](auto) {};
-    job.call.codec.k != 0 ? with_any_kept(job.call.codec, nothing) : with_any_codec(job.call.codec, nothing);
+    job.call.codec.k != 0 ? with_any_selected(job.call.codec, nothing) : with_any_codec(job.call.codec, nothing);
     if (job.out != nullptr) {
-      job.second.k != 0 ? with_any_kept(job.second, nothing) : with_any_codec(job.second, nothing);
+      job.second.k != 0 ? with_any_selected(job.second, nothing) : with_any_codec(job.second, nothing);
     }
     const auto inputs = input_list<kMaxReduceInputs>(job);
     works_in_f64(job.call.codec) ? simt::launch("reduce_mixed", reduce_mixed<double>, blocks, stream, job, inputs)
@@ -253,7 +253,7 @@ void load_kernels() {
         simt::load_kernel("decode_frame", decode_frame<C>);
         simt::load_kernel("reduce_frames", reduce_frames<C>);
       });
-      with_any_kept(codec, []<class K>(Type<K>) { simt::load_kernel("encode_selected", encode_selected<K>); });
+      with_any_selected(codec, []<class K>(Type<K>) { simt::load_kernel("encode_selected", encode_selected<K>); });
     }
   }
   simt::load_kernel("decode_selected", decode_selected<float>);

@@ -190,12 +190,12 @@ GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& plac
   }
 }
 
-/// Adds what topk kept, or with `first` overwrites: zeros but for that. By the whole block.
+/// Adds what topk selected, or with `first` overwrites: zeros but for that. By the whole block.
 template <class Value>
 GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& tile, const TilePlace& place,
                                   const std::uint8_t* payload, int rank, bool good) {
-  const std::uint32_t kept = kept_count(job.call.codec.k, place.count);
-  const bool valid = indices_valid(payload, kept, place.count);
+  const std::uint32_t selected = selected_count(job.call.codec.k, place.count);
+  const bool valid = indices_valid(payload, selected, place.count);
   if (good && !valid && simt::thread() == 0) {
     report_bad(job.call, rank);
     report_nonfinite(job.call);
@@ -207,9 +207,9 @@ GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& til
     simt::sync();
   }
   if (good && valid) {
-    for (std::uint32_t j = simt::thread(); j < kept; j += simt::kThreads) {
+    for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
       Value& sum = tile.x[load_index(payload, j)];
-      const Value x = kept_value<Value>(job.call.codec, payload + index_bytes(kept), j);
+      const Value x = selected_value<Value>(job.call.codec, payload + index_bytes(selected), j);
       sum = rank == 0 ? x : sum + x;
     }
   }
@@ -223,8 +223,8 @@ GRADWIRE_DEVICE void add_input(const ReduceJob& job, MixedShared<Value>& shared,
       load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
     });
   } else if (job.call.codec.k != 0) {
-    const std::uint32_t kept = kept_count(job.call.codec.k, kTileElements);
-    const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec, kept);
+    const std::uint32_t selected = selected_count(job.call.codec.k, kTileElements);
+    const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec, selected);
     add_selected(job, shared.tile, place, frame + offset, rank, shared.good[rank]);
   } else {
     with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {
@@ -272,11 +272,12 @@ GRADWIRE_DEVICE void put_sum(const ReduceJob& job, MixedShared<Value>& shared, c
   }
   simt::sync();
   if (job.out != nullptr && job.second.k != 0) {
-    with_kept<Value>(job.second, [&]<class Kept>(Type<Kept>) {
-      TilePlace kept_place = place;
-      kept_place.tile.k = job.second.k;
-      std::uint8_t* payload = job.out + tile_offset<TopK<Kept>>(job.second.k, index);
-      if (encode_selected_tile<Kept>(shared.tile, kept_place, job.owner_residual, payload) && simt::thread() == 0) {
+    with_selected<Value>(job.second, [&]<class Selected>(Type<Selected>) {
+      TilePlace selected_place = place;
+      selected_place.tile.k = job.second.k;
+      std::uint8_t* payload = job.out + tile_offset<TopK<Selected>>(job.second.k, index);
+      if (encode_selected_tile<Selected>(shared.tile, selected_place, job.owner_residual, payload) &&
+          simt::thread() == 0) {
         mark_nonfinite(job.call, job.out);
       }
     });

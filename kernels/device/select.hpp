@@ -1,11 +1,11 @@
-// topk on a device: a thread block holds a tile in shared memory, finds the bits of the smallest magnitude that is kept
-// by a radix search over histograms (counts only, so that atomics may come in any order), and lists what is kept in
-// ascending order by counting ballots. One warp codes what was kept.
+// topk on a device: a thread block holds a tile in shared memory, finds the bits of the smallest magnitude that is
+// selected by a radix search over histograms (counts only, so that atomics may come in any order), and lists what is
+// selected in ascending order by counting ballots. One warp codes what was selected.
 #ifndef GRADWIRE_KERNELS_DEVICE_SELECT_HPP
 #define GRADWIRE_KERNELS_DEVICE_SELECT_HPP
 
 #include "kernels/device/frame_words.hpp"
-#include "kernels/device/kept.hpp"
+#include "kernels/device/selected_coders.hpp"
 #include "kernels/device/warp_codecs.hpp"
 #include "kernels/topk.hpp"
 
@@ -24,13 +24,13 @@ struct alignas(16) SelectShared {
     std::uint16_t index[kTileElements];
   };
   std::uint32_t of_warp[simt::kWarps];
-  std::uint32_t digit;   // the bin that holds the last kept one
+  std::uint32_t digit;   // the bin that holds the last selected one
   std::uint32_t above;   // elements in higher bins
   std::uint32_t in_bin;  // and in this one
   std::uint32_t nonfinite;
 };
 
-/// What is kept: magnitudes whose bits >> shift are above `prefix`, and the first `ties` of those equal to it.
+/// What is selected: magnitudes whose bits >> shift are above `prefix`, and the first `ties` of those equal to it.
 template <class Bits>
 struct Threshold {
   Bits prefix;
@@ -79,11 +79,11 @@ GRADWIRE_DEVICE void find_bin(SelectShared<Value>& shared, std::uint32_t wanted)
   simt::sync();
 }
 
-/// By the whole block; 1 <= kept < count.
+/// By the whole block; 1 <= selected < count.
 template <class Value>
-GRADWIRE_DEVICE auto find_threshold(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t kept) {
+GRADWIRE_DEVICE auto find_threshold(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected) {
   using Bits = decltype(magnitude_bits(Value{}));
-  Threshold<Bits> t{0, sizeof(Bits) * 8 - 1, kept};
+  Threshold<Bits> t{0, sizeof(Bits) * 8 - 1, selected};
   for (bool done = false; !done;) {
     const std::uint32_t digit = t.shift < kDigitBits ? t.shift : kDigitBits;
     const std::uint32_t low = t.shift - digit;
@@ -101,22 +101,22 @@ GRADWIRE_DEVICE auto find_threshold(SelectShared<Value>& shared, std::uint32_t c
     simt::sync();
     find_bin(shared, t.ties);
     t = {t.prefix << digit | shared.digit, low, t.ties - shared.above};
-    done = low == 0 || shared.in_bin == t.ties;  // all that is in the bin is kept
+    done = low == 0 || shared.in_bin == t.ties;  // all that is in the bin is selected
   }
   return t;
 }
 
 /// shared.index <- what a tile of `count` keeps. By the whole block, behind a barrier; ends with one.
 template <class Value>
-GRADWIRE_DEVICE void select_kept(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t kept) {
-  if (kept == count) {
+GRADWIRE_DEVICE void select_indices(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected) {
+  if (selected == count) {
     for (std::uint32_t i = simt::thread(); i < count; i += simt::kThreads) {
       shared.index[i] = static_cast<std::uint16_t>(i);
     }
     simt::sync();
     return;
   }
-  const auto t = find_threshold(shared, count, kept);
+  const auto t = find_threshold(shared, count, selected);
   const std::uint32_t begin = simt::warp() * kTileOfWarp + simt::lane();
   std::uint32_t counted = 0;  // above + 2^16 equal; a warp has 512 elements
   for (std::uint32_t i = begin; i < begin - simt::lane() + kTileOfWarp; i += simt::kLanes) {
@@ -152,17 +152,17 @@ GRADWIRE_DEVICE void select_kept(SelectShared<Value>& shared, std::uint32_t coun
 }
 
 template <class Value>
-struct KeptInShared {
+struct SelectedInShared {
   const SelectShared<Value>& shared;
   GRADWIRE_DEVICE Value operator[](std::uint32_t j) const { return shared.x[shared.index[j]]; }
 };
 
-/// Indices and values of what is kept; x of these becomes what was dropped of them. By a whole warp. Returns whether
-/// NaN or Inf was kept.
-template <class Kept, class Value>
-GRADWIRE_DEVICE bool put_kept(SelectShared<Value>& shared, std::uint32_t kept, std::uint8_t* payload) {
-  for (std::uint32_t j = 2 * simt::lane(); j < kept; j += 2 * simt::kLanes) {
-    const bool whole = j + 1 < kept;
+/// Indices and values of what is selected; x of these becomes what was dropped of them. By a whole warp. Returns
+/// whether NaN or Inf was selected.
+template <class Selected, class Value>
+GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, std::uint32_t selected, std::uint8_t* payload) {
+  for (std::uint32_t j = 2 * simt::lane(); j < selected; j += 2 * simt::kLanes) {
+    const bool whole = j + 1 < selected;
     const std::uint32_t pair = shared.index[j] | (whole ? std::uint32_t{shared.index[j + 1]} << 12 : 0U);
     std::uint8_t* to = payload + j / 2 * 3;
     to[0] = static_cast<std::uint8_t>(pair);
@@ -171,13 +171,13 @@ GRADWIRE_DEVICE bool put_kept(SelectShared<Value>& shared, std::uint32_t kept, s
       to[2] = static_cast<std::uint8_t>(pair >> 16);
     }
   }
-  std::uint8_t* out = payload + index_bytes(kept);
-  const bool nonfinite = WarpKept<Kept>::encode(KeptInShared<Value>{shared}, kept, out);
-  pad_tile(payload, index_bytes(kept) + Kept::bytes(kept));
+  std::uint8_t* out = payload + index_bytes(selected);
+  const bool nonfinite = WarpSelected<Selected>::encode(SelectedInShared<Value>{shared}, selected, out);
+  pad_tile(payload, index_bytes(selected) + Selected::bytes(selected));
   simt::sync_warp();  // lanes read below what others wrote
-  for (std::uint32_t j = simt::lane(); j < kept; j += simt::kLanes) {
+  for (std::uint32_t j = simt::lane(); j < selected; j += simt::kLanes) {
     Value& x = shared.x[shared.index[j]];
-    x = x - WarpKept<Kept>::decode(out, j);
+    x = x - WarpSelected<Selected>::decode(out, j);
   }
   return nonfinite;
 }
@@ -194,11 +194,11 @@ GRADWIRE_DEVICE void load_strip(const SelectShared<Value>& shared, std::uint32_t
 }
 
 /// Encodes shared.x + residual. By the whole block, behind a barrier; ends with one. Returns whether NaN or Inf was
-/// kept.
-template <class Kept, class Value>
+/// selected.
+template <class Selected, class Value>
 GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const TilePlace& place, float* residual,
                                           std::uint8_t* payload) {
-  const std::uint32_t kept = kept_count(place.tile.k, place.count);
+  const std::uint32_t selected = selected_count(place.tile.k, place.count);
   const auto left_behind = [&](std::uint32_t strip) {  // the strip's residual
     return reinterpret_cast<std::uint8_t*>(residual + place.first + strip * kStrip);
   };
@@ -216,9 +216,9 @@ GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const Til
     }
     simt::sync();
   }
-  select_kept(shared, place.count, kept);
+  select_indices(shared, place.count, selected);
   if (simt::warp() == 0) {
-    const bool bad = put_kept<Kept>(shared, kept, payload);
+    const bool bad = put_selected<Selected>(shared, selected, payload);
     if (simt::lane() == 0) {
       shared.nonfinite = bad ? 1U : 0U;
     }
@@ -237,15 +237,15 @@ GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const Til
 }
 
 /// Whether the indices ascend and lie inside the tile; the same in all threads of the block.
-GRADWIRE_DEVICE bool indices_valid(const std::uint8_t* in, std::uint32_t kept, std::uint32_t count) {
+GRADWIRE_DEVICE bool indices_valid(const std::uint8_t* in, std::uint32_t selected, std::uint32_t count) {
   bool bad = false;
-  for (std::uint32_t j = simt::thread(); j < kept; j += simt::kThreads) {
+  for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
     const std::uint32_t index = load_index(in, j);
-    const std::uint32_t next = j + 1 < kept ? load_index(in, j + 1) : count;
+    const std::uint32_t next = j + 1 < selected ? load_index(in, j + 1) : count;
     bad = bad || index >= next;
   }
-  if (kept % 2 != 0 && simt::thread() == 0) {
-    bad = bad || in[index_bytes(kept) - 1] >= 16;
+  if (selected % 2 != 0 && simt::thread() == 0) {
+    bad = bad || in[index_bytes(selected) - 1] >= 16;
   }
   return !simt::sync_or(bad);
 }

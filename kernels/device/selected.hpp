@@ -1,6 +1,6 @@
 // Frames of codecs behind topk: a thread block takes a tile.
 // Bytes for each element: encoding reads the value and reads and writes the residual, decoding writes the value; what
-// is kept is little beside that.
+// is selected is little beside that.
 #ifndef GRADWIRE_KERNELS_DEVICE_SELECTED_HPP
 #define GRADWIRE_KERNELS_DEVICE_SELECTED_HPP
 
@@ -12,23 +12,25 @@
 namespace gradwire::kernels {
 
 /// Bytes of a full tile that keeps k.
-GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec, std::uint32_t kept) {
+GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec, std::uint32_t selected) {
   std::uint32_t bytes = 0;
-  const auto add = [&]<class Kept>(Type<Kept>) { bytes = padded(index_bytes(kept) + Kept::bytes(kept)); };
-  works_in_f64(codec) ? with_kept<double>(codec, add) : with_kept<float>(codec, add);
+  const auto add = [&]<class Selected>(Type<Selected>) {
+    bytes = padded(index_bytes(selected) + Selected::bytes(selected));
+  };
+  works_in_f64(codec) ? with_selected<double>(codec, add) : with_selected<float>(codec, add);
   return bytes;
 }
 
-template <class Kept>
+template <class Selected>
 GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
-  using Value = typename Kept::Value;
+  using Value = typename Selected::Value;
   GRADWIRE_SHARED SelectShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
   const std::uint32_t k = job.call.codec.k;
   const std::uint32_t tiles = tiles_of(job.frame.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, k, step, job.frame.first_tile, job.frame.count, index);
-    std::uint8_t* payload = job.frame.bytes + tile_offset<TopK<Kept>>(k, index);
+    std::uint8_t* payload = job.frame.bytes + tile_offset<TopK<Selected>>(k, index);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
       load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count),
@@ -36,7 +38,7 @@ GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
       store_strip(shared, strip, x);
     }
     simt::sync();
-    const bool bad = encode_selected_tile<Kept>(shared, place, job.residual, payload);
+    const bool bad = encode_selected_tile<Selected>(shared, place, job.residual, payload);
     if (bad && simt::thread() == 0) {
       mark_nonfinite(job.call, job.frame.bytes);
     }
@@ -45,9 +47,9 @@ GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
 
 /// The j-th of the values behind the indices.
 template <class Value>
-GRADWIRE_DEVICE Value kept_value(const FrameCodec& codec, const std::uint8_t* in, std::uint32_t j) {
+GRADWIRE_DEVICE Value selected_value(const FrameCodec& codec, const std::uint8_t* in, std::uint32_t j) {
   Value x = 0;
-  with_kept<Value>(codec, [&]<class Kept>(Type<Kept>) { x = WarpKept<Kept>::decode(in, j); });
+  with_selected<Value>(codec, [&]<class Selected>(Type<Selected>) { x = WarpSelected<Selected>::decode(in, j); });
   return x;
 }
 
@@ -76,7 +78,7 @@ GRADWIRE_DEVICE bool put_element(const DecodeJob& job, std::uint64_t at, Value x
   }
 }
 
-/// A tile of one value: zeros to put what was kept into, or NaN.
+/// A tile of one value: zeros to put what was selected into, or NaN.
 template <class Value>
 GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Value value) {
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -98,12 +100,12 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
     report_header(job.call, header, job.frame.peer);
   }
   const std::uint32_t tiles = tiles_of(job.frame.count);
-  const std::uint32_t tile_bytes = selected_tile_bytes(codec, kept_count(codec.k, kTileElements));
+  const std::uint32_t tile_bytes = selected_tile_bytes(codec, selected_count(codec.k, kTileElements));
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
-    const std::uint32_t kept = kept_count(codec.k, place.count);
-    const bool valid = indices_valid(payload, kept, place.count);
+    const std::uint32_t selected = selected_count(codec.k, place.count);
+    const bool valid = indices_valid(payload, selected, place.count);
     if (header.good && !valid && simt::thread() == 0) {
       report_bad(job.call, job.frame.peer);
       report_nonfinite(job.call);
@@ -116,8 +118,8 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
       fill_tile(job, place, Value{0});
       simt::sync();
     }
-    for (std::uint32_t j = simt::thread(); j < kept; j += simt::kThreads) {
-      const Value x = kept_value<Value>(codec, payload + index_bytes(kept), j);
+    for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
+      const Value x = selected_value<Value>(codec, payload + index_bytes(selected), j);
       const bool finite = put_element(job, place.first + load_index(payload, j), x);
       if (!finite && half_width(job.values_dtype)) {
         report_nonfinite(job.call);

@@ -82,7 +82,7 @@ constexpr TileCoder coder_of() {
 
 // In a namespace of kernels: coders(dtype, selected) over the cores that are visible there.
 #define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
-#define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Kept>>(),
+#define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Selected>>(),
 #define GRADWIRE_DEFINE_CODERS                                                                   \
   template <DType kTensor>                                                                       \
   inline constexpr codec::TileCoder kCoders[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_CODER_ROW)};      \

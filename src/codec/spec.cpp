@@ -49,7 +49,7 @@ CodecSpec CodecSpec::parse(std::string_view text) {
     spec.k = parse_density(rest.substr(kTopk.size(), close - kTopk.size()), text);
     rest = trim(rest.substr(close + 1));
     if (!rest.starts_with('+')) {
-      fail(text, "topk needs a codec for the kept values; write topk(1%)+int8");
+      fail(text, "topk needs a codec for the selected values; write topk(1%)+int8");
     }
     rest = trim(rest.substr(1));
   }

@@ -13,8 +13,8 @@ namespace gradwire::table {
 namespace {
 
 // One row of int8 is one block, whatever its width.
-using Int8Row = kernels::Int8::Kept;
-using Bf16Row = kernels::Bf16::Kept;
+using Int8Row = kernels::Int8::Selected;
+using Bf16Row = kernels::Bf16::Selected;
 
 }  // namespace
 

@@ -37,27 +37,27 @@ TEST(Contraction, StaysWithinTheStatedError) {
   }
 }
 
-struct KeptRow {
+struct SelectedRow {
   const char* values;
-  std::array<double, 4> error;  // on the kept values
+  std::array<double, 4> error;  // on the selected values
 };
 
-// What topk drops, and what the codec behind it adds: its error on the kept values.
+// What topk drops, and what the codec behind it adds: its error on the selected values.
 TEST(Contraction, TopkStaysWithinTheStatedError) {
   constexpr std::array<double, 4> kDropped{.881, .784, .595, .125};
   for (std::size_t d = 0; d < kDistributions.size(); ++d) {
     const std::vector<float> values = draw(kDistributions[d], 1U << 20, kSeed);
-    const std::vector<float> kept =
+    const std::vector<float> selected =
         round_trip(codec::Codec(CodecSpec::parse("topk(64/4096)+exact"), DType::f32), values);
-    EXPECT_LE(normalized_squared_error(values, kept), 1.1 * kDropped[d]) << to_string(kDistributions[d]);
-    for (const KeptRow& row :
-         {KeptRow{"bf16", {2.8e-6, 3.1e-6, 2.7e-6, 2.3e-6}}, KeptRow{"fp16", {4.4e-8, 4.9e-8, 4.5e-8, 4.2e-8}},
-          KeptRow{"int8", {9.7e-6, 1.5e-5, 7.7e-5, 1.1e-4}}, KeptRow{"fp8", {7.8e-4, 6.8e-4, 5.4e-4, 5.3e-4}},
-          KeptRow{"int4", {.0029, .0044, .019, .040}}, KeptRow{"int2", {.0044, .0148, .160, .290}},
-          KeptRow{"sign", {.0118, .0361, .254, .490}}}) {
+    EXPECT_LE(normalized_squared_error(values, selected), 1.1 * kDropped[d]) << to_string(kDistributions[d]);
+    for (const SelectedRow& row :
+         {SelectedRow{"bf16", {2.8e-6, 3.1e-6, 2.7e-6, 2.3e-6}}, SelectedRow{"fp16", {4.4e-8, 4.9e-8, 4.5e-8, 4.2e-8}},
+          SelectedRow{"int8", {9.7e-6, 1.5e-5, 7.7e-5, 1.1e-4}}, SelectedRow{"fp8", {7.8e-4, 6.8e-4, 5.4e-4, 5.3e-4}},
+          SelectedRow{"int4", {.0029, .0044, .019, .040}}, SelectedRow{"int2", {.0044, .0148, .160, .290}},
+          SelectedRow{"sign", {.0118, .0361, .254, .490}}}) {
       SCOPED_TRACE(std::string(row.values) + " on " + std::string(to_string(kDistributions[d])));
       const codec::Codec codec(CodecSpec::parse("topk(64/4096)+" + std::string(row.values)), DType::f32);
-      EXPECT_LE(normalized_squared_error(kept, round_trip(codec, values)), 1.1 * row.error[d]);
+      EXPECT_LE(normalized_squared_error(selected, round_trip(codec, values)), 1.1 * row.error[d]);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The rules of fp8 and sign, of kept values below eight bits, and of the sums under them, against arithmetic written
-// down independently, in double.
+// The rules of fp8 and sign, of selected values below eight bits, and of the sums under them, against arithmetic
+// written down independently, in double.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,7 +27,7 @@ float scale_at(const std::vector<std::uint8_t>& payload, std::uint32_t block) {
   return kernels::from_bf16(kernels::load<std::uint16_t>(payload.data(), block));
 }
 
-// One short tile, or a run of kept values.
+// One short tile, or a run of selected values.
 template <class Core>
 std::vector<std::uint8_t> tile_of(const std::vector<float>& values) {
   const auto count = static_cast<std::uint32_t>(values.size());
@@ -35,17 +35,17 @@ std::vector<std::uint8_t> tile_of(const std::vector<float>& values) {
   EXPECT_FALSE(Core::encode({}, values.data(), nullptr, count, out.data()));
   return out;
 }
-template <class Kept>
-std::vector<std::uint8_t> kept_of(const std::vector<float>& values) {
+template <class Selected>
+std::vector<std::uint8_t> selected_of(const std::vector<float>& values) {
   const auto count = static_cast<std::uint32_t>(values.size());
-  std::vector<std::uint8_t> out(Kept::bytes(count));
-  EXPECT_FALSE(Kept::encode(values.data(), count, out.data()));
+  std::vector<std::uint8_t> out(Selected::bytes(count));
+  EXPECT_FALSE(Selected::encode(values.data(), count, out.data()));
   return out;
 }
-template <class Kept>
-std::vector<float> read_kept(const std::vector<std::uint8_t>& in, std::size_t count) {
+template <class Selected>
+std::vector<float> read_selected(const std::vector<std::uint8_t>& in, std::size_t count) {
   std::vector<float> values(count);
-  Kept::decode(in.data(), static_cast<std::uint32_t>(count), values.data());
+  Selected::decode(in.data(), static_cast<std::uint32_t>(count), values.data());
   return values;
 }
 
@@ -201,16 +201,16 @@ TEST(SignRule, BlocksOfATileLieApart) {
   }
 }
 
-TEST(KeptValues, NibblesAreSixteenEvenLevels) {
+TEST(SelectedValues, NibblesAreSixteenEvenLevels) {
   std::mt19937 random(205);
   for (int round = 0; round < 2000; ++round) {
     const std::vector<float> values = random_values(random);
-    const auto in = kept_of<kernels::KeptNibbles>(values);
+    const auto in = selected_of<kernels::SelectedNibbles>(values);
     ASSERT_EQ(in.size(), 2 + (values.size() + 1) / 2);
     const double scale = scale_at(in, 0);
     ASSERT_GE(scale * 15, largest(values) * (1 - 1e-6));
     ASSERT_LE(scale * 15, largest(values) * (1 + 1.0 / 127));
-    const auto decoded = read_kept<kernels::KeptNibbles>(in, values.size());
+    const auto decoded = read_selected<kernels::SelectedNibbles>(in, values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const int code = (in[2 + i / 2] >> (i % 2 * 4)) & 15;
       ASSERT_EQ(decoded[i], static_cast<float>((2 * code - 15) * scale));
@@ -218,15 +218,16 @@ TEST(KeptValues, NibblesAreSixteenEvenLevels) {
     }
     ASSERT_TRUE(values.size() % 2 == 0 || in.back() < 16);
   }
-  const auto decoded = read_kept<kernels::KeptNibbles>(kept_of<kernels::KeptNibbles>({FLT_MAX, -FLT_MAX}), 2);
+  const auto decoded =
+      read_selected<kernels::SelectedNibbles>(selected_of<kernels::SelectedNibbles>({FLT_MAX, -FLT_MAX}), 2);
   EXPECT_TRUE(std::isfinite(decoded[0]) && std::isfinite(decoded[1]));
 }
 
-TEST(KeptValues, PairsAreSignAndTwoMeans) {
+TEST(SelectedValues, PairsAreSignAndTwoMeans) {
   std::mt19937 random(206);
   for (int round = 0; round < 2000; ++round) {
     const std::vector<float> values = random_values(random);
-    const auto in = kept_of<kernels::KeptPairs>(values);
+    const auto in = selected_of<kernels::SelectedPairs>(values);
     ASSERT_EQ(in.size(), 4 + (values.size() + 3) / 4);
     const double mean = mean_magnitude(values);
     std::array<double, 2> sum{};
@@ -241,7 +242,7 @@ TEST(KeptValues, PairsAreSignAndTwoMeans) {
       sum[code >> 1] += a;
       members[code >> 1] += 1;
     }
-    const auto decoded = read_kept<kernels::KeptPairs>(in, values.size());
+    const auto decoded = read_selected<kernels::SelectedPairs>(in, values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const unsigned high = (in[4 + i / 4] >> (i % 4 * 2 + 1)) & 1U;
       const double expected = sum[high] / members[high];
@@ -249,7 +250,7 @@ TEST(KeptValues, PairsAreSignAndTwoMeans) {
       ASSERT_EQ(std::signbit(decoded[i]), std::signbit(values[i]));
     }
   }
-  EXPECT_EQ(kept_of<kernels::KeptPairs>({-1e-39F, 1e-40F}), std::vector<std::uint8_t>(5, 0));
+  EXPECT_EQ(selected_of<kernels::SelectedPairs>({-1e-39F, 1e-40F}), std::vector<std::uint8_t>(5, 0));
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST_P(InstructionSets, AnyPayloadDecodesAlike) {
     if (scalar.valid != nullptr) {
       const Tile tile = make_tile(scalar.working, count, 3, random);
       scalar.encode(where, tile.values.at(0), nullptr, count, payload.data());
-      any = kernels::index_bytes(kernels::kept_count(k_, count));
+      any = kernels::index_bytes(kernels::selected_count(k_, count));
     }
     std::generate(payload.begin() + static_cast<std::ptrdiff_t>(any), payload.end(),
                   [&] { return static_cast<std::uint8_t>(random()); });

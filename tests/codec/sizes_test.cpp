@@ -19,7 +19,7 @@ TEST(Sizes, PayloadOfEveryCodec) {
   }
 }
 
-// 12 bits an index, then what a codec makes of the kept values.
+// 12 bits an index, then what a codec makes of the selected values.
 TEST(Sizes, PayloadBehindTopk) {
   struct Row {
     const char* spec;

@@ -95,8 +95,8 @@ TEST(Spec, Refusals) {
   expect_refused("INT8", ErrorCode::invalid_argument, codec::codec_names());
   expect_refused("int8 int8", ErrorCode::invalid_argument, codec::codec_names());
   expect_refused("topk(1%", ErrorCode::invalid_argument, "closing bracket");
-  expect_refused("topk(1%)", ErrorCode::invalid_argument, "kept values");
-  expect_refused("topk(1%)int8", ErrorCode::invalid_argument, "kept values");
+  expect_refused("topk(1%)", ErrorCode::invalid_argument, "selected values");
+  expect_refused("topk(1%)int8", ErrorCode::invalid_argument, "selected values");
   expect_refused("topk(1%)+", ErrorCode::invalid_argument, codec::codec_names());
   expect_refused("topk()+int8", ErrorCode::invalid_argument, "share");
   expect_refused("topk(0)+int8", ErrorCode::invalid_argument, "share");

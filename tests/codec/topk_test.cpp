@@ -13,22 +13,22 @@ namespace gradwire::test {
 namespace {
 
 // The positions a sort keeps: by magnitude, ties to the lower index; ascending.
-std::vector<std::uint32_t> by_sorting(const std::vector<float>& x, std::size_t kept) {
+std::vector<std::uint32_t> by_sorting(const std::vector<float>& x, std::size_t selected) {
   std::vector<std::uint32_t> order(x.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto magnitude = [&](std::uint32_t i) {
     return std::isnan(x[i]) ? HUGE_VAL * 1.0 : std::abs(static_cast<double>(x[i]));
   };
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return magnitude(a) > magnitude(b); });
-  order.resize(kept);
+  order.resize(selected);
   std::sort(order.begin(), order.end());
   return order;
 }
 
-std::vector<std::uint32_t> indices(const Frame& frame, std::size_t kept) {
-  std::vector<std::uint32_t> found(kept);
+std::vector<std::uint32_t> indices(const Frame& frame, std::size_t selected) {
+  std::vector<std::uint32_t> found(selected);
   const auto* in = reinterpret_cast<const std::uint8_t*>(frame.bytes.data() + wire::kHeaderBytes);
-  for (std::size_t j = 0; j < kept; ++j) {  // 12 bits each from the lowest bit of the first byte on
+  for (std::size_t j = 0; j < selected; ++j) {  // 12 bits each from the lowest bit of the first byte on
     const std::size_t byte = 12 * j / 8;
     const unsigned pair = in[byte] | static_cast<unsigned>(in[byte + 1]) << 8;
     found[j] = j % 2 == 0 ? pair & 0xFFFU : pair >> 4;
@@ -36,7 +36,7 @@ std::vector<std::uint32_t> indices(const Frame& frame, std::size_t kept) {
   return found;
 }
 
-std::size_t kept_of(std::size_t k, std::size_t count) {
+std::size_t selected_of(std::size_t k, std::size_t count) {
   return std::clamp<std::size_t>((k * count + 2048) / 4096, 1, count);
 }
 
@@ -66,14 +66,14 @@ TEST(TopK, KeepsTheLargestAndTiesToTheLowerIndex) {
     const std::vector<float> x = make_values(count, round % 7, random);
     const codec::Codec codec({1, k}, DType::f32);
     const Frame frame = encode(codec, Values(codec.working(), x), nullptr, false);
-    const std::size_t kept = kept_of(k, count);
-    const auto expected = by_sorting(x, kept);
-    ASSERT_EQ(indices(frame, kept), expected) << "round " << round << " kind " << round % 7 << " k " << k;
+    const std::size_t selected = selected_of(k, count);
+    const auto expected = by_sorting(x, selected);
+    ASSERT_EQ(indices(frame, selected), expected) << "round " << round << " kind " << round % 7 << " k " << k;
     const Values decoded = decode(codec, frame, count, nullptr, false);
     for (std::size_t i = 0, j = 0; i < count; ++i) {
-      const bool is_kept = j < kept && expected[j] == i;
-      j += is_kept ? 1 : 0;
-      ASSERT_EQ(decoded[i], is_kept ? static_cast<double>(x[i]) : 0.0) << i;
+      const bool is_selected = j < selected && expected[j] == i;
+      j += is_selected ? 1 : 0;
+      ASSERT_EQ(decoded[i], is_selected ? static_cast<double>(x[i]) : 0.0) << i;
     }
   }
 }
@@ -90,15 +90,15 @@ TEST(TopK, SelectsF64ByItsOwnBits) {
   EXPECT_EQ(decoded.count_below(0), 1U);
 }
 
-TEST(TopK, KeptCountOfShortTiles) {
+TEST(TopK, SelectedCountOfShortTiles) {
   for (const std::uint32_t k : {1U, 41U, 410U, 4096U}) {
     for (std::uint32_t count = 1; count <= 4096; ++count) {
-      const std::uint32_t kept = kernels::kept_count(k, count);
-      ASSERT_EQ(kept, kept_of(k, count));
-      ASSERT_TRUE(kept >= 1 && kept <= count);
+      const std::uint32_t selected = kernels::selected_count(k, count);
+      ASSERT_EQ(selected, selected_of(k, count));
+      ASSERT_TRUE(selected >= 1 && selected <= count);
     }
   }
-  EXPECT_EQ(kernels::kept_count(41, 0), 0U);
+  EXPECT_EQ(kernels::selected_count(41, 0), 0U);
 }
 
 TEST(TopK, IndexBytesAsDocumented) {
@@ -115,7 +115,7 @@ TEST(TopK, IndexBytesAsDocumented) {
   }
 }
 
-TEST(TopK, ResidualKeepsWhatIsDroppedAndTheErrorOfWhatIsKept) {
+TEST(TopK, ResidualKeepsWhatIsDroppedAndTheErrorOfWhatIsSelected) {
   for (const char* spec : {"topk(41/4096)+int8", "topk(10%)+int2", "topk(100%)+fp8", "topk(1/4096)+exact"}) {
     SCOPED_TRACE(spec);
     const codec::Codec codec(CodecSpec::parse(spec), DType::f32);
@@ -130,7 +130,7 @@ TEST(TopK, ResidualKeepsWhatIsDroppedAndTheErrorOfWhatIsKept) {
 }
 
 // NaN and Inf come first; the whole tile keeps its residual, the next one does not.
-TEST(TopK, NonfiniteValuesAreKeptAndLeaveTheTilesResidual) {
+TEST(TopK, NonfiniteValuesAreSelectedAndLeaveTheTilesResidual) {
   const codec::Codec codec(CodecSpec::parse("topk(41/4096)+int8"), DType::f32);
   for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     std::vector<float> x = gauss(2 * 4096, 403);
@@ -139,8 +139,8 @@ TEST(TopK, NonfiniteValuesAreKeptAndLeaveTheTilesResidual) {
     std::vector<float> residual(x.size(), 0.5F);
     const Frame frame = encode(codec, Values(codec.working(), x), &residual);
     EXPECT_TRUE(frame.nonfinite);
-    const auto kept = indices(frame, 41);
-    EXPECT_TRUE(std::ranges::binary_search(kept, 3000U));
+    const auto selected = indices(frame, 41);
+    EXPECT_TRUE(std::ranges::binary_search(selected, 3000U));
     const Values decoded = decode(codec, frame, x.size());
     EXPECT_TRUE(std::isnan(decoded[3000]) && std::isnan(decoded[77]));
     EXPECT_EQ(decoded[3001], 0);

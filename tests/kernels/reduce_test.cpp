@@ -211,8 +211,8 @@ TEST(ReduceMixed, HopsOfDifferentCodecs) {
                     codec::Codec(CodecSpec::parse(second), DType::f32), {.count = 700, .own = 2, .divisor = 3});
     }
   }
-  const codec::Codec kept(CodecSpec::parse("topk(1%)+exact"), DType::f64);
-  check_encoded(kept, codec::Codec(CodecSpec::parse("exact"), DType::f64), {.count = 5000, .divisor = 3});
+  const codec::Codec selected(CodecSpec::parse("topk(1%)+exact"), DType::f64);
+  check_encoded(selected, codec::Codec(CodecSpec::parse("exact"), DType::f64), {.count = 5000, .divisor = 3});
 }
 
 TEST(ReduceMixed, MoreRanksThanOneList) {

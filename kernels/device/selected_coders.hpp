@@ -1,9 +1,9 @@
-// Coders of what topk kept, as one warp runs them: lane p takes values p, p + 32, .., which is also the order of the
-// ordered sums. Their bytes follow the indices at any address.
-//   bool encode(values, count, out)  by a whole warp; values[j] is the j-th; returns whether NaN or Inf was kept
+// Coders of what topk selected, as one warp runs them: lane p takes values p, p + 32, .., which is also the order of
+// the ordered sums. Their bytes follow the indices at any address.
+//   bool encode(values, count, out)  by a whole warp; values[j] is the j-th; returns whether NaN or Inf was selected
 //   Value decode(in, j)              one value
-#ifndef GRADWIRE_KERNELS_DEVICE_KEPT_HPP
-#define GRADWIRE_KERNELS_DEVICE_KEPT_HPP
+#ifndef GRADWIRE_KERNELS_DEVICE_SELECTED_CODERS_HPP
+#define GRADWIRE_KERNELS_DEVICE_SELECTED_CODERS_HPP
 
 #include "kernels/block.hpp"
 #include "kernels/cast.hpp"
@@ -16,7 +16,7 @@ namespace gradwire::kernels {
 
 /// The bits of the largest magnitude, the same in all lanes.
 template <class Values>
-GRADWIRE_DEVICE std::uint32_t largest_kept(const Values& values, std::uint32_t count) {
+GRADWIRE_DEVICE std::uint32_t largest_selected(const Values& values, std::uint32_t count) {
   std::uint32_t absmax = 0;
   for (std::uint32_t j = simt::lane(); j < count; j += simt::kLanes) {
     const std::uint32_t bits = abs_bits(values[j]);
@@ -33,11 +33,11 @@ GRADWIRE_DEVICE void put_bytes(std::uint8_t* out, std::uint32_t bytes, Body body
   }
 }
 
-template <class Kept>
-struct WarpKept;
+template <class Selected>
+struct WarpSelected;
 
 template <DType kWire>
-struct WarpKept<KeptElements<kWire>> {
+struct WarpSelected<SelectedElements<kWire>> {
   using Wire = Element<kWire>;
   using Stored = typename Wire::Stored;
 
@@ -57,12 +57,12 @@ struct WarpKept<KeptElements<kWire>> {
 };
 
 template <class Rule>
-struct WarpKept<KeptBlock<Rule>> {
+struct WarpSelected<SelectedBlock<Rule>> {
   using Code = typename Rule::Code;
 
   template <class Values>
   GRADWIRE_DEVICE static bool encode(const Values& values, std::uint32_t count, std::uint8_t* out) {
-    const std::uint32_t absmax = largest_kept(values, count);
+    const std::uint32_t absmax = largest_selected(values, count);
     const bool nonfinite = absmax >= kInfinity;
     const std::uint16_t scale_bits = nonfinite ? kNanBf16 : Rule::scale(absmax);
     if (simt::lane() == 0) {
@@ -81,19 +81,19 @@ struct WarpKept<KeptBlock<Rule>> {
 };
 
 template <>
-struct WarpKept<KeptNibbles> {
+struct WarpSelected<SelectedNibbles> {
   template <class Values>
   GRADWIRE_DEVICE static bool encode(const Values& values, std::uint32_t count, std::uint8_t* out) {
-    const std::uint32_t absmax = largest_kept(values, count);
+    const std::uint32_t absmax = largest_selected(values, count);
     const bool nonfinite = absmax >= kInfinity;
-    const std::uint16_t scale_bits = nonfinite ? kNanBf16 : KeptNibbles::scale(absmax);
+    const std::uint16_t scale_bits = nonfinite ? kNanBf16 : SelectedNibbles::scale(absmax);
     if (simt::lane() == 0) {
       store(out, 0, scale_bits);
     }
     const bool coded = !nonfinite && scale_bits != 0;
     const float inverse = coded ? 1.0F / from_bf16(scale_bits) : 0.0F;
     const auto code = [&](std::uint32_t j) {
-      return coded && j < count ? KeptNibbles::quantize(values[j], inverse) : 0U;
+      return coded && j < count ? SelectedNibbles::quantize(values[j], inverse) : 0U;
     };
     put_bytes(out + 2, (count + 1) / 2, [&](std::uint32_t b) { return code(2 * b) | code(2 * b + 1) << 4; });
     return nonfinite;
@@ -105,10 +105,10 @@ struct WarpKept<KeptNibbles> {
 };
 
 template <>
-struct WarpKept<KeptPairs> {
+struct WarpSelected<SelectedPairs> {
   template <class Values>
   GRADWIRE_DEVICE static bool encode(const Values& values, std::uint32_t count, std::uint8_t* out) {
-    const std::uint32_t absmax = largest_kept(values, count);
+    const std::uint32_t absmax = largest_selected(values, count);
     const bool nonfinite = absmax >= kInfinity;
     const bool coded = !nonfinite && absmax >= kSmallestNormal;
     const float down = coded ? inverse_power_of_two(absmax) : 0.0F;
@@ -158,10 +158,10 @@ struct WarpKept<KeptPairs> {
 };
 
 template <>
-struct WarpKept<KeptSigns> {
+struct WarpSelected<SelectedSigns> {
   template <class Values>
   GRADWIRE_DEVICE static bool encode(const Values& values, std::uint32_t count, std::uint8_t* out) {
-    const std::uint32_t absmax = largest_kept(values, count);
+    const std::uint32_t absmax = largest_selected(values, count);
     const bool nonfinite = absmax >= kInfinity;
     std::uint16_t scale_bits = nonfinite ? kNanBf16 : std::uint16_t{0};
     if (!nonfinite && absmax >= kSmallestNormal) {
@@ -192,4 +192,4 @@ struct WarpKept<KeptSigns> {
 
 }  // namespace gradwire::kernels
 
-#endif  // GRADWIRE_KERNELS_DEVICE_KEPT_HPP
+#endif  // GRADWIRE_KERNELS_DEVICE_SELECTED_CODERS_HPP
