@@ -1,5 +1,5 @@
 // bench_changing_link: a link that changes under a training loop. Who chooses codecs best: nobody (fixed codecs), auto,
-// a controller that follows every step, or a choice that knows the schedule?
+// auto without patience, which follows every step, or a choice that knows the schedule?
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -8,7 +8,7 @@
 #include "bench/changing_link/options.hpp"
 #include "bench/changing_link/report.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 namespace {
 
 int run(const Options& options) {
@@ -32,12 +32,12 @@ int run(const Options& options) {
 }
 
 }  // namespace
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link
 
 int main(int argc, char** argv) {
   try {
-    return gradwire::adaptive::run(gradwire::adaptive::parse_options(argc, argv));
-  } catch (const gradwire::adaptive::OptionsExit& exit) {
+    return gradwire::changing_link::run(gradwire::changing_link::parse_options(argc, argv));
+  } catch (const gradwire::changing_link::OptionsExit& exit) {
     std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
     return exit.status;
   } catch (const std::exception& error) {

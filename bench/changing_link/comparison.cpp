@@ -8,7 +8,7 @@
 #include "base/units.hpp"
 #include "bench/support/samples.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 namespace {
 
 constexpr std::size_t kEnoughSteps = 5;  // of a phase, to judge a codec by
@@ -154,4 +154,4 @@ Comparison compare(const Options& options) {
   return result;
 }
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

@@ -9,7 +9,7 @@
 #include "bench/changing_link/play.hpp"
 #include "gradwire/emulation.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 
 /// Mean and median of the steps that began in one phase of the schedule; NaN where there were none.
 struct PhaseTime {
@@ -41,4 +41,4 @@ struct Comparison {
 /// greedy, auto again, the clairvoyant again.
 [[nodiscard]] Comparison compare(const Options& options);
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

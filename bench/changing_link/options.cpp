@@ -10,7 +10,7 @@
 #include "gradwire/error.hpp"
 #include "policy/stage.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 namespace {
 
 void check_players(const Options& options) {
@@ -49,7 +49,7 @@ Options parse_options(int argc, char** argv) {
   Options options;
   CLI::App app{
       "Plays a link that changes under a training loop, and compares codec = \"auto\" with each fixed codec, with a "
-      "choice that knows the schedule, and with a controller that follows every step. Ranks are threads."};
+      "choice that knows the schedule, and with auto that follows every step. Ranks are threads."};
   const Options defaults;
   app.add_option("--link", options.link, "Schedule: links with an end, the last without; noise")->capture_default_str();
   app.add_option("--ranks", options.ranks, "Ranks")->check(CLI::Range(2, 64))->capture_default_str();
@@ -93,4 +93,4 @@ Options parse_options(int argc, char** argv) {
   return options;
 }
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 
 struct Options {
   std::string link = "100Mbit/s until 12s, 1Gbit/s until 18s, 250Mbit/s until 25s, 1Gbit/s; noise 30% per 100ms seed 7";
@@ -32,4 +32,4 @@ struct OptionsExit : std::runtime_error {
 /// Throws OptionsExit.
 [[nodiscard]] Options parse_options(int argc, char** argv);
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

@@ -10,7 +10,7 @@
 #include "gradwire/session.hpp"
 #include "gradwire/transport.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -182,4 +182,4 @@ Trace play(const Setting& setting, const Player& player) {
   return std::move(traces[0]);
 }
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

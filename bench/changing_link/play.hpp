@@ -12,7 +12,7 @@
 #include "gradwire/emulation.hpp"
 #include "gradwire/policy.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 
 struct Setting {
   LinkSchedule link;
@@ -58,4 +58,4 @@ struct Trace {
 
 [[nodiscard]] Trace play(const Setting& setting, const Player& player);
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

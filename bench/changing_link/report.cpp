@@ -7,7 +7,7 @@
 #include "bench/support/samples.hpp"
 #include "plot/svg_plot.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 namespace {
 
 using bench::fixed;
@@ -190,4 +190,4 @@ std::string plot(const Comparison& comparison) {
                           {.stacked = true, .width = 860, .height = 200});
 }
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

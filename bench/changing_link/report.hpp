@@ -7,7 +7,7 @@
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
 
-namespace gradwire::adaptive {
+namespace gradwire::changing_link {
 
 [[nodiscard]] std::string describe(const Comparison& comparison);
 [[nodiscard]] bench::Table make_table(const Comparison& comparison);
@@ -15,4 +15,4 @@ namespace gradwire::adaptive {
 /// Bandwidth, the codec in use and the step time, one below the other, over the schedule's time.
 [[nodiscard]] std::string plot(const Comparison& comparison);
 
-}  // namespace gradwire::adaptive
+}  // namespace gradwire::changing_link

@@ -72,13 +72,13 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--lr", training.learning_rate, "Peak learning rate")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--adaptive-batch", training.adaptive_batch,
+  app.add_flag("--advised-batch", training.advised_batch,
                "Accumulate as many micro-steps to each reduction as the session advises; --steps counts micro-steps");
   app.add_option("--target-exposed", options.batch.target_exposed,
-                 "With --adaptive-batch: share of a step that exposed communication may take")
+                 "With --advised-batch: share of a step that exposed communication may take")
       ->check(CLI::Range(0.001, 0.999))
       ->capture_default_str();
-  app.add_option("--max-accumulation", options.batch.max_accumulation, "With --adaptive-batch: micro-steps at most")
+  app.add_option("--max-accumulation", options.batch.max_accumulation, "With --advised-batch: micro-steps at most")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--evaluate-every", training.evaluate_every,
@@ -148,7 +148,7 @@ std::vector<NamedPolicy> read_policies(const Options& options) {
 std::vector<NamedPolicy> resolve_policies(const Options& options) {
   std::vector<NamedPolicy> policies = read_policies(options);
   for (NamedPolicy& each : policies) {
-    if (options.training.adaptive_batch && !each.policy.batch) {
+    if (options.training.advised_batch && !each.policy.batch) {
       each.policy.batch = options.batch;
     }
   }

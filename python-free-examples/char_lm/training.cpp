@@ -308,7 +308,7 @@ class Run {
 
   /// What the session advises for the coming step; returns whether that is new.
   bool follow(gradwire::BatchAdvice& advice) {
-    if (!options_.adaptive_batch) {
+    if (!options_.advised_batch) {
       return false;
     }
     advice = session().batch_advice();

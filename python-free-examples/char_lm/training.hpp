@@ -27,10 +27,10 @@ struct TrainingOptions {
   int freeze_second_moment_at = 0;  // the step from which on Adam's second moment stays as it is; 0: never
   bool iid = false;                 // every rank draws from the whole text, not from a part of its own
   std::uint64_t seed = 1;
-  std::string link;             // "" or a link to emulate: "1Gbit/s,50us"
-  bool adaptive_batch = false;  // accumulate as many micro-steps to each reduction as the session advises
-  int evaluate_every = 0;       // micro-steps between two looks at the held-out part while training; 0: only at the end
-  std::string save_gradients;   // "" or the file that rank 0's gradients go to, at three steps
+  std::string link;            // "" or a link to emulate: "1Gbit/s,50us"
+  bool advised_batch = false;  // accumulate as many micro-steps to each reduction as the session advises
+  int evaluate_every = 0;      // micro-steps between two looks at the held-out part while training; 0: only at the end
+  std::string save_gradients;  // "" or the file that rank 0's gradients go to, at three steps
 };
 
 /// What one run measured. Losses are nats per character; bytes, times and ratios are means over the ranks and over the
@@ -63,7 +63,7 @@ struct RunResult {
   int reductions = 0;                           // of the whole run
   double seconds = 0;                           // of the whole run
   std::vector<Point> curve;                     // the last one is the end of the run
-  std::vector<Advised> advised;                 // with adaptive_batch
+  std::vector<Advised> advised;                 // with advised_batch
   std::vector<std::string> codecs;              // in use at the end, by group
   std::vector<gradwire::CodecSwitch> switches;  // of codec = "auto"
   std::uint64_t parameters = 0;

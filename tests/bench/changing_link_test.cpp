@@ -14,14 +14,14 @@
 namespace gradwire::test {
 namespace {
 
-using adaptive::Step;
-using adaptive::Trace;
+using changing_link::Step;
+using changing_link::Trace;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const std::string kProgram = GRADWIRE_BENCH_CHANGING_LINK;
 
-TEST(BenchAdaptive, WritesARowForEachPlayer) {
+TEST(BenchChangingLink, WritesARowForEachPlayer) {
   const ScratchFolder folder;
   const Outcome outcome = run_program(kProgram + " --quick --json " + folder.file("out.json") + " --svg " +
                                       folder.file("out.svg") + " --markdown " + folder.file("out.md"));
@@ -49,7 +49,7 @@ TEST(BenchAdaptive, WritesARowForEachPlayer) {
   EXPECT_THAT(read_text(folder.file("out.md")), HasSubstr("| clairvoyant |"));
 }
 
-TEST(BenchAdaptive, BadArgumentsAreNamed) {
+TEST(BenchChangingLink, BadArgumentsAreNamed) {
   EXPECT_THAT(run_program(kProgram + " --link '1Gbit/s until 3s'").output, HasSubstr("phase 1 (1Gbit/s) is the last"));
   EXPECT_THAT(run_program(kProgram + " --allow int9").output, HasSubstr("int9"));
   EXPECT_THAT(run_program(kProgram + " --ranks 1").output, HasSubstr("--ranks"));
@@ -62,7 +62,7 @@ Trace trace_of(const std::vector<Step>& steps) { return {.name = "", .steps = st
 
 TEST(Comparison, StepsBelongToThePhaseInWhichTheyBegin) {
   const LinkSchedule link = LinkSchedule::parse("1MB/s until 1s, 2MB/s until 2s, 3MB/s");
-  const auto times = adaptive::phase_times(link, {{0, 0.4}, {0.4, 0.9}, {1.3, 0.1}, {1.4, 0.3}, {1.7, 0.2}});
+  const auto times = changing_link::phase_times(link, {{0, 0.4}, {0.4, 0.9}, {1.3, 0.1}, {1.4, 0.3}, {1.7, 0.2}});
   ASSERT_EQ(times.size(), 3U);
   EXPECT_EQ(times[0].steps, 2U);
   EXPECT_DOUBLE_EQ(times[0].mean_seconds, 0.65);
@@ -79,7 +79,7 @@ TEST(Comparison, TheBestOfAPhaseNeedsEnoughSteps) {
     quick.push_back({0.1 * i, 0.2});
   }
   quick.push_back({1, 0.01});  // one step says nothing
-  EXPECT_THAT(adaptive::best_by_phase(link, {trace_of(slow), trace_of(quick)}), ElementsAre(1, 0, 0));
+  EXPECT_THAT(changing_link::best_by_phase(link, {trace_of(slow), trace_of(quick)}), ElementsAre(1, 0, 0));
 }
 
 }  // namespace

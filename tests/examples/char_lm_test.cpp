@@ -86,7 +86,7 @@ TEST_F(CharLm, SameSeedSameResult) {
 TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
   std::ofstream(path("three.toml")) << "[batch]\nmin_accumulation = 3\nmax_accumulation = 3\nscaling = \"sqrt\"\n";
   const std::string command = "char_lm --steps 16 --progress none --evaluate-every 8" + kTiny + "--json ";
-  ASSERT_EQ(run_ranks_of(2, command + path("a.json") + " --adaptive-batch --policy " + path("three.toml")).status, 0);
+  ASSERT_EQ(run_ranks_of(2, command + path("a.json") + " --advised-batch --policy " + path("three.toml")).status, 0);
   ASSERT_EQ(run_ranks_of(2, command + path("b.json") + " --policies auto --link 10Mbit/s").status, 0);
   const json advised = read_json(path("a.json")).at("rows").at(0);
   EXPECT_EQ(advised.at("reductions"), 6) << "of 3, 3, 3, 3, 3 and 1 micro-steps";
@@ -152,8 +152,8 @@ TEST_F(CharLm, BadInputIsNamed) {
       {"--link fast", "fast"},
       {"--steps 0", "--steps"},
       {"--width 30", "--width"},
-      {"--adaptive-batch --target-exposed 0", "--target-exposed"},
-      {"--adaptive-batch --max-accumulation 0", "--max-accumulation"},
+      {"--advised-batch --target-exposed 0", "--target-exposed"},
+      {"--advised-batch --max-accumulation 0", "--max-accumulation"},
       {"--policy " + path("policy.toml"), "codeck"},
       {"--policy " + path("no.toml"), "no.toml"},
       {"--save-gradients " + path("no/folder"), "no/folder"},

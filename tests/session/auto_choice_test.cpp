@@ -61,10 +61,10 @@ class Training {
     return truth_.buckets[0].levels[level].seconds(link(rate_(step)), kElements);
   }
 
-  void run(AutoChoice& chooser, std::uint64_t steps) {
+  void run(AutoChoice& choice, std::uint64_t steps) {
     std::uint64_t next = step_ + kBetween;
     for (const std::uint64_t end = step_ + steps; step_ < end; ++step_) {
-      const std::size_t level = chooser.choices()[0].level;
+      const std::size_t level = choice.choices()[0].level;
       ++steps_at[level];
       const double busy = seconds(step_, level);
       spent += busy;
@@ -81,7 +81,7 @@ class Training {
                            .probed = rate_(step_) / second,
                            .ready_seconds = {kCompute * second}});
       }
-      const AutoChoice::Decision decision = chooser.decide(step_, session::combined(reports), samples);
+      const AutoChoice::Decision decision = choice.decide(step_, session::combined(reports), samples);
       switches += decision.change ? 1 : 0;
       reason = decision.change ? decision.change->reason : reason;
       trials += decision.trial > 0 ? 1 : 0;
@@ -107,24 +107,24 @@ class Training {
 
 TEST(AutoChoice, AForecastThatWasWrongIsFoundOutByATrial) {
   const plan::Plan plan = one_bucket();
-  AutoChoice chooser(plan, policy());
+  AutoChoice choice(plan, policy());
   // int8 takes twice as long as it did when it was measured: int4, which seemed a little slower, is better.
   const double rate = 250e6;
-  chooser.start(0, calibration(rate, {1, 1, 1, 1.6}));
-  ASSERT_EQ(chooser.choices()[0].level, kInt8);
+  choice.start(0, calibration(rate, {1, 1, 1, 1.6}));
+  ASSERT_EQ(choice.choices()[0].level, kInt8);
   Training training([=](std::uint64_t) { return rate; }, calibration(rate, {1, 1, 1, 0.6}));
-  training.run(chooser, 400);
-  EXPECT_EQ(chooser.choices()[0].level, kInt4);
+  training.run(choice, 400);
+  EXPECT_EQ(choice.choices()[0].level, kInt4);
   EXPECT_GE(training.trials, 1U);
 }
 
 TEST(AutoChoice, TrialsOfWhatIsNoBetterAreRareAndChangeNothing) {
   const plan::Plan plan = one_bucket();
-  AutoChoice chooser(plan, policy());
+  AutoChoice choice(plan, policy());
   const double rate = 250e6;
-  chooser.start(0, calibration(rate, {1, 1, 1, 1.6}));
+  choice.start(0, calibration(rate, {1, 1, 1, 1.6}));
   Training training([=](std::uint64_t) { return rate; }, calibration(rate, {1, 1, 1, 1.6}));
-  training.run(chooser, 10'000);
+  training.run(choice, 10'000);
   EXPECT_EQ(training.switches, 0U);
   EXPECT_GE(training.trials, 3U);
   EXPECT_LT(training.steps_at[kInt4], 60U) << "of 10,000";
@@ -135,25 +135,25 @@ TEST(AutoChoice, NothingIsTriedWhereItMayCostNothing) {
   const plan::Plan plan = one_bucket();
   Policy frugal = policy();
   frugal.auto_options.cost = 0;
-  AutoChoice chooser(plan, frugal);
+  AutoChoice choice(plan, frugal);
   const double rate = 250e6;
-  chooser.start(0, calibration(rate, {1, 1, 1, 1.6}));
+  choice.start(0, calibration(rate, {1, 1, 1, 1.6}));
   Training training([=](std::uint64_t) { return rate; }, calibration(rate, {1, 1, 1, 0.6}));
-  training.run(chooser, 2'000);
+  training.run(choice, 2'000);
   EXPECT_EQ(training.trials, 0U);
   EXPECT_EQ(training.steps_at[kInt8], 2'000U);
 }
 
 TEST(AutoChoice, NothingFarSlowerIsTried) {
   const plan::Plan plan = one_bucket();
-  AutoChoice chooser(plan, policy());
+  AutoChoice choice(plan, policy());
   const double rate = 5e6;
-  chooser.start(0, calibration(rate));
-  ASSERT_EQ(chooser.choices()[0].level, kInt8) << "the fewest bits that the warm-up allows";
+  choice.start(0, calibration(rate));
+  ASSERT_EQ(choice.choices()[0].level, kInt8) << "the fewest bits that the warm-up allows";
   Training training([=](std::uint64_t) { return rate; }, calibration(rate));
-  training.run(chooser, 2'000);
+  training.run(choice, 2'000);
   EXPECT_EQ(training.steps_at[0] + training.steps_at[1], 0U);
-  EXPECT_EQ(chooser.choices()[0].level, kInt4);
+  EXPECT_EQ(choice.choices()[0].level, kInt4);
 }
 
 // One rank's clock runs three times as fast as the others', or as slow, or as it likes.
@@ -171,10 +171,10 @@ TEST(AutoChoice, AWrongClockDoesNotFlap) {
   for (const auto& [name, clock] : clocks) {
     for (const double rate : {12.5e6, 125e6, 1.25e9}) {
       const plan::Plan plan = one_bucket();
-      AutoChoice chooser(plan, policy());
-      chooser.start(0, calibration(rate));
+      AutoChoice choice(plan, policy());
+      choice.start(0, calibration(rate));
       Training training([=](std::uint64_t) { return rate; }, calibration(rate), clock);
-      training.run(chooser, 10'000);
+      training.run(choice, 10'000);
       EXPECT_LE(training.switches, 30U) << name << " at " << rate << ": " << training.reason;
     }
   }
@@ -186,15 +186,15 @@ TEST(AutoChoice, ALinkThatChangesIsFollowed) {
   std::mt19937 random(seed);
   std::lognormal_distribution<double> noise(-0.045, 0.3);
   const plan::Plan plan = one_bucket();
-  AutoChoice chooser(plan, policy());
+  AutoChoice choice(plan, policy());
   std::vector<double> rates;
   for (int i = 0; i < 8000; ++i) {
     constexpr double kPhases[] = {12.5e6, 1.25e9, 31.25e6, 1.25e9};
     rates.push_back(kPhases[i / 2000] * noise(random));
   }
-  chooser.start(0, calibration(rates[0]));
+  choice.start(0, calibration(rates[0]));
   Training training([&](std::uint64_t step) { return rates[step]; }, calibration(rates[0]));
-  training.run(chooser, rates.size());
+  training.run(choice, rates.size());
   EXPECT_LE(training.switches, 20U);
   EXPECT_LT(training.spent, 1.1 * training.best);
 }
@@ -226,27 +226,27 @@ TEST(AutoChoice, ARecordedTrainingIsReplayed) {
   constexpr double kRecordedElements = 8 * 65536;
   constexpr double kMbit = 125e3;
   const plan::Plan plan = one_bucket(kRecordedElements);
-  AutoChoice chooser(plan, policy());
-  chooser.start(0, calibration(86.94 * kMbit));
+  AutoChoice choice(plan, policy());
+  choice.start(0, calibration(86.94 * kMbit));
   std::uint64_t switches = 0;
   const std::vector<tuning::QualitySample> samples(1);
   for (const Recorded& seen : kRecorded) {
-    const AutoChoice::Decision decision = chooser.decide(seen.step,
-                                                         {.step_seconds = seen.step_ms * 1e-3,
-                                                          .busy_seconds = seen.busy_ms * 1e-3,
-                                                          .wait_share = seen.wait_share,
-                                                          .bytes_per_second = seen.sent_mbit * kMbit,
-                                                          .probed = seen.probed_mbit * kMbit,
-                                                          .ready_seconds = {5e-3}},
-                                                         samples);
+    const AutoChoice::Decision decision = choice.decide(seen.step,
+                                                        {.step_seconds = seen.step_ms * 1e-3,
+                                                         .busy_seconds = seen.busy_ms * 1e-3,
+                                                         .wait_share = seen.wait_share,
+                                                         .bytes_per_second = seen.sent_mbit * kMbit,
+                                                         .probed = seen.probed_mbit * kMbit,
+                                                         .ready_seconds = {5e-3}},
+                                                        samples);
     switches += decision.change ? 1 : 0;
-    const std::size_t level = chooser.choices()[0].level;
+    const std::size_t level = choice.choices()[0].level;
     if (seen.step < 49) {
       EXPECT_EQ(level, kInt8) << "in warm-up, on a slow link, after step " << seen.step;
     } else if (seen.step < 510) {
       EXPECT_EQ(level, kInt4) << "after step " << seen.step;
     }
-    const double rate = chooser.calibration().cluster.inter.bytes_per_second / kMbit;
+    const double rate = choice.calibration().cluster.inter.bytes_per_second / kMbit;
     EXPECT_GT(rate, seen.step < 510 ? 50 : 150) << "after step " << seen.step;
     EXPECT_LT(rate, seen.step < 510 ? 150 : 1500) << "after step " << seen.step;
   }
@@ -255,21 +255,21 @@ TEST(AutoChoice, ARecordedTrainingIsReplayed) {
 
 TEST(AutoChoice, BacksOffWhereACodecHarmsAndRecovers) {
   const plan::Plan plan = one_bucket();
-  AutoChoice chooser(plan, policy());
+  AutoChoice choice(plan, policy());
   const double rate = 12.5e6;
-  chooser.start(0, calibration(rate));
+  choice.start(0, calibration(rate));
   Training training([=](std::uint64_t) { return rate; }, calibration(rate));
-  training.run(chooser, 200);
-  ASSERT_EQ(chooser.choices()[0].level, kInt4);
+  training.run(choice, 200);
+  ASSERT_EQ(choice.choices()[0].level, kInt4);
   training.samples[0] = {.nmse = 0.01, .residual_ratio = 50};
-  training.run(chooser, 15);
-  EXPECT_EQ(chooser.choices()[0].level, kInt8);
+  training.run(choice, 15);
+  EXPECT_EQ(choice.choices()[0].level, kInt8);
   EXPECT_THAT(training.reason, HasSubstr("bucket 0: the residual is 50 times the gradient"));
   training.samples[0] = {.nmse = 0.01, .residual_ratio = 0.1};
-  training.run(chooser, 150);
-  EXPECT_EQ(chooser.choices()[0].level, kInt8) << "held";
-  training.run(chooser, 250);
-  EXPECT_EQ(chooser.choices()[0].level, kInt4);
+  training.run(choice, 150);
+  EXPECT_EQ(choice.choices()[0].level, kInt8) << "held";
+  training.run(choice, 250);
+  EXPECT_EQ(choice.choices()[0].level, kInt4);
 }
 
 }  // namespace

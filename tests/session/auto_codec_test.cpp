@@ -43,7 +43,7 @@ void step(Session& session, std::vector<Gradient>& gradients) {
   session.finish();
 }
 
-TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
+TEST(AutoCodec, RanksChooseAlikeAtTheSameStepUnderDelays) {
   constexpr int kWorld = 3;
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -86,7 +86,7 @@ TEST(Adaptive, RanksChooseAlikeAtTheSameStepUnderDelays) {
   }
 }
 
-TEST(Adaptive, ASlowLinkIsSeenAndSaved) {
+TEST(AutoCodec, ASlowLinkIsSeenAndSaved) {
   run_ranks(throttled_world(2, "20Mbit/s"), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session(transport, automatic(R"(["bf16", "int8"])"));
@@ -103,7 +103,7 @@ TEST(Adaptive, ASlowLinkIsSeenAndSaved) {
   });
 }
 
-TEST(Adaptive, AGivenLinkIsNotMeasured) {
+TEST(AutoCodec, AGivenLinkIsNotMeasured) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session(transport, automatic(R"(["bf16"])", "[link]\nbandwidth = \"1Mbit/s\"\nlatency = \"1ms\""));
@@ -114,7 +114,7 @@ TEST(Adaptive, AGivenLinkIsNotMeasured) {
   });
 }
 
-TEST(Adaptive, AnySessionMeasuresItsLinkWhenAsked) {
+TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
   run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
     Session session(transport, Policy::uniform("int8"));
     const LinkEstimate link = session.link();
@@ -124,7 +124,7 @@ TEST(Adaptive, AnySessionMeasuresItsLinkWhenAsked) {
   });
 }
 
-TEST(Adaptive, TiersAreMeasuredApartAndChosenFor) {
+TEST(AutoCodec, TiersAreMeasuredApartAndChosenFor) {
   run_ranks(make_inproc_world(4, {0, 0, 1, 1}), [](const std::shared_ptr<Transport>& transport) {
     Session session(transport, automatic(R"(["bf16", "int8"])", "[tier.intra]\ncodec = \"bf16\"\n"));
     EXPECT_EQ(session.link().ranks_per_node, 2);
@@ -155,7 +155,7 @@ TEST(Neighbours, AroundTheNodeAndAroundTheNodes) {
   EXPECT_EQ(session::neighbours_between(tiers, 3).from, 5);
 }
 
-TEST(Adaptive, AWorldOfOneHasNothingToChoose) {
+TEST(AutoCodec, AWorldOfOneHasNothingToChoose) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session(transport, Policy::automatic());
@@ -168,7 +168,7 @@ TEST(Adaptive, AWorldOfOneHasNothingToChoose) {
 }
 
 // It agrees on the plan with its first sends, and goes silent among those of the calibration.
-TEST(Adaptive, APeerThatStallsDuringCalibrationIsNamed) {
+TEST(AutoCodec, APeerThatStallsDuringCalibrationIsNamed) {
   auto world = make_inproc_world(2);
   world[1] = transport::make_faulty(world[1], {{.kind = transport::Fault::Kind::kill, .rank = 1, .nth = 20}});
   const auto errors = run_ranks_catching(world, [](const std::shared_ptr<Transport>& transport) {
@@ -197,7 +197,7 @@ plan::Plan one_bucket_plan(int world, std::uint64_t count, ErrorFeedback feedbac
 }
 
 // A chunk that was chosen is the unit that travels, and changes no bit of the result.
-TEST(Adaptive, BucketsTravelInTheChunkThatWasChosen) {
+TEST(AutoCodec, BucketsTravelInTheChunkThatWasChosen) {
   constexpr std::uint64_t kCount = 1ULL << 20;  // of bf16, 1 MiB to each rank in each of two hops
   const plan::Plan plan = one_bucket_plan(2, kCount, ErrorFeedback::automatic);
   std::vector<std::vector<float>> results;
@@ -226,7 +226,7 @@ TEST(Adaptive, BucketsTravelInTheChunkThatWasChosen) {
 
 // Any sequence of choices, then one exact step: what was put in has come out. Mutation tried: the dense level without
 // the residuals that other levels left.
-TEST(Adaptive, SwitchingConservesTheSum) {
+TEST(AutoCodec, SwitchesOfCodecConserveTheSum) {
   constexpr std::uint64_t kCount = 3 * 4096 + 57;
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -268,7 +268,7 @@ TEST(Adaptive, SwitchingConservesTheSum) {
   }
 }
 
-TEST(Adaptive, EncodersAreSampled) {
+TEST(AutoCodec, EncodersAreSampled) {
   constexpr std::uint64_t kCount = 40 * 4096;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const plan::Plan plan = one_bucket_plan(2, kCount, ErrorFeedback::automatic);

@@ -26,9 +26,9 @@ StepForecast link_forecast(double bytes_per_second, double compute = 0.01) {
 
 TEST(AutoLevels, TakesWhatIsFastestAtTheStart) {
   const auto start = [](double rate) {
-    AutoLevels controller({});
-    controller.start(0, link_forecast(rate));
-    return controller.levels();
+    AutoLevels auto_levels({});
+    auto_levels.start(0, link_forecast(rate));
+    return auto_levels.levels();
   };
   EXPECT_THAT(start(12.5e6), ElementsAre(3)) << "100 Mbit/s";
   EXPECT_THAT(start(125e6), ElementsAre(2)) << "1 Gbit/s: the codec of 4 bits takes longer than the link with 8";
@@ -36,11 +36,11 @@ TEST(AutoLevels, TakesWhatIsFastestAtTheStart) {
 }
 
 TEST(AutoLevels, MovesOneLevelAtATimeAfterADwell) {
-  AutoLevels controller({.dwell = 20});
-  controller.start(0, link_forecast(10e9));
+  AutoLevels auto_levels({.dwell = 20});
+  auto_levels.start(0, link_forecast(10e9));
   std::vector<std::uint64_t> steps;
   for (std::uint64_t step = 1; step < 200; ++step) {
-    if (const auto change = controller.update(step, link_forecast(12.5e6))) {
+    if (const auto change = auto_levels.update(step, link_forecast(12.5e6))) {
       EXPECT_EQ(change->to[0], change->from[0] + 1);
       EXPECT_EQ(change->step, step);
       EXPECT_THAT(change->reason, HasSubstr(" ms -> "));
@@ -48,47 +48,47 @@ TEST(AutoLevels, MovesOneLevelAtATimeAfterADwell) {
     }
   }
   EXPECT_THAT(steps, ElementsAre(20, 40, 60));
-  EXPECT_THAT(controller.levels(), ElementsAre(3));
+  EXPECT_THAT(auto_levels.levels(), ElementsAre(3));
 }
 
 TEST(AutoLevels, GainsBelowTheThresholdChangeNothing) {
-  AutoLevels controller({.gain = 0.05, .dwell = 0});
+  AutoLevels auto_levels({.gain = 0.05, .dwell = 0});
   StepForecast forecast{0.1, {{0.1, {0.050, 0.046}, 1}}};
-  controller.start(0, {0.1, {{0.1, {0.050, 0.060}, 1}}});
-  EXPECT_FALSE(controller.update(1, forecast)) << "4 of 150 ms";
+  auto_levels.start(0, {0.1, {{0.1, {0.050, 0.060}, 1}}});
+  EXPECT_FALSE(auto_levels.update(1, forecast)) << "4 of 150 ms";
   forecast.buckets[0].seconds[1] = 0.040;
-  EXPECT_TRUE(controller.update(2, forecast)) << "10 of 150 ms";
+  EXPECT_TRUE(auto_levels.update(2, forecast)) << "10 of 150 ms";
 }
 
 TEST(AutoLevels, HiddenCommunicationIsGivenQuality) {
   // The first bucket has 80 ms of the backward pass beside it, the last one nothing.
   const StepForecast forecast{0.1, {{0.02, {0.04, 0.02, 0.01}, 2}, {0.1, {0.04, 0.02, 0.01}, 2}}};
   EXPECT_THAT(best_levels(forecast, 0.01), ElementsAre(0, 2));
-  AutoLevels controller({.dwell = 0});
-  controller.start(0, {0, {{0, {0.04, 0.02, 0.01}, 2}, {0, {0.04, 0.02, 0.01}, 2}}});
-  EXPECT_THAT(controller.levels(), ElementsAre(2, 2));
-  const auto change = controller.update(1, forecast);
+  AutoLevels auto_levels({.dwell = 0});
+  auto_levels.start(0, {0, {{0, {0.04, 0.02, 0.01}, 2}, {0, {0.04, 0.02, 0.01}, 2}}});
+  EXPECT_THAT(auto_levels.levels(), ElementsAre(2, 2));
+  const auto change = auto_levels.update(1, forecast);
   ASSERT_TRUE(change);
   EXPECT_THAT(change->to, ElementsAre(1, 2));
   EXPECT_THAT(change->reason, HasSubstr("better quality"));
 }
 
 TEST(AutoLevels, PassesOverALevelThatWouldMakeStepsLonger) {
-  AutoLevels controller({.dwell = 0});
-  controller.start(0, {0, {{0, {0.010, 0.020, 0.030}, 2}}});
-  ASSERT_THAT(controller.levels(), ElementsAre(0));
-  const auto change = controller.update(1, {0, {{0, {0.010, 0.020, 0.005}, 2}}});
+  AutoLevels auto_levels({.dwell = 0});
+  auto_levels.start(0, {0, {{0, {0.010, 0.020, 0.030}, 2}}});
+  ASSERT_THAT(auto_levels.levels(), ElementsAre(0));
+  const auto change = auto_levels.update(1, {0, {{0, {0.010, 0.020, 0.005}, 2}}});
   ASSERT_TRUE(change);
   EXPECT_THAT(change->to, ElementsAre(2));
 }
 
 TEST(AutoLevels, ALevelThatIsTakenAwayIsLeftAtOnce) {
-  AutoLevels controller({.dwell = 1000});
+  AutoLevels auto_levels({.dwell = 1000});
   StepForecast forecast = link_forecast(12.5e6);
-  controller.start(0, forecast);
-  ASSERT_THAT(controller.levels(), ElementsAre(3));
+  auto_levels.start(0, forecast);
+  ASSERT_THAT(auto_levels.levels(), ElementsAre(3));
   forecast.buckets[0].most = 1;
-  const auto change = controller.update(1, forecast);
+  const auto change = auto_levels.update(1, forecast);
   ASSERT_TRUE(change);
   EXPECT_THAT(change->to, ElementsAre(1));
   EXPECT_EQ(change->reason, "quality");
@@ -104,7 +104,7 @@ struct Played {
 Played play(AutoLevelsOptions options, std::size_t window, double sigma, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::lognormal_distribution<double> noise(-sigma * sigma / 2, sigma);
-  AutoLevels controller(options);
+  AutoLevels auto_levels(options);
   Window rates(window);
   Played played;
   constexpr int kSteps = 20000;
@@ -115,12 +115,12 @@ Played play(AutoLevelsOptions options, std::size_t window, double sigma, std::ui
     const double rate = phases[static_cast<std::size_t>(step * 4 / kSteps)] * factor;
     const StepForecast truth = link_forecast(rate);
     if (step == 0) {
-      controller.start(0, truth);
+      auto_levels.start(0, truth);
     }
-    played.seconds += step_seconds(truth, controller.levels());
+    played.seconds += step_seconds(truth, auto_levels.levels());
     played.clairvoyant += step_seconds(truth, best_levels(truth, 0));
     rates.add(rate);
-    const auto change = controller.update(static_cast<std::uint64_t>(step) + 1, link_forecast(rates.median()));
+    const auto change = auto_levels.update(static_cast<std::uint64_t>(step) + 1, link_forecast(rates.median()));
     played.switches += change ? 1 : 0;
   }
   return played;
@@ -137,12 +137,12 @@ TEST(AutoLevels, DoesNotFlapOverANoisyLink) {
 }
 
 TEST(AutoLevels, OneSpikeChangesNothing) {
-  AutoLevels controller({});
-  controller.start(0, link_forecast(125e6));
+  AutoLevels auto_levels({});
+  auto_levels.start(0, link_forecast(125e6));
   Window rates(15);
   for (std::uint64_t step = 1; step < 500; ++step) {
     rates.add(step % 50 == 0 ? 1e6 : 125e6);
-    EXPECT_FALSE(controller.update(step, link_forecast(rates.median()))) << step;
+    EXPECT_FALSE(auto_levels.update(step, link_forecast(rates.median()))) << step;
   }
 }
 

@@ -62,7 +62,7 @@ double bandwidth_after(double before, const LinkReport& report) {
 AutoChoice::AutoChoice(const plan::Plan& plan, const Policy& policy)
     : plan_(plan),
       tries_(policy.auto_options.cost > 0),
-      controller_({.gain = policy.auto_options.gain, .dwell = policy.auto_options.dwell}),
+      auto_levels_({.gain = policy.auto_options.gain, .dwell = policy.auto_options.dwell}),
       guard_({}, bits_of(plan)),
       choices_(plan.buckets.size()) {}
 
@@ -73,9 +73,9 @@ tuning::Change AutoChoice::start(std::uint64_t step, Calibration calibration) {
     neighbour.due = step;
     neighbour.interval = kFirstInterval;
   }
-  controller_.start(step, forecast(step, nullptr));
-  take(controller_.levels());
-  return {step, {}, controller_.levels(), {}};
+  auto_levels_.start(step, forecast(step, nullptr));
+  take(auto_levels_.levels());
+  return {step, {}, auto_levels_.levels(), {}};
 }
 
 AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& report,
@@ -85,7 +85,7 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
   const std::string harm = guard(step, samples);
   decision.moved = std::exchange(trying_, false);
   const tuning::StepForecast next = forecast(step + 1, &report);
-  decision.change = controller_.update(step + 1, next);
+  decision.change = auto_levels_.update(step + 1, next);
   if (decision.change) {
     decision.moved = true;
     if (!harm.empty() && decision.change->reason == "quality") {
@@ -99,7 +99,7 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
       return decision;
     }
   }
-  take(controller_.levels());
+  take(auto_levels_.levels());
   return decision;
 }
 
@@ -159,7 +159,7 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
   if (!tries_ || !(forecast_busy() > 0)) {
     return std::nullopt;  // what would be seen could not be told apart
   }
-  const tuning::Levels& levels = controller_.levels();
+  const tuning::Levels& levels = auto_levels_.levels();
   const double most = (1 + kWorthATrial) * tuning::step_seconds(forecast, levels);
   for (Neighbour& neighbour : neighbours_) {
     tuning::Levels other = levels;

@@ -72,7 +72,7 @@ class AutoChoice {
 
   const plan::Plan& plan_;
   bool tries_;
-  tuning::AutoLevels controller_;
+  tuning::AutoLevels auto_levels_;
   tuning::Guard guard_;
   Calibration calibration_;
   std::vector<BucketChoice> choices_;

@@ -45,7 +45,7 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       given_(policy.link),
       cost_(policy.auto_options.cost),
       least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kMostBetween)),
-      chooser_(plan, policy),
+      choice_(plan, policy),
       samples_(plan.buckets.size()),
       step_(policy.auto_options.window),
       busy_(policy.auto_options.window),
@@ -68,9 +68,9 @@ void AutoCodec::begin(std::uint64_t step) {
   if (runner_.info().world_size == 1) {
     return;
   }
-  tuning::Change change = chooser_.start(step, std::move(calibration));
+  tuning::Change change = choice_.start(step, std::move(calibration));
   change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
-                  " ms: " + format_rate(chooser_.calibration().cluster.inter.bytes_per_second);
+                  " ms: " + format_rate(choice_.calibration().cluster.inter.bytes_per_second);
   note(change);
 }
 
@@ -96,10 +96,10 @@ void AutoCodec::end_step(std::uint64_t step, const StepSeen& seen) {
   }
   const Clock::time_point start = Clock::now();
   const Agreed agreed = compare(step);
-  const AutoChoice::Decision decision = chooser_.decide(step, agreed.report, agreed.samples);
+  const AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
   {
     const std::lock_guard lock(mutex_);
-    link_ = to_estimate(chooser_.calibration().cluster, measured_in_seconds_);
+    link_ = to_estimate(choice_.calibration().cluster, measured_in_seconds_);
   }
   if (decision.change) {
     note(*decision.change);
@@ -122,7 +122,7 @@ void AutoCodec::probe(const LinkReport& report) {
   if (given_ || only_the_link(report)) {
     return;
   }
-  const tuning::Cluster& cluster = chooser_.calibration().cluster;
+  const tuning::Cluster& cluster = choice_.calibration().cluster;
   const auto bytes =
       static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, kMostProbe));
   const Neighbours neighbours = probe_neighbours();
@@ -131,7 +131,7 @@ void AutoCodec::probe(const LinkReport& report) {
 }
 
 Neighbours AutoCodec::probe_neighbours() const {
-  if (chooser_.calibration().cluster.ranks_per_node > 1) {
+  if (choice_.calibration().cluster.ranks_per_node > 1) {
     return neighbours_between(*plan_.tiers, runner_.info().rank);
   }
   const int world = runner_.info().world_size;

@@ -26,7 +26,7 @@ class AutoCodec {
   /// Measures and chooses for `step`, the first one. Collective.
   void begin(std::uint64_t step);
   [[nodiscard]] bool begun() const noexcept { return begun_; }
-  [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return chooser_.choices(); }
+  [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }
   /// Whether encoders look at what they drop in this step.
   [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
   void sampled(std::uint32_t bucket, const tuning::QualitySample& sample);
@@ -56,7 +56,7 @@ class AutoCodec {
   std::optional<Link> given_;
   double cost_;                // share of the time that comparisons may take
   std::uint64_t least_steps_;  // between two comparisons
-  AutoChoice chooser_;
+  AutoChoice choice_;
   double measured_in_seconds_ = 0;
   bool begun_ = false;
   std::vector<tuning::QualitySample> samples_;  // of this rank since the last comparison
