@@ -15,7 +15,7 @@ int c_side_round_trip(MPI_Comm comm, double* ratio);
 /* The same of a reduce-scatter and an all-gather, for up to 8 ranks. */
 int c_side_segments(MPI_Comm comm);
 
-/* A session whose parameters meet every second step, tickets, an explanation. */
+/* A session whose parameters are synchronised every second step, tickets, an explanation. */
 int c_side_local_steps(MPI_Comm comm);
 
 /* A table that is trained, looked at and saved below `directory`. */

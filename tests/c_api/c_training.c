@@ -9,7 +9,8 @@
 
 enum { kSize = 3000, kSteps = 5 };
 
-/* Local steps: weights and momentum meet every second step. Returns after sync_parameters(), when all ranks hold the same. */
+/* Local steps: weights and momentum are synchronised every second step. Returns after sync_parameters(), when all ranks
+ * hold the same. */
 static int train(gradwire_session* session, uint32_t id, const float* gradient, float* weights, float* momentum) {
   for (int step = 0; step < kSteps; ++step) {
     gradwire_ticket ticket = {.struct_size = sizeof ticket};

@@ -1,4 +1,4 @@
-// What steps of a session can do through the C API: tickets, no_sync, gradients b, parameters that meet.
+// What steps of a session can do through the C API: tickets, no_sync, gradients b, synchronised parameters.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

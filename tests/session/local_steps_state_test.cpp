@@ -138,7 +138,7 @@ TEST(LocalStepsState, AStateKnowsThatParametersAreSynchronised) {
       resumed.load(stream);
       const auto before = model.parameters();
       resumed.sync_parameters();
-      EXPECT_EQ(before == model.parameters(), met);
+      EXPECT_EQ(before == model.parameters(), synced);
     });
   }
 }

@@ -1,4 +1,4 @@
-// sync = { every = N }: local steps, meetings of parameters and state, outer momentum, fragments.
+// sync = { every = N }: local steps, synchronisations of parameters and state, outer momentum, fragments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
