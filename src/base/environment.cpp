@@ -28,7 +28,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
     EnvironmentVariable{"GRADWIRE_STAGED", "0 | 1", "0",
-                        "1: device memory is sent over MPI through host memory even where MPI takes it as it is"},
+                        "1: device memory is sent over MPI through host memory even where MPI supports it as it is"},
     EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
                         "how long a replaced call waits for other ranks before it fails and names them"},
 };

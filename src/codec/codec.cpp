@@ -36,7 +36,7 @@ Codec::Codec(CodecSpec spec, DType tensor) : spec_(spec), dtype_(tensor), entry_
                                             std::to_string(kTileElements) + ")");
   }
   if (element_bytes(tensor) == 0) {
-    throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" cannot take the dtype " +
+    throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" does not support dtype " +
                                             std::to_string(static_cast<int>(tensor)) + "; use f32, f16, bf16 or f64");
   }
   coder_ = &active_instruction_set().coder(*entry_, tensor, spec.k);

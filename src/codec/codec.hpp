@@ -39,7 +39,7 @@ struct TileCoder;   // its implementation for one dtype on this CPU
 
 class Codec {
  public:
-  /// Error(unsupported) where this build has no such codec or the codec cannot take the dtype.
+  /// Error(unsupported) where this build has no such codec or the codec does not support the dtype.
   Codec(CodecSpec spec, DType tensor);
 
   [[nodiscard]] CodecSpec spec() const noexcept { return spec_; }

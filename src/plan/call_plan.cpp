@@ -61,7 +61,7 @@ std::string_view to_string(Pass pass) noexcept {
     case Pass::below_floor: return "below the floor";
     case Pass::f64_not_asked: return "f64 without a rule with dtype = \"f64\"";
     case Pass::exact: return "the policy asks for exact values";
-    case Pass::codec_refused: return "the codec cannot take this dtype";
+    case Pass::codec_refused: return "the codec does not support this dtype";
   }
   return "unknown";
 }
@@ -150,7 +150,7 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
   } else {
     try {
       plan.pass = lossless(plan.policy.is_auto() ? plan.ways : plan.stages, call.dtype) ? Pass::exact : Pass::no;
-    } catch (const Error&) {  // of Codec, for a dtype it cannot take
+    } catch (const Error&) {  // of Codec, for a dtype that it does not support
       plan.pass = Pass::codec_refused;
     }
   }

@@ -31,7 +31,7 @@ enum class Pass : std::uint8_t {
   below_floor,    // fewer bytes than the policy's floor
   f64_not_asked,  // f64, and no rule with dtype = "f64" matched it
   exact,          // the policy asks for uncompressed values at every step
-  codec_refused   // the codec cannot take this dtype
+  codec_refused   // the codec does not support this dtype
 };
 /// "below the floor", "the policy asks for exact values": for reports.
 [[nodiscard]] std::string_view to_string(Pass pass) noexcept;

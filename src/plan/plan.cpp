@@ -314,7 +314,7 @@ class Planner {
     bucket.id = static_cast<std::uint32_t>(plan_.buckets.size());
     bucket.group = tensor.group;
     bucket.dtype = tensor.info.dtype;
-    // Refuses a codec that cannot take the dtype.
+    // Refuses a codec that does not support the dtype.
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
     bucket.algorithm = tensor.policy.algorithm;
     bucket.sync = tensor.policy.sync;

@@ -94,7 +94,7 @@ struct Plan {
 };
 
 /// Error(invalid_argument) for a bad rule, and for a rule that matched no tensor under a strict policy;
-/// Error(unsupported) where a codec cannot take a tensor's dtype.
+/// Error(unsupported) where a codec does not support a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
 
 /// Fingerprint of any text, 16 hex digits.

@@ -68,7 +68,7 @@ void Session::State::start(const Action& action) {
   }
   info.norms = auto_batch && auto_batch->samples(info.step);
   const plan::Bucket& bucket = plan->buckets[action.bucket];
-  if (!take(bucket, info)) {
+  if (!enqueue(bucket, info)) {
     runner->start(*plan, bucket, tensors.memory(), info);
   }
 }

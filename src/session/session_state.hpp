@@ -150,7 +150,7 @@ struct Session::State final : private session::Progress::Work {
   void make_modes();
   static Error no_scale_under_outer();
   /// Whether the bucket's turn is a matter of sync modes. The caller holds `wire`.
-  bool take(const plan::Bucket& bucket, session::StepInfo& info);
+  bool enqueue(const plan::Bucket& bucket, session::StepInfo& info);
   /// What has come for a bucket may be all that its step waits for. The caller holds `state`.
   void note_arrival(std::uint32_t bucket);
   /// Moves the background, between steps. The caller holds `wire`.

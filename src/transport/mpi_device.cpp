@@ -16,7 +16,7 @@
 
 namespace gradwire::transport {
 
-bool mpi_takes_device_memory() noexcept {
+bool mpi_supports_device_memory() noexcept {
 #if defined(GRADWIRE_HAVE_MPI_QUERY_CUDA)
   return MPIX_Query_cuda_support() == 1;
 #else
@@ -24,7 +24,7 @@ bool mpi_takes_device_memory() noexcept {
 #endif
 }
 
-bool all_take_device_memory(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout) {
+bool all_support_device_memory(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout) {
   return check_in(comm, timeout, "making a transport", mine);
 }
 
@@ -35,7 +35,7 @@ namespace gradwire::mpi {
 std::shared_ptr<Transport> make_transport(MPI_Comm comm, std::chrono::milliseconds timeout) {
   transport::check_communicator(comm);
   transport::MpiOptions options{.timeout = timeout};
-  if (transport::all_take_device_memory(comm, transport::mpi_takes_device_memory(), timeout)) {
+  if (transport::all_support_device_memory(comm, transport::mpi_supports_device_memory(), timeout)) {
     options.device_memory = true;
     options.split_bytes = std::uint64_t{1} << 30;
   }

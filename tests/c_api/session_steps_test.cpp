@@ -287,7 +287,7 @@ TEST_F(CSession, ParametersThatAreWrongAreNamed) {
                  name + "session is NULL");
   EXPECT_OK(add_it(&parameters)) << "nothing was added before";
 
-  // A tensor without parameters cannot take local steps.
+  // A tensor without parameters cannot have local steps.
   ASSERT_OK(gradwire_session_add(session, "v", memory.data(), 10, GRADWIRE_F32, nullptr));
   gradwire_status status = gradwire_session_ready(session, 0);
   EXPECT_NE(status, GRADWIRE_OK);

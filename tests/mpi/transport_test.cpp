@@ -86,9 +86,10 @@ TEST(MpiTransport, RanksAgreeOnWhoTakesDeviceMemory) {
   int world_size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-  EXPECT_TRUE(transport::all_take_device_memory(MPI_COMM_WORLD, true, kLong));
-  EXPECT_EQ(transport::all_take_device_memory(MPI_COMM_WORLD, rank > 0, kLong), false);
-  const bool here = transport::all_take_device_memory(MPI_COMM_WORLD, transport::mpi_takes_device_memory(), kLong);
+  EXPECT_TRUE(transport::all_support_device_memory(MPI_COMM_WORLD, true, kLong));
+  EXPECT_EQ(transport::all_support_device_memory(MPI_COMM_WORLD, rank > 0, kLong), false);
+  const bool here =
+      transport::all_support_device_memory(MPI_COMM_WORLD, transport::mpi_supports_device_memory(), kLong);
   EXPECT_EQ(mpi::make_transport(MPI_COMM_WORLD)->capabilities().device_memory, here);
 }
 

@@ -67,7 +67,7 @@ Ages watch(std::uint32_t staleness, bool bounded) {
   };
   for (std::uint32_t step = 0; step < 40; ++step) {
     std::fill(gradient.begin(), gradient.end(), static_cast<float>(step + 1));
-    EXPECT_TRUE(modes.take(plan.buckets[0], memory, {.step = step}, step, 1));
+    EXPECT_TRUE(modes.enqueue(plan.buckets[0], memory, {.step = step}, step, 1));
     modes.start(buckets);
     if (step % 2 == 1) {
       end_one();

@@ -74,7 +74,7 @@ tuning::Change AutoChoice::start(std::uint64_t step, Calibration calibration) {
     neighbour.interval = kFirstInterval;
   }
   auto_levels_.start(step, forecast(step, nullptr));
-  take(auto_levels_.levels());
+  apply(auto_levels_.levels());
   return {step, {}, auto_levels_.levels(), {}};
 }
 
@@ -95,11 +95,11 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
     if (const std::optional<tuning::Levels> trial = next_trial(step + 1, next)) {
       trying_ = decision.moved = true;
       decision.trial = kTrialSteps;
-      take(*trial);
+      apply(*trial);
       return decision;
     }
   }
-  take(auto_levels_.levels());
+  apply(auto_levels_.levels());
   return decision;
 }
 
@@ -179,7 +179,7 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
   return std::nullopt;
 }
 
-void AutoChoice::take(const tuning::Levels& levels) {
+void AutoChoice::apply(const tuning::Levels& levels) {
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const BucketWays& ways = calibration_.buckets[i];
     choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.host_chunk_bytes()};

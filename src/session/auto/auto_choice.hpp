@@ -60,7 +60,7 @@ class AutoChoice {
   [[nodiscard]] tuning::StepForecast forecast(std::uint64_t step, const LinkReport* report) const;
   [[nodiscard]] double forecast_busy() const;
   [[nodiscard]] std::optional<tuning::Levels> next_trial(std::uint64_t step, const tuning::StepForecast& forecast);
-  void take(const tuning::Levels& levels);
+  void apply(const tuning::Levels& levels);
 
   // Levels next to the one in use, to be tried now and then: forecasts of what is not in use rest on measurements that
   // were made when ranks did nothing else.

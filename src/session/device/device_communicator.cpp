@@ -39,7 +39,7 @@ void check_call(const ConstView& input, const View& output, const CallOptions& o
                 "all_reduce: the algorithm hierarchical is not for device memory in this version; write two_shot");
   }
   if (options.feedback != nullptr) {
-    throw Error(ErrorCode::unsupported, "all_reduce: error feedback over device memory takes a session");
+    throw Error(ErrorCode::unsupported, "all_reduce: error feedback over device memory needs a session");
   }
 }
 
@@ -148,7 +148,7 @@ void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOpt
   check_call(nobody_looks, nobody_looks, options);
   require_no_capture("reserve");
   guarded([&] {
-    reserve_what_it_takes(device_->arena(), rank(), world_size(), [&](collective::NullBackend& backend) {
+    reserve_memory_of(device_->arena(), rank(), world_size(), [&](collective::NullBackend& backend) {
       collective::StreamExecutor executor(backend);
       static_cast<void>(enqueue(backend, executor, nobody_looks, nobody_looks, options));
     });

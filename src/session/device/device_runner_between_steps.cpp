@@ -31,7 +31,7 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   for (const plan::TensorPlan& tensor : plan.tensors) {
     memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
   }
-  reserve_what_it_takes(device_->arena(), info().rank, info().world_size, [&](collective::NullBackend& backend) {
+  reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](collective::NullBackend& backend) {
     collective::StreamExecutor executor(backend);
     std::deque<Flight> flights;
     const auto close_enqueued = [&] {

@@ -26,7 +26,7 @@ class NoMemory final : public memory::ArenaSource {
 
 /// Lets `arena` take at once what `play`, given a backend over a copy of it, takes beyond what is there.
 template <class Play>
-void reserve_what_it_takes(memory::Arena& arena, int rank, int world_size, Play&& play) {
+void reserve_memory_of(memory::Arena& arena, int rank, int world_size, Play&& play) {
   NoMemory source;
   memory::Arena copy(arena, source);
   collective::NullBackend backend(copy, rank, world_size);

@@ -1,4 +1,4 @@
-// A session's part of sync modes: when buckets are taken, what finish() waits for, how the background ends.
+// A session's part of sync modes: when buckets are enqueued, what finish() waits for, how the background ends.
 #include <string>
 #include <utility>
 
@@ -48,8 +48,8 @@ void Session::State::agree_on_outer(std::uint64_t now) {
   agreed_on_outer = true;
 }
 
-bool Session::State::take(const plan::Bucket& bucket, session::StepInfo& info) {
-  if (!modes || !modes->take(bucket, tensors.memory(), info, step.number(), step.loss_scale())) {
+bool Session::State::enqueue(const plan::Bucket& bucket, session::StepInfo& info) {
+  if (!modes || !modes->enqueue(bucket, tensors.memory(), info, step.number(), step.loss_scale())) {
     return false;
   }
   const std::lock_guard lock(progress.state);

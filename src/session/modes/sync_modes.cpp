@@ -104,8 +104,8 @@ SyncModes::SyncModes(const plan::Plan& plan, const SyncSchedule& schedule,
   }
 }
 
-bool SyncModes::take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
-                     std::uint64_t step, double scale) {
+bool SyncModes::enqueue(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
+                        std::uint64_t step, double scale) {
   Entry& entry = entries_[bucket.id];
   const Sync& sync = schedule_.of(bucket.id);
   if (!policy::active(sync, step)) {
@@ -213,12 +213,12 @@ SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std:
 
 void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
   const std::lock_guard lock(mutex_);
-  entry.taken = true;
+  entry.had_turn = true;
   entry.synced = false;
   entry.may_lag = may_lag;
-  ++entry.takes;
+  ++entry.turns;
   if (job) {
-    job->take = entry.takes;
+    job->turn = entry.turns;
     entry.results.push_back(job);
     waiting_.push_back(std::move(job));
   }
@@ -251,8 +251,8 @@ void SyncModes::ended(const Buckets::Ended& ended) {
 bool SyncModes::arrived(std::uint32_t bucket) const {
   const std::lock_guard lock(mutex_);
   const Entry& entry = entries_[bucket];
-  return entry.taken && (!bounded_ || entry.results.size() <= entry.may_lag ||
-                         entry.results[entry.results.size() - entry.may_lag - 1]->done);
+  return entry.had_turn && (!bounded_ || entry.results.size() <= entry.may_lag ||
+                            entry.results[entry.results.size() - entry.may_lag - 1]->done);
 }
 
 bool SyncModes::synced(std::uint32_t bucket) const {
@@ -280,20 +280,20 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
   bool nonfinite = false;
   for (Entry& entry : entries_) {
     std::vector<JobPtr> due;
-    bool taken = false;
+    bool had_turn = false;
     {
       const std::lock_guard lock(mutex_);
-      if (!entry.taken && memory.empty()) {
+      if (!entry.had_turn && memory.empty()) {
         continue;  // between steps: nothing to write to
       }
-      taken = std::exchange(entry.taken, false);
-      const std::size_t may_lag = taken ? std::exchange(entry.may_lag, 0) : 0;
+      had_turn = std::exchange(entry.had_turn, false);
+      const std::size_t may_lag = had_turn ? std::exchange(entry.may_lag, 0) : 0;
       Lateness& ages = ages_[entry.bucket->group];
       while (bounded_ ? entry.results.size() > may_lag : !entry.results.empty() && entry.results.front()->done) {
         due.push_back(std::move(entry.results.front()));
         entry.results.pop_front();
-        if (entry.bucket->sync.mode == Sync::Mode::async && taken) {
-          const std::uint64_t age = entry.takes - due.back()->take;
+        if (entry.bucket->sync.mode == Sync::Mode::async && had_turn) {
+          const std::uint64_t age = entry.turns - due.back()->turn;
           ++ages.results;
           ages.steps += age;
           ages.oldest = std::max(ages.oldest, age);
@@ -311,7 +311,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
         gradients.push_back(job);
       }
     }
-    const bool replaces = taken && entry.bucket->sync.mode == Sync::Mode::async;
+    const bool replaces = had_turn && entry.bucket->sync.mode == Sync::Mode::async;
     if (replaces || !gradients.empty()) {
       deliver_gradients(entry, gradients, memory, scale, replaces);
     }

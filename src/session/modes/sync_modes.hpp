@@ -1,8 +1,8 @@
-// What a session does for groups that are not reduced at every step. A bucket of such a group is *taken* in its turn:
-// what is to travel (a gradient, parameters and state, or the change since they were synchronised) is copied, so that
-// the caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has come
-// back is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which they are
-// synchronised.
+// What a session does for groups that are not reduced at every step. A bucket of such a group is *enqueued* in its
+// turn: what is to travel (a gradient, parameters and state, or the change since they were synchronised) is copied, so
+// that the caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has
+// come back is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which
+// they are synchronised.
 #pragma once
 
 #include <cstddef>
@@ -29,22 +29,22 @@ class SyncModes {
 
   // For whoever communicates, one thread at a time.
   /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
-  bool take(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info, std::uint64_t step,
-            double scale);
+  bool enqueue(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
+               std::uint64_t step, double scale);
   /// Between steps: all parameters that local steps have moved since the last synchronisation; exactly, with all
   /// residuals.
   /// Returns whether there are any.
   bool enqueue_all_parameters(std::uint64_t step);
-  /// Starts what may start, in the order of take(), which is the same on every rank.
+  /// Starts what may start, in the order of enqueue(), which is the same on every rank.
   void start(Buckets& buckets);
   void ended(const Buckets::Ended& ended);
   /// Whether a bucket under outer momentum begins with local steps in this one. Its anchor is dropped before the first
-  /// take(), from parameters that are the same on every rank.
+  /// enqueue(), from parameters that are the same on every rank.
   [[nodiscard]] bool begins_outer(std::uint64_t step) const;
   void drop_anchors(std::uint64_t step);
 
   // Any thread.
-  /// Whether the bucket was taken and all that is due in this step has come.
+  /// Whether the bucket had its turn and all that is due in this step has come.
   [[nodiscard]] bool arrived(std::uint32_t bucket) const;
   [[nodiscard]] bool busy() const;
   [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
@@ -75,7 +75,7 @@ class SyncModes {
     StepInfo info;
     std::uint64_t step = 0;
     double scale = 1;
-    std::uint64_t take = 0;         // number of the take
+    std::uint64_t turn = 0;         // of the bucket, counted
     std::vector<std::byte> values;  // in the order of `travels`
     std::vector<TensorMemory> memory = {};
     bool done = false;
@@ -87,9 +87,9 @@ class SyncModes {
     plan::Bucket average;        // what travels where parameters and state are averaged
     std::deque<JobPtr> results;  // not delivered, oldest first
     JobPtr flying = nullptr;     // what the runner has
-    bool taken = false;          // in this step
+    bool had_turn = false;       // in this step
     std::size_t may_lag = 0;     // results that may be missing at its end
-    std::uint64_t takes = 0;
+    std::uint64_t turns = 0;
     bool moved = false;   // by a local step since the last synchronisation
     bool synced = false;  // in the step that ended
     bool anchored = false;
@@ -115,7 +115,7 @@ class SyncModes {
   const std::vector<std::vector<View>>& parameters_;
   std::vector<Entry> entries_;  // by bucket
   bool bounded_ = true;
-  mutable std::mutex mutex_;    // of results, flying, taken, may_lag, takes, spare and what follows
+  mutable std::mutex mutex_;    // of results, flying, had_turn, may_lag, turns, spare and what follows
   std::deque<JobPtr> waiting_;  // not started
   std::vector<Lateness> ages_;
 };

@@ -119,9 +119,9 @@ void SyncModes::load(const SavedState& state) {
       (*job)->nonfinite = (*job)->nonfinite || result.nonfinite;
       put((*job)->values, result.tensor, result.values);
     }
-    entry.takes = 0;
+    entry.turns = 0;
     for (const JobPtr& job : entry.results) {
-      job->take = ++entry.takes;
+      job->turn = ++entry.turns;
     }
   }
 }
