@@ -55,7 +55,7 @@ Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, 
 double gigabytes_per_second(double bytes, double seconds) { return seconds > 0 ? bytes / seconds / 1e9 : NAN; }
 
 Json to_json(const Row& row, const std::vector<Speedup>& speedups) {
-  Json json{{"stage", row.stage},
+  Json json{{"point", row.point},
             {"layer", row.layer},
             {"policy", row.policy},
             {"codec", row.codec},
@@ -78,7 +78,7 @@ Json to_json(const Row& row, const std::vector<Speedup>& speedups) {
 }
 
 std::vector<std::string> to_cells(const Row& row, const std::vector<Speedup>& speedups) {
-  std::vector<std::string> cells{std::to_string(row.stage),
+  std::vector<std::string> cells{std::to_string(row.point),
                                  row.layer,
                                  fixed(row.cost.bytes / 1024, 1),
                                  row.policy,
@@ -94,17 +94,17 @@ std::vector<std::string> to_cells(const Row& row, const std::vector<Speedup>& sp
   return cells;
 }
 
-std::vector<std::span<const gradient_dump::Record>> split_stages(const std::vector<gradient_dump::Record>& records) {
-  std::vector<std::span<const gradient_dump::Record>> stages;
+std::vector<std::span<const gradient_dump::Record>> split_points(const std::vector<gradient_dump::Record>& records) {
+  std::vector<std::span<const gradient_dump::Record>> points;
   for (std::size_t first = 0; first < records.size();) {
     std::size_t end = first;
-    while (end < records.size() && records[end].stage == records[first].stage) {
+    while (end < records.size() && records[end].point == records[first].point) {
       ++end;
     }
-    stages.emplace_back(records.data() + first, end - first);
+    points.emplace_back(records.data() + first, end - first);
     first = end;
   }
-  return stages;
+  return points;
 }
 
 struct Result {
@@ -112,8 +112,8 @@ struct Result {
   std::vector<Speedup> speedups;
 };
 
-std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, const RatioOptions& options) {
-  plot::Plot pays{.title = "Speed-up against dense, all layers, last stage",
+std::string plot(const std::vector<Result>& results, std::uint32_t last_point, const RatioOptions& options) {
+  plot::Plot pays{.title = "Speed-up against dense, all layers, last point",
                   .x = {.label = "link, Gbit/s", .logarithmic = true},
                   .y = {.label = "speed-up"},
                   .series = {},
@@ -128,7 +128,7 @@ std::string plot(const std::vector<Result>& results, std::uint32_t last_stage, c
   bool measured = false;
   for (const Result& result : results) {
     const bool all = result.row.layer == "all layers";
-    if (result.row.stage != last_stage) {
+    if (result.row.point != last_point) {
       continue;
     }
     if (ratio.series.empty() || ratio.series.back().name != result.row.policy) {
@@ -160,9 +160,9 @@ std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>&
     policies.push_back(make_policy(text));
   }
   std::vector<Result> results;
-  for (const auto& stage : split_stages(records)) {
+  for (const auto& point : split_points(records)) {
     for (const auto& policy : policies) {
-      for (Row& row : measure_stage(policy, stage, options.ranks)) {
+      for (Row& row : measure_point(policy, point, options.ranks)) {
         std::vector<Speedup> speedups;
         for (const double gbit : kLinksGbit) {
           speedups.push_back(speedup(row, gbit, options.ranks, options.latency_us * 1e-6, labs));
@@ -170,7 +170,7 @@ std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>&
         results.push_back({std::move(row), std::move(speedups)});
       }
     }
-    std::fprintf(stderr, "stage %u done\n", stage.front().stage);
+    std::fprintf(stderr, "point %u done\n", point.front().point);
   }
   return results;
 }
@@ -180,9 +180,9 @@ int run(const RatioOptions& options) {
   if (records.empty()) {
     throw std::runtime_error(options.dump + ": holds no gradients");
   }
-  const std::uint32_t last_stage = records.back().stage;
+  const std::uint32_t last_point = records.back().point;
   const auto results = measure_everything(records, options);
-  const std::vector<std::string> header{"stage",      "layer",    "KiB",       "policy",    "codec",
+  const std::vector<std::string> header{"point",      "layer",    "KiB",       "policy",    "codec",
                                         "nominal",    "counted",  "NMSE",      "enc GB/s",  "dec+add GB/s",
                                         "0.1 Gbit/s", "1 Gbit/s", "10 Gbit/s", "100 Gbit/s"};
   Table layers(header), totals(header);
@@ -193,21 +193,21 @@ int run(const RatioOptions& options) {
     report["rows"].push_back(to_json(result.row, result.speedups));
     if (result.row.layer == "all layers") {
       totals.add(to_cells(result.row, result.speedups));
-    } else if (result.row.stage == last_stage) {
+    } else if (result.row.point == last_point) {
       layers.add(to_cells(result.row, result.speedups));
     }
   }
   std::printf(
       "bench_ratio: %d ranks. nominal: bytes of the tensor / of its frame; counted: by the transport of a real "
       "all-reduce, both hops;\nlast columns: speed-up against dense on such a link, p predicted (latency %g us, dense "
-      "is a perfect ring), m measured on the lab\n\nEach layer by itself, stage %u (all stages: --json)\n%s\n"
+      "is a perfect ring), m measured on the lab\n\nEach layer by itself, point %u (all points: --json)\n%s\n"
       "All layers of a step through a session\n%s",
-      options.ranks, options.latency_us, last_stage, layers.to_text().c_str(), totals.to_text().c_str());
+      options.ranks, options.latency_us, last_point, layers.to_text().c_str(), totals.to_text().c_str());
   if (!options.json.empty()) {
     write_report(options.json, report);
   }
   if (!options.svg.empty()) {
-    write_text(options.svg, plot(results, last_stage, options));
+    write_text(options.svg, plot(results, last_point, options));
   }
   return 0;
 }

@@ -114,7 +114,7 @@ Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<T
 
 Row measure_layer(const Record& record, const TensorPolicy& resolved, const std::string& policy, int ranks) {
   WholeFrame frame(resolved.codec, record.values);
-  Row row{.stage = record.stage,
+  Row row{.point = record.point,
           .layer = record.name,
           .policy = policy,
           .codec = resolved.codec.to_string(),
@@ -136,27 +136,27 @@ Row measure_layer(const Record& record, const TensorPolicy& resolved, const std:
   return row;
 }
 
-// The whole stage through a session, as a training step sends it.
-Row measure_all(const NamedPolicy& policy, std::span<const Record> stage, const std::vector<Row>& layers, int ranks) {
+// All layers of a point of training through a session, as a step sends them.
+Row measure_all(const NamedPolicy& policy, std::span<const Record> point, const std::vector<Row>& layers, int ranks) {
   const Statistics counted = run_ranks(ranks, [&](std::shared_ptr<Transport> transport) {
     Session session(std::move(transport), policy.policy);
     std::vector<std::vector<float>> gradients;
     std::vector<TensorId> ids;
-    for (const Record& record : stage) {
+    for (const Record& record : point) {
       gradients.push_back(record.values);
     }
-    for (std::size_t i = 0; i < stage.size(); ++i) {
-      ids.push_back(session.add(stage[i].name, view(gradients[i].data(), gradients[i].size())));
+    for (std::size_t i = 0; i < point.size(); ++i) {
+      ids.push_back(session.add(point[i].name, view(gradients[i].data(), gradients[i].size())));
     }
     std::for_each(ids.rbegin(), ids.rend(), [&session](TensorId id) { session.ready(id); });
     session.finish();
     return session.statistics().all();
   });
-  Row all{.stage = stage.front().stage, .layer = "all layers", .policy = policy.name, .codec = layers.front().codec};
+  Row all{.point = point.front().point, .layer = "all layers", .policy = policy.name, .codec = layers.front().codec};
   double frames = 0, error = 0, norm = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     double layer_norm = 0;
-    for (const float value : stage[i].values) {
+    for (const float value : point[i].values) {
       layer_norm += static_cast<double>(value) * value;
     }
     all.elements += layers[i].elements;
@@ -187,19 +187,19 @@ NamedPolicy make_policy(const std::string& text) {
   return {text, Policy::uniform(text)};
 }
 
-std::vector<Row> measure_stage(const NamedPolicy& policy, std::span<const Record> stage, int ranks) {
+std::vector<Row> measure_point(const NamedPolicy& policy, std::span<const Record> point, int ranks) {
   std::vector<TensorInfo> tensors;
-  for (const Record& record : stage) {
+  for (const Record& record : point) {
     tensors.push_back({.name = record.name, .count = record.values.size()});
   }
   plan::PlanOptions options;
   options.world_size = ranks;
   const plan::Plan plan = plan::make_plan(policy.policy, tensors, options);
   std::vector<Row> rows;
-  for (std::size_t i = 0; i < stage.size(); ++i) {
-    rows.push_back(measure_layer(stage[i], plan.tensors[i].policy, policy.name, ranks));
+  for (std::size_t i = 0; i < point.size(); ++i) {
+    rows.push_back(measure_layer(point[i], plan.tensors[i].policy, policy.name, ranks));
   }
-  rows.push_back(measure_all(policy, stage, rows, ranks));
+  rows.push_back(measure_all(policy, point, rows, ranks));
   return rows;
 }
 

@@ -1,4 +1,4 @@
-// What a codec does to one layer, and what a policy does to all layers of one stage together.
+// What a codec does to one layer, and what a policy does to all layers of one point of training together.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct CallCost {
 };
 
 struct Row {
-  std::uint32_t stage = 0;
-  std::string layer;  // "all layers" for a whole stage
+  std::uint32_t point = 0;
+  std::string layer;  // "all layers" for all of a point
   std::string policy;
-  std::string codec;  // that the policy gave the layer; "mixed" for a stage under more than one
+  std::string codec;  // that the policy gave the layer; "mixed" for a point under more than one
   std::uint64_t elements = 0;
   double nominal_ratio = 0;  // bytes of the tensor / bytes of its frame
   double counted_ratio = 0;  // uncompressed / sent, counted at the transport of an all-reduce
@@ -39,9 +39,9 @@ struct NamedPolicy {
 /// "built-in", a codec spec (for every tensor) or a TOML file. Throws Error.
 [[nodiscard]] NamedPolicy make_policy(const std::string& text);
 
-/// One row for each layer of `stage` (all records of one stage), then one for all of them together as a session of
+/// One row for each layer of `point` (all records of one point), then one for all of them together as a session of
 /// `ranks` threads sends them, small tensors fused. All ranks hold the same gradients: bytes do not depend on values.
-[[nodiscard]] std::vector<Row> measure_stage(const NamedPolicy& policy, std::span<const gradient_dump::Record> stage,
+[[nodiscard]] std::vector<Row> measure_point(const NamedPolicy& policy, std::span<const gradient_dump::Record> point,
                                              int ranks);
 
 }  // namespace gradwire::bench

@@ -1,8 +1,8 @@
-// A file of gradients, one record per tensor and stage of training. Standard library only, so that any reader may
+// A file of gradients, one record per tensor and point of training. Standard library only, so that any reader may
 // include it. Little-endian, no padding:
 //   8 bytes  "GWGRAD01"
-//   records  u32 name bytes, name, u32 stage, u64 count, count x f32      until the end of the file
-// Stages count from 0 in the order of training; a stage holds every tensor once, in the order of the forward pass.
+//   records  u32 name bytes, name, u32 point, u64 count, count x f32      until the end of the file
+// Points count from 0 in the order of training; a point holds every tensor once, in the order of the forward pass.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kMaxNameBytes = 4096;
 
 struct Record {
   std::string name;
-  std::uint32_t stage = 0;
+  std::uint32_t point = 0;
   std::vector<float> values;
 };
 
@@ -39,10 +39,10 @@ class Writer {
     check();
   }
 
-  void add(std::string_view name, std::uint32_t stage, std::span<const float> values) {
+  void add(std::string_view name, std::uint32_t point, std::span<const float> values) {
     put(static_cast<std::uint32_t>(name.size()));
     out_.write(name.data(), static_cast<std::streamsize>(name.size()));
-    put(stage);
+    put(point);
     put(static_cast<std::uint64_t>(values.size()));
     out_.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
     check();
@@ -99,7 +99,7 @@ class Writer {
     }
     record.name.resize(name_bytes);
     take(record.name.data(), name_bytes);
-    take(&record.stage, sizeof record.stage);
+    take(&record.point, sizeof record.point);
     take(&count, sizeof count);
     if (count > file_bytes / sizeof(float)) {
       throw std::runtime_error(path + ": record " + std::to_string(records.size()) + " (" + record.name + ") claims " +

@@ -23,7 +23,7 @@ namespace char_lm {
 namespace {
 
 constexpr std::uint64_t kLargeTensorBytes = 64 * 1024;
-constexpr std::uint32_t kStages = 3;  // early, middle and late in training
+constexpr std::uint32_t kPoints = 3;  // early, middle and late in training
 
 using Clock = std::chrono::steady_clock;
 using Batch = std::pair<torch::Tensor, torch::Tensor>;  // inputs and targets, [batch, context]
@@ -106,7 +106,7 @@ double held_out_loss(Transformer& model, const Text& text, const TrainingOptions
   return total[0] / total[1];
 }
 
-/// Captures this rank's gradients, before they are reduced, at the steps that begin a stage.
+/// Captures this rank's gradients, before they are reduced, at three points of training.
 class GradientRecorder {
  public:
   GradientRecorder(const TrainingOptions& options, int rank) : steps_(options.steps) {
@@ -116,28 +116,28 @@ class GradientRecorder {
   }
 
   /// Every rank answers for itself: the others need not change anything in such a step.
-  [[nodiscard]] bool wants(int done) const { return writer_ && stage_ < kStages && done >= step_of(stage_); }
+  [[nodiscard]] bool wants(int done) const { return writer_ && point_ < kPoints && done >= step_of(point_); }
 
   void record(const Transformer& model) {
     for (const auto& item : model->named_parameters()) {
       const torch::Tensor gradient = item.value().grad().contiguous();
-      writer_->add(item.key(), stage_, {gradient.data_ptr<float>(), static_cast<std::size_t>(gradient.numel())});
+      writer_->add(item.key(), point_, {gradient.data_ptr<float>(), static_cast<std::size_t>(gradient.numel())});
     }
     writer_->flush();
-    ++stage_;
+    ++point_;
   }
 
  private:
   // After a tenth, in the middle and at the end.
-  [[nodiscard]] int step_of(std::uint32_t stage) const {
-    if (stage == 0) {
+  [[nodiscard]] int step_of(std::uint32_t point) const {
+    if (point == 0) {
       return steps_ / 10;
     }
-    return stage == 1 ? steps_ / 2 : steps_ - 1;
+    return point == 1 ? steps_ / 2 : steps_ - 1;
   }
 
   int steps_;
-  std::uint32_t stage_ = 0;
+  std::uint32_t point_ = 0;
   std::unique_ptr<gradient_dump::Writer> writer_;
 };
 

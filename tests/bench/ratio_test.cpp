@@ -27,9 +27,9 @@ TEST(BenchRatio, WritesARowForEachLayerPolicyAndStage) {
     std::vector<float> large(100'000), small(300);
     bench::fill_gradient(0, 0, large);
     bench::fill_gradient(1, 0, small);
-    for (const std::uint32_t stage : {0U, 1U}) {
-      writer.add("layer.weight", stage, large);
-      writer.add("layer.bias", stage, small);
+    for (const std::uint32_t point : {0U, 1U}) {
+      writer.add("layer.weight", point, large);
+      writer.add("layer.bias", point, small);
     }
   }
   const Outcome outcome =

@@ -112,15 +112,15 @@ TEST_F(CharLm, TheModelOfTheDemoIsMadeOfLargeTensors) {
   EXPECT_GE(run.at("share_in_tensors_of_64KiB").get<double>(), 0.99);
 }
 
-TEST_F(CharLm, SavesGradientsOfThreeStages) {
+TEST_F(CharLm, SavesGradientsOfThreePoints) {
   const Outcome outcome = run_ranks_of(
       2, "char_lm --steps 6 --codec int8 --save-gradients " + path("g") + " --json " + path("a.json") + kTiny);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   std::set<std::pair<std::string, std::uint32_t>> seen;
   double count = 0, squares = 0;
   for (const auto& record : gradient_dump::read(path("g"))) {
-    EXPECT_TRUE(seen.insert({record.name, record.stage}).second) << record.name << " twice in stage " << record.stage;
-    EXPECT_LT(record.stage, 3U);
+    EXPECT_TRUE(seen.insert({record.name, record.point}).second) << record.name << " twice in point " << record.point;
+    EXPECT_LT(record.point, 3U);
     count += static_cast<double>(record.values.size());
     for (const float x : record.values) {
       squares += static_cast<double>(x) * static_cast<double>(x);

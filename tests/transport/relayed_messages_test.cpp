@@ -72,8 +72,8 @@ TEST(RelayedMessages, BringTheBytesOfTheStreamToTheStream) {
         Relay relay(transport, path);
         EXPECT_EQ(exchange_over_relay(*relay.messages, relay.stream, 14), "");
         EXPECT_TRUE(relay.port->entered);
-        const bool stages = path == Path::staged && world > 1;
-        EXPECT_EQ(relay.messages->pinned_bytes() > 0, stages);
+        const bool staged = path == Path::staged && world > 1;
+        EXPECT_EQ(relay.messages->pinned_bytes() > 0, staged);
         EXPECT_THAT(relay.messages->name(),
                     HasSubstr(path == Path::direct ? "from device memory" : "staged through pinned memory"));
       });
