@@ -10,7 +10,7 @@ void BufferNames::set(const void* buffer, const std::string& name) {
     young_.erase(buffer);
     return;
   }
-  if (young_.size() >= kKept && !young_.contains(buffer)) {
+  if (young_.size() >= kMostNames && !young_.contains(buffer)) {
     old_ = std::exchange(young_, {});
   }
   young_[buffer] = name;

@@ -17,7 +17,7 @@ class BufferNames {
   [[nodiscard]] bool empty() const noexcept { return young_.empty() && old_.empty(); }
 
   /// Names that are kept for certain; up to twice as many are.
-  static constexpr std::size_t kKept = 32768;
+  static constexpr std::size_t kMostNames = 32768;
 
  private:
   using Names = std::map<const void*, std::string>;

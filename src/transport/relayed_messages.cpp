@@ -37,7 +37,7 @@ RelayedMessages::RelayedMessages(std::shared_ptr<Transport> transport, std::uniq
   }
   if (path_ == Path::direct && !capabilities.device_memory) {
     throw Error(ErrorCode::unsupported,
-                transport_->name() + " does not support device memory; stage through host memory");
+                transport_->name() + " does not support device memory; copy through host memory");
   }
   thread_ = std::thread([this] { run(); });
 }
