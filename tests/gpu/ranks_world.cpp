@@ -1,64 +1,22 @@
 #include "tests/gpu/ranks_world.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <thread>
 
 #include "collective/host/host_executor.hpp"
-#include "tests/gpu/device_cuda.hpp"
 #include "tests/gpu/kernel_jobs.hpp"
 
 namespace gradwire::gpu {
-
-void nccl(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + ncclGetErrorString(result) + ": " + ncclGetLastError(nullptr));
-  }
-}
-
-namespace {
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr) {
-    throw std::runtime_error(std::string(name) + " is not set: run this under tests/gpu/ranks");
-  }
-  return value;
-}
-
-// Rank 0 writes the id beside its place and moves it there, so that nobody reads half of it.
-ncclUniqueId shared_id(int rank, const std::string& path) {
-  ncclUniqueId id;
-  if (rank == 0) {
-    nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    std::ofstream(path + ".new", std::ios::binary).write(id.internal, sizeof id.internal);
-    std::filesystem::rename(path + ".new", path);
-    return id;
-  }
-  for (int tries = 0; tries < 600; ++tries) {
-    if (std::ifstream file(path, std::ios::binary); file && file.read(id.internal, sizeof id.internal)) {
-      return id;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  throw std::runtime_error("rank 0 wrote no NCCL id to " + path + " within 30 s");
-}
-
-}  // namespace
 
 World::World()
     : rank_(std::atoi(environment("RANK").c_str())), world_size_(std::atoi(environment("WORLD_SIZE").c_str())) {
   cuda(cudaSetDevice(0), "cudaSetDevice");
   cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   words_ = static_cast<double*>(device_allocate(sizeof(double) * static_cast<std::size_t>(world_size_)));
-  nccl(ncclCommInitRank(&communicator_, world_size_, shared_id(rank_, environment("GRADWIRE_ID_FILE")), rank_),
-       "ncclCommInitRank");
+  nccl(ncclCommInitRank(&communicator_, world_size_, shared_id(rank_), rank_), "ncclCommInitRank");
 }
 
 World::~World() {

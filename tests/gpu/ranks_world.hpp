@@ -15,11 +15,10 @@
 #include "gradwire/reduction.hpp"
 #include "tests/gpu/check.hpp"
 #include "tests/gpu/device.hpp"
+#include "tests/gpu/nccl_rank.hpp"
 #include "transport/nccl_messages.hpp"
 
 namespace gradwire::gpu {
-
-void nccl(ncclResult_t result, const char* what);
 
 /// RANK, WORLD_SIZE and GRADWIRE_ID_FILE of the environment (tests/gpu/ranks), on device 0.
 class World {

@@ -8,16 +8,18 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tests/gpu/nccl_rank.hpp"
+
 namespace {
+
+using gradwire::gpu::cuda;
+using gradwire::gpu::environment;
+using gradwire::gpu::nccl;
+using gradwire::gpu::shared_id;
 
 constexpr std::size_t kCount = (1 << 20) + 4096 + 7;  // received by each rank
 
@@ -28,40 +30,6 @@ void that(bool good, const std::string& what) {
     ++failures;
     std::printf("gpu_job: FAILED: %s\n", what.c_str());
   }
-}
-void cuda(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(result));
-  }
-}
-void nccl(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + ncclGetErrorString(result));
-  }
-}
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  if (value == nullptr) {
-    throw std::runtime_error(std::string(name) + " is not set: run this under tests/gpu/ranks");
-  }
-  return value;
-}
-
-ncclUniqueId shared_id(int rank, const std::string& path) {
-  ncclUniqueId id;
-  if (rank == 0) {
-    nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    std::ofstream(path + ".new", std::ios::binary).write(id.internal, sizeof id.internal);
-    std::filesystem::rename(path + ".new", path);
-    return id;
-  }
-  for (int tries = 0; tries < 600; ++tries) {
-    if (std::ifstream file(path, std::ios::binary); file && file.read(id.internal, sizeof id.internal)) {
-      return id;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  throw std::runtime_error("rank 0 wrote no NCCL id to " + path + " within 30 s");
 }
 
 double input(std::size_t i, int rank, int salt) {
@@ -193,8 +161,7 @@ int main() {
   try {
     Job job;
     cuda(cudaSetDevice(0), "cudaSetDevice");
-    nccl(ncclCommInitRank(&job.comm, job.world, shared_id(job.rank, environment("GRADWIRE_ID_FILE")), job.rank),
-         "ncclCommInitRank");
+    nccl(ncclCommInitRank(&job.comm, job.world, shared_id(job.rank), job.rank), "ncclCommInitRank");
     run(job);
     nccl(ncclCommDestroy(job.comm), "ncclCommDestroy");
   } catch (const std::exception& error) {
