@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 
@@ -12,6 +11,8 @@
 #include "bench/all_reduce/measure.hpp"
 #include "bench/all_reduce/options.hpp"
 #include "bench/all_reduce/prediction.hpp"
+#include "bench/support/command_line.hpp"
+#include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
@@ -203,27 +204,11 @@ int run(Options options) {
   return all_equal ? 0 : 1;
 }
 
-// MPI's thread level as the library likes it; where less is granted, blocking calls still work.
-int run_under_mpi(int argc, char** argv) {
-  int provided = 0, rank = 0, status = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  try {
-    status = run(parse_options(argc, argv));
-  } catch (const CommandLineExit& exit) {
-    if (rank == 0) {
-      std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
-    }
-    status = exit.status;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_all_reduce: rank %d: %s\n", rank, error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
-}
-
 }  // namespace
 }  // namespace gradwire::bench
 
-int main(int argc, char** argv) { return gradwire::bench::run_under_mpi(argc, argv); }
+int main(int argc, char** argv) {
+  return gradwire::bench::mpi_program("bench_all_reduce", argc, argv, [&](int) {
+    return gradwire::bench::run(gradwire::bench::parse_options(argc, argv));
+  });
+}

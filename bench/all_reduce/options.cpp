@@ -1,9 +1,7 @@
 #include "bench/all_reduce/options.hpp"
 
-#include <CLI/CLI.hpp>
-#include <sstream>
-
 #include "base/units.hpp"
+#include "bench/support/command_line.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/error.hpp"
@@ -114,15 +112,11 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--json", options.json, "Write the rows to this file");
   app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
   try {
-    app.parse(argc, argv);
+    parse(app, argc, argv);
     options.min_bytes = min_bytes.empty() ? options.min_bytes : parse_bytes(min_bytes);
     options.max_bytes = max_bytes.empty() ? std::max(options.max_bytes, options.min_bytes) : parse_bytes(max_bytes);
     options.placement = parse_placement(placement);
     options.chunk_bytes = chunk_bytes.empty() ? 0 : parse_bytes(chunk_bytes);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    const int status = app.exit(error, out, err);
-    throw CommandLineExit(status == 0 ? 0 : 2, out.str() + err.str());
   } catch (const Error& error) {
     throw CommandLineExit(2, std::string("bench_all_reduce: ") + error.what() + "\n");
   }

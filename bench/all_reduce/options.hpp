@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,12 +33,6 @@ struct Options {
 
   /// Message sizes, each a multiple of an element.
   [[nodiscard]] std::vector<std::uint64_t> sizes() const;
-};
-
-/// Ends a command line early: help (status 0) or a usage error (status 2), with the text to print.
-struct CommandLineExit : std::runtime_error {
-  CommandLineExit(int code, const std::string& text) : std::runtime_error(text), status(code) {}
-  int status;
 };
 
 /// Throws CommandLineExit.

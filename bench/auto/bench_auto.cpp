@@ -111,7 +111,7 @@ int run(const Options& options) {
   return 0;
 }
 
-int parse_and_run(int argc, char** argv, int rank) {
+int parse_and_run(int argc, char** argv) {
   Options options;
   CLI::App app{
       "Times sessions with codec = \"auto\" against fixed codecs, no compression and MPI_Allreduce, over the ranks "
@@ -132,7 +132,7 @@ int parse_and_run(int argc, char** argv, int rank) {
       ->check(CLI::Range(1.1, 1e6))
       ->capture_default_str();
   options.files.add_to(app);
-  parse_on_all(app, argc, argv, rank);
+  parse(app, argc, argv);
   options.contest.placement = parse_placement(options.placement);
   return run(options);
 }
@@ -142,5 +142,5 @@ int parse_and_run(int argc, char** argv, int rank) {
 
 int main(int argc, char** argv) {
   return gradwire::bench::mpi_program("bench_auto", argc, argv,
-                                      [&](int rank) { return gradwire::bench::parse_and_run(argc, argv, rank); });
+                                      [&](int) { return gradwire::bench::parse_and_run(argc, argv); });
 }

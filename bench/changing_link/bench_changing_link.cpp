@@ -1,12 +1,12 @@
 // bench_changing_link: a link that changes under a training loop. Who chooses codecs best: nobody (fixed codecs), auto,
 // auto without patience, which follows every step, or a choice that knows the schedule?
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "bench/changing_link/comparison.hpp"
 #include "bench/changing_link/options.hpp"
 #include "bench/changing_link/report.hpp"
+#include "bench/support/command_line.hpp"
 
 namespace gradwire::changing_link {
 namespace {
@@ -35,13 +35,7 @@ int run(const Options& options) {
 }  // namespace gradwire::changing_link
 
 int main(int argc, char** argv) {
-  try {
+  return gradwire::bench::program("bench_changing_link", [&] {
     return gradwire::changing_link::run(gradwire::changing_link::parse_options(argc, argv));
-  } catch (const gradwire::changing_link::OptionsExit& exit) {
-    std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
-    return exit.status;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_changing_link: %s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -1,10 +1,9 @@
 #include "bench/changing_link/options.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <sstream>
 
 #include "base/units.hpp"
+#include "bench/support/command_line.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/error.hpp"
@@ -39,7 +38,7 @@ void check(const Options& options) {
     policy::check_allowed(allow);
     check_players(options);
   } catch (const Error& error) {
-    throw OptionsExit(2, std::string("bench_changing_link: ") + error.what() + "\n");
+    throw bench::CommandLineExit(2, std::string("bench_changing_link: ") + error.what() + "\n");
   }
 }
 
@@ -75,13 +74,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--json", options.json, "Write every row, and the timeline, to this file");
   app.add_option("--svg", options.svg, "Write the timeline of bandwidth, codec and step time to this file");
   app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    const int status = app.exit(error, out, err);
-    throw OptionsExit(status == 0 ? 0 : 2, out.str() + err.str());
-  }
+  bench::parse(app, argc, argv);
   if (options.quick) {
     options.steps = std::min<std::uint64_t>(options.steps, 20);
     options.elements = std::min<std::uint64_t>(options.elements, 16 << 10);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "bench/convergence/experiments.hpp"
 #include "bench/convergence/options.hpp"
 #include "bench/convergence/report.hpp"
+#include "bench/support/command_line.hpp"
 
 namespace gradwire::convergence {
 namespace {
@@ -50,13 +50,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   // Each of eight ranks would warn of topk without feedback in each run, which is what is shown here.
   setenv("GRADWIRE_LOG", "error", 0);
-  try {
+  return gradwire::bench::program("bench_convergence", [&] {
     return gradwire::convergence::run(gradwire::convergence::parse_options(argc, argv));
-  } catch (const gradwire::convergence::OptionsExit& exit) {
-    std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
-    return exit.status;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_convergence: %s\n", error.what());
-    return 1;
-  }
+  });
 }

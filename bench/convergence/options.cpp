@@ -1,10 +1,9 @@
 #include "bench/convergence/options.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <sstream>
 
 #include "bench/convergence/experiments.hpp"
+#include "bench/support/command_line.hpp"
 
 namespace gradwire::convergence {
 
@@ -33,13 +32,7 @@ Options parse_options(int argc, char** argv) {
   app.add_flag("--quick", options.quick, "Few steps on little data, two seeds: whether it runs, not what it shows");
   app.add_option("--json", options.json, "Write every row to this file");
   app.add_option("--svg", options.svg, "Write plots of loss against megabytes sent to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    const int status = app.exit(error, out, err);
-    throw OptionsExit(status == 0 ? 0 : 2, out.str() + err.str());
-  }
+  bench::parse(app, argc, argv);
   if (options.quick) {
     options.seeds = std::min<std::size_t>(options.seeds, 2);
   }

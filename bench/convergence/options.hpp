@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,13 +18,7 @@ struct Options {
   std::string json, svg;
 };
 
-/// Ends a command line early: help (status 0) or a usage error (status 2), with the text to print.
-struct OptionsExit : std::runtime_error {
-  OptionsExit(int code, const std::string& text) : std::runtime_error(text), status(code) {}
-  int status;
-};
-
-/// Throws OptionsExit.
+/// Throws bench::CommandLineExit.
 [[nodiscard]] Options parse_options(int argc, char** argv);
 
 }  // namespace gradwire::convergence

@@ -170,7 +170,7 @@ int run(const Options& options) {
   return 0;
 }
 
-int parse_and_run(int argc, char** argv, int rank) {
+int parse_and_run(int argc, char** argv) {
   Options options;
   CLI::App app{"Times MPI_Allreduce over message sizes in the manner of OSU's osu_allreduce."};
   app.add_option("--min-bytes", options.min_bytes, "Smallest message")->capture_default_str();
@@ -190,7 +190,7 @@ int parse_and_run(int argc, char** argv, int rank) {
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Shifts the heap by 16 bytes times this, modulo 4096")->capture_default_str();
   options.files.add_to(app);
-  parse_on_all(app, argc, argv, rank);
+  parse(app, argc, argv);
   return run(options);
 }
 
@@ -199,6 +199,6 @@ int parse_and_run(int argc, char** argv, int rank) {
 
 int main(int argc, char** argv) {
   return gradwire::bench::mpi_program(
-      "bench_osu", argc, argv, [&](int rank) { return gradwire::bench::parse_and_run(argc, argv, rank); },
+      "bench_osu", argc, argv, [&](int) { return gradwire::bench::parse_and_run(argc, argv); },
       MPI_THREAD_SINGLE);  // as MPI_Init gives
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include "bench/ratio/lab_times.hpp"
 #include "bench/ratio/measure.hpp"
 #include "bench/ratio/options.hpp"
+#include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
 #include "plot/svg_plot.hpp"
@@ -216,13 +216,6 @@ int run(const RatioOptions& options) {
 }  // namespace gradwire::bench
 
 int main(int argc, char** argv) {
-  try {
-    return gradwire::bench::run(gradwire::bench::parse_ratio_options(argc, argv));
-  } catch (const gradwire::bench::RatioExit& exit) {
-    std::fputs(exit.what(), exit.status == 0 ? stdout : stderr);
-    return exit.status;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "bench_ratio: %s\n", error.what());
-    return 1;
-  }
+  return gradwire::bench::program(
+      "bench_ratio", [&] { return gradwire::bench::run(gradwire::bench::parse_ratio_options(argc, argv)); });
 }

@@ -1,7 +1,6 @@
 #include "bench/ratio/options.hpp"
 
-#include <CLI/CLI.hpp>
-#include <sstream>
+#include "bench/support/command_line.hpp"
 
 namespace gradwire::bench {
 
@@ -26,13 +25,7 @@ RatioOptions parse_ratio_options(int argc, char** argv) {
   app.add_option("--latency-us", options.latency_us, "Of one message, for predictions")->capture_default_str();
   app.add_option("--json", options.json, "Write every row to this file");
   app.add_option("--svg", options.svg, "Write a plot to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    const int status = app.exit(error, out, err);
-    throw RatioExit(status == 0 ? 0 : 2, out.str() + err.str());
-  }
+  parse(app, argc, argv);
   return options;
 }
 

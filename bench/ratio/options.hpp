@@ -1,7 +1,6 @@
 // Command line of bench_ratio.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,13 +15,7 @@ struct RatioOptions {
   std::string json, svg;
 };
 
-/// Ends a command line early: help (status 0) or a usage error (status 2), with the text to print.
-struct RatioExit : std::runtime_error {
-  RatioExit(int code, const std::string& text) : std::runtime_error(text), status(code) {}
-  int status;
-};
-
-/// Throws RatioExit.
+/// Throws CommandLineExit.
 [[nodiscard]] RatioOptions parse_ratio_options(int argc, char** argv);
 
 }  // namespace gradwire::bench

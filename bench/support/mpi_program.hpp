@@ -8,12 +8,14 @@
 #include <exception>
 #include <string>
 
+#include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
 
 namespace gradwire::bench {
 
-/// Runs `body(rank)`, which returns the exit status, in an MPI job. An exception ends all ranks.
+/// Runs `body(rank)`, which returns the exit status, in an MPI job. An exception ends all ranks. Blocking calls still
+/// work where MPI grants fewer `threads`.
 template <typename Body>
 int mpi_program(const char* name, int argc, char** argv, Body&& body, int threads = MPI_THREAD_MULTIPLE) {
   int provided = 0;
@@ -23,26 +25,17 @@ int mpi_program(const char* name, int argc, char** argv, Body&& body, int thread
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   try {
     status = body(rank);
-  } catch (const CLI::ParseError& error) {
-    status = error.get_exit_code() == 0 ? 0 : 2;  // rank 0 has told why
+  } catch (const CommandLineExit& exit) {
+    if (rank == 0) {
+      print(exit);
+    }
+    status = exit.status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: rank %d: %s\n", name, rank, error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
   return status;
-}
-
-/// app.parse() in an MPI job: rank 0 alone prints what it throws.
-inline void parse_on_all(CLI::App& app, int argc, char** argv, int rank) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (rank == 0) {
-      app.exit(error);
-    }
-    throw;
-  }
 }
 
 /// Files that a benchmark was told to write.

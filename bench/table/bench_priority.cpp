@@ -132,7 +132,7 @@ int parse_and_run(int argc, char** argv, int rank) {
   app.add_option("--steps", options.steps, "Of each kind")->check(CLI::Range(3, 1 << 20))->capture_default_str();
   app.add_option("--link", options.link, "Emulate this link; empty: as it is")->capture_default_str();
   options.files.add_to(app);
-  parse_on_all(app, argc, argv, rank);
+  parse(app, argc, argv);
   return run(options, rank);
 }
 

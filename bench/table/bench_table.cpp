@@ -141,7 +141,7 @@ int run(const Options& options) {
   return 0;
 }
 
-int parse_and_run(int argc, char** argv, int rank) {
+int parse_and_run(int argc, char** argv) {
   Options options;
   CLI::App app{"Times pulls and pushes of embedding rows between the ranks of an MPI job."};
   app.add_option("--rows", options.rows, "Rows of the table")->check(CLI::Range(1, 1 << 30))->capture_default_str();
@@ -151,7 +151,7 @@ int parse_and_run(int argc, char** argv, int rank) {
   app.add_option("--blocks", options.blocks, "Blocks")->check(CLI::Range(2, 1000))->capture_default_str();
   app.add_option("--link", options.link, "Emulate a link, such as 1Gbit/s,50us");
   options.files.add_to(app);
-  parse_on_all(app, argc, argv, rank);
+  parse(app, argc, argv);
   return run(options);
 }
 
@@ -160,5 +160,5 @@ int parse_and_run(int argc, char** argv, int rank) {
 
 int main(int argc, char** argv) {
   return gradwire::bench::mpi_program("bench_table", argc, argv,
-                                      [&](int rank) { return gradwire::bench::parse_and_run(argc, argv, rank); });
+                                      [&](int) { return gradwire::bench::parse_and_run(argc, argv); });
 }
