@@ -12,8 +12,7 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint32_t kStrip = 256;
-inline constexpr std::uint32_t kStrips = kTileElements / kStrip;  // of a full tile
-inline constexpr int kHeld = 8;                                   // values a lane holds
+inline constexpr int kHeld = 8;  // values a lane holds
 
 GRADWIRE_DEVICE std::uint32_t strips(std::uint32_t count) { return (count + kStrip - 1) / kStrip; }
 

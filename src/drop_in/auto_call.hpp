@@ -133,7 +133,6 @@ class AutoCall {
   Choices choices_;
   ChoiceClass what_;          // of the call that has begun
   Class* current_ = nullptr;  // null: passed on, there is no place for its class
-  Class untold_;              // stands for all of those
   std::vector<double> question_;
   double exchange_here_ = 0;  // seconds that the ranks' latest exchange took here
   double exchange_ = 0;       // and where they came last, so without a wait

@@ -117,8 +117,6 @@ RankSettings RankSettings::of(const Configuration& configuration) {
   return settings;
 }
 
-bool RankSettings::answered() const noexcept { return magic == kMagic; }
-
 Agreement agree(std::span<const RankSettings> all) {
   Agreement agreement;
   std::vector<int> disabled;

@@ -42,8 +42,6 @@ struct RankSettings {
   std::array<char, 128> why{};         // disabled
 
   [[nodiscard]] static RankSettings of(const Configuration& configuration);
-  /// It came from a rank, and of this version of the record.
-  [[nodiscard]] bool answered() const noexcept;
 };
 static_assert(sizeof(RankSettings) == 256, "no padding: it travels as bytes");
 

@@ -27,7 +27,6 @@ class Step {
   void add_tensor() { tensors_.emplace_back(); }
   /// Of all tensors that were added. Buckets start in its order.
   void set_plan(const plan::Plan& plan);
-  [[nodiscard]] bool planned() const noexcept { return planned_; }
   /// Goes on from a saved state.
   void resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bool weighted);
 

@@ -44,20 +44,15 @@ void finish_call(ncclResult_t result, ncclComm_t comm, const std::string& doing)
   nccl_check(result, comm, doing);
 }
 
-// Calls of a child return when they have enqueued: what follows in the stream must find it there.
-ncclConfig_t child_config() {
+// A communicator of the same ranks. Its calls return when they have enqueued: what follows in the stream must find it
+// there.
+ncclComm_t make_child(ncclComm_t comm, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
-  config.splitShare = 0;
-  config.shrinkShare = 0;
+  config.splitShare = 0;  // an abort of either leaves the other alone
   config.commName = "gradwire";
-  return config;
-}
-
-ncclComm_t split_off(ncclComm_t comm, int color, int key) {
-  ncclConfig_t config = child_config();
   ncclComm_t child = nullptr;
-  finish_call(ncclCommSplit(comm, color, key, &child, &config), comm,
+  finish_call(ncclCommSplit(comm, 0, rank, &child, &config), comm,
               "making a communicator for gradwire (ncclCommSplit)");
   return child;
 }
@@ -89,7 +84,7 @@ std::unique_ptr<NcclMessages> NcclMessages::over(ncclComm_t comm) {
   }
   int rank = 0;
   nccl_check(ncclCommUserRank(comm, &rank), comm, "asking the communicator for its rank (ncclCommUserRank)");
-  return adopt(split_off(comm, 0, rank));
+  return adopt(make_child(comm, rank));
 }
 
 std::unique_ptr<NcclMessages> NcclMessages::adopt(ncclComm_t comm) {
@@ -109,23 +104,6 @@ NcclMessages::~NcclMessages() {
   if (!aborted_) {
     ncclCommDestroy(comm_);  // nobody is left to hear of an error
   }
-}
-
-std::unique_ptr<NcclMessages> NcclMessages::split(int color, int key) {
-  throw_if_aborted();
-  ncclComm_t child = split_off(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key);
-  return child == nullptr ? nullptr : adopt(child);
-}
-
-std::unique_ptr<NcclMessages> NcclMessages::shrink(std::span<const int> excluded, bool after_error) {
-  throw_if_aborted();
-  ncclConfig_t config = child_config();
-  ncclComm_t child = nullptr;
-  std::vector<int> ranks(excluded.begin(), excluded.end());
-  finish_call(ncclCommShrink(comm_, ranks.data(), static_cast<int>(ranks.size()), &child, &config,
-                             after_error ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT),
-              comm_, "making a smaller communicator (ncclCommShrink)");
-  return adopt(child);
 }
 
 void NcclMessages::connect(std::span<std::byte> scratch, void* stream) {

@@ -29,13 +29,6 @@ class NcclMessages final : public DeviceMessages {
   [[nodiscard]] static std::unique_ptr<NcclMessages> adopt(ncclComm_t comm);
   ~NcclMessages() override;
 
-  /// Ranks of one colour make a communicator, ordered by key; a colour below 0 takes part in none: null. Every rank
-  /// calls it. The child shares nothing with this one: an abort of either leaves the other alone.
-  [[nodiscard]] std::unique_ptr<NcclMessages> split(int color, int key);
-  /// The ranks that are left without `excluded` (in this communicator); only they call it. `after_error`: some of the
-  /// excluded ranks are gone; what is under way here is given up first. Not after abort().
-  [[nodiscard]] std::unique_ptr<NcclMessages> shrink(std::span<const int> excluded, bool after_error);
-
   /// The device that the communicator was made for.
   [[nodiscard]] int device() const noexcept { return device_; }
   /// Connects to every peer, by messages, by a sum of one number and by one of all of `scratch`, so that the first

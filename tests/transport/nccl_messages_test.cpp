@@ -80,12 +80,6 @@ ncclResult_t ncclCommSplit(ncclComm_t /*comm*/, int color, int key, ncclComm_t* 
   *made = color == NCCL_SPLIT_NOCOLOR ? nullptr : &child;
   return answer("split " + std::to_string(color) + " " + std::to_string(key));
 }
-ncclResult_t ncclCommShrink(ncclComm_t /*comm*/, int* excluded, int count, ncclComm_t* made, ncclConfig_t* config,
-                            int flags) {
-  fake->config = *config;
-  *made = &child;
-  return answer("shrink " + std::to_string(count) + " " + std::to_string(excluded[0]) + " " + std::to_string(flags));
-}
 ncclResult_t ncclGroupStart() { return answer("start"); }
 ncclResult_t ncclGroupEnd() {
   if (fake->stuck) {
@@ -197,13 +191,10 @@ TEST_F(NcclMessagesTest, TheFirstAbortIsToldEverAfterAndEndsTheCommunicatorOnce)
   messages->abort(ErrorCode::timeout, "rank 0 did not answer");
   messages->abort(ErrorCode::internal, "later");
   EXPECT_EQ(nccl_.aborts, 1);
-  const std::vector<std::function<void()>> uses{[&] { messages->poll(); },
-                                                [&] { messages->send(memory, 0, nullptr); },
+  const std::vector<std::function<void()>> uses{[&] { messages->poll(); }, [&] { messages->send(memory, 0, nullptr); },
                                                 [&] { messages->receive(memory, 0, nullptr); },
                                                 [&] { messages->all_reduce(memory.data(), DType::f32, 1, nullptr); },
-                                                [&] { messages->begin_group(); },
-                                                [&] { (void)messages->split(0, 0); },
-                                                [&] { (void)messages->shrink(std::array{0}, false); }};
+                                                [&] { messages->begin_group(); }};
   for (const auto& use : uses) {
     EXPECT_EQ(error_of(use), (std::pair{ErrorCode::timeout, std::string("rank 0 did not answer")}));
   }
@@ -243,20 +234,12 @@ TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
   EXPECT_EQ(nccl_.calls, (Calls{"start", "send 4 0", "end"}));
 }
 
-TEST_F(NcclMessagesTest, ChildrenHaveTheirOwnState) {
+TEST_F(NcclMessagesTest, AnAbortOfAChildIsItsOwn) {
   const auto messages = adopt();
-  EXPECT_EQ(messages->split(-3, 0), nullptr);
-  const auto half = messages->split(1, 7);
-  ASSERT_NE(half, nullptr);
-  EXPECT_EQ(nccl_.config.splitShare, 0);
-  const auto rest = messages->shrink(std::array{2}, true);
-  EXPECT_EQ(nccl_.config.shrinkShare, 0);
-  EXPECT_EQ(nccl_.calls, (Calls{"split " + std::to_string(NCCL_SPLIT_NOCOLOR) + " 0", "split 1 7",
-                                "shrink 1 2 " + std::to_string(NCCL_SHRINK_ABORT)}));
-  half->abort(ErrorCode::internal, "only here");
+  const auto child = NcclMessages::over(&comm_);
+  child->abort(ErrorCode::internal, "only here");
   messages->poll();
-  rest->poll();
-  EXPECT_EQ(error_of([&] { half->poll(); }).second, "only here");
+  EXPECT_EQ(error_of([&] { child->poll(); }).second, "only here");
 }
 
 }  // namespace

@@ -251,8 +251,8 @@ void SyncModes::ended(const Buckets::Ended& ended) {
 bool SyncModes::arrived(std::uint32_t bucket) const {
   const std::lock_guard lock(mutex_);
   const Entry& entry = entries_[bucket];
-  return entry.had_turn && (!bounded_ || entry.results.size() <= entry.may_lag ||
-                            entry.results[entry.results.size() - entry.may_lag - 1]->done);
+  return entry.had_turn &&
+         (entry.results.size() <= entry.may_lag || entry.results[entry.results.size() - entry.may_lag - 1]->done);
 }
 
 bool SyncModes::synced(std::uint32_t bucket) const {
@@ -289,7 +289,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       had_turn = std::exchange(entry.had_turn, false);
       const std::size_t may_lag = had_turn ? std::exchange(entry.may_lag, 0) : 0;
       Lateness& ages = ages_[entry.bucket->group];
-      while (bounded_ ? entry.results.size() > may_lag : !entry.results.empty() && entry.results.front()->done) {
+      while (entry.results.size() > may_lag) {
         due.push_back(std::move(entry.results.front()));
         entry.results.pop_front();
         if (entry.bucket->sync.mode == Sync::Mode::async && had_turn) {

@@ -60,9 +60,6 @@ class SyncModes {
   [[nodiscard]] std::uint64_t outer_hash() const;
   [[nodiscard]] bool has_outer() const;
 
-  /// For the control of a test: no step waits for results, which are delivered when they have come.
-  void remove_bound() { bounded_ = false; }
-
   // Between steps, while not busy(). The schedule has been loaded.
   void save(SavedState& state) const;
   void load(const SavedState& state);
@@ -114,7 +111,6 @@ class SyncModes {
   const SyncSchedule& schedule_;
   const std::vector<std::vector<View>>& parameters_;
   std::vector<Entry> entries_;  // by bucket
-  bool bounded_ = true;
   mutable std::mutex mutex_;    // of results, flying, had_turn, may_lag, turns, spare and what follows
   std::deque<JobPtr> waiting_;  // not started
   std::vector<Lateness> ages_;
