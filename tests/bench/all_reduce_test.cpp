@@ -5,7 +5,9 @@
 #include <set>
 #include <string>
 
-#include "tests/bench/run_program.hpp"
+#include "tests/bench/read_json.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {

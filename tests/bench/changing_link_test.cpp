@@ -9,7 +9,9 @@
 
 #include "bench/changing_link/comparison.hpp"
 #include "gradwire/emulation.hpp"
-#include "tests/bench/run_program.hpp"
+#include "tests/bench/read_json.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -11,7 +11,9 @@
 #include "bench/convergence/data.hpp"
 #include "bench/convergence/model.hpp"
 #include "bench/convergence/statistics.hpp"
-#include "tests/bench/run_program.hpp"
+#include "tests/bench/read_json.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {

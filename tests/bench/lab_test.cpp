@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/bench/run_program.hpp"
+#include "tests/support/run_program.hpp"
 
 namespace gradwire::test {
 namespace {

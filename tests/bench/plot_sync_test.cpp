@@ -4,7 +4,7 @@
 
 #include <fstream>
 
-#include "tests/bench/run_program.hpp"
+#include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::bench {

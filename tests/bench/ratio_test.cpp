@@ -13,7 +13,9 @@
 #include "bench/support/table.hpp"
 #include "plot/svg_plot.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
-#include "tests/bench/run_program.hpp"
+#include "tests/bench/read_json.hpp"
+#include "tests/support/run_program.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {

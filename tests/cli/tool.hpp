@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "examples/run_program.hpp"
+#include "support/run_program.hpp"
 
 namespace gradwire::test {
 

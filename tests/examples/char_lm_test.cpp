@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "python-free-examples/char_lm/gradient_dump.hpp"
-#include "tests/examples/run_program.hpp"
+#include "tests/examples/run_ranks.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "python-free-examples/ctr_hybrid/metrics.hpp"
-#include "tests/examples/run_program.hpp"
+#include "tests/examples/run_ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {

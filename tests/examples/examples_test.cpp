@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "tests/examples/run_program.hpp"
+#include "tests/examples/run_ranks.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/examples/run_program.hpp"
+#include "tests/support/run_program.hpp"
 
 namespace gradwire::test {
 namespace {

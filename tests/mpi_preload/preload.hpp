@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/examples/run_program.hpp"
+#include "tests/support/run_program.hpp"
 
 namespace gradwire::test {
 

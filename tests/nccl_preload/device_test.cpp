@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "nccl_preload/run_program.hpp"
+#include "nccl_preload/run_apart.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -25,7 +27,7 @@ const std::string kTile = "ncclSend:" + std::to_string(32 + 4096 + 32);
 const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32));
 
 struct Seen {
-  Outcome outcome;
+  OutcomeApart outcome;
   std::map<std::string, std::string> lines;  // what NCCL was asked
   json report;
 
@@ -46,8 +48,8 @@ Seen run_job(const std::string& scenario, const std::string& environment = "") {
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();
   Seen seen;
-  seen.outcome = run_program(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DEVICE_DROP_IN,
-                             std::string(GRADWIRE_DEVICE_JOB) + " " + scenario);
+  seen.outcome = run_apart(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DEVICE_DROP_IN,
+                           std::string(GRADWIRE_DEVICE_JOB) + " " + scenario);
   EXPECT_EQ(seen.outcome.status, 0) << seen.outcome.err;
   std::istringstream text(seen.outcome.out);
   for (std::string line; std::getline(text, line);) {

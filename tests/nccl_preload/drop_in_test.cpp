@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "nccl_preload/run_program.hpp"
+#include "nccl_preload/run_apart.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -18,7 +20,7 @@ constexpr std::uint64_t kLarge = 1 << 20;
 const std::string kDevice = "device path not built";
 
 struct Seen {
-  Outcome outcome;
+  OutcomeApart outcome;
   json report;
 
   /// Calls of the classes that have all of these fields.
@@ -38,12 +40,12 @@ struct Seen {
 
 Seen run_job(const std::string& scenario, const std::string& environment = "") {
   const std::string job = std::string(GRADWIRE_FAKE_JOB) + " " + scenario;
-  const Outcome alone = run_program("", job);
+  const OutcomeApart alone = run_apart("", job);
   EXPECT_EQ(alone.status, 0) << alone.err;
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();
   Seen seen;
-  seen.outcome = run_program(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DROP_IN, job);
+  seen.outcome = run_apart(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DROP_IN, job);
   EXPECT_EQ(seen.outcome.status, 0) << seen.outcome.err;
   EXPECT_EQ(seen.outcome.out, alone.out) << "the job's own results changed";
   EXPECT_FALSE(std::filesystem::exists(report)) << "that name belongs to the report of MPI calls";
@@ -202,15 +204,15 @@ TEST(NcclDropIn, ABadPolicyDisables) {
 }
 
 TEST(NcclDropIn, AReportThatCannotBeWrittenIsNoCrash) {
-  const Outcome outcome =
-      run_program("GRADWIRE_REPORT=/nonexistent/r.json LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " eligible");
+  const OutcomeApart outcome =
+      run_apart("GRADWIRE_REPORT=/nonexistent/r.json LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " eligible");
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.err, HasSubstr("cannot write the report /nonexistent/r.json.nccl"));
 }
 
 // A library that lacks a function of the header: an error instead of a crash, and not another NCCL of this machine.
 TEST(NcclDropIn, AFunctionThatTheLibraryLacks) {
-  const Outcome outcome = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " missing");
+  const OutcomeApart outcome = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " missing");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("ncclMemAlloc: 2\n"));
   EXPECT_THAT(outcome.err, HasSubstr("has no pncclMemAlloc"));

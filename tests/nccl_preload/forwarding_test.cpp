@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "nccl_preload/run_program.hpp"
+#include "nccl_preload/run_apart.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 const std::string kCounted = "gradwire: NCCL, this rank: 15 calls, none compressed: ";
 
 std::string alone() {
-  const Outcome probe = run_program("", GRADWIRE_PROBE);
+  const OutcomeApart probe = run_apart("", GRADWIRE_PROBE);
   EXPECT_EQ(probe.status, 0) << probe.err;
   EXPECT_THAT(probe.out, HasSubstr("GroupEnd after an error"));
   EXPECT_THAT(probe.out, HasSubstr("AllReduce : comm argument is NULL"));
@@ -25,14 +25,14 @@ std::string alone() {
 }
 
 TEST(NcclForwarding, Preloaded) {
-  const Outcome probe = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_PROBE);
+  const OutcomeApart probe = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_PROBE);
   EXPECT_EQ(probe.status, 0);
   EXPECT_EQ(probe.out, alone());
   EXPECT_THAT(probe.err, HasSubstr(kCounted));
 }
 
 TEST(NcclForwarding, LinkedBeforeNccl) {
-  const Outcome probe = run_program("", GRADWIRE_PROBE_LINKED);
+  const OutcomeApart probe = run_apart("", GRADWIRE_PROBE_LINKED);
   EXPECT_EQ(probe.status, 0);
   EXPECT_EQ(probe.out, alone());
   EXPECT_THAT(probe.err, HasSubstr(kCounted));
@@ -40,26 +40,26 @@ TEST(NcclForwarding, LinkedBeforeNccl) {
 
 // Linked after NCCL, where only the header's names reach the drop-in.
 TEST(NcclForwarding, ReplacedByTheHeader) {
-  const Outcome probe = run_program("", GRADWIRE_PROBE_REPLACED);
+  const OutcomeApart probe = run_apart("", GRADWIRE_PROBE_REPLACED);
   EXPECT_EQ(probe.status, 0);
   EXPECT_EQ(probe.out, alone());
   EXPECT_THAT(probe.err, HasSubstr(kCounted));
 }
 
 TEST(NcclForwarding, ProgramsWithoutNcclAreLeftAlone) {
-  const Outcome other = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, "cat /proc/self/maps");
+  const OutcomeApart other = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, "cat /proc/self/maps");
   EXPECT_EQ(other.status, 0);
   EXPECT_THAT(other.out, HasSubstr("libgradwire_nccl.so"));
   EXPECT_EQ(other.err, "");
   // Not at the end either.
-  const Outcome loads = run_program("LD_DEBUG=files LD_PRELOAD=" GRADWIRE_DROP_IN, "true");
+  const OutcomeApart loads = run_apart("LD_DEBUG=files LD_PRELOAD=" GRADWIRE_DROP_IN, "true");
   EXPECT_THAT(loads.err, HasSubstr("libgradwire_nccl.so"));
   EXPECT_THAT(loads.err, ::testing::Not(HasSubstr("libnccl")));
 }
 
 // NCCL in a plugin's own scope, as where an interpreter opens an extension: no global name leads to it.
 TEST(NcclForwarding, NcclOpenedForAPluginOnly) {
-  const Outcome opened = run_program("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_OPENER " " GRADWIRE_PLUGIN);
+  const OutcomeApart opened = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_OPENER " " GRADWIRE_PLUGIN);
   EXPECT_EQ(opened.status, 0) << opened.out << opened.err;
   EXPECT_THAT(opened.out, HasSubstr("ncclGetVersion 0 22"));
   EXPECT_THAT(opened.out, HasSubstr("ncclAllReduce 4"));

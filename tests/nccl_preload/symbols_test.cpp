@@ -7,7 +7,8 @@
 #include <set>
 #include <string>
 
-#include "nccl_preload/run_program.hpp"
+#include "nccl_preload/run_apart.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -22,7 +23,7 @@ std::set<std::string> matches(const std::string& text, const std::string& patter
 }
 
 std::set<std::string> symbols(const std::string& options, const std::string& library, const std::string& pattern) {
-  const Outcome nm = run_program("LC_ALL=C", "nm -D " + options + " '" + library + "'");
+  const OutcomeApart nm = run_apart("LC_ALL=C", "nm -D " + options + " '" + library + "'");
   EXPECT_EQ(nm.status, 0) << nm.err;
   return matches(nm.out, pattern);
 }
@@ -56,7 +57,7 @@ TEST(NcclSymbols, AllOfTheReplacement) {
 TEST(NcclSymbols, NothingElse) {
   EXPECT_THAT(symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] (?!nccl|gradwire_nccl)(\\S+)\n"),
               ::testing::IsEmpty());
-  const Outcome dynamic = run_program("LC_ALL=C", "readelf -d '" GRADWIRE_DROP_IN "'");
+  const OutcomeApart dynamic = run_apart("LC_ALL=C", "readelf -d '" GRADWIRE_DROP_IN "'");
   const std::set<std::string> needed = matches(dynamic.out, "NEEDED.*\\[(\\S+)\\]");
   EXPECT_THAT(needed, ::testing::Contains("libc.so.6"));
   EXPECT_THAT(needed, ::testing::Each(::testing::Not(::testing::ContainsRegex("nccl|cuda"))));

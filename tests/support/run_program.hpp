@@ -1,9 +1,11 @@
 // Runs a command and keeps what it said.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <regex>
 #include <stdexcept>
 #include <string>
 
@@ -28,6 +30,16 @@ inline Outcome run_program(const std::string& command) {
   const int status = pclose(pipe);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
+}
+
+/// The number that the first group of `pattern` matches in the output; a failure and 0 where there is none.
+inline double number_in(const Outcome& outcome, const std::string& pattern) {
+  std::smatch match;
+  if (!std::regex_search(outcome.output, match, std::regex(pattern))) {
+    ADD_FAILURE() << "no \"" << pattern << "\" in:\n" << outcome.output;
+    return 0;
+  }
+  return std::stod(match[1]);
 }
 
 }  // namespace gradwire::test

@@ -1,12 +1,9 @@
-// What tests of benchmarks read of the files that these write.
+// Reads what a benchmark wrote.
 #pragma once
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-
-#include "tests/support/run_program.hpp"
-#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
 
