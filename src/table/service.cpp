@@ -86,8 +86,7 @@ void Service::take(int from, const Message& message) {
     case MessageKind::text: {
       auto& texts = exchanges_[{head.count, head.number}];
       texts.resize(static_cast<std::size_t>(world_size_));
-      texts[static_cast<std::size_t>(from)] =
-          std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
+      texts[static_cast<std::size_t>(from)] = wire::as_text(message.payload);
       break;
     }
   }

@@ -54,6 +54,11 @@ std::size_t floats_of(const FileHead& head) {
 
 std::string to_string(RowOptimizer optimizer) { return optimizer == RowOptimizer::sgd ? "sgd" : "adagrad"; }
 
+SaveId read_save(wire::ByteReader& in) {
+  const auto clock = in.number<std::uint64_t>();
+  return {.clock = clock, .number = in.number<std::uint64_t>()};
+}
+
 /// Checks that the file is what its name and the table say; returns whose save it is.
 SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int world_size, const std::string& file) {
   const auto expect = [&](const std::string& what, const std::string& found, const std::string& wanted) {
@@ -69,38 +74,34 @@ SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int 
   expect("the width of rows", std::to_string(in.number<std::uint32_t>()), std::to_string(expected.width));
   expect("the optimizer", to_string(in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad),
          to_string(expected.optimizer));
-  const auto clock = in.number<std::uint64_t>();
-  return {.clock = clock, .number = in.number<std::uint64_t>()};
+  return read_save(in);
 }
 
 /// Whose save a file is, by its head alone; nothing where it is none or cannot be read.
 std::optional<SaveId> save_in(const std::filesystem::path& file) {
-  constexpr std::size_t kBeforeName = 16;  // magic, version, bytes of the name
   constexpr std::size_t kBeforeSave = 24;  // rank, world size, rows, width, optimizer
   constexpr std::uint32_t kLongestName = 1 << 16;
   std::ifstream stream(file, std::ios::binary);
-  std::array<char, kBeforeName> begin{};
-  std::uint32_t name = 0;
-  if (!stream.read(begin.data(), begin.size()) || std::string_view(begin.data(), kMagic.size()) != kMagic) {
+  std::array<std::byte, 16> begin{};  // magic, version, bytes of the name; then those of a save
+  const auto read = [&] { return static_cast<bool>(stream.read(reinterpret_cast<char*>(begin.data()), begin.size())); };
+  if (!read() || !wire::as_text(begin).starts_with(kMagic)) {
     return std::nullopt;
   }
-  std::memcpy(&name, begin.data() + begin.size() - sizeof name, sizeof name);
-  SaveId save;
-  std::array<char, sizeof save.clock + sizeof save.number> bytes{};
-  if (name > kLongestName || !stream.ignore(static_cast<std::streamsize>(name + kBeforeSave)) ||
-      !stream.read(bytes.data(), bytes.size())) {
+  wire::ByteReader head(begin, file.string());
+  head.take(begin.size() - sizeof(std::uint32_t));
+  const auto name = head.number<std::uint32_t>();
+  static_assert(sizeof(SaveId) == sizeof begin);
+  if (name > kLongestName || !stream.ignore(static_cast<std::streamsize>(name + kBeforeSave)) || !read()) {
     return std::nullopt;
   }
-  std::memcpy(&save.clock, bytes.data(), sizeof save.clock);
-  std::memcpy(&save.number, bytes.data() + sizeof save.clock, sizeof save.number);
-  return save;
+  wire::ByteReader save(begin, file.string());
+  return read_save(save);
 }
 
 /// A file that is not damaged; what is left to read are its head and its rows.
 wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
   wire::ByteReader in(bytes, file);
-  const auto magic = in.take(kMagic.size() + 1);
-  if (std::string_view(reinterpret_cast<const char*>(magic.data()), kMagic.size()) != kMagic) {
+  if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
     in.fail("it is no saved table of gradwire");
   }
   const auto version = in.number<std::uint32_t>();
@@ -108,14 +109,14 @@ wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
     throw Error(ErrorCode::unsupported, file + ": is of version " + std::to_string(version) +
                                             " of the format; this build reads version " + std::to_string(kVersion));
   }
-  std::uint32_t crc = 0;
+  constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
   const std::size_t begin = bytes.size() - in.left();
-  if (in.left() < sizeof crc) {
+  if (in.left() < kCrcBytes) {
     in.fail("it ends too early");
   }
-  const std::span<const std::byte> content = std::span(bytes).first(bytes.size() - sizeof crc);
-  std::memcpy(&crc, bytes.data() + content.size(), sizeof crc);
-  if (crc != wire::crc32c(content)) {
+  const std::span<const std::byte> content = std::span(bytes).first(bytes.size() - kCrcBytes);
+  wire::ByteReader end{std::span(bytes).last(kCrcBytes), file};
+  if (end.number<std::uint32_t>() != wire::crc32c(content)) {
     in.fail("it is damaged: its checksum is wrong; use another copy");
   }
   return {content.subspan(begin), file};
@@ -274,13 +275,12 @@ std::string to_text(const SaveId& save, const std::filesystem::path& file) {
   wire::Bytes bytes;
   wire::put_number(bytes, save.clock);
   wire::put_number(bytes, save.number);
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + file.string();
+  return std::string(wire::as_text(bytes)) + file.string();
 }
 
 SaveId save_of(const std::string& text, int peer) {
   wire::ByteReader in(std::as_bytes(std::span(text)), "what rank " + std::to_string(peer) + " said of a saved table");
-  const auto clock = in.number<std::uint64_t>();
-  return {.clock = clock, .number = in.number<std::uint64_t>()};
+  return read_save(in);
 }
 
 std::string to_text(const std::vector<SaveId>& saves) {

@@ -47,6 +47,10 @@ inline void put_varint(Bytes& out, std::uint64_t value) {
   out.push_back(static_cast<std::byte>(value));
 }
 
+[[nodiscard]] inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 /// Takes bytes from the front. Error(corrupt) where there are too few: `source`, what is wrong, `advice`.
 class ByteReader {
  public:
@@ -73,10 +77,15 @@ class ByteReader {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  std::string text() {
-    const auto bytes = take(number<std::uint32_t>());
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  /// Fills `to`.
+  template <class T>
+  void numbers(std::span<T> to) {
+    const auto bytes = take(to.size_bytes());
+    if (!bytes.empty()) {
+      std::memcpy(to.data(), bytes.data(), bytes.size());
+    }
   }
+  std::string text() { return std::string(as_text(take(number<std::uint32_t>()))); }
   std::uint64_t varint() {
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {

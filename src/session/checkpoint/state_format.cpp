@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -37,9 +36,7 @@ std::vector<float> floats(wire::ByteReader& in, std::uint64_t count) {
     in.fail("it says more residuals than it has bytes");
   }
   std::vector<float> values(count);
-  if (count > 0) {
-    std::memcpy(values.data(), in.take(count * sizeof(float)).data(), count * sizeof(float));
-  }
+  in.numbers(std::span(values));
   return values;
 }
 
@@ -243,7 +240,7 @@ SavedState read_state(std::istream& stream, const std::string& source) {
   bytes.resize(static_cast<std::size_t>(stream.gcount()));
   const wire::Bytes begin = bytes;
   wire::ByteReader head = reader_of(begin, source);
-  if (begin.size() < kMagic.size() || std::memcmp(head.take(kMagic.size()).data(), kMagic.data(), kMagic.size()) != 0) {
+  if (begin.size() < kMagic.size() || wire::as_text(head.take(kMagic.size())) != kMagic) {
     head.fail("it is no saved state of gradwire");
   }
   const auto version = head.number<std::uint32_t>();
@@ -264,13 +261,14 @@ SavedState read_state(std::istream& stream, const std::string& source) {
 }
 
 std::optional<std::uint64_t> read_step(std::istream& stream) {
-  std::array<char, kHeadBytes + 2 * sizeof(std::uint32_t) + sizeof(std::uint64_t)> head{};
-  if (!stream.read(head.data(), head.size()) || !std::string_view(head.data(), head.size()).starts_with(kMagic)) {
+  constexpr std::size_t kBeforeStep = kHeadBytes + 2 * sizeof(std::uint32_t);  // rank, world size
+  std::array<std::byte, kBeforeStep + sizeof(std::uint64_t)> head{};
+  if (!stream.read(reinterpret_cast<char*>(head.data()), head.size()) || !wire::as_text(head).starts_with(kMagic)) {
     return std::nullopt;
   }
-  std::uint64_t step = 0;
-  std::memcpy(&step, head.data() + head.size() - sizeof step, sizeof step);
-  return step;
+  wire::ByteReader in(head, "the head of a state");
+  in.take(kBeforeStep);
+  return in.number<std::uint64_t>();
 }
 
 }  // namespace gradwire::session
