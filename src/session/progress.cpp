@@ -61,7 +61,13 @@ void Progress::await_work(std::unique_lock<std::mutex>& lock) {
     left = step_.number() == before ? left : kLooks;
   }
   looks_ = false;
-  wake_.wait(lock, there);
+  while (!there()) {
+    if (step_.startable() && !driven_) {
+      wake_.wait_for(lock, kLook);  // what is held for a caller may start soon, and nobody tells when
+    } else {
+      wake_.wait(lock);
+    }
+  }
 }
 
 void Progress::wake_after_ready() {

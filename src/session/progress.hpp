@@ -143,7 +143,7 @@ void Progress::drive(std::unique_lock<std::mutex>& lock, std::chrono::microsecon
   }
   driven_ = false;
   changed_.notify_all();
-  if (background() && has_work()) {
+  if (background() && (has_work() || step_.startable())) {
     wake_.notify_all();
   }
 }

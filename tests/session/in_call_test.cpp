@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <limits>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -145,6 +147,38 @@ TEST_P(InCall, WhoDoesNotWaitIsNotHeldUp) {
       rank.expect_means(step);
     }
     EXPECT_EQ(rank.transport->calls(), 0) << "rank 1 never waited";
+  });
+}
+
+// A job whose rank 1 computes after ready(), or waits outside gradwire for what rank 0 does after its finish(). Seen
+// red: a thread that sleeps until it is woken, which nobody does when the time of what is held has come.
+TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
+  if (GetParam() != Threading::background) {
+    GTEST_SKIP() << "without a thread nothing travels meanwhile";
+  }
+  std::mutex mutex;
+  std::condition_variable finished;
+  int steps = 0;  // that rank 0 has finished
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {kMiddle}, {.timeout = milliseconds(20'000)});
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) {  // longer than the thread looks now and then
+        std::this_thread::sleep_for(milliseconds(1300));
+      }
+      rank.fill(step);
+      rank.ready();
+      if (rank.transport->rank() == 1) {
+        std::unique_lock lock(mutex);
+        EXPECT_TRUE(finished.wait_for(lock, milliseconds(10'000), [&] { return steps > step; })) << "step " << step;
+      }
+      rank.session->finish();
+      rank.expect_means(step);
+      if (rank.transport->rank() == 0) {
+        const std::lock_guard lock(mutex);
+        ++steps;
+        finished.notify_all();
+      }
+    }
   });
 }
 
