@@ -1,5 +1,9 @@
 // What whoever communicates does for a session: what its step says is next, until nothing is.
+#include <chrono>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/current_error.hpp"
 #include "session/session_state.hpp"
@@ -22,13 +26,14 @@ void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
     if (modes) {
       modes->start(*runner);
     }
-    take_note_of(runner->advance(wait));
-    if (busy) {
-      const auto end = Clock::now();
+    const auto ended = runner->advance(wait);
+    if (busy || !ended.empty()) {
       const std::lock_guard lock(progress.state);
-      watch.busy(begin, end);
-      if (step.under_way()) {
-        busy_since = end;
+      take_note_of(ended);
+      if (busy) {  // counted before a caller can end the step
+        const auto now = Clock::now();
+        watch.busy(begin, now);
+        busy_since = step.under_way() ? std::optional(now) : std::nullopt;
       }
     }
   } catch (...) {
@@ -74,10 +79,6 @@ void Session::State::start(const Action& action) {
 }
 
 void Session::State::take_note_of(const std::vector<session::Buckets::Ended>& ended) {
-  if (ended.empty()) {
-    return;
-  }
-  const std::lock_guard lock(progress.state);
   for (const session::Buckets::Ended& bucket : ended) {
     if (bucket.background) {
       modes->ended(bucket);
@@ -92,15 +93,26 @@ void Session::State::take_note_of(const std::vector<session::Buckets::Ended>& en
       auto_batch->sampled(step.number(), *bucket.norms);
     }
   }
-  progress.changed();
+  if (!ended.empty()) {
+    progress.changed();
+  }
 }
 
 void Session::State::agree_on_plan(bool weighted) {
-  if (step.has_agreed()) {  // changes under both locks
+  if (!step.to_agree()) {  // changes under both locks
     return;
   }
-  runner->agree(*plan, weighted, step.number());
-  if (auto_codec) {
+  const bool again = step.has_agreed();
+  try {
+    runner->agree(*plan, weighted, step.number());
+  } catch (const Error& error) {
+    if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
+      throw Error(error.code(), std::string(error.what()) + " (set_weight() was called after reserve() or " +
+                                    "sync_parameters(): did every rank call it?)");
+    }
+    throw;
+  }
+  if (auto_codec && !again) {
     auto_codec->begin(step.number());
   }
   const std::lock_guard lock(progress.state);

@@ -98,7 +98,12 @@ void Session::State::make_plan() {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
   }
   if (plan->has_modes()) {
-    make_modes();
+    try {
+      make_modes();
+    } catch (...) {
+      plan.reset();  // so that the next call refuses it too
+      throw;
+    }
   }
   step.set_plan(*plan);
   reset_step();

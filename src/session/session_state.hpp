@@ -39,7 +39,8 @@ struct Session::State final : private session::Progress::Work {
   std::atomic<bool> no_sync{false};
   std::atomic<bool> was_captured{false};  // a step was, and may have been replayed since
 
-  // Guarded by `state`. The plan, and what is made with it, stays once it is there.
+  // Guarded by `state`. The plan, and what is made with it, stays once it is there. Whoever communicates reads the
+  // step's number and loss scale under `wire` alone: they change only between steps, when nothing is under way.
   session::Tensors tensors{*runner};
   session::Step step;
   session::StepWatch watch;
@@ -115,6 +116,7 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] bool last_awaits_caller() const override;
   bool start_what_can(bool waits);
   void start(const session::Step::Action& action);
+  /// The caller holds `state`.
   void take_note_of(const std::vector<session::Buckets::Ended>& ended);
   void agree_on_plan(bool weighted);
   void agree_on_outer(std::uint64_t now);

@@ -74,11 +74,6 @@ void Step::set_weight(double samples) {
     throw Error(ErrorCode::invalid_argument, "set_weight: first called in step " + std::to_string(number_) +
                                                  "; call it from the first step on, on every rank");
   }
-  if (!weight_.set && agreed_) {
-    throw Error(ErrorCode::invalid_argument,
-                "set_weight: ranks have agreed on steps without weights; first call it before reserve() and "
-                "sync_parameters(), on every rank");
-  }
   weight_.set = true;
   weight_.value = samples;
 }
@@ -142,7 +137,7 @@ Step::Action Step::next(bool waits, Time now) {
   if (!look && !may_start(waits, now)) {
     return {};
   }
-  if (!agreed_) {
+  if (to_agree()) {
     return {Action::Kind::agree, 0, info()};
   }
   if (look) {

@@ -59,7 +59,7 @@ class Step {
   struct Action {
     enum class Kind : std::uint8_t {
       none,
-      agree,  // with all ranks on the plan; then agreed()
+      agree,  // with all ranks on the plan and on weights; then agreed()
       look,   // for NaN and Inf in all gradients, on all ranks; then looked()
       start,  // the bucket, which is under way from here on; then bucket_ended()
     };
@@ -69,14 +69,18 @@ class Step {
   };
   /// `waits`: the caller does nothing else until the step has ended, or so.
   [[nodiscard]] Action next(bool waits, Time now);
-  void agreed() noexcept { agreed_ = true; }
-  [[nodiscard]] bool has_agreed() const noexcept { return agreed_; }
+  void agreed() noexcept { agreed_ = weight_.set ? Agreed::weighted : Agreed::unweighted; }
+  [[nodiscard]] bool has_agreed() const noexcept { return agreed_ != Agreed::no; }
+  /// Not yet, or on steps without weights, before this rank set one.
+  [[nodiscard]] bool to_agree() const noexcept {
+    return agreed_ == Agreed::no || (agreed_ == Agreed::unweighted && weight_.set);
+  }
   /// Ranks with NaN or Inf in a gradient; where there are any the step ends here.
   void looked(std::vector<int> nonfinite_ranks);
   void bucket_ended(std::uint32_t bucket, bool nonfinite);
   [[nodiscard]] bool under_way(std::uint32_t bucket) const { return bucket < next_ && !buckets_[bucket].ended; }
   /// Whether the last bucket of each coming step is held for a caller who waits (StepInfo::InCall).
-  void decide_last(bool in_call) noexcept { last_ = {in_call, agreed_, last_.ready}; }
+  void decide_last(bool in_call) noexcept { last_ = {in_call, has_agreed(), last_.ready}; }
   [[nodiscard]] bool last_decided() const noexcept { return last_.decided; }
 
   // What it looks like from outside.
@@ -127,6 +131,7 @@ class Step {
     std::uint32_t missing = 0;  // tensors that are not ready
     bool ended = false;
   };
+  enum class Agreed : std::uint8_t { no, unweighted, weighted };
   struct Last {
     bool in_call = false;
     bool decided = false;  // in_call is known
@@ -145,7 +150,7 @@ class Step {
   std::vector<Bucket> buckets_;
   SyncSchedule modes_;
   bool planned_ = false;
-  bool agreed_ = false;
+  Agreed agreed_ = Agreed::no;
   bool stepped_ = false;
 
   std::uint64_t number_ = 0;

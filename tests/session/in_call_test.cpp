@@ -182,6 +182,54 @@ TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
   });
 }
 
+// The last gradient is ready while another thread waits for an earlier one, which leaves before the time has come. Seen
+// red: nobody wakes the thread then.
+TEST_P(InCall, NorIsItByAnotherWhoWaited) {
+  if (GetParam() != Threading::background) {
+    GTEST_SKIP() << "without a thread nothing travels meanwhile";
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  int last_ready = 0;  // steps in which rank 1 gave its last gradient
+  int finished = 0;    // and which rank 0 finished
+  const auto wait_for = [&](int& counter, int step) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, milliseconds(10'000), [&] { return counter > step; });
+  };
+  const auto count = [&](int& counter) {
+    const std::lock_guard lock(mutex);
+    ++counter;
+    changed.notify_all();
+  };
+  Policy policy = Policy::uniform("exact", Algorithm::dense);
+  policy.bucket_bytes = 4 * kMiddle;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {kMiddle, kMiddle}, {.timeout = milliseconds(20'000)}, policy);
+    for (int step = 0; step < 3; ++step) {
+      rank.fill(step);
+      if (rank.transport->rank() == 0) {
+        std::this_thread::sleep_for(
+            milliseconds(step == 2 ? 1300 : 0));  // rank 1 waits for longer than its thread looks
+        EXPECT_TRUE(wait_for(last_ready, step));
+        rank.session->ready(rank.ids[1]);
+        rank.session->ready(rank.ids[0]);
+        rank.session->finish();
+        count(finished);
+      } else {
+        const Ticket early = rank.session->ready(rank.ids[1]);
+        std::thread waiting([&] { rank.session->wait(early); });
+        std::this_thread::sleep_for(milliseconds(step == 2 ? 1300 : 0));
+        rank.session->ready(rank.ids[0]);
+        count(last_ready);
+        waiting.join();
+        EXPECT_TRUE(wait_for(finished, step)) << "step " << step;
+        rank.session->finish();
+      }
+      rank.expect_means(step);
+    }
+  });
+}
+
 TEST_P(InCall, PollingEnds) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, options());

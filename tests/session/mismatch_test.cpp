@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 
@@ -112,6 +113,32 @@ TEST(Mismatch, OrderCountAndPolicy) {
                         step(session, {{"w", 70000}});
                       }),
                   ErrorCode::mismatch, "weighted");
+}
+
+// reserve() has agreed on steps without weights. Seen red: ranks that do not agree again wait without a word of
+// weights.
+TEST(Mismatch, WeightsAfterReserve) {
+  const auto with_weight = [](const std::function<bool(int)>& has_one, std::chrono::milliseconds timeout) {
+    const Body body = [&](Session& session, int rank) {
+      auto& values = memory(70000);
+      const TensorId id = session.add("w", view(values.data(), 70000));
+      session.reserve();
+      if (has_one(rank)) {
+        session.set_weight(1 + rank);
+      }
+      std::fill(values.begin(), values.end(), static_cast<float>(rank));
+      session.ready(id);
+      session.finish();
+      EXPECT_NEAR(values[5], 2.0 / 3, 0.02) << "weighted by 1 and 2";
+    };
+    return run(2, int8, body, Threading::background, timeout);
+  };
+  for (const Outcome& outcome : with_weight([](int) { return true; }, std::chrono::seconds(20))) {
+    EXPECT_FALSE(outcome.threw) << outcome.message;
+  }
+  const auto outcomes = with_weight([](int rank) { return rank == 1; }, std::chrono::milliseconds(400));
+  EXPECT_TRUE(outcomes[0].threw && outcomes[1].threw);
+  EXPECT_THAT(outcomes[0].message + outcomes[1].message, ::testing::HasSubstr("did every rank call it?"));
 }
 
 TEST(Mismatch, BroadcastOfDifferentValues) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -22,6 +23,8 @@ namespace {
 using Action = Step::Action;
 using Kind = Step::Action::Kind;
 
+constexpr std::chrono::milliseconds kHeldFor(5);  // docs/decisions/collectives.md, D83
+
 // What all ranks of a world do alike, and what must come of it.
 struct Script {
   std::uint32_t tensors = 1;
@@ -34,6 +37,7 @@ struct Script {
   bool in_call = false;
 
   struct Expected {
+    bool looks = false;  // for NaN, before anything starts
     bool skipped = false;
     bool as_usual = false;
     std::vector<bool> flushes, in_mode;  // by bucket
@@ -63,6 +67,7 @@ std::vector<Script::Expected> Script::expected() const {
       one.flushes.push_back(flushing || precedes);
       one.in_mode.push_back(step >= from[b]);
     }
+    one.looks = looks;
     one.skipped = looks && any(bad[step]);
     one.as_usual = !one.skipped && !flushing;
     for (std::size_t b = 0; b < from.size(); ++b) {
@@ -187,13 +192,16 @@ class Rank {
     }
     if (blocked_) {
       blocked_ == Kind::agree ? step_.agreed() : step_.looked(bad_ranks());
+      sought_ = sought_ || blocked_ == Kind::look;
       blocked_.reset();
       return true;
     }
     const bool had_work = step_.has_work(now_);
     const bool had_started = step_.under_way();
-    const Action action = step_.next(finishing_ && random_() % 2 == 0, now_);
+    const bool waits = finishing_ && random_() % 2 == 0;
+    const Action action = step_.next(waits, now_);
     if (action.kind == Kind::none) {
+      EXPECT_FALSE(startable() && (!held() || (waits ? !had_started : now_ - whole_at_ >= kHeldFor))) << "left lying";
       return end_one();
     }
     EXPECT_TRUE(had_work || finishing_) << "nobody would have looked";
@@ -231,6 +239,8 @@ class Rank {
     step_.require_between("save");
     if (script_.weight[step]) {
       step_.set_weight(static_cast<double>(step + 1));
+    } else if (step > 0 && !script_.weight[0]) {
+      EXPECT_EQ(test::error_of([&] { step_.set_weight(1); }).code(), ErrorCode::invalid_argument) << "others have none";
     }
     if (script_.scale[step]) {
       step_.set_loss_scale(2);
@@ -259,6 +269,7 @@ class Rank {
     EXPECT_FALSE(step_.is_ready(tensor));
     const Ticket ticket = step_.ready(tensor, now_);
     EXPECT_TRUE(step_.is_ready(tensor));
+    whole_at_ = whole(ticket.bucket) ? now_ : whole_at_;
     EXPECT_EQ(ticket.step, step_.number());
     EXPECT_EQ(ticket.bucket, script_.plan.tensors[tensor].bucket);
     step_.check("done", ticket);
@@ -270,6 +281,7 @@ class Rank {
   }
 
   void start(const Action& action) {
+    EXPECT_EQ(action.info.in_call != StepInfo::InCall::no, held());
     EXPECT_EQ(action.bucket, next_++) << "in order";
     const Script::Expected& expected = now_expected();
     EXPECT_FALSE(expected.skipped) << "nothing starts in a skipped step";
@@ -283,6 +295,9 @@ class Rank {
     if (action.info.in_call == StepInfo::InCall::waits) {
       EXPECT_TRUE(finishing_ && in_flight_.empty()) << "a blocking call moves nothing else";
     }
+    if (action.info.in_call == StepInfo::InCall::does_not_wait) {
+      EXPECT_GE(now_ - whole_at_, kHeldFor) << "a caller may still come";
+    }
     std::optional<std::size_t> call;
     if (!expected.in_mode[action.bucket]) {
       join("start " + std::to_string(action.bucket) + " of " + std::to_string(step_.number()) + " flush " +
@@ -293,6 +308,22 @@ class Rank {
     in_flight_.push_back({action.bucket, call});
     EXPECT_TRUE(step_.under_way(action.bucket));
   }
+
+  [[nodiscard]] bool whole(std::uint32_t bucket) const {
+    for (std::uint32_t i = 0; i < script_.tensors; ++i) {
+      if (script_.plan.tensors[i].bucket == bucket && !step_.is_ready(i)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  // The next bucket has all that it needs.
+  [[nodiscard]] bool startable() const {
+    const Script::Expected& expected = now_expected();
+    return next_ < script_.plan.buckets.size() && whole(next_) && !expected.skipped && (!expected.looks || sought_);
+  }
+  // It is for a caller who waits.
+  [[nodiscard]] bool held() const { return decided_ && !script_.weight[0] && next_ + 1 == script_.plan.buckets.size(); }
 
   // Buckets end in any order, once every rank has started them.
   bool end_one() {
@@ -319,7 +350,13 @@ class Rank {
     EXPECT_EQ(next_, expected.skipped ? 0 : script_.plan.buckets.size());
     const std::uint64_t number = step_.number();
     const bool delivered_bad = random_() % 8 == 0;
+    const bool misused = random_() % 8 == 0;
+    if (misused) {
+      step_.faults.misused(Error(ErrorCode::invalid_argument, "ready: twice"));
+      EXPECT_TRUE(step_.faults.why_gone(false));
+    }
     const Step::End end = step_.end(delivered_bad, false);
+    EXPECT_FALSE(step_.faults.why_gone(false)) << "the step came to its end";
     EXPECT_EQ(end.outcome.step, number);
     EXPECT_EQ(step_.number(), number + 1);
     EXPECT_EQ(end.outcome.skipped, expected.skipped);
@@ -332,12 +369,13 @@ class Rank {
     }
     if (script_.in_call && !step_.last_decided()) {
       step_.decide_last(true);
+      decided_ = true;
     }
     order_.clear();
     tickets_.clear();
     seen_ended_.clear();
     next_ = 0;
-    looked_ = finishing_ = false;
+    looked_ = sought_ = finishing_ = false;
   }
 
   // What has ended stays so, and ends no sooner than its bucket.
@@ -385,7 +423,8 @@ class Rank {
   std::uint32_t most_micro_steps_ = 1;
   std::size_t calls_ = 0;  // collective ones
   std::optional<Kind> blocked_;
-  bool agreed_ = false, looked_ = false, finishing_ = false, over_ = false;
+  bool agreed_ = false, looked_ = false, sought_ = false, finishing_ = false, decided_ = false, over_ = false;
+  Step::Time whole_at_;  // when the latest bucket had all its tensors
 };
 
 void run_world(unsigned seed) {
@@ -420,6 +459,24 @@ void run_world(unsigned seed) {
       }
       return;
     }
+  }
+}
+
+TEST(Step, OneThatIsCapturedKeepsItsNumber) {
+  Step step(1, Nonfinite::propagate);
+  step.add_tensor();
+  plan::Plan plan;
+  plan.tensors.resize(1);
+  plan.buckets.resize(1);
+  step.set_plan(plan);
+  for (const bool captured : {true, true, false}) {
+    const Ticket ticket = step.ready(0, {});
+    for (Action action = step.next(true, {}); action.kind != Kind::none; action = step.next(true, {})) {
+      action.kind == Kind::agree ? step.agreed() : step.bucket_ended(0, false);
+    }
+    EXPECT_TRUE(step.ended(ticket));
+    step.end(false, captured);
+    EXPECT_EQ(step.number(), captured ? 0U : 1U);
   }
 }
 

@@ -8,18 +8,14 @@
 namespace gradwire {
 
 void Session::State::make_modes() {
-  const auto refuse = [this](const Error& error) {
-    plan.reset();
-    throw Error(error);
-  };
   if (!runner->info().background) {
-    refuse(Error(ErrorCode::unsupported,
-                 "policy " + policy.source +
-                     ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it"));
+    throw Error(ErrorCode::unsupported,
+                "policy " + policy.source +
+                    ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it");
   }
   auto made = std::make_unique<session::SyncModes>(*plan, step.modes(), tensors.parameters());
   if (step.loss_scale_set() && made->has_outer()) {
-    refuse(no_scale_under_outer());
+    throw no_scale_under_outer();
   }
   modes = std::move(made);
 }
