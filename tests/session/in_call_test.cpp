@@ -68,12 +68,11 @@ struct Rank {
   }
 
   // Takes steps 0, 1, ... until all but the first of kSteps made the call, and returns how many it took. Where a busy
-  // machine keeps callers from waiting in time, the progress thread takes the bucket: such a step makes no call.
+  // machine keeps callers from waiting in time, the bucket starts without them: such a step makes no call.
   template <class Body>
-  int take_steps(Threading threading, Body body) {
-    const int most = threading == Threading::background ? 100 * kSteps : kSteps;
+  int take_steps(Body body) {
     int step = 0;
-    while (step < kSteps || (step < most && transport->calls() < kSteps - 1)) {
+    while (step < kSteps || (step < 100 * kSteps && transport->calls() < kSteps - 1)) {
       body(step++);
     }
     EXPECT_GE(transport->calls(), kSteps - 1) << "in " << step << " steps";
@@ -96,7 +95,7 @@ TEST_P(InCall, ACallerWhoWaitsMakesTheCall) {
   for (const int world : {2, 3}) {
     run_ranks(world, [&](const std::shared_ptr<Transport>& inner) {
       Rank rank(inner, {kMiddle}, options());
-      const int steps = rank.take_steps(GetParam(), [&](int step) {
+      const int steps = rank.take_steps([&](int step) {
         rank.fill(step);
         rank.ready();
         EXPECT_FALSE(rank.session->finish().nonfinite);
@@ -119,7 +118,7 @@ TEST_P(InCall, OnlyTheLastBucketIsHeld) {
   policy.bucket_bytes = 4 * kMiddle;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle, kMiddle, kMiddle}, options(), policy);
-    rank.take_steps(GetParam(), [&](int step) {
+    rank.take_steps([&](int step) {
       rank.fill(step);
       rank.ready();
       rank.session->finish();
@@ -268,7 +267,7 @@ TEST_P(InCall, RanksComeAndWaitAsTheyLike) {
 TEST_P(InCall, ZerosAndWhatIsNotFinite) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, options());
-    rank.take_steps(GetParam(), [&](int step) {
+    rank.take_steps([&](int step) {
       rank.fill(step);
       if (rank.transport->rank() == 1) {
         rank.session->ready_zero(rank.ids[0]);
