@@ -86,6 +86,26 @@ struct Rank {
   std::optional<Session> session;
 };
 
+// Steps that a rank has come to an end with, for other ranks to wait for outside gradwire.
+class StepCount {
+ public:
+  void add() {
+    const std::lock_guard lock(mutex_);
+    ++steps_;
+    changed_.notify_all();
+  }
+  /// Whether `step` is among them within ten seconds.
+  bool wait_for(int step) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, milliseconds(10'000), [&] { return steps_ > step; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int steps_ = 0;
+};
+
 class InCall : public testing::TestWithParam<Threading> {
  protected:
   static SessionOptions options() { return {.threading = GetParam()}; }
@@ -155,9 +175,7 @@ TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
   if (GetParam() != Threading::background) {
     GTEST_SKIP() << "without a thread nothing travels meanwhile";
   }
-  std::mutex mutex;
-  std::condition_variable finished;
-  int steps = 0;  // that rank 0 has finished
+  StepCount finished;  // by rank 0
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, {.timeout = milliseconds(20'000)});
     for (int step = 0; step < 4; ++step) {
@@ -167,15 +185,12 @@ TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
       rank.fill(step);
       rank.ready();
       if (rank.transport->rank() == 1) {
-        std::unique_lock lock(mutex);
-        EXPECT_TRUE(finished.wait_for(lock, milliseconds(10'000), [&] { return steps > step; })) << "step " << step;
+        EXPECT_TRUE(finished.wait_for(step)) << "step " << step;
       }
       rank.session->finish();
       rank.expect_means(step);
       if (rank.transport->rank() == 0) {
-        const std::lock_guard lock(mutex);
-        ++steps;
-        finished.notify_all();
+        finished.add();
       }
     }
   });
@@ -187,41 +202,30 @@ TEST_P(InCall, NorIsItByAnotherWhoWaited) {
   if (GetParam() != Threading::background) {
     GTEST_SKIP() << "without a thread nothing travels meanwhile";
   }
-  std::mutex mutex;
-  std::condition_variable changed;
-  int last_ready = 0;  // steps in which rank 1 gave its last gradient
-  int finished = 0;    // and which rank 0 finished
-  const auto wait_for = [&](int& counter, int step) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, milliseconds(10'000), [&] { return counter > step; });
-  };
-  const auto count = [&](int& counter) {
-    const std::lock_guard lock(mutex);
-    ++counter;
-    changed.notify_all();
-  };
+  StepCount last_ready;  // rank 1 has given its last gradient
+  StepCount finished;    // by rank 0
   Policy policy = Policy::uniform("exact", Algorithm::dense);
   policy.bucket_bytes = 4 * kMiddle;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle, kMiddle}, {.timeout = milliseconds(20'000)}, policy);
     for (int step = 0; step < 3; ++step) {
       rank.fill(step);
+      const milliseconds pause(step == 2 ? 1300 : 0);  // longer than the thread looks now and then
       if (rank.transport->rank() == 0) {
-        std::this_thread::sleep_for(
-            milliseconds(step == 2 ? 1300 : 0));  // rank 1 waits for longer than its thread looks
-        EXPECT_TRUE(wait_for(last_ready, step));
+        std::this_thread::sleep_for(pause);
+        EXPECT_TRUE(last_ready.wait_for(step));
         rank.session->ready(rank.ids[1]);
         rank.session->ready(rank.ids[0]);
         rank.session->finish();
-        count(finished);
+        finished.add();
       } else {
         const Ticket early = rank.session->ready(rank.ids[1]);
         std::thread waiting([&] { rank.session->wait(early); });
-        std::this_thread::sleep_for(milliseconds(step == 2 ? 1300 : 0));
+        std::this_thread::sleep_for(pause);
         rank.session->ready(rank.ids[0]);
-        count(last_ready);
+        last_ready.add();
         waiting.join();
-        EXPECT_TRUE(wait_for(finished, step)) << "step " << step;
+        EXPECT_TRUE(finished.wait_for(step)) << "step " << step;
         rank.session->finish();
       }
       rank.expect_means(step);

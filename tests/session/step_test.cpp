@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/session/step_script.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace gradwire::session {
@@ -24,97 +24,6 @@ using Action = Step::Action;
 using Kind = Step::Action::Kind;
 
 constexpr std::chrono::milliseconds kHeldFor(5);  // docs/decisions/collectives.md, D83
-
-// What all ranks of a world do alike, and what must come of it.
-struct Script {
-  std::uint32_t tensors = 1;
-  plan::Plan plan;
-  Nonfinite nonfinite = Nonfinite::automatic;
-  std::uint64_t steps = 4;
-  std::vector<bool> flush, scale, weight;  // by step: called before it
-  std::vector<std::vector<bool>> bad;      // by step and rank: NaN in a gradient
-  std::uint64_t fails_after = ~0ULL;       // events, until one rank does
-  bool in_call = false;
-
-  struct Expected {
-    bool looks = false;  // for NaN, before anything starts
-    bool skipped = false;
-    bool as_usual = false;
-    std::vector<bool> flushes, in_mode;  // by bucket
-  };
-  [[nodiscard]] std::vector<Expected> expected() const;
-};
-
-bool any(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
-
-// Written down apart from Step: from the documents of Session and Policy.
-std::vector<Script::Expected> Script::expected() const {
-  std::vector<Expected> all;
-  bool flushing = false;
-  bool scaled = false;
-  std::vector<std::uint64_t> from;
-  for (const plan::Bucket& bucket : plan.buckets) {
-    from.push_back(bucket.sync.mode == Sync::Mode::step ? ~0ULL : bucket.sync.from_step);
-  }
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    flushing = flushing || flush[step];
-    scaled = scaled || scale[step];
-    Expected one;
-    bool looks = flushing || nonfinite == Nonfinite::skip || (nonfinite == Nonfinite::automatic && scaled);
-    for (std::size_t b = 0; b < from.size(); ++b) {
-      const bool precedes = plan.buckets[b].sync.mode == Sync::Mode::every && step + 1 == from[b];
-      looks = looks || precedes;
-      one.flushes.push_back(flushing || precedes);
-      one.in_mode.push_back(step >= from[b]);
-    }
-    one.looks = looks;
-    one.skipped = looks && any(bad[step]);
-    one.as_usual = !one.skipped && !flushing;
-    for (std::size_t b = 0; b < from.size(); ++b) {
-      from[b] += one.skipped && plan.buckets[b].sync.mode == Sync::Mode::every && step + 1 == from[b] ? 1 : 0;
-    }
-    flushing = flushing && one.skipped;
-    all.push_back(std::move(one));
-  }
-  return all;
-}
-
-Script make_script(std::mt19937& random, std::size_t ranks, bool may_fail) {
-  const auto one_in = [&](unsigned n) { return random() % n == 0; };
-  Script script;
-  const std::uint32_t buckets = 1 + random() % 4;
-  script.plan.buckets.resize(buckets);
-  script.tensors = buckets + random() % 4;
-  script.plan.tensors.resize(script.tensors);
-  for (std::uint32_t i = 0; i < script.tensors; ++i) {
-    script.plan.tensors[i].bucket = i < buckets ? i : random() % buckets;  // none is empty
-  }
-  for (std::uint32_t b = 0; b < buckets; ++b) {
-    script.plan.buckets[b].id = b;
-    if (one_in(4)) {
-      script.plan.buckets[b].sync = {.mode = Sync::Mode::every, .every = 2, .from_step = random() % 4};
-    } else if (one_in(6)) {
-      script.plan.buckets[b].sync = {.mode = Sync::Mode::async, .staleness = 1, .from_step = random() % 3};
-    }
-  }
-  script.nonfinite = std::array{Nonfinite::automatic, Nonfinite::propagate, Nonfinite::skip}[random() % 3];
-  script.in_call = one_in(2);
-  const bool weighted = one_in(4);
-  for (std::uint64_t step = 0; step < script.steps; ++step) {
-    script.flush.push_back(one_in(4));
-    script.scale.push_back(one_in(4));
-    script.weight.push_back(weighted && (step == 0 || one_in(2)));
-    std::vector<bool> bad(ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      bad[rank] = one_in(3 * static_cast<unsigned>(ranks));
-    }
-    script.bad.push_back(std::move(bad));
-  }
-  if (may_fail && one_in(3)) {
-    script.fails_after = random() % 200;
-  }
-  return script;
-}
 
 // Collective calls in the order of each rank: every rank's n-th must be the same, and one has happened once all made
 // it.
@@ -169,11 +78,11 @@ class Rank {
       return true;
     }
     check_tickets();
-    if (order_.empty() && !finishing_) {
+    if (this_step_.order.empty() && !this_step_.finishing) {
       begin();
       return true;
     }
-    if (!finishing_) {
+    if (!this_step_.finishing) {
       ready();
       return true;
     }
@@ -192,19 +101,20 @@ class Rank {
     }
     if (blocked_) {
       blocked_ == Kind::agree ? step_.agreed() : step_.looked(bad_ranks());
-      sought_ = sought_ || blocked_ == Kind::look;
+      this_step_.sought = this_step_.sought || blocked_ == Kind::look;
       blocked_.reset();
       return true;
     }
     const bool had_work = step_.has_work(now_);
     const bool had_started = step_.under_way();
-    const bool waits = finishing_ && random_() % 2 == 0;
+    const bool waits = this_step_.finishing && random_() % 2 == 0;
     const Action action = step_.next(waits, now_);
     if (action.kind == Kind::none) {
-      EXPECT_FALSE(startable() && (!held() || (waits ? !had_started : now_ - whole_at_ >= kHeldFor))) << "left lying";
+      EXPECT_FALSE(startable() && (!held() || (waits ? !had_started : now_ - this_step_.whole_at >= kHeldFor)))
+          << "left lying";
       return end_one();
     }
-    EXPECT_TRUE(had_work || finishing_) << "nobody would have looked";
+    EXPECT_TRUE(had_work || this_step_.finishing) << "nobody would have looked";
     switch (action.kind) {
       case Kind::agree:
         EXPECT_FALSE(std::exchange(agreed_, true)) << "once";
@@ -212,10 +122,10 @@ class Rank {
         blocked_ = action.kind;
         break;
       case Kind::look:
-        EXPECT_FALSE(std::exchange(looked_, true)) << "once a step";
+        EXPECT_FALSE(std::exchange(this_step_.looked, true)) << "once a step";
         EXPECT_FALSE(had_started);
         EXPECT_TRUE(step_.has_agreed());
-        EXPECT_TRUE(order_.size() == script_.tensors) << "all gradients are looked at";
+        EXPECT_TRUE(this_step_.order.size() == script_.tensors) << "all gradients are looked at";
         join("look in " + std::to_string(step_.number()));
         blocked_ = action.kind;
         break;
@@ -226,8 +136,9 @@ class Rank {
 
   [[nodiscard]] std::string where() const {
     return "rank " + std::to_string(rank_) + " in step " + std::to_string(step_.number()) + ": " +
-           std::to_string(order_.size()) + " of " + std::to_string(script_.tensors) + " ready, next bucket " +
-           std::to_string(next_) + (blocked_ ? ", in a collective" : "") + (finishing_ ? ", in finish" : "");
+           std::to_string(this_step_.order.size()) + " of " + std::to_string(script_.tensors) + " ready, next bucket " +
+           std::to_string(this_step_.next) + (blocked_ ? ", in a collective" : "") +
+           (this_step_.finishing ? ", in finish" : "");
   }
 
  private:
@@ -251,7 +162,7 @@ class Rank {
     for (std::uint32_t i = 0; i < script_.tensors; ++i) {
       if (random_() % 2 == 0) {
         step_.accumulate(i);
-        most_micro_steps_ = 2;
+        this_step_.most_micro_steps = 2;
       }
       todo_.push_back(i);
     }
@@ -261,7 +172,7 @@ class Rank {
 
   void ready() {
     if (todo_.empty()) {
-      finishing_ = true;
+      this_step_.finishing = true;
       return;
     }
     const std::uint32_t tensor = todo_.back();
@@ -269,12 +180,12 @@ class Rank {
     EXPECT_FALSE(step_.is_ready(tensor));
     const Ticket ticket = step_.ready(tensor, now_);
     EXPECT_TRUE(step_.is_ready(tensor));
-    whole_at_ = whole(ticket.bucket) ? now_ : whole_at_;
+    this_step_.whole_at = whole(ticket.bucket) ? now_ : this_step_.whole_at;
     EXPECT_EQ(ticket.step, step_.number());
     EXPECT_EQ(ticket.bucket, script_.plan.tensors[tensor].bucket);
     step_.check("done", ticket);
-    order_.push_back(tensor);
-    tickets_.push_back(ticket);
+    this_step_.order.push_back(tensor);
+    this_step_.tickets.push_back(ticket);
     for (const char* call : {"save", "flush"}) {
       EXPECT_EQ(test::error_of([&] { step_.require_between(call); }).code(), ErrorCode::invalid_argument);
     }
@@ -282,7 +193,7 @@ class Rank {
 
   void start(const Action& action) {
     EXPECT_EQ(action.info.in_call != StepInfo::InCall::no, held());
-    EXPECT_EQ(action.bucket, next_++) << "in order";
+    EXPECT_EQ(action.bucket, this_step_.next++) << "in order";
     const Script::Expected& expected = now_expected();
     EXPECT_FALSE(expected.skipped) << "nothing starts in a skipped step";
     EXPECT_TRUE(step_.has_agreed());
@@ -293,10 +204,10 @@ class Rank {
     }
     EXPECT_EQ(step_.modes().active(action.bucket, step_.number()), expected.in_mode[action.bucket]);
     if (action.info.in_call == StepInfo::InCall::waits) {
-      EXPECT_TRUE(finishing_ && in_flight_.empty()) << "a blocking call moves nothing else";
+      EXPECT_TRUE(this_step_.finishing && in_flight_.empty()) << "a blocking call moves nothing else";
     }
     if (action.info.in_call == StepInfo::InCall::does_not_wait) {
-      EXPECT_GE(now_ - whole_at_, kHeldFor) << "a caller may still come";
+      EXPECT_GE(now_ - this_step_.whole_at, kHeldFor) << "a caller may still come";
     }
     std::optional<std::size_t> call;
     if (!expected.in_mode[action.bucket]) {
@@ -320,10 +231,13 @@ class Rank {
   // The next bucket has all that it needs.
   [[nodiscard]] bool startable() const {
     const Script::Expected& expected = now_expected();
-    return next_ < script_.plan.buckets.size() && whole(next_) && !expected.skipped && (!expected.looks || sought_);
+    return this_step_.next < script_.plan.buckets.size() && whole(this_step_.next) && !expected.skipped &&
+           (!expected.looks || this_step_.sought);
   }
   // It is for a caller who waits.
-  [[nodiscard]] bool held() const { return decided_ && !script_.weight[0] && next_ + 1 == script_.plan.buckets.size(); }
+  [[nodiscard]] bool held() const {
+    return decided_ && !script_.weight[0] && this_step_.next + 1 == script_.plan.buckets.size();
+  }
 
   // Buckets end in any order, once every rank has started them.
   bool end_one() {
@@ -347,7 +261,7 @@ class Rank {
   void finish() {
     const Script::Expected expected = now_expected();
     EXPECT_TRUE(in_flight_.empty());
-    EXPECT_EQ(next_, expected.skipped ? 0 : script_.plan.buckets.size());
+    EXPECT_EQ(this_step_.next, expected.skipped ? 0 : script_.plan.buckets.size());
     const std::uint64_t number = step_.number();
     const bool delivered_bad = random_() % 8 == 0;
     const bool misused = random_() % 8 == 0;
@@ -363,32 +277,29 @@ class Rank {
     EXPECT_EQ(end.outcome.nonfinite, delivered_bad || any(script_.bad[number]));
     EXPECT_EQ(end.outcome.nonfinite_ranks, expected.skipped ? bad_ranks(number) : std::vector<int>());
     EXPECT_EQ(end.as_usual, expected.as_usual);
-    EXPECT_EQ(end.micro_steps, std::exchange(most_micro_steps_, 1));
-    for (const Ticket& ticket : tickets_) {
+    EXPECT_EQ(end.micro_steps, this_step_.most_micro_steps);
+    for (const Ticket& ticket : this_step_.tickets) {
       EXPECT_TRUE(step_.ended(ticket)) << "of a step that has ended";
     }
     if (script_.in_call && !step_.last_decided()) {
       step_.decide_last(true);
       decided_ = true;
     }
-    order_.clear();
-    tickets_.clear();
-    seen_ended_.clear();
-    next_ = 0;
-    looked_ = sought_ = finishing_ = false;
+    this_step_ = {};
   }
 
   // What has ended stays so, and ends no sooner than its bucket.
   void check_tickets() {
-    seen_ended_.resize(tickets_.size());
-    for (std::size_t i = 0; i < tickets_.size(); ++i) {
-      const bool ended = step_.ended(tickets_[i]);
-      EXPECT_TRUE(ended || !seen_ended_[i]);
-      seen_ended_[i] = ended;
-      const bool flies = std::any_of(in_flight_.begin(), in_flight_.end(),
-                                     [&](const Flight& flight) { return flight.bucket == tickets_[i].bucket; });
+    this_step_.seen_ended.resize(this_step_.tickets.size());
+    for (std::size_t i = 0; i < this_step_.tickets.size(); ++i) {
+      const bool ended = step_.ended(this_step_.tickets[i]);
+      EXPECT_TRUE(ended || !this_step_.seen_ended[i]);
+      this_step_.seen_ended[i] = ended;
+      const bool flies = std::any_of(in_flight_.begin(), in_flight_.end(), [&](const Flight& flight) {
+        return flight.bucket == this_step_.tickets[i].bucket;
+      });
       EXPECT_FALSE(ended && flies);
-      EXPECT_FALSE(ended && now_expected().in_mode[tickets_[i].bucket]) << "finish() brings that";
+      EXPECT_FALSE(ended && now_expected().in_mode[this_step_.tickets[i].bucket]) << "finish() brings that";
     }
   }
 
@@ -408,6 +319,18 @@ class Rank {
     std::optional<std::size_t> call;  // none for what sync modes take
   };
 
+  struct ThisStep {
+    std::vector<std::uint32_t> order;  // tensors that are ready
+    std::vector<Ticket> tickets;
+    std::vector<bool> seen_ended;  // by ticket
+    std::uint32_t next = 0;        // bucket to start
+    bool looked = false;           // has begun to look for NaN
+    bool sought = false;           // has done so
+    bool finishing = false;
+    std::uint32_t most_micro_steps = 1;
+    Step::Time whole_at;  // when the latest bucket had all its tensors
+  };
+
   const Script& script_;
   std::vector<Script::Expected> expected_;
   Network& network_;
@@ -415,16 +338,12 @@ class Rank {
   std::mt19937& random_;
   Step step_;
   Step::Time now_;
-  std::vector<std::uint32_t> todo_, order_;  // tensors of this step: not ready, ready
-  std::vector<Ticket> tickets_;
-  std::vector<bool> seen_ended_;
+  std::vector<std::uint32_t> todo_;  // tensors that are not ready
+  ThisStep this_step_;
   std::vector<Flight> in_flight_;
-  std::uint32_t next_ = 0;
-  std::uint32_t most_micro_steps_ = 1;
   std::size_t calls_ = 0;  // collective ones
   std::optional<Kind> blocked_;
-  bool agreed_ = false, looked_ = false, sought_ = false, finishing_ = false, decided_ = false, over_ = false;
-  Step::Time whole_at_;  // when the latest bucket had all its tensors
+  bool agreed_ = false, decided_ = false, over_ = false;
 };
 
 void run_world(unsigned seed) {

@@ -1,0 +1,39 @@
+// What the ranks of step_test do, and what must come of it: the rules of a step written down apart from Step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "session/step.hpp"
+
+namespace gradwire::session {
+
+// What all ranks of a world do alike, and what must come of it.
+struct Script {
+  std::uint32_t tensors = 1;
+  plan::Plan plan;
+  Nonfinite nonfinite = Nonfinite::automatic;
+  std::uint64_t steps = 4;
+  std::vector<bool> flush, scale, weight;  // by step: called before it
+  std::vector<std::vector<bool>> bad;      // by step and rank: NaN in a gradient
+  std::uint64_t fails_after = ~0ULL;       // events, until one rank does
+  bool in_call = false;
+
+  struct Expected {
+    bool looks = false;  // for NaN, before anything starts
+    bool skipped = false;
+    bool as_usual = false;
+    std::vector<bool> flushes, in_mode;  // by bucket
+  };
+  /// By step, from the documents of Session and Policy.
+  [[nodiscard]] std::vector<Expected> expected() const;
+};
+
+bool any(const std::vector<bool>& flags);
+
+/// `may_fail`: one script in three has a rank that fails.
+Script make_script(std::mt19937& random, std::size_t ranks, bool may_fail);
+
+}  // namespace gradwire::session
