@@ -10,7 +10,6 @@
 
 namespace gradwire::session {
 
-// What all ranks of a world do alike, and what must come of it.
 struct Script {
   std::uint32_t tensors = 1;
   plan::Plan plan;
