@@ -65,54 +65,46 @@ std::vector<std::uint64_t> Options::sizes() const {
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  CLI::App app{
+  CommandLine line{
       "Times all-reduce (sum of f32) over the ranks of an MPI job. Inputs are lognormal rows with outliers, another "
       "seed "
       "on each rank. Sizes are those of the uncompressed message. A codec given twice shows the noise."};
   std::string min_bytes, max_bytes, chunk_bytes, placement = "aligned";
-  app.add_option("--codec", options.codecs, "Codecs, such as int8,bf16,exact")->delimiter(',')->capture_default_str();
-  app.add_option("--algorithm", options.collectives, "two_shot, one_shot, hierarchical, dense")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--error-feedback", options.error_feedback,
-                 "auto (what a policy does: with topk, and from 4 bits an element down), on or off")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
-  app.add_option("--second-hop", options.second_hop, "Codec of the owners' encoding (each codec's default)");
-  app.add_option("--intra", options.intra, "Codec inside nodes, for hierarchical (bf16)");
-  app.add_option("--ranks-per-node", options.ranks_per_node, "So many ranks in a row share a node (as MPI finds)");
-  app.add_option("--min-bytes", min_bytes, "Smallest message (1MiB)");
-  app.add_option("--max-bytes", max_bytes, "Largest message (64MiB)");
-  app.add_option("--factor", options.factor, "From one size to the next")->capture_default_str();
-  app.add_option("--iterations", options.iterations, "Timed calls of each row")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "Untimed calls before (at least 1)")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--chunk-bytes", chunk_bytes, "Bytes of a chunk on the wire (the library's default)");
-  app.add_option(
+  line.option("--codec", options.codecs, "Codecs, such as int8,bf16,exact");
+  line.option("--algorithm", options.collectives, "two_shot, one_shot, hierarchical, dense");
+  line.option("--error-feedback", options.error_feedback,
+              "auto (what a policy does: with topk, and from 4 bits an element down), on or off")
+      .one_of({"auto", "on", "off"});
+  line.option("--second-hop", options.second_hop, "Codec of the owners' encoding (each codec's default)");
+  line.option("--intra", options.intra, "Codec inside nodes, for hierarchical (bf16)");
+  line.option("--ranks-per-node", options.ranks_per_node, "So many ranks in a row share a node (as MPI finds)");
+  line.option("--min-bytes", min_bytes, "Smallest message (1MiB)");
+  line.option("--max-bytes", max_bytes, "Largest message (64MiB)");
+  line.option("--factor", options.factor, "From one size to the next");
+  line.option("--iterations", options.iterations, "Timed calls of each row").positive();
+  line.option("--warmup", options.warmup, "Untimed calls before (at least 1)").positive();
+  line.option("--chunk-bytes", chunk_bytes, "Bytes of a chunk on the wire (the library's default)");
+  line.option(
       "--link", options.link,
       "Emulate a link, such as 1Gbit/s,50us, or a schedule of them, such as '1Gbit/s until 30s, 100Mbit/s'; everything "
       "printed says so");
-  app.add_option("--link-rate", options.link_rate,
-                 "Bytes per second that the real link carries, for the score; bench/lab/lab measures and sets it")
-      ->envname("GRADWIRE_LAB_LINK_RATE");
-  app.add_option("--interface", options.interface, "Network device: Gloo's, and where bytes that leave are counted")
-      ->envname("GRADWIRE_LAB_INTERFACE");
-  app.add_flag("--baseline", options.baseline, "Also run MPI_Allreduce and, where built in, Gloo");
-  app.add_flag("--predict", options.predict,
-               "Also say what the cost model predicts; needs a link of known rate (the lab, --link, --link-rate)");
-  app.add_option("--ranks-per-core", options.ranks_per_core,
-                 "Ranks that share a core, for the prediction (ranks / cores of this machine)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--placement", placement, "Where input and output lie: aligned to pages, or blocks from the heap")
-      ->check(CLI::IsMember({"aligned", "heap"}))
-      ->capture_default_str();
-  app.add_option("--json", options.json, "Write the rows to this file");
-  app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
+  line.option("--link-rate", options.link_rate,
+              "Bytes per second that the real link carries, for the score; bench/lab/lab measures and sets it")
+      .or_environment("GRADWIRE_LAB_LINK_RATE");
+  line.option("--interface", options.interface, "Network device: Gloo's, and where bytes that leave are counted")
+      .or_environment("GRADWIRE_LAB_INTERFACE");
+  line.flag("--baseline", options.baseline, "Also run MPI_Allreduce and, where built in, Gloo");
+  line.flag("--predict", options.predict,
+            "Also say what the cost model predicts; needs a link of known rate (the lab, --link, --link-rate)");
+  line.option("--ranks-per-core", options.ranks_per_core,
+              "Ranks that share a core, for the prediction (ranks / cores of this machine)")
+      .positive();
+  line.option("--placement", placement, "Where input and output lie: aligned to pages, or blocks from the heap")
+      .one_of({"aligned", "heap"});
+  line.option("--json", options.json, "Write the rows to this file");
+  line.option("--markdown", options.markdown, "Write the table to this file, as Markdown");
   try {
-    parse(app, argc, argv);
+    line.parse(argc, argv);
     options.min_bytes = min_bytes.empty() ? options.min_bytes : parse_bytes(min_bytes);
     options.max_bytes = max_bytes.empty() ? std::max(options.max_bytes, options.min_bytes) : parse_bytes(max_bytes);
     options.placement = parse_placement(placement);

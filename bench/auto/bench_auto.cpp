@@ -113,26 +113,19 @@ int run(const Options& options) {
 
 int parse_and_run(int argc, char** argv) {
   Options options;
-  CLI::App app{
+  CommandLine line{
       "Times sessions with codec = \"auto\" against fixed codecs, no compression and MPI_Allreduce, over the ranks "
       "of an MPI job, one tensor a step and no computation beside."};
-  app.add_option("--allow", options.contest.allow, "What auto may choose, and the fixed codecs beside it")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--link", options.contest.link, "Emulate a link, such as 1Gbit/s,50us");
-  app.add_option("--placement", options.placement, "Where MPI_Allreduce's buffers lie")
-      ->check(CLI::IsMember({"aligned", "in-place", "heap"}))
-      ->capture_default_str();
-  app.add_option("--pairs", options.contest.pairs, "Alternating blocks")
-      ->check(CLI::Range(3, 1000))
-      ->capture_default_str();
-  app.add_option("--min-bytes", options.min_bytes, "Smallest message")->capture_default_str();
-  app.add_option("--max-bytes", options.max_bytes, "Largest message")->capture_default_str();
-  app.add_option("--factor", options.factor, "From one size to the next")
-      ->check(CLI::Range(1.1, 1e6))
-      ->capture_default_str();
-  options.files.add_to(app);
-  parse(app, argc, argv);
+  line.option("--allow", options.contest.allow, "What auto may choose, and the fixed codecs beside it");
+  line.option("--link", options.contest.link, "Emulate a link, such as 1Gbit/s,50us");
+  line.option("--placement", options.placement, "Where MPI_Allreduce's buffers lie")
+      .one_of({"aligned", "in-place", "heap"});
+  line.option("--pairs", options.contest.pairs, "Alternating blocks").range(3, 1000);
+  line.option("--min-bytes", options.min_bytes, "Smallest message");
+  line.option("--max-bytes", options.max_bytes, "Largest message");
+  line.option("--factor", options.factor, "From one size to the next").range(1.1, 1e6);
+  options.files.add_to(line);
+  line.parse(argc, argv);
   options.contest.placement = parse_placement(options.placement);
   return run(options);
 }

@@ -46,35 +46,26 @@ void check(const Options& options) {
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  CLI::App app{
+  bench::CommandLine line{
       "Plays a link that changes under a training loop, and compares codec = \"auto\" with each fixed codec, with a "
       "choice that knows the schedule, and with auto that follows every step. Ranks are threads."};
   const Options defaults;
-  app.add_option("--link", options.link, "Schedule: links with an end, the last without; noise")->capture_default_str();
-  app.add_option("--ranks", options.ranks, "Ranks")->check(CLI::Range(2, 64))->capture_default_str();
-  app.add_option("--steps", options.steps, "Steps that each player must do")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--tensors", options.tensors, "Gradients of a step")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--elements", options.elements, "Elements of each")
-      ->check(CLI::Range(1, 1 << 28))
-      ->capture_default_str();
-  app.add_option("--compute", options.compute, "How long a backward pass takes")->capture_default_str();
-  app.add_option("--bucket", options.bucket, "Bytes of a bucket")->capture_default_str();
-  app.add_option("--allow", options.allow, "Codecs besides dense, best quality first")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--players", options.players,
-                 "Which to run: dense and codecs, clairvoyant (needs them), auto, greedy, \"auto again\", "
-                 "\"clairvoyant again\" (all)")
-      ->delimiter(',');
-  app.add_flag("--quick", options.quick, "A short schedule and few steps: whether it runs, not what it shows");
-  app.add_option("--json", options.json, "Write every row, and the timeline, to this file");
-  app.add_option("--svg", options.svg, "Write the timeline of bandwidth, codec and step time to this file");
-  app.add_option("--markdown", options.markdown, "Write the table to this file, as Markdown");
-  bench::parse(app, argc, argv);
+  line.option("--link", options.link, "Schedule: links with an end, the last without; noise");
+  line.option("--ranks", options.ranks, "Ranks").range(2, 64);
+  line.option("--steps", options.steps, "Steps that each player must do").range(1, 1'000'000);
+  line.option("--tensors", options.tensors, "Gradients of a step").range(1, 1000);
+  line.option("--elements", options.elements, "Elements of each").range(1, 1 << 28);
+  line.option("--compute", options.compute, "How long a backward pass takes");
+  line.option("--bucket", options.bucket, "Bytes of a bucket");
+  line.option("--allow", options.allow, "Codecs besides dense, best quality first");
+  line.option("--players", options.players,
+              "Which to run: dense and codecs, clairvoyant (needs them), auto, greedy, \"auto again\", "
+              "\"clairvoyant again\" (all)");
+  line.flag("--quick", options.quick, "A short schedule and few steps: whether it runs, not what it shows");
+  line.option("--json", options.json, "Write every row, and the timeline, to this file");
+  line.option("--svg", options.svg, "Write the timeline of bandwidth, codec and step time to this file");
+  line.option("--markdown", options.markdown, "Write the table to this file, as Markdown");
+  line.parse(argc, argv);
   if (options.quick) {
     options.steps = std::min<std::uint64_t>(options.steps, 20);
     options.elements = std::min<std::uint64_t>(options.elements, 16 << 10);

@@ -4,7 +4,6 @@
 // which is the library's own in any case, in one process: there both have the same heap and the same pages.
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -172,25 +171,17 @@ int run(const Options& options) {
 
 int parse_and_run(int argc, char** argv) {
   Options options;
-  CLI::App app{"Times MPI_Allreduce over message sizes in the manner of OSU's osu_allreduce."};
-  app.add_option("--min-bytes", options.min_bytes, "Smallest message")->capture_default_str();
-  app.add_option("--max-bytes", options.max_bytes, "Largest message")->capture_default_str();
-  app.add_option("--placement", options.placement, "Where the buffers lie")
-      ->check(CLI::IsMember({"aligned", "in-place", "heap"}))
-      ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "Calls before those that count")
-      ->check(CLI::Range(0, 100000))
-      ->capture_default_str();
-  app.add_option("--calls", options.calls, "Calls that count; five times as many up to 8 KiB")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "Fewer calls where a size would take longer")->capture_default_str();
-  app.add_option("--pairs", options.pairs, "Compare with PMPI_Allreduce in so many blocks of each")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Shifts the heap by 16 bytes times this, modulo 4096")->capture_default_str();
-  options.files.add_to(app);
-  parse(app, argc, argv);
+  CommandLine line{"Times MPI_Allreduce over message sizes in the manner of OSU's osu_allreduce."};
+  line.option("--min-bytes", options.min_bytes, "Smallest message");
+  line.option("--max-bytes", options.max_bytes, "Largest message");
+  line.option("--placement", options.placement, "Where the buffers lie").one_of({"aligned", "in-place", "heap"});
+  line.option("--warmup", options.warmup, "Calls before those that count").range(0, 100000);
+  line.option("--calls", options.calls, "Calls that count; five times as many up to 8 KiB").range(1, 1000000);
+  line.option("--seconds", options.seconds, "Fewer calls where a size would take longer");
+  line.option("--pairs", options.pairs, "Compare with PMPI_Allreduce in so many blocks of each").range(0, 1000);
+  line.option("--seed", options.seed, "Shifts the heap by 16 bytes times this, modulo 4096");
+  options.files.add_to(line);
+  line.parse(argc, argv);
   return run(options);
 }
 

@@ -1,15 +1,14 @@
 // osu_table: one table out of pairs of runs of bench_osu, without the drop-in twice and with it. A size is right where
 // the drop-in's median ratio is at most 1.03, or within what two equal runs differ by in 95% of the rounds.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bench/support/command_line.hpp"
 #include "bench/support/placement.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
@@ -139,25 +138,22 @@ int make(const std::string& folder, int rounds, const std::string& codec, const 
 }  // namespace gradwire::bench
 
 int main(int argc, char** argv) {
-  std::string folder;
-  std::string codec;
-  std::string where = "shared memory";
-  std::string json;
-  std::string markdown;
-  int rounds = 1;
-  CLI::App app{"Makes a table of the runs that bench/osu/compare left in a folder."};
-  app.add_option("folder", folder, "Holds library-N.json, again-N.json, drop_in-N.json and perhaps named-N.json")
-      ->required();
-  app.add_option("--rounds", rounds, "N goes from 1 to this")->check(CLI::Range(1, 1000));
-  app.add_option("--codec", codec, "That of the named runs; none: there are none");
-  app.add_option("--where", where, "For the head of the table")->capture_default_str();
-  app.add_option("--json", json, "Write the rows to this file");
-  app.add_option("--markdown", markdown, "Write the table to this file");
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return gradwire::bench::program("osu_table", [&] {
+    std::string folder;
+    std::string codec;
+    std::string where = "shared memory";
+    std::string json;
+    std::string markdown;
+    int rounds = 1;
+    gradwire::bench::CommandLine line{"Makes a table of the runs that bench/osu/compare left in a folder."};
+    line.option("folder", folder, "Holds library-N.json, again-N.json, drop_in-N.json and perhaps named-N.json")
+        .required();
+    line.option("--rounds", rounds, "N goes from 1 to this").range(1, 1000);
+    line.option("--codec", codec, "That of the named runs; none: there are none");
+    line.option("--where", where, "For the head of the table");
+    line.option("--json", json, "Write the rows to this file");
+    line.option("--markdown", markdown, "Write the table to this file");
+    line.parse(argc, argv);
     return gradwire::bench::make(folder, rounds, codec, where, json, markdown);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "osu_table: %s\n", error.what());
-    return 1;
-  }
+  });
 }

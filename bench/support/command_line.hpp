@@ -1,12 +1,17 @@
-// What benchmarks do with their command lines.
+// The command lines of benchmarks.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <sstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace gradwire::bench {
 
@@ -16,16 +21,47 @@ struct CommandLineExit : std::runtime_error {
   int status;
 };
 
-/// app.parse(); throws CommandLineExit.
-inline void parse(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::ostringstream out, err;
-    const int status = app.exit(error, out, err);
-    throw CommandLineExit(status == 0 ? 0 : 2, out.str() + err.str());
-  }
-}
+/// A command line that CLI11 parses. CLI11 itself is compiled in command_line.cpp alone: in each benchmark it takes
+/// longer than the benchmark.
+class CommandLine {
+ public:
+  /// What an option's value must be.
+  class Option {
+   public:
+    explicit Option(CLI::Option* option) : option_(option) {}
+    Option& required();
+    Option& existing_file();
+    Option& existing_path();
+    Option& positive();
+    Option& one_of(const std::vector<std::string>& names);
+    /// Number: int, double, std::size_t.
+    template <typename Number>
+    Option& range(Number least, Number most);
+    /// Where the command line does not have it, the environment variable `name` may.
+    Option& or_environment(const std::string& name);
+
+   private:
+    CLI::Option* option_;
+  };
+
+  explicit CommandLine(const std::string& description);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  /// `value` is the default, shown unless it is zero, NaN or empty, and gets what parse() reads. Value: std::string,
+  /// double, int, std::uint32_t, std::uint64_t, an optional of the last, and std::vector<std::string>, separated by
+  /// commas. A name without dashes is that of a positional argument.
+  template <typename Value>
+  Option option(const std::string& name, Value& value, const std::string& help);
+  void flag(const std::string& name, bool& value, const std::string& help);
+
+  /// Throws CommandLineExit.
+  void parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
 
 inline void print(const CommandLineExit& exit) { std::fputs(exit.what(), exit.status == 0 ? stdout : stderr); }
 

@@ -3,7 +3,6 @@
 
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -43,9 +42,9 @@ struct ReportFiles {
   std::string json;
   std::string markdown;
 
-  void add_to(CLI::App& app) {
-    app.add_option("--json", json, "Write the rows to this file");
-    app.add_option("--markdown", markdown, "Write the table to this file");
+  void add_to(CommandLine& line) {
+    line.option("--json", json, "Write the rows to this file");
+    line.option("--markdown", markdown, "Write the table to this file");
   }
   /// Prints the table under `head`, a line, and writes the files. On one rank.
   void tell(const std::string& head, const Table& table, const Json& report) const {

@@ -123,16 +123,14 @@ int run(const Options& options, int rank) {
 
 int parse_and_run(int argc, char** argv, int rank) {
   Options options;
-  CLI::App app{"Times steps of a session alone and beside pushes of a table over the same link."};
-  app.add_option("--dense", options.dense, "Bytes of gradients, such as 4MiB")->capture_default_str();
-  app.add_option("--rows", options.rows, "Rows that each rank pushes")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
-  app.add_option("--width", options.width, "Elements of a row")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--steps", options.steps, "Of each kind")->check(CLI::Range(3, 1 << 20))->capture_default_str();
-  app.add_option("--link", options.link, "Emulate this link; empty: as it is")->capture_default_str();
-  options.files.add_to(app);
-  parse(app, argc, argv);
+  CommandLine line{"Times steps of a session alone and beside pushes of a table over the same link."};
+  line.option("--dense", options.dense, "Bytes of gradients, such as 4MiB");
+  line.option("--rows", options.rows, "Rows that each rank pushes").range(1, 1 << 24);
+  line.option("--width", options.width, "Elements of a row").range(1, 4096);
+  line.option("--steps", options.steps, "Of each kind").range(3, 1 << 20);
+  line.option("--link", options.link, "Emulate this link; empty: as it is");
+  options.files.add_to(line);
+  line.parse(argc, argv);
   return run(options, rank);
 }
 

@@ -143,15 +143,15 @@ int run(const Options& options) {
 
 int parse_and_run(int argc, char** argv) {
   Options options;
-  CLI::App app{"Times pulls and pushes of embedding rows between the ranks of an MPI job."};
-  app.add_option("--rows", options.rows, "Rows of the table")->check(CLI::Range(1, 1 << 30))->capture_default_str();
-  app.add_option("--width", options.width, "Elements of a row")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--batch", options.batch, "Rows a step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  app.add_option("--steps", options.steps, "Steps of a block")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  app.add_option("--blocks", options.blocks, "Blocks")->check(CLI::Range(2, 1000))->capture_default_str();
-  app.add_option("--link", options.link, "Emulate a link, such as 1Gbit/s,50us");
-  options.files.add_to(app);
-  parse(app, argc, argv);
+  CommandLine line{"Times pulls and pushes of embedding rows between the ranks of an MPI job."};
+  line.option("--rows", options.rows, "Rows of the table").range(1, 1 << 30);
+  line.option("--width", options.width, "Elements of a row").range(1, 4096);
+  line.option("--batch", options.batch, "Rows a step").range(1, 1 << 20);
+  line.option("--steps", options.steps, "Steps of a block").range(1, 1 << 20);
+  line.option("--blocks", options.blocks, "Blocks").range(2, 1000);
+  line.option("--link", options.link, "Emulate a link, such as 1Gbit/s,50us");
+  options.files.add_to(line);
+  line.parse(argc, argv);
   return run(options);
 }
 
