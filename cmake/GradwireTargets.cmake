@@ -41,24 +41,40 @@ function(gradwire_program name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} gradwire_flags Threads::Threads)
 endfunction()
 
-# gradwire_test_flags(NAME LABELS): how test bodies are compiled. They take most of a build when optimised like the
-# library; those of the codecs compute for minutes.
-function(gradwire_test_flags name labels)
-  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  if(GRADWIRE_SANITIZE)
-    target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
-  endif()
-  if(GRADWIRE_SANITIZE MATCHES "address" AND NOT "codec" IN_LIST labels)
-    target_compile_options(${name} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+# gradwire_compile_fast(NAME): what computes little is compiled for a fast build, not for a fast program.
+function(gradwire_compile_fast name)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${name} PRIVATE -O1)
   endif()
 endfunction()
 
-# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a GoogleTest
-# program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of plainly.
+# How test bodies are compiled, after gradwire_flags. They take most of a build when optimised like the library. The
+# library is what UBSan watches; ASan wants the buffers of tests, too.
+add_library(gradwire_test_body INTERFACE)
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_options(gradwire_test_body INTERFACE -O0)
+endif()
+if(GRADWIRE_SANITIZE MATCHES "undefined")
+  target_compile_options(gradwire_test_body INTERFACE -fno-sanitize=undefined)
+endif()
+
+# gradwire_test_flags(NAME COMPUTES): ON where the body itself computes for seconds.
+function(gradwire_test_flags name computes)
+  target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(GRADWIRE_SANITIZE)
+    target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
+  endif()
+  if(computes)
+    gradwire_compile_fast(${name})
+  else()
+    target_link_libraries(${name} PRIVATE gradwire_test_body)
+  endif()
+endfunction()
+
+# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a
+# GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of plainly.
 function(gradwire_test name)
-  cmake_parse_arguments(arg "NO_GTEST_MAIN" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(arg "NO_GTEST_MAIN;COMPUTES" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -69,10 +85,13 @@ function(gradwire_test name)
   if(NOT arg_NO_GTEST_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
-  gradwire_test_flags(${name} "${arg_LABELS}")
-  # Not where the headers would be compiled otherwise: with other optimisation, or with LibTorch's definitions.
-  if(NOT (GRADWIRE_SANITIZE MATCHES "address" AND "codec" IN_LIST arg_LABELS) AND NOT gradwire::torch IN_LIST arg_LIBRARIES)
-    target_precompile_headers(${name} REUSE_FROM gradwire_test_headers)
+  set(computes OFF)
+  if(arg_COMPUTES)
+    set(computes ON)
+  endif()
+  gradwire_test_flags(${name} ${computes})
+  if(NOT gradwire::torch IN_LIST arg_LIBRARIES)  # whose definitions change the headers
+    target_precompile_headers(${name} REUSE_FROM gradwire_test_headers_${computes})
   endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label
     if(NOT TARGET tests_${label})
