@@ -48,33 +48,35 @@ function(gradwire_compile_fast name)
   endif()
 endfunction()
 
-# How test bodies are compiled, after gradwire_flags. They take most of a build when optimised like the library. The
-# library is what UBSan watches; ASan wants the buffers of tests, too.
+# UBSan watches the library; ASan wants the buffers of tests, too. Options that must come after those of gradwire_flags.
 add_library(gradwire_test_body INTERFACE)
-if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-  target_compile_options(gradwire_test_body INTERFACE -O0)
-endif()
 if(GRADWIRE_SANITIZE MATCHES "undefined")
   target_compile_options(gradwire_test_body INTERFACE -fno-sanitize=undefined)
 endif()
 
-# gradwire_test_flags(NAME COMPUTES): ON where the body itself computes for seconds.
+# gradwire_test_flags(NAME COMPUTES): how test bodies are compiled. They take most of a build when optimised like the
+# library; COMPUTES is ON where the body itself computes for seconds.
 function(gradwire_test_flags name computes)
   target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(GRADWIRE_SANITIZE)
     target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
   endif()
+  target_link_libraries(${name} PRIVATE gradwire_test_body)
   if(computes)
     gradwire_compile_fast(${name})
-  else()
-    target_link_libraries(${name} PRIVATE gradwire_test_body)
+  elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_options(${name} PRIVATE -O0)
   endif()
 endfunction()
 
-# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a
+# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [ONE_THREAD] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a
 # GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of plainly.
+# ONE_THREAD: nothing of it runs beside anything, so ThreadSanitizer has nothing to see.
 function(gradwire_test name)
-  cmake_parse_arguments(arg "NO_GTEST_MAIN;COMPUTES" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(arg "NO_GTEST_MAIN;COMPUTES;ONE_THREAD" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
+  if(arg_ONE_THREAD AND GRADWIRE_SANITIZE STREQUAL "thread")
+    return()
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()

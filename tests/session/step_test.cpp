@@ -400,7 +400,12 @@ TEST(Step, OneThatIsCapturedKeepsItsNumber) {
 }
 
 TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {
-  for (unsigned seed = 0; seed < 10'000 && !HasFailure(); ++seed) {
+#ifdef GRADWIRE_SANITIZED
+  const unsigned seeds = 2'000;  // what a sanitizer sees does not depend on the order
+#else
+  const unsigned seeds = 10'000;
+#endif
+  for (unsigned seed = 0; seed < seeds && !HasFailure(); ++seed) {
     run_world(seed);
   }
 }
