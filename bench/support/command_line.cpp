@@ -1,6 +1,7 @@
 #include "bench/support/command_line.hpp"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <sstream>
@@ -59,8 +60,12 @@ Option CommandLine::option(const std::string& name, Value& value, const std::str
   if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
     added->delimiter(',');
   }
+  [[maybe_unused]] bool shown = value != Value();
+  if constexpr (std::is_floating_point_v<Value>) {
+    shown = shown && !std::isnan(value);
+  }
   if constexpr (!std::is_same_v<Value, std::optional<std::uint64_t>>) {
-    if (value != Value() && value == value) {  // not NaN
+    if (shown) {
       added->capture_default_str();
     }
   }

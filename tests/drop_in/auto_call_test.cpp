@@ -18,7 +18,6 @@ namespace gradwire::drop_in {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr std::uint64_t kBytes = 1 << 20;
 constexpr double kExchange = 5e-6;

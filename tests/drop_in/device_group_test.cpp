@@ -28,7 +28,7 @@ struct Pair {
     reach_agreement(std::vector{a.member, b.member}, nccl);
     nccl.log.clear();
   }
-  void synchronize() {
+  void synchronize() const {
     a.link->host.synchronize();
     b.link->host.synchronize();
   }
@@ -172,7 +172,7 @@ TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
     for (std::uint64_t i = 0; i < 4; ++i) {
       values.push_back(ramp(kGroupCount + i, rank.a.rank));
     }
-    const auto group = [&](std::vector<std::size_t> which) {
+    const auto group = [&](const std::vector<std::size_t>& which) {
       std::vector<DeviceCall> calls;
       for (const std::size_t i : which) {
         calls.push_back(call_of(rank.a, {.count = values[i].size()}, values[i].data(), values[i].data(), rank.nccl));

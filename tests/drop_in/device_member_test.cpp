@@ -23,7 +23,7 @@ constexpr std::uint64_t kElements = 20000;
 
 // One rank with all it needs; agrees at once.
 struct Single {
-  Single(const Configuration& configuration, std::shared_ptr<Transport> transport,
+  Single(const Configuration& configuration, const std::shared_ptr<Transport>& transport,
          std::optional<std::uint64_t> process = {}, std::size_t limit = ~std::size_t{0})
       : place(configuration, ledger, transport, process.value_or(1 + static_cast<std::uint64_t>(transport->rank())),
               limit) {
@@ -115,9 +115,9 @@ TEST(DeviceMember, TheBytesOfTheHost) {
     SCOPED_TRACE(given.codec);
     const Configuration configuration = configuration_of("[defaults]\ncodec = \"" + given.codec + "\"\n");
     auto host_world = make_inproc_world(3);
-    run_ranks(3, [&](std::shared_ptr<Transport> transport) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const auto rank = static_cast<std::size_t>(transport->rank());
-      Single device(configuration, std::move(transport));
+      Single device(configuration, transport);
       Communicator host(host_world[rank]);
       const bool scatters = given.call.function == kScatter;
       const std::uint64_t all = given.call.count * (scatters ? 3 : 1);
@@ -169,8 +169,8 @@ TEST(DeviceMember, ItsNumbersAreTheTransports) {
 
 TEST(DeviceMember, TheCallersStreamIsJoined) {
   const Configuration configuration = configuration_of("");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
     std::vector<float> values(kElements);
     int stream = 0;
     ASSERT_TRUE(rank.reduce({.stream = &stream}, values.data(), values.data()));
@@ -182,8 +182,8 @@ TEST(DeviceMember, TheCallersStreamIsJoined) {
 
 TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
   const Configuration configuration = configuration_of("[[rule]]\nmax_bytes = \"100kB\"\ncodec = \"exact\"\n");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(100, values));
     EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"}) << "and no group for one call";
@@ -203,9 +203,9 @@ TEST(DeviceMember, RanksThatDifferPassEverything) {
   Configuration off = configuration_of("");
   off.disabled = "GRADWIRE_DISABLE=1";
   for (const bool disabled : {false, true}) {
-    run_ranks(3, [&](std::shared_ptr<Transport> transport) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const int self = transport->rank();
-      Single rank(self != 1 ? mine : (disabled ? off : other), std::move(transport));
+      Single rank(self != 1 ? mine : (disabled ? off : other), transport);
       EXPECT_TRUE(rank.place.member->never());
       std::vector<float> values;
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
@@ -221,9 +221,9 @@ TEST(DeviceMember, RanksThatDifferPassEverything) {
 
 TEST(DeviceMember, SeveralRanksInOneProcessPass) {
   const Configuration configuration = configuration_of("");
-  run_ranks(3, [&](std::shared_ptr<Transport> transport) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     const std::uint64_t process = transport->rank() == 0 ? 7 : 8;
-    Single rank(configuration, std::move(transport), process);
+    Single rank(configuration, transport, process);
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(kElements, values));
     EXPECT_EQ(rank.passed(Reason::one_process), 1U);
@@ -234,8 +234,8 @@ TEST(DeviceMember, SeveralRanksInOneProcessPass) {
 TEST(DeviceMember, ADryRunCountsAndPasses) {
   Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   configuration.dry_run = true;
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
     std::vector<float> values;
     for (int call = 0; call < 20; ++call) {
       rank.place.member->note_other();
@@ -251,9 +251,9 @@ TEST(DeviceMember, CommunicatorsHaveIdentitiesOfTheirOwn) {
   const Configuration configuration = configuration_of("");
   auto second = make_inproc_world(2);
   std::vector<std::vector<std::uint64_t>> identities(2);
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const auto self = static_cast<std::size_t>(transport->rank());
-    Single a(configuration, std::move(transport));
+    Single a(configuration, transport);
     Single b(configuration, second[self]);
     identities[self] = {a.place.member->identity(), b.place.member->identity()};
   });
@@ -264,8 +264,8 @@ TEST(DeviceMember, CommunicatorsHaveIdentitiesOfTheirOwn) {
 // Mutation tried: residuals that stay when the step changes.
 TEST(DeviceMember, ResidualsGoWithTheStep) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
     const auto in_use = [&] { return rank.place.link->host.arena().footprint().bytes_in_use; };
     const std::uint64_t before = in_use();
     std::vector<float> even(kElements);
@@ -300,8 +300,8 @@ TEST(DeviceMember, ResidualsGoWithTheStep) {
 TEST(DeviceMember, ResidualsEndWithTheLastLossyStage) {
   const Configuration configuration =
       configuration_of("[defaults]\ncodec = \"exact\"\nwarmup = [ { until_step = 20, codec = \"int4\" } ]\n");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
     Values even(DType::bf16, std::vector<double>(2 * kElements, 0.3));
     Values odd(DType::bf16, std::vector<double>(2 * kElements + 8, 0.3));
     const auto sent = [&] {
@@ -334,8 +334,8 @@ TEST(DeviceMember, ResidualsEndWithTheLastLossyStage) {
 
 TEST(DeviceMember, AnErrorEndsIt) {
   const Configuration configuration = configuration_of("");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport), {}, 3 * HostLink::kSlab);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport, {}, 3 * HostLink::kSlab);
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(1 << 20, values));
     EXPECT_EQ(rank.code, HostLibrary::kFailed);
@@ -362,8 +362,8 @@ TEST(DeviceMember, RanksThatDoNotComeAreAnError) {
 
 TEST(DeviceMember, DamagedFramesAreTold) {
   const Configuration configuration = configuration_of("");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Single rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
     rank.place.link->host.damage_next_frame = true;
     std::vector<float> values;
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));

@@ -33,7 +33,7 @@ Call all_reduce_of(std::uint64_t count, int world) {
 
 // A rank of the drop-in, over a transport of this process.
 struct Rank {
-  Rank(const Configuration& configuration, std::shared_ptr<Transport> transport, const Agreement& agreement = {})
+  Rank(const Configuration& configuration, const std::shared_ptr<Transport>& transport, const Agreement& agreement = {})
       : world(transport->world_size()), member(configuration, ledger, agreement, [this, transport] {
           ++connections;
           return transport;
@@ -67,8 +67,8 @@ struct Rank {
 
 TEST(Member, Int8NeedsNoStep) {
   const Configuration configuration = configuration_of("");
-  run_ranks(3, [&](std::shared_ptr<Transport> transport) {
-    Rank rank(configuration, std::move(transport));
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
     for (int call = 0; call < 20; ++call) {
       const Member::Route route = rank.reduce(kCount);
       EXPECT_TRUE(route.decision.compress);
@@ -83,7 +83,7 @@ TEST(Member, Int8NeedsNoStep) {
 
 TEST(Member, NothingIsConnectedForWhatPasses) {
   const Configuration configuration = configuration_of("");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Rank small(configuration, transport);
     EXPECT_EQ(small.reduce(100).decision.reason, Reason::below_floor);
     Rank disabled(configuration, transport, {.disabled = true, .disabled_because = {}});
@@ -98,8 +98,8 @@ TEST(Member, NothingIsConnectedForWhatPasses) {
 
 TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Rank rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
     for (int call = 0; call < 16; ++call) {
       EXPECT_EQ(rank.reduce(call % 2 == 0 ? kCount : kCount + 7).decision.reason, Reason::learning);
     }
@@ -123,7 +123,7 @@ TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
 // Four equal layers are four residuals where their buffers tell them apart, and none where nothing does.
 TEST(Member, EqualLayersShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     for (const bool staged : {false, true}) {
       Rank rank(configuration, transport);
       std::set<const FeedbackBuffer*> residuals;
@@ -140,16 +140,16 @@ TEST(Member, EqualLayersShareNoResidual) {
 TEST(Member, RulesByOrderSizeAndCommunicator) {
   const Configuration configuration =
       configuration_of("[[rule]]\norder = 1\ncodec = \"exact\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"bf16\"\n");
-  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
-    Rank rank(configuration, std::move(transport));
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
     for (int call = 0; call < 16; ++call) {
       EXPECT_EQ(rank.reduce(kCount + static_cast<std::uint64_t>(call % 2)).decision.reason, Reason::learning);
     }
     EXPECT_EQ(rank.reduce(kCount).what.codec, "int8");
     EXPECT_EQ(rank.reduce(kCount + 1).decision.reason, Reason::policy_exact);
   });
-  run_ranks(3, [&](std::shared_ptr<Transport> transport) {
-    Rank rank(configuration, std::move(transport));
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
     for (int call = 0; call < 16; ++call) {
       rank.reduce(kCount + static_cast<std::uint64_t>(call % 2));
     }
@@ -161,9 +161,9 @@ TEST(Member, RulesByOrderSizeAndCommunicator) {
 TEST(Member, NamesCountWhereAllRanksSayThem) {
   const Configuration configuration = configuration_of("[[rule]]\nmatch = \"embed.*\"\ncodec = \"bf16\"\n");
   for (const bool agreed : {true, false}) {
-    run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
       const bool first = transport->rank() == 0;
-      Rank rank(configuration, std::move(transport));
+      Rank rank(configuration, transport);
       const std::string_view name = first || agreed ? "embed.weight" : "";
       for (int call = 0; call < 16; ++call) {
         const bool even = call % 2 == 0;
@@ -222,7 +222,7 @@ TEST(Member, TheSecondHopIsTheCommunicatorsOwn) {
 
 TEST(Member, ItsNumbersAreTheTransports) {
   const Configuration configuration = configuration_of("");
-  run_ranks(4, [&](std::shared_ptr<Transport> transport) {
+  run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
     rank.reduce(1 << 18);
     const Ledger::Classes classes = rank.ledger.classes();

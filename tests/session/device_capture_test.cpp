@@ -245,7 +245,7 @@ TEST(DeviceCapture, RefusesWhatOnlyTheHostCanDo) {
       prepare(trainer.session);
       trainer.session.reserve();
       trainer.device->begin_capture();
-      const std::string text = error_of([&] { trainer.ready_all(); }).what();
+      std::string text = error_of([&] { trainer.ready_all(); }).what();
       static_cast<void>(trainer.device->end_capture());
       trainer.step(0);
       return text;

@@ -76,9 +76,9 @@ inline std::string content(const std::vector<TypedGradient>& gradients) {
 /// One rank's session, over host memory or a device.
 class Trainer {
  public:
-  Trainer(const std::shared_ptr<Transport>& ranks, bool on_device, const Policy& policy,
-          const SessionOptions& options = {}, std::size_t device_bytes = ~std::size_t{0})
-      : transport(ranks),
+  Trainer(std::shared_ptr<Transport> ranks, bool on_device, const Policy& policy, const SessionOptions& options = {},
+          std::size_t device_bytes = ~std::size_t{0})
+      : transport(std::move(ranks)),
         device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
         session(on_device ? session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, options),
                                                   policy, options)
@@ -131,7 +131,7 @@ class Trainer {
       const std::size_t t = number % 2 == 0 ? i : gradients.size() - 1 - i;
       t == zero ? session.ready_zero(gradients[t].id) : session.ready(gradients[t].id);
     }
-    const StepOutcome outcome = session.finish();
+    StepOutcome outcome = session.finish();
     optimise();
     wait_for_device();
     EXPECT_TRUE(seen == content(gradients));

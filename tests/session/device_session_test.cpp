@@ -269,7 +269,7 @@ TEST(DeviceSession, BroadcastsAndCompares) {
     trainer.session.broadcast(values, 1);
     trainer.optimise();
     trainer.device->synchronize();
-    const std::string all = trainer.seen;
+    std::string all = trainer.seen;
     trainer.step(0);
     return all;
   });

@@ -153,8 +153,8 @@ void run_bad_step(Session& session, std::vector<Gradient>& gradients) {
     gradients[2].values[13] = std::numeric_limits<float>::quiet_NaN();
   }
   const auto before = gradients;
-  for (auto gradient = gradients.rbegin(); gradient != gradients.rend(); ++gradient) {
-    session.ready(gradient->id);
+  for (std::size_t i = gradients.size(); i-- > 0;) {
+    session.ready(gradients[i].id);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // time for a bucket to start too early
   }
   const StepOutcome outcome = session.finish();

@@ -25,8 +25,8 @@ TEST(ManyTensors, AreAddedPlannedAgreedOnAndReduced) {
               ErrorCode::invalid_argument);
     EXPECT_NE(session.explain().find("block." + std::to_string(kTensors - 1) + ".weight"), std::string::npos);
     for (int step = 0; step < 3; ++step) {
-      for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
-        session.ready(*id);
+      for (std::size_t i = ids.size(); i-- > 0;) {
+        session.ready(ids[i]);
       }
       session.finish();
     }

@@ -197,7 +197,7 @@ TEST(Misuse, OfOneRankReachesTheOthersByName) {
     for (const Threading threading : kThreading) {
       const auto outcomes = run(
           3, int8,
-          [&](Session& session, int rank) {
+          [&, &fault = fault](Session& session, int rank) {
             auto& values = memory(100000);
             const TensorId id = session.add("w", view(values.data(), 100000));
             if (rank == 1) {
