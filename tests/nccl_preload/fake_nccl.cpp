@@ -159,16 +159,16 @@ FAKE(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId, int ra
      { return init(comm, ranks, rank, config); })
 FAKE(ncclCommInitRankScalable, (ncclComm_t * comm, int ranks, int rank, int, ncclUniqueId*, ncclConfig_t* config),
      { return init(comm, ranks, rank, config); })
-FAKE(ncclCommInitAll, (ncclComm_t * comms, int devices, const int*), {
-  for (int i = 0; i < devices; ++i) {
-    init(comms + i, devices, i, nullptr);
+FAKE(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int*), {
+  for (int i = 0; i < ndev; ++i) {
+    init(comm + i, ndev, i, nullptr);
   }
   return ncclSuccess;
 })
-FAKE(ncclCommSplit, (ncclComm_t comm, int, int, ncclComm_t* where, ncclConfig_t* config),
-     { return child(comm, where, config); })
-FAKE(ncclCommShrink, (ncclComm_t comm, int*, int, ncclComm_t* where, ncclConfig_t* config, int),
-     { return child(comm, where, config); })
+FAKE(ncclCommSplit, (ncclComm_t comm, int, int, ncclComm_t* newcomm, ncclConfig_t* config),
+     { return child(comm, newcomm, config); })
+FAKE(ncclCommShrink, (ncclComm_t comm, int*, int, ncclComm_t* newcomm, ncclConfig_t* config, int),
+     { return child(comm, newcomm, config); })
 FAKE(ncclCommFinalize, (ncclComm_t comm), { return check(comm); })
 FAKE(ncclCommRevoke, (ncclComm_t comm, int), { return check(comm); })
 FAKE(ncclCommDestroy, (ncclComm_t comm), { return end(comm); })

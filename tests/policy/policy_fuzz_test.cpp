@@ -55,7 +55,7 @@ TEST(PolicyFuzz, Mutations) {
                                         "=",
                                         ".",
                                         "\n",
-                                        "\0",
+                                        std::string(1, '\0'),
                                         "\xff",
                                         "'''",
                                         "9223372036854775807",
