@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <tuple>
+#include <utility>
 
 #include "gradwire/emulation.hpp"
 #include "tests/support/faulty.hpp"
@@ -21,11 +23,13 @@ struct Maker {
 using Endpoint = std::shared_ptr<Transport>;
 constexpr Maker kMakers[] = {
     {"inproc", [](Endpoint inner) { return inner; }},
-    {"throttled", [](Endpoint inner) { return make_throttled(inner, Link::parse("10Gbit/s,20us")); }},
-    {"throttled_unlimited", [](Endpoint inner) { return make_throttled(inner, {}); }},
-    {"faulty_without_faults", [](Endpoint inner) { return transport::make_faulty(inner, {}); }},
+    {"throttled", [](Endpoint inner) { return make_throttled(std::move(inner), Link::parse("10Gbit/s,20us")); }},
+    {"throttled_unlimited", [](Endpoint inner) { return make_throttled(std::move(inner), {}); }},
+    {"faulty_without_faults", [](Endpoint inner) { return transport::make_faulty(std::move(inner), {}); }},
     {"throttled_faulty",
-     [](Endpoint inner) { return make_throttled(transport::make_faulty(inner, {}), Link::parse("40Gbit/s")); }},
+     [](Endpoint inner) {
+       return make_throttled(transport::make_faulty(std::move(inner), {}), Link::parse("40Gbit/s"));
+     }},
 };
 
 class Conformance : public ::testing::TestWithParam<std::tuple<Maker, Scenario, int>> {};
@@ -36,7 +40,7 @@ TEST_P(Conformance, Holds) {
   for (Endpoint& endpoint : world) {
     endpoint = maker.decorate(endpoint);
   }
-  run_ranks(std::move(world), [run = scenario.run](Endpoint endpoint) { run(*endpoint); });
+  run_ranks(std::move(world), [run = scenario.run](const Endpoint& endpoint) { run(*endpoint); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Conformance,

@@ -18,7 +18,7 @@ using transport::Fault;
 /// Rank 0 sends one byte at a time to rank 1 under tag 4; one thread plays both.
 class Faulty : public ::testing::Test {
  protected:
-  void make(std::vector<Fault> faults) {
+  void make(const std::vector<Fault>& faults) {
     world_ = make_inproc_world(2);
     for (auto& endpoint : world_) {
       endpoint = transport::make_faulty(endpoint, faults);
