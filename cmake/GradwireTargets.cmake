@@ -48,23 +48,25 @@ function(gradwire_compile_fast name)
   endif()
 endfunction()
 
-# UBSan watches the library; ASan wants the buffers of tests, too. Options that must come after those of gradwire_flags.
+# Bodies that compute little: UBSan watches the library; ASan wants the buffers of tests, too. After gradwire_flags.
 add_library(gradwire_test_body INTERFACE)
 if(GRADWIRE_SANITIZE MATCHES "undefined")
   target_compile_options(gradwire_test_body INTERFACE -fno-sanitize=undefined)
 endif()
 
 # gradwire_test_flags(NAME COMPUTES): how test bodies are compiled. They take most of a build when optimised like the
-# library; COMPUTES is ON where the body itself computes for seconds.
+# library; COMPUTES is ON where the body itself computes for seconds, often by codec cores out of headers.
 function(gradwire_test_flags name computes)
   target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(GRADWIRE_SANITIZE)
     target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
   endif()
-  target_link_libraries(${name} PRIVATE gradwire_test_body)
   if(computes)
     gradwire_compile_fast(${name})
-  elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    return()
+  endif()
+  target_link_libraries(${name} PRIVATE gradwire_test_body)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_options(${name} PRIVATE -O0)
   endif()
 endfunction()
