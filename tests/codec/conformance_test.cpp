@@ -53,7 +53,7 @@ TEST_P(CodecConformance, OneHotAtEveryIndexOfTwoTiles) {
   }
   constexpr std::size_t kCount = 2 * codec::kTileElements;
   Values values(codec_.working(), kCount);
-  for (std::size_t hot = 0; hot < kCount; hot += kStepShare) {
+  for (std::size_t hot = 0; hot < kCount; hot += kStepShare == 1 ? 1 : 37) {
     values.set(hot, -1.5);
     const Values decoded = decode(codec_, encode(codec_, values, nullptr, false), kCount, nullptr, false);
     if (facts_->one_bit) {

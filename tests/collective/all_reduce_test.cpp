@@ -35,8 +35,6 @@ struct Case {
   bool in_place = false;
 };
 
-double weight_of(int rank) { return 1 + 0.5 * rank; }
-
 // Runs one all-reduce in every rank; returns each rank's result.
 std::vector<Values> run_case(const Case& c, const std::vector<std::vector<double>>& inputs) {
   const int world = static_cast<int>(inputs.size());

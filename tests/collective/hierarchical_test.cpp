@@ -22,8 +22,6 @@ struct Reduced {
   Statistics statistics;  // of all ranks
 };
 
-double weight_of(int rank) { return 1 + 0.5 * rank; }
-
 Reduced reduce(std::vector<std::shared_ptr<Transport>> transports, const std::vector<std::vector<double>>& inputs,
                DType dtype, const CallOptions& options, const CommunicatorOptions& communicator_options = {}) {
   Reduced reduced{std::vector<Values>(inputs.size(), Values(dtype, inputs[0].size())), {}};

@@ -129,4 +129,7 @@ inline double single_encoding_error(const codec::Codec& codec, std::span<const d
   return relative_error(out.doubles(), values);
 }
 
+/// Of a rank in calls with weights.
+inline double weight_of(int rank) { return 1 + 0.5 * rank; }
+
 }  // namespace gradwire::test

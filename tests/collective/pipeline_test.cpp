@@ -24,14 +24,14 @@ Request int8_of(std::uint64_t count) {
   return {.codec = int8, .second_hop = int8, .count = count, .chunk_bytes = kChunkBytes};
 }
 
-struct Reduced {
+struct Traced {
   std::vector<TraceEvent> events;
   std::uint64_t peak_bytes = 0;
 };
 
 // Two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
-Reduced reduce_with_late_peer(int window, const std::function<bool(const TraceEvent&)>& may_begin) {
-  Reduced reduced;
+Traced reduce_with_late_peer(int window, const std::function<bool(const TraceEvent&)>& may_begin) {
+  Traced reduced;
   std::atomic<bool> begin{false};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     HostExecutorOptions options{.checksum = false, .window = window};
@@ -87,7 +87,7 @@ TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
 }
 
 TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
-  const Reduced reduced = reduce_with_late_peer(4, [](const TraceEvent&) { return true; });
+  const Traced reduced = reduce_with_late_peer(4, [](const TraceEvent&) { return true; });
   // Of each lane: one frame out, one in, one result out, one result in.
   EXPECT_LE(reduced.peak_bytes, 4U * 4U * (kChunkBytes + 4096));
   EXPECT_LT(reduced.peak_bytes, kCount / 2) << "more than an encoded shard";

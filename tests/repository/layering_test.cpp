@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,25 @@ TEST(Layering, TreeObeysTheTable) {
       ADD_FAILURE() << violation;
     }
   }
+}
+
+// An example is copied by users, so it has no more than its own headers and the installed ones.
+TEST(Layering, ExamplesIncludeWhatIsInstalled) {
+  const std::regex quoted("#\\s*include\\s*\"([^\"]+)\"");
+  int seen = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRepository / "python-free-examples")) {
+    if (!entry.is_regular_file() || !entry.path().extension().string().starts_with(".c")) {
+      continue;
+    }
+    const std::string text = read_file(entry.path());
+    for (std::sregex_iterator match(text.begin(), text.end(), quoted), end; match != end; ++match, ++seen) {
+      const std::string header = (*match)[1];
+      EXPECT_TRUE(exists(entry.path().parent_path() / header) ||
+                  (header.starts_with("gradwire/") && exists(kRepository / "include" / header)))
+          << entry.path() << ": " << header << " is neither the example's own nor installed";
+    }
+  }
+  EXPECT_GT(seen, 20);
 }
 
 TEST(Layering, FabricatedViolationsAreFound) {

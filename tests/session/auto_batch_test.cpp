@@ -19,15 +19,15 @@ namespace {
 using session::BatchReport;
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kCount = 20'000;
+constexpr std::uint64_t kFloats = 20'000;
 
 // Gradients of one tensor: ones, with noise of variance `noise` in each micro-step.
 template <typename T>
 class Noisy {
  public:
   Noisy(Session& session, double noise, std::uint32_t seed)
-      : session_(session), random_(seed), normal_(0, std::sqrt(noise)), values_(kCount) {
-    id_ = session.add("w", view(values_.data(), kCount));
+      : session_(session), random_(seed), normal_(0, std::sqrt(noise)), values_(kFloats) {
+    id_ = session.add("w", view(values_.data(), kFloats));
   }
 
   void step(std::uint32_t micro_steps) {

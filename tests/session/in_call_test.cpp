@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint64_t kMiddle = 20'000;  // floats: 80 KB, which are neither small nor large
-constexpr int kSteps = 5;
+constexpr int kRounds = 5;
 
 // A rank with a session over gradients of these counts.
 struct Rank {
@@ -67,15 +67,15 @@ struct Rank {
     }
   }
 
-  // Takes steps 0, 1, ... until all but the first of kSteps made the call, and returns how many it took. Where a busy
+  // Takes steps 0, 1, ... until all but the first of kRounds made the call, and returns how many it took. Where a busy
   // machine keeps callers from waiting in time, the bucket starts without them: such a step makes no call.
   template <class Body>
   int take_steps(Body body) {
     int step = 0;
-    while (step < kSteps || (step < 100 * kSteps && transport->calls() < kSteps - 1)) {
+    while (step < kRounds || (step < 100 * kRounds && transport->calls() < kRounds - 1)) {
       body(step++);
     }
-    EXPECT_GE(transport->calls(), kSteps - 1) << "in " << step << " steps";
+    EXPECT_GE(transport->calls(), kRounds - 1) << "in " << step << " steps";
     EXPECT_LT(transport->calls(), step) << "in the first step ranks agree";
     return step;
   }
@@ -124,9 +124,9 @@ TEST_P(InCall, ACallerWhoWaitsMakesTheCall) {
           rank.session->reset_statistics();
         }
       });
-      if (steps == kSteps) {
+      if (steps == kRounds) {
         const Statistics totals = rank.session->statistics().groups.at(0).totals;
-        EXPECT_EQ(totals.bytes_sent, totals.bytes_uncompressed + (kSteps - 1) * (2ULL * (world - 1) * 4 / world))
+        EXPECT_EQ(totals.bytes_sent, totals.bytes_uncompressed + (kRounds - 1) * (2ULL * (world - 1) * 4 / world))
             << "and the question to all ranks";
       }
     });
@@ -154,7 +154,7 @@ TEST_P(InCall, WhoDoesNotWaitIsNotHeldUp) {
   }
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, options());
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kRounds; ++step) {
       rank.fill(step);
       const Ticket ticket = rank.session->ready(rank.ids[0]);
       if (rank.transport->rank() == 1) {
@@ -236,7 +236,7 @@ TEST_P(InCall, NorIsItByAnotherWhoWaited) {
 TEST_P(InCall, PollingEnds) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, options());
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kRounds; ++step) {
       rank.fill(step);
       const Ticket ticket = rank.session->ready(rank.ids[0]);
       while (!rank.session->done(ticket)) {
@@ -253,7 +253,7 @@ TEST_P(InCall, RanksComeAndWaitAsTheyLike) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
     std::mt19937 random(seed + static_cast<unsigned>(inner->rank()));
     Rank rank(inner, {kMiddle, 100}, options());
-    for (int step = 0; step < 8 * kSteps; ++step) {
+    for (int step = 0; step < 8 * kRounds; ++step) {
       rank.fill(step);
       rank.ready();
       if (random() % 3 == 0) {

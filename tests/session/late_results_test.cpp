@@ -14,8 +14,6 @@
 namespace gradwire::test {
 namespace {
 
-std::string async(unsigned staleness) { return "{ async = true, staleness = " + std::to_string(staleness) + " }"; }
-
 // Mutation tried: results are not saved.
 TEST(LateResults, ResultsOnTheirWaySurviveSavingAndLoading) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {

@@ -74,8 +74,6 @@ void expect_all_name(const std::vector<Outcome>& outcomes, ErrorCode code, const
   EXPECT_TRUE(std::any_of(outcomes.begin(), outcomes.end(), [&](const Outcome& o) { return o.code == code; }));
 }
 
-constexpr Threading kThreading[] = {Threading::background, Threading::serialized, Threading::main_thread};
-
 TEST(Mismatch, ATensorOnOneRankOnly) {
   for (const Threading threading : kThreading) {
     const auto outcomes = run(

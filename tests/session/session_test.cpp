@@ -22,7 +22,6 @@ constexpr int kWorlds[] = {1, 3};
 #else
 constexpr int kWorlds[] = {1, 2, 3, 5};
 #endif
-constexpr Threading kThreading[] = {Threading::background, Threading::serialized, Threading::main_thread};
 
 TEST(Session, EveryGradientBecomesTheMean) {
   for (const Threading threading : kThreading) {

@@ -15,13 +15,6 @@
 namespace gradwire::test {
 namespace {
 
-constexpr Threading kThreading[] = {Threading::background, Threading::serialized, Threading::main_thread};
-
-std::string async(unsigned staleness, unsigned from_step = 0) {
-  return "{ async = true, staleness = " + std::to_string(staleness) + ", from_step = " + std::to_string(from_step) +
-         " }";
-}
-
 std::vector<std::vector<float>> train(int world, const std::string& codec, const std::string& sync,
                                       Threading threading) {
   std::vector<std::vector<float>> all(static_cast<std::size_t>(world));

@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kPolicy = R"(
+constexpr const char* kRowsPolicy = R"(
 strict = true
 [defaults]
 codec = "exact"
@@ -30,7 +30,7 @@ sync = { rows = true, staleness = 0 }
 )";
 
 TEST(TableOptionsOfPolicy, TheFirstMatchingRuleSaysWhatTheTableDoes) {
-  const Policy policy = Policy::parse(kPolicy, "p");
+  const Policy policy = Policy::parse(kRowsPolicy, "p");
   const TableOptions base{
       .name = "users", .rows = 1U << 20U, .width = 8, .learning_rate = 0.5F, .codec = "int8", .staleness = 99};
   const TableOptions users = table_options(policy, "embed.users", base);
@@ -61,7 +61,7 @@ TEST(TableOptionsOfPolicy, MistakesNameTheTensorAndTheRule) {
   EXPECT_THAT(error_of("[[rule]]\nmatch = \"embed.*\"\ncodec = \"int8\"\n[[rule]]\nmatch = \"*.x\"\nsync = { rows "
                        "= true, staleness = 1 }\n"),
               HasSubstr("rule 1 at p:1 matches it first, with sync step"));
-  EXPECT_THAT(error_of(kPolicy), HasSubstr("no rule matches it")) << "too small for the second rule";
+  EXPECT_THAT(error_of(kRowsPolicy), HasSubstr("no rule matches it")) << "too small for the second rule";
   const std::string rows = "[[rule]]\nmatch = \"embed.x\"\nsync = { rows = true, staleness = 1 }\n";
   EXPECT_EQ(error_of(rows + "codec = \"bf16\"\n"), "no error");
   EXPECT_THAT(error_of(rows + "codec = \"topk(1%)+int8\"\n"),
@@ -74,7 +74,7 @@ TEST(TableOptionsOfPolicy, MistakesNameTheTensorAndTheRule) {
 }
 
 TEST(TableOptionsOfPolicy, OnePolicyServesASessionAndATable) {
-  const Policy policy = Policy::parse(kPolicy, "p");  // strict: rules for tables are not unused
+  const Policy policy = Policy::parse(kRowsPolicy, "p");  // strict: rules for tables are not unused
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> gradient(1000, 1.0F);
     Session session(transport, policy);

@@ -113,6 +113,12 @@ inline Policy policy_of(const std::string& codec, const std::string& sync) {
                        "\n[bucket]\nbytes = \"20KiB\"\n");
 }
 
+/// A sync mode.
+inline std::string async(unsigned staleness, unsigned from_step = 0) {
+  return "{ async = true, staleness = " + std::to_string(staleness) + ", from_step = " + std::to_string(from_step) +
+         " }";
+}
+
 inline void add(std::vector<double>& sum, const std::vector<float>& values, double factor) {
   sum.resize(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {

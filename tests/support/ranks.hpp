@@ -15,10 +15,14 @@
 #include <thread>
 #include <vector>
 
+#include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 #include "tests/support/step_share.hpp"
 
 namespace gradwire::test {
+
+/// All of them.
+inline constexpr Threading kThreading[] = {Threading::background, Threading::serialized, Threading::main_thread};
 
 /// Ends the process with a named failure when a test does not finish in time: a deadlock must not look like slowness.
 class Watchdog {

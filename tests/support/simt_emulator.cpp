@@ -18,6 +18,7 @@
 #endif
 
 #if GRADWIRE_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -280,6 +281,9 @@ void run_block(Machine& m) {
     if (!fibre.started) {
       fibre.started = true;
       fibre.fake_stack = nullptr;
+#if GRADWIRE_ADDRESS_SANITIZER
+      __asan_unpoison_memory_region(fibre.stack.get(), kStackBytes);  // frames of a fibre that was given up
+#endif
       fibre.context.start_on(fibre.stack.get());
     }
   }
