@@ -30,7 +30,7 @@ struct CallKey {
         type((std::uint64_t)datatype),  // NOLINT: a pointer in one library, an int in the other
         op((std::uint64_t)operation),   // NOLINT
         count(elements) {}
-  friend auto operator<=>(const CallKey&, const CallKey&) = default;
+  friend auto operator<=>(const CallKey&, const CallKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
 /// Calls with one key that passed for one reason.

@@ -27,7 +27,7 @@ class CaptureTruce {
   CaptureTruce& operator=(const CaptureTruce&) = delete;
 
  private:
-  int previous_ = 0;
+  [[maybe_unused]] int previous_ = 0;  // unused where there is no device path
 };
 
 }  // namespace gradwire::nccl_preload

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "codec_facts.hpp"
 #include "codec_support.hpp"
@@ -53,7 +54,13 @@ TEST_P(CodecConformance, OneHotAtEveryIndexOfTwoTiles) {
   }
   constexpr std::size_t kCount = 2 * codec::kTileElements;
   Values values(codec_.working(), kCount);
-  for (std::size_t hot = 0; hot < kCount; hot += kStepShare == 1 ? 1 : 37) {
+  constexpr std::size_t kStride = kStepShare == 1 ? 1 : 37;
+  std::set<std::size_t> places{codec::kTileElements - 1, codec::kTileElements,
+                               kCount - 1};  // borders, whatever the stride
+  for (std::size_t hot = 0; hot < kCount; hot += kStride) {
+    places.insert(hot);
+  }
+  for (const std::size_t hot : places) {
     values.set(hot, -1.5);
     const Values decoded = decode(codec_, encode(codec_, values, nullptr, false), kCount, nullptr, false);
     if (facts_->one_bit) {

@@ -11,9 +11,9 @@ namespace gradwire::test {
 namespace {
 
 #ifdef __SANITIZE_THREAD__
-constexpr int kSizes[] = {1, 2, 3};  // the same paths; it is slower by up to 15 times
+constexpr int kWorldSizes[] = {1, 2, 3};  // the same paths; it is slower by up to 15 times
 #else
-constexpr int kSizes[] = {1, 2, 3, 4, 7, 8};
+constexpr int kWorldSizes[] = {1, 2, 3, 4, 7, 8};
 #endif
 
 std::vector<std::uint64_t> segment_counts(int world, std::uint64_t scale) {
@@ -37,7 +37,7 @@ View part(View whole, std::uint64_t offset, std::uint64_t count) {
 }
 
 TEST(ReduceScatter, ExactSegmentsForAnyCounts) {
-  for (const int world : kSizes) {
+  for (const int world : kWorldSizes) {
     for (const std::uint64_t scale : {1ULL, 4096ULL, 30000ULL}) {
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE("world " + std::to_string(world) + " scale " + std::to_string(scale));
@@ -105,7 +105,7 @@ TEST(ReduceScatter, LossyIsCloserThanTwoHops) {
 TEST(AllGather, EveryRankGetsTheSameBytes) {
   for (const codec::CodecEntry& entry : codec::codecs()) {
     const CodecSpec spec(entry.id);
-    for (const int world : kSizes) {
+    for (const int world : kWorldSizes) {
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE(spec.to_string() + " world " + std::to_string(world));
         const auto counts = segment_counts(world, 9000);
@@ -142,7 +142,7 @@ TEST(AllGather, EveryRankGetsTheSameBytes) {
 }
 
 TEST(Broadcast, EveryRootEveryWorld) {
-  for (const int world : kSizes) {
+  for (const int world : kWorldSizes) {
     for (int root = 0; root < world; ++root) {
       for (const std::uint64_t count : {0ULL, 1ULL, 5000ULL, 70000ULL}) {
         for (const DType dtype : {DType::f32, DType::bf16}) {

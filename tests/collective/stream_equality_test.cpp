@@ -54,7 +54,8 @@ TEST(StreamEquality, EveryCountInEveryWorld) {
                  .count = count,
                  .reduction = at / 2 % 2 == 0 ? Reduction::sum : Reduction::mean,
                  .weighted = weighted},
-                world, ++at);
+                world, at + 1);
+        ++at;
       }
     }
   }

@@ -12,6 +12,7 @@
 #include "tests/support/mutations.hpp"
 #include "tests/support/step_share.hpp"
 
+// NOLINTNEXTLINE(readability-redundant-declaration): fuzzers have no header
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes);
 
 namespace {

@@ -113,7 +113,7 @@ inline Policy policy_of(const std::string& codec, const std::string& sync) {
                        "\n[bucket]\nbytes = \"20KiB\"\n");
 }
 
-/// A sync mode.
+/// Results may come this many steps late.
 inline std::string async(unsigned staleness, unsigned from_step = 0) {
   return "{ async = true, staleness = " + std::to_string(staleness) + ", from_step = " + std::to_string(from_step) +
          " }";

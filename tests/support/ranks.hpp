@@ -21,7 +21,7 @@
 
 namespace gradwire::test {
 
-/// All of them.
+/// Every way in which a session may make progress.
 inline constexpr Threading kThreading[] = {Threading::background, Threading::serialized, Threading::main_thread};
 
 /// Ends the process with a named failure when a test does not finish in time: a deadlock must not look like slowness.
