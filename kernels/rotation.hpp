@@ -179,9 +179,10 @@ struct RotatedCore {
 
   // The codes into `codes`, which is zero, their levels, and the scale that minimises the squared error. The spread of
   // the block says which codes; the scale is fitted to them.
-  // NOLINTNEXTLINE(readability-non-const-parameter): one of the codecs writes only one of the two
+  // NOLINTBEGIN(readability-non-const-parameter): both are written to
   GRADWIRE_HOST_DEVICE static std::uint16_t quantize(const RotationSigns& signs, const Run& run, std::uint32_t absmax,
                                                      std::uint8_t* codes, std::int32_t* levels) {
+    // NOLINTEND(readability-non-const-parameter)
     float y[kBlock];
     for (std::uint32_t i = 0; i < kBlock; ++i) {
       const float x = i < run.count ? run.at(i) : 0.0F;
