@@ -67,7 +67,17 @@ if(GRADWIRE_SESSION)
   find_package(spdlog REQUIRED)
   find_package(nlohmann_json REQUIRED)
   find_package(PkgConfig REQUIRED)
-  pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
+  pkg_check_modules(TOMLPLUSPLUS QUIET tomlplusplus)
+  if(NOT TOMLPLUSPLUS_FOUND)  # its headers suffice
+    find_path(GRADWIRE_TOMLPLUSPLUS_DIR toml++/toml.h)
+    if(NOT GRADWIRE_TOMLPLUSPLUS_DIR)
+      message(FATAL_ERROR "gradwire: toml++ was not found. Install libtomlplusplus-dev (tomlplusplus-devel on rpm systems), or get its headers without root:\n"
+        "  git clone --depth 1 --branch v3.4.0 https://github.com/marzer/tomlplusplus ~/tomlplusplus\n"
+        "  export CMAKE_PREFIX_PATH=~/tomlplusplus    # and the same command again")
+    endif()
+    set(TOMLPLUSPLUS_INCLUDE_DIRS ${GRADWIRE_TOMLPLUSPLUS_DIR})
+    set(TOMLPLUSPLUS_VERSION "of ${GRADWIRE_TOMLPLUSPLUS_DIR}")
+  endif()
   pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 elseif(NOT GRADWIRE_HIGHWAY STREQUAL "OFF")
   find_package(PkgConfig QUIET)
