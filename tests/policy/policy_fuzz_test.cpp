@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tests/support/mutations.hpp"
-#include "tests/support/step_share.hpp"
 
 // NOLINTNEXTLINE(readability-redundant-declaration): fuzzers have no header
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes);
@@ -69,7 +68,7 @@ TEST(PolicyFuzz, Mutations) {
                                         "true",
                                         "[a-",
                                         "*?[!a]"};
-  for (int round = 0; round < 3000 / gradwire::test::kStepShare; ++round) {
+  for (int round = 0; round < 3000; ++round) {
     run(gradwire::test::mutated(texts[random() % texts.size()], texts, pieces, random));
   }
 }
