@@ -11,7 +11,7 @@
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
-#define TOML_MAX_NESTED_VALUES 8  // a policy nests two deep
+#define TOML_MAX_NESTED_VALUES 8                   // a policy nests two deep
 #if __has_include(<toml++/impl/preprocessor.hpp>)  // since 3.4
 #include <toml++/impl/preprocessor.hpp>
 #else
