@@ -12,7 +12,6 @@ namespace gradwire::transport {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(Silence, NamesWhoIsGoneAndWhoWaitsForItToo) {
