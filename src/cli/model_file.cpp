@@ -26,7 +26,7 @@ class Reader : private policy::PolicyValues {
     check_text(text_, kMaxModelBytes, "a model");
     const toml::parse_result result = toml::parse(text_, source_);
     if (!result) {
-      fail(policy::place_of(result.error().source()), "not valid TOML: " + std::string(result.error().description()));
+      fail_toml(text_, result.error());
     }
     read_table(result.table(), "at the top of the file",
                {{"version", [this](const toml::node& node) { read_version(node); }},

@@ -31,7 +31,7 @@ class PolicyReader : private PolicyValues {
     check_text(text_, kMaxPolicyBytes, "a policy");
     const toml::parse_result result = toml::parse(text_, source_);
     if (!result) {
-      fail(place_of(result.error().source()), "not valid TOML: " + std::string(result.error().description()));
+      fail_toml(text_, result.error());
     }
     read_top(result.table());
     return std::move(policy_);

@@ -10,6 +10,7 @@
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 #include "policy/unknown_key.hpp"
+#include "policy/unquoted_text.hpp"
 
 namespace gradwire::policy {
 namespace {
@@ -43,6 +44,13 @@ void PolicyValues::fail(const toml::node& node, const std::string& what) const {
 
 void PolicyValues::fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const {
   fail(node, std::string(key) + " must be " + std::string(wanted) + ", not " + std::string(type_name(node)));
+}
+
+void PolicyValues::fail_toml(std::string_view text, const toml::parse_error& error) const {
+  const Place place = place_of(error.source());
+  const std::string_view bare = unquoted_text(text, place.line, place.column);
+  fail(place, "not valid TOML: " + (bare.empty() ? std::string(error.description())
+                                                 : "text needs quotes; write \"" + std::string(bare) + '"'));
 }
 
 void PolicyValues::check_text(std::string_view text, std::uint64_t max_bytes, std::string_view what) const {

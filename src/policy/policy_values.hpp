@@ -35,6 +35,9 @@ class PolicyValues {
   [[noreturn]] void fail(const toml::node& node, const std::string& what) const;
   [[noreturn]] void fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const;
 
+  /// Of a text that is not TOML.
+  [[noreturn]] void fail_toml(std::string_view text, const toml::parse_error& error) const;
+
   /// Refuses what is too long, or nests so deep that the TOML library's recursion would end the program. `what` is
   /// "a policy".
   void check_text(std::string_view text, std::uint64_t max_bytes, std::string_view what) const;

@@ -268,6 +268,22 @@ TEST(Policy, BrokenToml) {
                                          {"a = '''\nb", "2:2", "not valid TOML: "}}) {
     expect_bad(bad, ErrorCode::invalid_argument);
   }
+  for (const Bad& bad : std::vector<Bad>{
+           {"[defaults]\ncodec = int8", "2:11", "not valid TOML: text needs quotes; write \"int8\""},
+           {"[defaults]\ncodec=bf16 # half", "2:7", "not valid TOML: text needs quotes; write \"bf16\""},
+           {"[defaults]\ncodec = topk(1%)+int8\n", "2:10",
+            "not valid TOML: text needs quotes; write \"topk(1%)+int8\""},
+           {"[defaults]\nalgorithm = two_shot", "2:14", "not valid TOML: text needs quotes; write \"two_shot\""},
+           {"floor = 64KiB\r\n", "1:11", "not valid TOML: text needs quotes; write \"64KiB\""},
+           {"[auto]\ngain = 5%", "2:9", "not valid TOML: text needs quotes; write \"5%\""},
+           {"[defaults]\nallow = [\"bf16\", int8]", "2:20", "not valid TOML: text needs quotes; write \"int8\""},
+           {"[[rule]]\nmatch = \"\xc3\xa4\"\n[defaults]\nsmall = { below = \"64KiB\", codec = fp16 }", "4:37",
+            "not valid TOML: text needs quotes; write \"fp16\""},
+           {"[defaults", "1:10", "not valid TOML: Error"},
+           {"[defaults]\nsmall = { below = 1, codec }", "2:28", "not valid TOML: Error"},
+           {"version = 1x", "1:12", "not valid TOML: text needs quotes; write \"1x\""}}) {
+    expect_bad(bad, ErrorCode::invalid_argument);
+  }
   std::string deep = "version = 1\nx = ";
   deep += std::string(100000, '[');
   EXPECT_THROW((void)Policy::parse(deep), Error);
