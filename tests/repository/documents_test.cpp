@@ -253,5 +253,19 @@ TEST(Documents, PoliciesTheyShowParse) {
   }
 }
 
+// Members of Policy that a policy file calls something else.
+TEST(Documents, PolicyKeysGoByTheNamesThatFilesHave) {
+  for (const auto& document : documents()) {
+    const std::string name = document.lexically_relative(kRepository).string();
+    if (name == "CHANGELOG.md" || name.starts_with("docs/decisions")) {
+      continue;
+    }
+    for (const char* member : {"chunk_bytes", "bucket_bytes", "auto_options"}) {
+      EXPECT_EQ(read_file(document).find(std::string("`") + member + "`"), std::string::npos)
+          << name << " names " << member << ", which no policy file has";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::repository
