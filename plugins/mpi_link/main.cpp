@@ -3,29 +3,23 @@
 
 #include <exception>
 #include <iostream>
-#include <string>
 
-#include "base/text.hpp"
-#include "base/units.hpp"
 #include "gradwire/mpi.hpp"
+#include "plugins/mpi_link/link_report.hpp"
 
 namespace gradwire::cli {
 namespace {
 
-void print(const LinkEstimate& link, int ranks) {
-  const auto row = [](const std::string& tier, const LinkEstimate::Tier& measured) {
-    return std::vector<std::string>{tier, format_number(measured.latency_seconds * 1e6, 3) + " us",
-                                    format_rate(measured.bytes_per_second)};
-  };
-  std::vector<std::vector<std::string>> rows{{"tier", "latency", "bandwidth"}};
-  if (link.ranks_per_node > 1) {
-    rows.push_back(row("intra", link.intra));
-  }
-  rows.push_back(row("inter", link.inter));
-  constexpr double kThousand = 1000;
-  std::cout << "Links of " << ranks << " ranks, " << link.ranks_per_node << " a node, measured in "
-            << format_number(link.measured_in_seconds * kThousand, 3) << " ms\n"
-            << text::table(rows, "lrr");
+// On every rank.
+int count_hosts() {
+  MPI_Comm host = MPI_COMM_NULL;
+  int rank = 0;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  MPI_Comm_rank(host, &rank);
+  MPI_Comm_free(&host);
+  int hosts = rank == 0 ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &hosts, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  return hosts;
 }
 
 int measure() {
@@ -37,10 +31,11 @@ int measure() {
     std::cout << "One rank has no links; start it as a job: mpirun -np 4 gradwire info --link\n";
     return 0;
   }
+  const int hosts = count_hosts();
   Session session = mpi::make_session(MPI_COMM_WORLD, Policy::uniform("exact"));
   const LinkEstimate link = session.link();
   if (rank == 0) {
-    print(link, ranks);
+    std::cout << link_report(link, ranks, hosts);
   }
   return 0;
 }

@@ -2,14 +2,18 @@
 #include <gmock/gmock.h>
 
 #include "base/environment.hpp"
+#include "base/read_file.hpp"
 #include "cli/tool.hpp"
+#include "gradwire/policy.hpp"
 #include "gradwire/version.hpp"
+#include "plugins/mpi_link/link_report.hpp"
 
 namespace gradwire::test {
 namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Tool : public ToolTest {};
 
@@ -121,12 +125,29 @@ TEST_F(Tool, LinksOfAJobAreMeasured) {
   const Outcome job =
       run_program(std::string(GRADWIRE_SOURCE_DIR) + "/tests/support/mpi_run " + GRADWIRE_MPIEXEC + " 2 " + one);
   EXPECT_EQ(job.status, 0);
-  EXPECT_THAT(job.output, HasSubstr("Links of 2 ranks"));
-  EXPECT_THAT(job.output, ContainsRegex("[0-9] us +[0-9.]+[GM]bit/s"));
+  EXPECT_THAT(job.output, HasSubstr("Links of 2 ranks on 1 host, measured in "));
+  EXPECT_THAT(job.output, ContainsRegex("inside the host +[0-9.]+[num]s +[0-9.]+[GM]bit/s"));
+  EXPECT_THAT(job.output, HasSubstr("this is its memory, not a network"));
   EXPECT_THAT(run_program(one).output, HasSubstr("start it as a job: mpirun -np 4 gradwire info --link"));
   const Outcome alone = gradwire("info --link");  // a copy of the tool, without its neighbour
   EXPECT_EQ(alone.status, 2);
   EXPECT_THAT(alone.output, HasSubstr("gradwire-link cannot be started"));
+}
+
+TEST(LinkReport, TellsWhatAPolicyCanSayOfANetwork) {
+  LinkEstimate link{.inter = {30e-6, 125e6}, .intra = {1e-6, 5e9}, .measured_in_seconds = 0.0421};
+  EXPECT_EQ(cli::link_report(link, 2, 2),
+            "Links of 2 ranks on 2 hosts, measured in 42.1 ms\n"
+            "link           latency  bandwidth\n"
+            "between hosts     30us    1Gbit/s\n"
+            "In a policy:\n[link]\nbandwidth = \"1Gbit/s\"\nlatency = \"30us\"\n");
+  link.ranks_per_node = 2;
+  const std::string tiers = cli::link_report(link, 4, 2);
+  EXPECT_THAT(tiers, HasSubstr("inside a host      1us   40Gbit/s\nbetween hosts     30us    1Gbit/s\n"));
+  const Policy policy = Policy::parse(tiers.substr(tiers.find("[link]")));
+  ASSERT_TRUE(policy.link);
+  EXPECT_EQ(policy.link->bytes_per_second, 125e6);
+  EXPECT_EQ(policy.link->latency, std::chrono::microseconds(30));
 }
 
 TEST_F(Tool, WrongCommandLinesAreRefused) {
