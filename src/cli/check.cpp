@@ -17,22 +17,24 @@ constexpr double kF32Bits = 32;
 std::vector<std::string> row(const std::string& rule, const std::string& line, const std::string& matches,
                              const TensorPolicy& policy, const Policy& all, int ranks) {
   const std::vector<Stage> stages = policy::make_stages(policy, ranks, all.tiers.intra_codec);
-  std::string travels;
-  for (const Stage& stage : stages) {
-    travels += (travels.empty() ? "" : "; then ") + policy::to_string(stage);
-  }
+  const CodecSpec& smallest = policy.is_auto() ? policy.allow.back() : stages.back().codec;
   return {rule,
           line,
           matches,
-          travels,
+          policy::to_string(stages, policy::make_levels(policy, ranks, all.tiers.intra_codec)),
           std::string(to_string(policy.algorithm)),
-          format_number(kF32Bits / policy::bits_per_element(stages.back().codec), 3)};
+          (policy.is_auto() ? "up to " : "") + format_number(kF32Bits / policy::bits_per_element(smallest), 3)};
 }
 
 // What jobs without a session make of it.
 std::vector<std::string> notes_of_calls(const Policy& policy) {
   try {
-    return plan::CallPlanner(policy).notes();
+    const plan::CallPlanner calls(policy);
+    std::vector<std::string> notes = calls.notes();
+    if (calls.is_auto()) {
+      notes.push_back("the drop-in for NCCL refuses this policy: " + std::string(plan::kAutoOfNccl));
+    }
+    return notes;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) {
       throw;
@@ -60,12 +62,8 @@ int check(const std::string& file, int ranks, std::ostream& out) {
                        policy.rules[rule].policy, policy, ranks));
   }
   if (policy.small) {
-    TensorPolicy small = policy.defaults;
-    small.codec = policy.small->codec;
-    small.second_hop.reset();
-    small.warmup.clear();
-    rows.push_back(
-        row("small", "", "others below " + format_bytes(policy.small->below) + ", in a session", small, policy, ranks));
+    rows.push_back(row("small", "", "others below " + format_bytes(policy.small->below) + ", in a session",
+                       policy::policy_of_small(policy), policy, ranks));
   }
   rows.push_back(row("default", "", "all others", policy.defaults, policy, ranks));
 

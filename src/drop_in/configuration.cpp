@@ -74,9 +74,8 @@ void read_into(Configuration& configuration, bool measures) {
   }
   configuration.planner = plan::CallPlanner(policy_of_environment(measures));
   if (!measures && configuration.planner.is_auto()) {
-    throw Error(ErrorCode::unsupported, "policy " + configuration.planner.policy().source +
-                                            ": codec \"auto\": calls of NCCL are not measured yet, so name a codec for "
-                                            "them, such as \"int8\"");
+    throw Error(ErrorCode::unsupported,
+                "policy " + configuration.planner.policy().source + ": " + std::string(plan::kAutoOfNccl));
   }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
     read_choices(configuration, *file);

@@ -16,6 +16,10 @@
 
 namespace gradwire::plan {
 
+/// Why the drop-in for NCCL refuses codec = "auto".
+inline constexpr std::string_view kAutoOfNccl =
+    "codec \"auto\": calls of NCCL are not measured yet, so name a codec for them, such as \"int8\"";
+
 /// What is known of a call. All of it must be the same on every rank.
 struct CallInfo {
   std::uint64_t count = 0;  // elements that are reduced

@@ -21,22 +21,17 @@ std::string tensor_table(const Plan& plan) {
   return text::table(rows, "lrlllrl");
 }
 
-std::string intra(const Bucket& bucket) {
-  const std::optional<CodecSpec>& codec = bucket.stages.back().intra;
-  return codec ? ", intra " + codec->to_string() : "";
-}
-
 std::string bucket_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{
-      {"bucket", "group", "dtype", "codec", "algorithm", "tensors", "bytes", "encoded", "ratio"}};
+      {"bucket", "group", "dtype", "travels as", "algorithm", "tensors", "bytes", "encoded", "ratio"}};
   for (const Bucket& bucket : plan.buckets) {
     const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
     const std::uint64_t encoded = codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
-    rows.push_back(
-        {std::to_string(bucket.id), plan.groups[bucket.group].name, std::string(gradwire::to_string(bucket.dtype)),
-         policy::codec_text(plan.groups[bucket.group].policy) + intra(bucket), std::string(to_string(bucket.algorithm)),
-         std::to_string(bucket.parts.size()), format_bytes(bytes), format_bytes(encoded),
-         encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});
+    rows.push_back({std::to_string(bucket.id), plan.groups[bucket.group].name,
+                    std::string(gradwire::to_string(bucket.dtype)), policy::to_string(bucket.stages, bucket.levels),
+                    std::string(to_string(bucket.algorithm)), std::to_string(bucket.parts.size()), format_bytes(bytes),
+                    format_bytes(encoded),
+                    encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});
   }
   return text::table(rows, "rllllrrrr");
 }

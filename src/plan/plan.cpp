@@ -250,14 +250,7 @@ class Planner {
       Group group = slots_[slot];
       if (slot == small_slot()) {
         group.name = "small";
-        group.policy = policy_.defaults;
-        group.policy.codec = policy_.small->codec;
-        group.policy.allow.clear();
-        if (policy_.defaults.is_auto() && codec::Codec(group.policy.codec, DType::f32).lossy()) {
-          group.policy.allow = {group.policy.codec};
-        }
-        group.policy.second_hop.reset();
-        group.policy.warmup.clear();
+        group.policy = policy::policy_of_small(policy_);
       } else if (slot == default_slot()) {
         group.name = "default";
         group.policy = policy_.defaults;

@@ -66,6 +66,18 @@ std::vector<Level> make_levels(const TensorPolicy& policy, int parts, const std:
   return levels;
 }
 
+TensorPolicy policy_of_small(const Policy& policy) {
+  TensorPolicy small = policy.defaults;
+  small.codec = policy.small->codec;
+  small.allow.clear();
+  if (policy.defaults.is_auto() && lossy(small.codec)) {
+    small.allow = {small.codec};
+  }
+  small.second_hop.reset();
+  small.warmup.clear();
+  return small;
+}
+
 std::string codec_text(const TensorPolicy& policy) {
   if (!policy.is_auto()) {
     return policy.codec.to_string();
@@ -141,6 +153,21 @@ std::string to_string(const Stage& stage) {
   }
   text += stage.error_feedback ? ", error feedback" : "";
   return text + (stage.until_step == kForever ? "" : ", until step " + std::to_string(stage.until_step));
+}
+
+std::string to_string(const std::vector<Stage>& stages, const std::vector<Level>& levels) {
+  std::string text;
+  if (levels.empty()) {
+    for (const Stage& stage : stages) {
+      text += (text.empty() ? "" : "; then ") + to_string(stage);
+    }
+    return text;
+  }
+  for (const Level& level : levels) {
+    text += (text.empty() ? "auto: " : "; ") +
+            (level.algorithm == Algorithm::dense ? std::string("dense") : to_string(level.stage));
+  }
+  return text;
 }
 
 std::string_view to_string(ErrorFeedback feedback) noexcept {

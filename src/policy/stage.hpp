@@ -41,6 +41,8 @@ struct Level {
 /// Empty for other policies. Error feedback is on where a policy with that codec alone has it on.
 [[nodiscard]] std::vector<Level> make_levels(const TensorPolicy& policy, int parts,
                                              const std::optional<CodecSpec>& intra = std::nullopt);
+/// Of tensors that are small; only where the policy has `small`.
+[[nodiscard]] TensorPolicy policy_of_small(const Policy& policy);
 /// "int8", "auto (bf16, int8)".
 [[nodiscard]] std::string codec_text(const TensorPolicy& policy);
 /// Error(invalid_argument) unless a policy may allow these: some, none exact, each with fewer bits than the one before.
@@ -60,6 +62,9 @@ void check_allowed(const std::vector<CodecSpec>& allow);
 
 /// "int4", "int8, intra bf16", or "topk(41/4096)+int8, second hop topk(82/4096)+int8, error feedback, until step 100".
 [[nodiscard]] std::string to_string(const Stage& stage);
+/// How a bucket travels: its stages, "int8, error feedback, until step 100; then int4, error feedback", or what
+/// codec = "auto" may choose, "auto: dense; bf16; int8".
+[[nodiscard]] std::string to_string(const std::vector<Stage>& stages, const std::vector<Level>& levels);
 [[nodiscard]] std::string_view to_string(ErrorFeedback feedback) noexcept;
 
 }  // namespace gradwire::policy

@@ -38,15 +38,31 @@ match = "*.gone"
             "scale           8  f32    bf16   two_shot        0  small: 32B is below 64KiB\n"
             "#4             16  f32    bf16   two_shot        0  small: 64B is below 64KiB\n"
             "\n"
-            "bucket  group            dtype  codec  algorithm  tensors     bytes   encoded  ratio\n"
-            "     0  small            f32    bf16   two_shot         2       96B       48B      2\n"
-            "     1  rule 1 (*.bias)  f32    exact  one_shot         1      1KiB      1KiB      1\n"
-            "     2  default          f32    int8   two_shot         2  646.6KiB  " +
+            "bucket  group            dtype  travels as  algorithm  tensors     bytes   encoded  ratio\n"
+            "     0  small            f32    bf16        two_shot         2       96B       48B      2\n"
+            "     1  rule 1 (*.bias)  f32    exact       one_shot         1      1KiB      1KiB      1\n"
+            "     2  default          f32    int8        two_shot         2  646.6KiB  " +
                 encoded +
                 "   3.97\n"
                 "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n"
                 "warning: rule 2 at p.toml:6 (*.gone) matched no tensor\n"
                 "note: 1 of 5 tensors have no name: rules with `match` do not apply to them\n");
+}
+
+TEST(Explain, ShowsWarmUpFeedbackAndWhatAutoMayChoose) {
+  const Policy policy = Policy::parse(R"([defaults]
+codec = "int4"
+small = "off"
+warmup = [ { until_step = 100, codec = "int8" } ]
+[[rule]]
+match = "a"
+codec = "auto"
+allow = ["int8", "int4"]
+warmup = []
+)");
+  const std::string text = make_plan(policy, {{"a", 5000, DType::f32, 1}, {"b", 5000, DType::f32, 1}}, {}).explain();
+  EXPECT_THAT(text, HasSubstr("  int8, error feedback, until step 100; then int4, error feedback  two_shot "));
+  EXPECT_THAT(text, HasSubstr("  auto: dense; int8; int4, error feedback "));
 }
 
 TEST(Explain, NothingToReduce) {

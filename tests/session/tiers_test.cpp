@@ -127,7 +127,7 @@ TEST(SessionTiers, CodecsThatAreChosenTravelOverBothTiers) {
   const Policy policy = Policy::parse(
       "[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\"]\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n");
   const Trained trained = train({0, 1, 0, 1}, policy);
-  EXPECT_THAT(trained.explanation, HasSubstr("auto (bf16, int8), intra bf16  hierarchical"));
+  EXPECT_THAT(trained.explanation, HasSubstr("auto: dense; bf16, intra bf16; int8, intra bf16  hierarchical"));
   EXPECT_LE(trained.error, 0.03);
 }
 
