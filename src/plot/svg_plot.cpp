@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
+#include <set>
 
 namespace gradwire::plot {
 namespace {
@@ -10,9 +12,11 @@ namespace {
 constexpr double kLeft = 64, kTop = 48, kRight = 150, kBottom = 56;
 constexpr double kNamesBottom = 120;  // room for slanted names
 
-// Okabe and Ito's colours, told apart by colour-blind readers too, each with a marker of its own.
+// Okabe and Ito's colours, told apart by colour-blind readers too. Where they are used up, lines are dashed.
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444"};
-constexpr std::size_t kColourCount = std::size(kColours);
+constexpr const char* kDashes[] = {"", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 2\""};
+const char* colour_of(std::size_t series) { return kColours[series % std::size(kColours)]; }
+const char* dash_of(std::size_t series) { return kDashes[series / std::size(kColours) % std::size(kDashes)]; }
 
 template <typename... Values>
 std::string format(const char* text, Values... values) {
@@ -37,15 +41,21 @@ std::string line(double x1, double y1, double x2, double y2, const char* attribu
   return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, attributes);
 }
 
-std::string marker(double x, double y, std::size_t colour) {
-  const char* fill = kColours[colour % kColourCount];
-  switch (colour % 4) {
+// Four shapes and seven colours: 28 series differ by their dots alone.
+std::string marker(double x, double y, std::size_t series) {
+  const char* fill = colour_of(series);
+  switch (series % 4) {
     case 0: return format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" fill=\"%s\"/>\n", x, y, fill);
     case 1:
       return format("<rect x=\"%.1f\" y=\"%.1f\" width=\"6.6\" height=\"6.6\" fill=\"%s\"/>\n", x - 3.3, y - 3.3, fill);
     case 2: return format("<path d=\"M%.1f %.1f l4.3 7.4 l-8.6 0 z\" fill=\"%s\"/>\n", x, y - 4.6, fill);
     default: return format("<path d=\"M%.1f %.1f l4.6 4.6 l-4.6 4.6 l-4.6 -4.6 z\" fill=\"%s\"/>\n", x, y - 4.6, fill);
   }
+}
+
+std::string path(const std::string& points, std::size_t series) {
+  return "<path d=\"" + points + "\" fill=\"none\" stroke=\"" + colour_of(series) + "\" stroke-width=\"1.8\"" +
+         dash_of(series) + "/>\n";
 }
 
 // One axis of one plot: from data to pixels, and where ticks go.
@@ -57,6 +67,7 @@ class Scale {
     const auto [least, greatest] = std::minmax_element(data.begin(), data.end());
     low_ = data.empty() ? 1 : *least;
     high_ = data.empty() ? 10 : *greatest;
+    ends_ = {low_, high_};
     if (!axis.names.empty()) {
       low_ = -0.5;
       high_ = static_cast<double>(axis.names.size()) - 0.5;
@@ -64,8 +75,9 @@ class Scale {
       low_ = std::log10(low_) - 0.06;
       high_ = std::log10(high_) + 0.06;
     } else {
-      low_ = std::min(low_, 0.0);
-      high_ += 0.08 * (high_ - low_);
+      const double margin = 0.08 * (high_ - std::min(low_, axis.from_zero ? 0.0 : low_));
+      low_ = axis.from_zero ? std::min(low_, 0.0) : low_ - margin;
+      high_ += margin;
     }
     low_ = std::isnan(axis.low) ? low_ : place(axis.low);
     high_ = std::isnan(axis.high) ? high_ : place(axis.high);
@@ -100,6 +112,9 @@ class Scale {
         }
       }
     }
+    if (result.empty()) {  // as between 6 and 9
+      std::copy_if(ends_.begin(), ends_.end(), std::back_inserter(result), [this](double v) { return shows(v); });
+    }
     return result;
   }
 
@@ -107,6 +122,7 @@ class Scale {
   [[nodiscard]] double place(double value) const { return logarithmic_ ? std::log10(value) : value; }
   bool logarithmic_;
   double start_, end_, low_ = 0, high_ = 1;
+  std::set<double> ends_;  // of the data
 };
 
 std::vector<double> column(const Plot& plot, bool y) {
@@ -160,28 +176,32 @@ std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y, double l
   return svg;
 }
 
-std::string draw_series(const Series& series, const Scale& x, const Scale& y, std::size_t colour) {
-  std::string path, markers;
+std::string draw_series(const Series& series, const Scale& x, const Scale& y, std::size_t index) {
+  std::string points, markers;
   for (const auto& [px, py] : series.points) {
     if (x.shows(px) && y.shows(py)) {
-      path += format("%s%.1f %.1f ", path.empty() ? "M" : "L", x.pixel(px), y.pixel(py));
-      markers += !series.markers ? "" : marker(x.pixel(px), y.pixel(py), colour);
+      points += format("%s%.1f %.1f ", points.empty() ? "M" : "L", x.pixel(px), y.pixel(py));
+      markers += !series.markers ? "" : marker(x.pixel(px), y.pixel(py), index);
     }
   }
-  const std::string stroke =
-      format("fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\"/>\n", kColours[colour % kColourCount]);
-  return (series.line && !path.empty() ? "<path d=\"" + path + "\" " + stroke : "") + markers;
+  return (series.line && !points.empty() ? path(points, index) : "") + markers;
+}
+
+// A line, a dot or both, and the name.
+std::string draw_legend(const Series& series, double x, double y, std::size_t index) {
+  return (series.line ? path(format("M%.1f %.1f h22", x, y), index) : "") +
+         (series.markers ? marker(x + 11, y, index) : "") + text_at(x + 28, y + 4, "", series.name);
 }
 
 }  // namespace
 
 std::string render_svg(const std::vector<Plot>& plots, const std::string& note, const Layout& layout) {
-  std::map<std::string, std::size_t> colours;
+  std::map<std::string, std::size_t> indices;
   double bottom = kBottom;
   for (const Plot& plot : plots) {
     bottom = plot.x.names.empty() ? bottom : kNamesBottom;
     for (const Series& series : plot.series) {
-      colours.emplace(series.name, colours.size());
+      indices.emplace(series.name, indices.size());
     }
   }
   const auto count = static_cast<double>(plots.size());
@@ -203,9 +223,8 @@ std::string render_svg(const std::vector<Plot>& plots, const std::string& note, 
     svg += draw_axes(plot, x, y, left, bottom, layout);
     double legend = kTop + 8;
     for (const Series& series : plot.series) {
-      svg += draw_series(series, x, y, colours[series.name]);
-      svg += marker(left + layout.width + 18, legend, colours[series.name]);
-      svg += text_at(left + layout.width + 30, legend + 4, "", series.name);
+      svg += draw_series(series, x, y, indices[series.name]);
+      svg += draw_legend(series, left + layout.width + 10, legend, indices[series.name]);
       legend += 19;
     }
     if (!std::isnan(plot.reference) && y.shows(plot.reference)) {

@@ -20,6 +20,7 @@ struct Axis {
   bool logarithmic = false;
   std::vector<std::string> names = {};  // not empty: value i stands at names[i]
   double low = NAN, high = NAN;         // NaN: from the data
+  bool from_zero = true;                // a linear axis of positive data without `low` begins at 0
 };
 
 struct Plot {
@@ -36,7 +37,8 @@ struct Layout {
   double width = 440, height = 280;
 };
 
-/// The plots in one picture; equal series names have equal colours. `note` goes below, small.
+/// The plots in one picture; equal series names have equal colours and dashes, different ones differ. `note` goes
+/// below, small.
 [[nodiscard]] std::string render_svg(const std::vector<Plot>& plots, const std::string& note = {},
                                      const Layout& layout = {});
 

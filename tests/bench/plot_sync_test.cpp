@@ -25,6 +25,8 @@ TEST(PlotSync, DrawsACurveAMode) {
   for (const char* text : {"AUC against time", "hybrid", "asynchronous", "2 ranks, the link as it is, 3 fields"}) {
     EXPECT_THAT(svg, HasSubstr(text));
   }
+  EXPECT_THAT(svg, HasSubstr("text-anchor=\"end\">60</text>"));
+  EXPECT_EQ(svg.find("text-anchor=\"end\">20</text>"), std::string::npos) << "from 0 the curves are one line";
 }
 
 TEST(PlotSync, NamesAFileThatIsNoReport) {

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <fstream>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -162,7 +164,54 @@ TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
   EXPECT_THAT(svg, HasSubstr("translate(0 0.0)"));
   EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100 and the room for titles and labels
   EXPECT_THAT(svg, HasSubstr("width=\"1014\" height=\"408\""));
-  EXPECT_EQ(svg.find("<circle"), svg.find("<circle", svg.find("</g>") - 400));  // the legend's only
+  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "no dots, in the legend neither";
+}
+
+// Every attribute of the lines of a picture, without their points.
+std::multiset<std::string> strokes(const std::string& svg) {
+  static const std::regex kLine(R"re(<path d="[^"]*" fill="none"([^/]*)/>)re");
+  std::multiset<std::string> found;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), kLine), end; it != end; ++it) {
+    found.insert((*it)[1]);
+  }
+  return found;
+}
+
+TEST(SvgPlot, NoTwoLinesLookAlike) {
+  plot::Plot plot{.title = "many", .x = {.label = "x"}, .y = {.label = "y"}};
+  for (int i = 0; i < 16; ++i) {
+    plot.series.push_back({.name = std::to_string(i), .points = {{0, i}, {1, i}}, .markers = false});
+  }
+  const std::multiset<std::string> found = strokes(plot::render_svg({plot}));
+  EXPECT_EQ(found.size(), 32U) << "a line and its place in the legend";
+  for (const std::string& stroke : found) {
+    EXPECT_EQ(found.count(stroke), 2U) << stroke;
+  }
+}
+
+TEST(SvgPlot, AnAxisBeginsAtZeroUnlessItMayNot) {
+  plot::Plot plot{
+      .title = "t", .x = {.label = "x"}, .y = {.label = "y"}, .series = {{.name = "s", .points = {{1, 70}, {2, 80}}}}};
+  EXPECT_THAT(plot::render_svg({plot}), HasSubstr("text-anchor=\"end\">0</text>"));
+  plot.y.from_zero = false;
+  const std::string svg = plot::render_svg({plot});
+  EXPECT_EQ(svg.find("text-anchor=\"end\">0</text>"), std::string::npos);
+  for (const char* tick : {"70", "75", "80"}) {
+    EXPECT_THAT(svg, HasSubstr(std::string("text-anchor=\"end\">") + tick + "</text>"));
+  }
+}
+
+TEST(SvgPlot, ALogarithmicAxisHasATick) {
+  const auto ticks_of = [](std::vector<std::pair<double, double>> points) {
+    return plot::render_svg({{.title = "t",
+                              .x = {.label = "x", .logarithmic = true},
+                              .y = {.label = "y"},
+                              .series = {{.name = "s", .points = std::move(points)}}}});
+  };
+  EXPECT_THAT(ticks_of({{8, 1}}), HasSubstr("text-anchor=\"middle\">8</text>"));
+  const std::string two = ticks_of({{6, 1}, {7, 1}});
+  EXPECT_THAT(two, HasSubstr("text-anchor=\"middle\">6</text>"));
+  EXPECT_THAT(two, HasSubstr("text-anchor=\"middle\">7</text>"));
 }
 
 }  // namespace
