@@ -29,7 +29,7 @@ struct PlanCommandOptions {
   int nodes_of = 1;                    // ranks that share a node's link
   std::string intra_link = "200GB/s";  // of a rank inside its node
   std::string intra_latency = "5us";
-  std::vector<std::string> codecs{"bf16", "int8", "int4", "topk(1%)+int8"};  // best quality first
+  std::vector<std::string> codecs{"bf16", "int8", "int4"};  // best quality first; topk only if asked
   std::string target_exposed = "10%";
   std::optional<std::string> codec_rate = std::nullopt;  // of every codec, instead of measuring them
   std::optional<std::string> svg = std::nullopt;         // file

@@ -45,7 +45,9 @@ int dispatch(int argc, char** argv) {
       ->capture_default_str();
   plan_command->add_option("--intra-latency", forecast.intra_latency, "of a message inside a node")
       ->capture_default_str();
-  plan_command->add_option("--codecs", forecast.codecs, "candidates beside uncompressed, best quality first")
+  plan_command
+      ->add_option("--codecs", forecast.codecs,
+                   "candidates beside uncompressed, best quality first; such as bf16,int8,topk(1%)+int8")
       ->delimiter(',')
       ->capture_default_str();
   plan_command->add_option("--target-exposed", forecast.target_exposed, "share of a step that may only communicate")

@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/forecast.hpp"
+#include "cli/measured_loss.hpp"
 #include "gradwire/error.hpp"
 #include "plot/svg_plot.hpp"
 #include "policy/stage.hpp"
@@ -89,9 +90,29 @@ void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& 
       << ", one thread, of f32)\n\n";
 }
 
+void print_losses(const std::vector<Candidate>& candidates, std::ostream& out) {
+  std::vector<std::vector<std::string>> rows{{"codec"}};
+  out << "Measured: final loss to that of the same training uncompressed. Yours may differ; compare before you rely on "
+         "it.\n";
+  for (const LossRun& run : kLossRuns) {
+    rows.front().emplace_back(run.name);
+    out << "  " << run.name << ": " << run.what << " (" << run.document << ")\n";
+  }
+  for (const Candidate& candidate : candidates) {
+    if (candidate.offered && candidate.codec != CodecSpec::exact()) {
+      const MeasuredLoss* loss = find_measured_loss(candidate.codec);
+      rows.push_back({candidate.codec.to_string()});
+      for (std::size_t run = 0; run < kLossRuns.size(); ++run) {
+        rows.back().push_back(loss_text(loss == nullptr ? std::nullopt : loss->percent[run]));
+      }
+    }
+  }
+  out << text::table(rows, "lrrr") << '\n';
+}
+
 void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
   std::vector<std::vector<std::string>> rows{
-      {"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up", "sent by a rank", ""}};
+      {"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up", "sent by a rank", "worst loss", ""}};
   for (const Scale& scale : scales) {
     for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
       const Forecast& forecast = scale.forecasts[i];
@@ -100,10 +121,27 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
                       milliseconds(forecast.step.seconds), milliseconds(forecast.step.exposed),
                       percent(forecast.step.exposed / forecast.step.seconds),
                       format_number(scale.forecasts[0].step.seconds / forecast.step.seconds, 3),
-                      format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), i == scale.advised ? "<-" : ""});
+                      format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), worst_loss_text(forecast.codec),
+                      i == scale.advised ? "<-" : ""});
     }
   }
-  out << text::table(rows, "rllrrrrrl") << '\n';
+  out << text::table(rows, "rllrrrrrrl") << "(worst loss: of the measured runs above)\n\n";
+}
+
+void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
+  if (codec != CodecSpec::exact()) {
+    out << "# measured: a final loss of " << worst_loss_text(codec) << " in the worst run\n";
+  }
+  if (codec.k != 0) {
+    out << "# topk is for those who can meet its conditions: a training of some thousand steps, since a value that is "
+           "not\n"
+           "# selected waits for many steps; the warm-up below, for a tenth of them; with Adam a second moment that "
+           "is\n"
+           "# frozen then. Compare the loss with an uncompressed run.\n";
+  }
+  out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
+      << (codec.k != 0 ? "warmup = [ { until_step = 200, codec = \"int8\" } ]  # a tenth of 2,000 steps\n" : "")
+      << (tiered ? "algorithm = \"hierarchical\"\n\n" : "\n");
 }
 
 // Scales with the same advice share a policy.
@@ -131,8 +169,7 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
                   : "nothing listed hides it (" + percent(share) + " exposed); nothing is quicker by more than 5%")
           << '\n';
     }
-    out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
-        << (tiered ? "algorithm = \"hierarchical\"\n\n" : "\n");
+    print_policy(codec, tiered, out);
     first = last + 1;
   }
 }
@@ -195,6 +232,7 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
     scales.push_back(std::move(scale));
   }
   print_assumptions(options, model, candidates, out);
+  print_losses(candidates, out);
   print_scales(scales, out);
   print_advice(scales, target, out);
   if (options.svg) {

@@ -100,9 +100,13 @@ repeat = 12
   EXPECT_EQ(slow.status, 0) << slow.output;
   EXPECT_THAT(slow.output, HasSubstr("12 layers, 50.33 million elements"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +exact +dense .* 1 +378MiB"));
-  EXPECT_THAT(slow.output, ContainsRegex("64 +topk.* <-"));
-  EXPECT_THAT(slow.output, HasSubstr("codec = \"topk(41/4096)+int8\""));
+  EXPECT_THAT(slow.output, ContainsRegex("64 +int8 .* -0\\.01% *\n"));
+  EXPECT_THAT(slow.output, ContainsRegex("64 +int4 .* \\+2\\.24% +<-"));
+  EXPECT_THAT(slow.output, HasSubstr("codec = \"int4\""));
+  EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "only who asks for it gets it";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));
+  EXPECT_EQ(gradwire("plan --layers model.toml --codec-rate 10GB/s --ranks 8 --svg one.svg").status, 0);
+  EXPECT_THAT(read_file(folder_ / "one.svg", 1 << 20, "plot"), HasSubstr("text-anchor=\"middle\">8</text>"));
   const Outcome fast = gradwire(call + "--link 400Gbit/s --latency 1us");
   EXPECT_THAT(fast.output, HasSubstr("leave the job alone"));
   EXPECT_THAT(fast.output, HasSubstr("codec = \"exact\""));
@@ -114,6 +118,18 @@ repeat = 12
   EXPECT_EQ(uneven.status, 2);
   EXPECT_THAT(uneven.output, HasSubstr("--nodes-of 8 does not divide 12 ranks"));
   EXPECT_EQ(gradwire("plan --layers missing.toml").status, 2);
+}
+
+TEST_F(Tool, PlanAdvisesTopkOnlyIfAskedAndWithItsConditions) {
+  write("model.toml", "compute = \"1ms\"\n[[layer]]\nname = \"w\"\nshape = [2048, 2048]\n");
+  const Outcome outcome =
+      gradwire("plan --layers model.toml --codec-rate 10GB/s --ranks 4 --link 100Mbit/s --codecs 'int8,topk(1%)+int8'");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, ContainsRegex("topk\\(41/4096\\)\\+int8 +\\+10\\.8% +\\+6\\.93% +\\+27\\.95%\n"));
+  EXPECT_THAT(outcome.output, HasSubstr("# measured: a final loss of +27.95% in the worst run\n# topk "));
+  const Policy policy = Policy::parse(outcome.output.substr(outcome.output.find("version = 1\n")));
+  EXPECT_EQ(policy.defaults.codec, CodecSpec::parse("topk(1%)+int8"));
+  EXPECT_EQ(policy.defaults.warmup.size(), 1U);
 }
 
 TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {

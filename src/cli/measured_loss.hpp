@@ -1,0 +1,40 @@
+// What codecs did to the loss of trainings that were run: the facts behind the advice of `gradwire plan`. A test of the
+// repository holds them equal to the documents that they come from.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/codec_spec.hpp"
+
+namespace gradwire::cli {
+
+/// A training that was run with each codec and uncompressed.
+struct LossRun {
+  std::string_view name;
+  std::string_view document;  // in the repository
+  std::string_view what;
+};
+inline constexpr std::array<LossRun, 3> kLossRuns{
+    {{"classifier", "docs/results/convergence.txt", "8 workers with sorted labels, mean of 5 seeds"},
+     {"char_lm, 1,000 steps", "docs/results/convergence-char_lm.txt", "4 workers, mean of 5 seeds"},
+     {"char_lm, 240 steps", "docs/results/demo.txt", "4 workers, one seed, a larger model"}}};
+
+struct MeasuredLoss {
+  std::string_view codec;
+  /// Final held-out loss to that of the uncompressed training, by kLossRuns: 2.24 is 2.24 % more. None: not measured.
+  std::array<std::optional<double>, kLossRuns.size()> percent;
+};
+[[nodiscard]] const std::vector<MeasuredLoss>& measured_losses();
+
+/// Of one codec; none where it was never measured.
+[[nodiscard]] const MeasuredLoss* find_measured_loss(const CodecSpec& codec);
+/// "+2.24%", "-0.08%", "-" for none.
+[[nodiscard]] std::string loss_text(std::optional<double> percent);
+/// The largest of a codec's runs: "+2.24%". "0%" for exact, "not measured" where there is none.
+[[nodiscard]] std::string worst_loss_text(const CodecSpec& codec);
+
+}  // namespace gradwire::cli

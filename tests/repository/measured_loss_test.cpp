@@ -1,0 +1,71 @@
+// The losses that `gradwire plan` shows are those of the documents that it names: all of them, and no others.
+#include "cli/measured_loss.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <regex>
+#include <string>
+
+namespace gradwire::cli {
+namespace {
+
+using Losses = std::map<std::string, double>;  // percent, by codec as CodecSpec prints it
+
+// Each line that `pattern` matches: the codec is its first group, the number that `percent` reads its second.
+Losses read_losses(const LossRun& run, const std::string& pattern,
+                   const std::function<double(const std::string&)>& percent) {
+  std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/" + std::string(run.document));
+  EXPECT_TRUE(document.is_open()) << run.document;
+  const std::regex expression(pattern);
+  Losses losses;
+  for (std::string line; std::getline(document, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, expression)) {
+      const std::string name = std::regex_replace(match[1].str(), std::regex("topk([0-9]+)_"), "topk($1%)+");
+      losses[CodecSpec::parse(name).to_string()] = percent(match[2]);
+    }
+  }
+  return losses;
+}
+
+double of_ratio(const std::string& text) { return std::round((std::stod(text) - 1) * 1e6) / 1e4; }
+double of_percent(const std::string& text) { return std::stod(text); }
+
+void expect_equal(std::size_t run, const Losses& document) {
+  Losses table;
+  for (const MeasuredLoss& loss : measured_losses()) {
+    if (loss.percent[run]) {
+      table[CodecSpec::parse(std::string(loss.codec)).to_string()] = *loss.percent[run];
+    }
+  }
+  EXPECT_EQ(table, document) << kLossRuns[run].document;
+}
+
+TEST(MeasuredLoss, OfTheClassifier) {
+  // As the policies say: second hop and error feedback are those that the codec has by itself.
+  expect_equal(
+      0, read_losses(kLossRuns[0], R"(^32-64-10 +(?!dense)(\S+) +auto +auto: \S+ +[0-9.]+ +([0-9.]+) )", of_ratio));
+}
+
+TEST(MeasuredLoss, OfTheLanguageModelOver1000Steps) {
+  expect_equal(1, read_losses(kLossRuns[1], R"(^(\S+) over 5 seeds: held-out loss ([0-9.]+) of dense)", of_ratio));
+}
+
+TEST(MeasuredLoss, OfTheDemo) {
+  expect_equal(2, read_losses(kLossRuns[2], R"(^(\S+) against dense: held-out loss ([-+0-9.]+)%)", of_percent));
+}
+
+TEST(MeasuredLoss, IsFoundAndToldByCodec) {
+  EXPECT_EQ(worst_loss_text(CodecSpec::parse("topk(41/4096)+int8")), "+27.95%");
+  EXPECT_EQ(worst_loss_text(CodecSpec::parse("int8")), "-0.01%");
+  EXPECT_EQ(worst_loss_text(CodecSpec::exact()), "0%");
+  EXPECT_EQ(worst_loss_text(CodecSpec::parse("topk(3%)+int8")), "not measured");
+  EXPECT_EQ(loss_text(std::nullopt), "-");
+}
+
+}  // namespace
+}  // namespace gradwire::cli
