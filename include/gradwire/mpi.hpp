@@ -19,8 +19,13 @@ namespace gradwire::mpi {
 /// Over a transport: one that make_transport() made, or that is over such a one.
 [[nodiscard]] inline Session make_session(std::shared_ptr<Transport> transport, Policy policy,
                                           SessionOptions options = {}) {
+  const bool lowered = options.threading < threading();
   options.threading = std::max(options.threading, threading());
-  return Session(std::move(transport), std::move(policy), options);
+  Session session(std::move(transport), std::move(policy), options);
+  if (lowered) {
+    tell_of_thread_level();
+  }
+  return session;
 }
 [[nodiscard]] inline Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {}) {
   return make_session(make_transport(comm, options.timeout), std::move(policy), options);

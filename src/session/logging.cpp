@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/environment.hpp"
@@ -12,6 +13,8 @@
 
 namespace gradwire::session {
 namespace {
+
+constexpr int kSeveral = -1;  // ranks in this process
 
 spdlog::logger& logger() {
   static spdlog::logger instance("gradwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
@@ -38,6 +41,9 @@ spdlog::level::level_enum level_of(LogLevel level) {
   }
 }
 
+// "gradwire 14:03:59.123 rank 2: warning: ..."
+std::string pattern(const std::string& rank) { return "%n %H:%M:%S.%e" + rank + ": %l: %v"; }
+
 void sink(LogLevel level, std::string_view message) { logger().log(level_of(level), "{}", message); }
 
 }  // namespace
@@ -46,9 +52,20 @@ void bind_log() {
   static std::once_flag once;
   std::call_once(once, [] {
     logger().set_level(level_of(environment("GRADWIRE_LOG").value_or("warn")));
-    logger().set_pattern("%n: %l: %v");
+    logger().set_pattern(pattern(""));
     set_log_sink(&sink);
   });
+}
+
+void name_rank(int rank) {
+  static std::mutex mutex;
+  static std::optional<int> named;
+  const std::lock_guard lock(mutex);
+  if (named == rank) {
+    return;
+  }
+  logger().set_pattern(pattern(named ? "" : " rank " + std::to_string(rank)));
+  named = named ? kSeveral : rank;
 }
 
 bool logs(LogLevel level) noexcept { return logger().should_log(level_of(level)); }

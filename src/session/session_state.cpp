@@ -82,7 +82,7 @@ void Session::State::make_plan() {
   for (const std::string& note : plan->notes) {
     log(speaks ? LogLevel::info : LogLevel::debug, note);
   }
-  if (session::logs(LogLevel::debug)) {  // long where tensors are many
+  if (speaks && session::logs(LogLevel::debug)) {  // long where tensors are many
     log(LogLevel::debug, plan->explain());
   }
   session::Probes* probes = runner->probes();
@@ -275,6 +275,7 @@ StepOutcome Session::State::finish() {
   if (every > 0 && (end.outcome.step + 1) % every == 0 && !end.outcome.skipped) {
     on_wire([&] { runner->compare(results, end.outcome.step); });
   }
+  tell(end.outcome);
   return end.outcome;
 }
 
@@ -330,36 +331,6 @@ void Session::State::abort(const std::string& why) noexcept {
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }
   progress.changed();
-}
-
-SessionStatistics Session::State::statistics() const {
-  SessionStatistics statistics;
-  const std::vector<Statistics> totals = runner->statistics();
-  const std::lock_guard lock(progress.state);
-  statistics.transport = runner->info().transport;
-  statistics.rank = runner->info().rank;
-  statistics.world_size = runner->info().world_size;
-  statistics.steps = watch.steps();
-  statistics.exposed_seconds = watch.exposed_seconds();
-  if (const session::DeviceSteps* device = runner->device()) {
-    statistics.device_memory = device->memory();
-  }
-  const bool begun = auto_codec && step.has_agreed();
-  statistics.switches = begun ? auto_codec->switches() : std::vector<CodecSwitch>();
-  const std::vector<Lateness> ages = modes ? modes->ages() : std::vector<Lateness>();
-  for (std::size_t i = 0; plan && i < plan->groups.size(); ++i) {
-    const plan::Group& group = plan->groups[i];
-    statistics.groups.push_back(
-        {.name = group.name,
-         .codec = begun && group.policy.is_auto() ? auto_codec->codec_text(i) : policy::codec_text(group.policy),
-         .algorithm = std::string(to_string(group.policy.algorithm)),
-         .compressed = group.policy.codec != CodecSpec::exact(),
-         .tensors = group.tensors,
-         .totals = i < totals.size() ? totals[i] : Statistics{},
-         .sync = policy::to_string(group.policy.sync),
-         .late = i < ages.size() ? ages[i] : Lateness{}});
-  }
-  return statistics;
 }
 
 }  // namespace gradwire

@@ -20,6 +20,7 @@
 #include "session/modes/sync_modes.hpp"
 #include "session/progress.hpp"
 #include "session/runner.hpp"
+#include "session/status_line.hpp"
 #include "session/step.hpp"
 #include "session/step_watch.hpp"
 #include "session/tensors.hpp"
@@ -53,6 +54,10 @@ struct Session::State final : private session::Progress::Work {
   std::optional<session::KnownFiles> known_files;
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
   bool agreed_on_outer = false;                                     // on what outer momentum begins with
+
+  // Of finish() alone, on rank 0.
+  session::StatusLine status;
+  bool told_nonfinite = false;
 
   session::Progress progress;
 
@@ -96,6 +101,8 @@ struct Session::State final : private session::Progress::Work {
   void reserve();
   [[nodiscard]] LinkEstimate link();
   [[nodiscard]] SessionStatistics statistics() const;
+  /// In the log, at the end of a step.
+  void tell(const StepOutcome& outcome);
   /// For save() and load(). The caller holds `wire`.
   [[nodiscard]] session::SavedState saved_state();
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);

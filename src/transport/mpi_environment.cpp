@@ -1,7 +1,9 @@
 #include "transport/mpi_environment.hpp"
 
 #include <csignal>
+#include <mutex>
 
+#include "base/log.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
 
@@ -75,6 +77,19 @@ Threading threading() {
     case MPI_THREAD_SERIALIZED: return Threading::serialized;
     default: return Threading::main_thread;
   }
+}
+
+void tell_of_thread_level() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    int rank = 0;
+    transport::check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    if (rank == 0) {
+      log(LogLevel::warning,
+          "MPI was initialised without MPI_THREAD_MULTIPLE, so gradients travel only inside calls of the session and "
+          "not beside the backward pass; use MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted)");
+    }
+  });
 }
 
 }  // namespace gradwire::mpi

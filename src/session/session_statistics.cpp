@@ -1,0 +1,63 @@
+// What a session counts, and what it tells in the log while it runs.
+#include "policy/stage.hpp"
+#include "policy/sync.hpp"
+#include "session/logging.hpp"
+#include "session/session_state.hpp"
+
+namespace gradwire {
+
+SessionStatistics Session::State::statistics() const {
+  SessionStatistics statistics;
+  const std::vector<Statistics> totals = runner->statistics();
+  const std::lock_guard lock(progress.state);
+  statistics.transport = runner->info().transport;
+  statistics.rank = runner->info().rank;
+  statistics.world_size = runner->info().world_size;
+  statistics.steps = watch.steps();
+  statistics.exposed_seconds = watch.exposed_seconds();
+  if (const session::DeviceSteps* device = runner->device()) {
+    statistics.device_memory = device->memory();
+  }
+  const bool begun = auto_codec && step.has_agreed();
+  statistics.switches = begun ? auto_codec->switches() : std::vector<CodecSwitch>();
+  const std::vector<Lateness> ages = modes ? modes->ages() : std::vector<Lateness>();
+  for (std::size_t i = 0; plan && i < plan->groups.size(); ++i) {
+    const plan::Group& group = plan->groups[i];
+    statistics.groups.push_back(
+        {.name = group.name,
+         .codec = begun && group.policy.is_auto() ? auto_codec->codec_text(i) : policy::codec_text(group.policy),
+         .algorithm = std::string(to_string(group.policy.algorithm)),
+         .compressed = group.policy.codec != CodecSpec::exact(),
+         .tensors = group.tensors,
+         .totals = i < totals.size() ? totals[i] : Statistics{},
+         .sync = policy::to_string(group.policy.sync),
+         .late = i < ages.size() ? ages[i] : Lateness{}});
+  }
+  return statistics;
+}
+
+void Session::State::tell(const StepOutcome& outcome) {
+  if (runner->info().rank != 0) {
+    return;
+  }
+  if (outcome.nonfinite && !outcome.skipped && !told_nonfinite) {
+    told_nonfinite = true;
+    log(LogLevel::warning,
+        "step " + std::to_string(outcome.step) +
+            ": NaN or Inf in a gradient, which all ranks got; Nonfinite::skip leaves such steps out. Told once; "
+            "StepOutcome::nonfinite says it of every step");
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (session::logs(LogLevel::info) && status.due(now)) {
+    const SessionStatistics seen = statistics();
+    const Statistics all = seen.all();
+    log(LogLevel::info, status.tell({.step = outcome.step,
+                                     .steps = seen.steps,
+                                     .exposed_seconds = seen.exposed_seconds,
+                                     .calls = all.calls,
+                                     .ratio = all.ratio()},
+                                    now));
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,56 @@
+// What a session logs, read as a user reads it: in a process of its own, since its level is read once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <regex>
+#include <string>
+
+#include "gradwire/session.hpp"
+#include "session/status_line.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+void one_step_of_two_ranks(const char* level) {
+  setenv("GRADWIRE_LOG", level, 1);  // NOLINT(concurrency-mt-unsafe): no other thread yet
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> gradient(100, 1);
+    Session session(transport, Policy());
+    const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
+    session.ready(id);
+    session.finish();
+  });
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST(LogDeathTest, ThePlanIsToldOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto once = [](const std::string& output) {
+    static const std::regex kHead("bucket  group");
+    return std::distance(std::sregex_iterator(output.begin(), output.end(), kHead), std::sregex_iterator()) == 1;
+  };
+  EXPECT_EXIT(one_step_of_two_ranks("debug"), ::testing::ExitedWithCode(0), ::testing::Truly(once));
+  EXPECT_EXIT(one_step_of_two_ranks("warn"), ::testing::ExitedWithCode(0), ::testing::IsEmpty());
+}
+
+TEST(StatusLine, ComesAfterTheFirstStepAndThenEveryHalfMinute) {
+  session::StatusLine line;
+  session::StatusLine::Time now;
+  ASSERT_TRUE(line.due(now));
+  EXPECT_EQ(line.tell({.step = 0, .steps = 1, .exposed_seconds = 0.5, .calls = 3, .ratio = 3.941}, now),
+            "step 0: 3 calls, ratio 3.94");
+  EXPECT_FALSE(line.due(now + std::chrono::milliseconds(29999)));
+  now += std::chrono::seconds(30);
+  ASSERT_TRUE(line.due(now));
+  EXPECT_EQ(line.tell({.step = 120, .steps = 121, .exposed_seconds = 0.86, .calls = 363, .ratio = 3.941}, now),
+            "step 120: 250 ms a step since the line before, 3 ms of it exposed; 363 calls, ratio 3.94");
+  now += std::chrono::seconds(31);
+  EXPECT_EQ(line.tell({.step = 200, .steps = 10, .exposed_seconds = 0.01, .calls = 30, .ratio = 2}, now),
+            "step 200: 30 calls, ratio 2")
+      << "the counters were reset";
+}
+
+}  // namespace
+}  // namespace gradwire::test
