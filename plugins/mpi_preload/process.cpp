@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string_view>
 
 namespace gradwire::mpi_preload {
@@ -78,6 +79,16 @@ bool may_act() noexcept {
 
 void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "\n").c_str(), stderr); }
 
+void tell(const std::string& line) noexcept {
+  int rank = -1;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  std::array<char, 16> clock{};
+  std::strftime(clock.data(), clock.size(), "%H:%M:%S", localtime_r(&now, &local));
+  std::fprintf(stderr, "gradwire %s rank %d: %s\n", clock.data(), rank, line.c_str());
+}
+
 void warn_once(const std::string& line) {
   {
     const std::lock_guard lock(process().mutex);
@@ -85,14 +96,12 @@ void warn_once(const std::string& line) {
       return;
     }
   }
-  say(line);
+  tell(line);
 }
 
-int announce(MPI_Comm comm, const std::string& message) {
+int announce(const std::string& message) {
   process().failed = true;
-  int rank = -1;
-  PMPI_Comm_rank(comm, &rank);
-  say("rank " + std::to_string(rank) + ": " + message);
+  tell(message);
   // Not under the process's mutex: on_delete takes that under a lock of the library, which these calls may take.
   static const int code = own_error_code();
   std::string text = "gradwire: " + message;

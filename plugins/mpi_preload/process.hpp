@@ -59,11 +59,13 @@ void stop_if_foreign() noexcept;
 
 /// Prints a line "gradwire: ..." on standard error.
 void say(const std::string& line) noexcept;
+/// A line of the log: "gradwire 14:03:59 rank 2: ...", by rank of MPI_COMM_WORLD.
+void tell(const std::string& line) noexcept;
 /// The same, once for each text.
 void warn_once(const std::string& line);
 
-/// Prints why calls on `comm` fail, and returns a code of MPI with that text for the communicator's error handler.
-[[nodiscard]] int announce(MPI_Comm comm, const std::string& message);
+/// Tells why a communicator's calls fail, and returns a code of MPI with that text for its error handler.
+[[nodiscard]] int announce(const std::string& message);
 
 /// What the job calls this buffer, or empty.
 [[nodiscard]] std::string name_of_buffer(const void* buffer);

@@ -9,6 +9,7 @@
 #include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "plugins/mpi_preload/status.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
@@ -101,6 +102,7 @@ void compress(const Reduce& call, CommState& state, const drop_in::Member::Route
   if (route.turn.timed) {
     state.member->measured(seconds_since(begin));
   }
+  tell_of_compressed(state);
 }
 
 // Counts what is to be forwarded: in short where calls like it are not looked at any more.
@@ -156,7 +158,7 @@ Verdict judge(const Reduce& call) noexcept {
       }
       failure = state->failure;
     }
-    return {.next = Verdict::Next::raise, .code = announce(call.comm, failure)};
+    return {.next = Verdict::Next::raise, .code = announce(failure)};
   } catch (...) {  // out of memory
     return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
   }

@@ -63,6 +63,7 @@ void read_into(Configuration& configuration, bool measures) {
   check_environment();
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
+  configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   configuration.report = environment("GRADWIRE_REPORT");
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {

@@ -21,6 +21,7 @@ struct Configuration {
   std::string disabled;                  // why this rank passes everything through; empty: it does not
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
+  bool tells_status = false;             // now and then
   std::optional<std::string> report;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
 

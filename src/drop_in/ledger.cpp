@@ -157,6 +157,12 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+std::string status_text(const Ledger& ledger) {
+  const CallTotals compressed = sum_up(ledger.classes()).compressed;
+  return std::to_string(compressed.compressed_calls) + " calls compressed, " + format_bytes(compressed.bytes_sent) +
+         " sent for " + format_bytes(compressed.bytes_dense) + ", ratio " + format_number(compressed.ratio(), 3);
+}
+
 std::string report_summary(const ReportHead& head, const Ledger& ledger) {
   const Sums sums = sum_up(ledger.classes());
   std::string line = std::to_string(sums.all.compressed_calls) + " of " + std::to_string(sums.all.calls) +

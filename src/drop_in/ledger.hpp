@@ -1,6 +1,7 @@
 // What became of the calls, by class: the numbers behind the report.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -66,6 +67,9 @@ class Ledger {
     const std::lock_guard lock(mutex_);
     ++resets_;
   }
+  /// A compressed call had NaN or Inf.
+  void count_nonfinite() { nonfinite_ = true; }
+  [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
   /// What codec = "auto" chose on a communicator.
   void add_choices(const CommunicatorName& communicator, const Choices& choices) {
     const std::lock_guard lock(mutex_);
@@ -102,6 +106,7 @@ class Ledger {
   Classes classes_;
   ChoicesOfJob choices_;
   std::uint64_t resets_ = 0;
+  std::atomic<bool> nonfinite_ = false;
 };
 
 /// What a report says besides the classes.
@@ -116,6 +121,8 @@ struct ReportHead {
 
 /// The report file: one JSON object.
 [[nodiscard]] std::string report_json(const ReportHead& head, const Ledger& ledger);
+/// While the job runs: "120 calls compressed, 12.1MiB sent for 48MiB, ratio 3.97".
+[[nodiscard]] std::string status_text(const Ledger& ledger);
 /// One line for people.
 [[nodiscard]] std::string report_summary(const ReportHead& head, const Ledger& ledger);
 

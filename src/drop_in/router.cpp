@@ -227,12 +227,19 @@ void Router::find_step() {
 }
 
 void Router::count(const Route& route, const Statistics& statistics) {
-  ledger_.add(route.what, {.calls = 1,
-                           .compressed_calls = 1,
-                           .bytes_in = statistics.bytes_in,
-                           .bytes_dense = statistics.bytes_uncompressed,
-                           .bytes_sent = statistics.bytes_sent,
-                           .seconds = statistics.total_seconds});
+  CallTotals totals{.calls = 1,
+                    .compressed_calls = 1,
+                    .bytes_in = statistics.bytes_in,
+                    .bytes_dense = statistics.bytes_uncompressed,
+                    .bytes_sent = statistics.bytes_sent,
+                    .seconds = statistics.total_seconds};
+  if (route.choice && route.turn.decided) {
+    totals.measured = measured(*route.choice);
+  }
+  ledger_.add(route.what, totals);
+  if (statistics.nonfinite_frames > 0) {
+    ledger_.count_nonfinite();
+  }
 }
 
 CallTotals Router::passed_totals(const Route& route, std::uint64_t bytes) const {

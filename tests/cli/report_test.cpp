@@ -18,6 +18,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class ReportTable : public ::testing::Test {
  protected:
@@ -71,6 +72,29 @@ TEST_F(ReportTable, ShowsWhatWasMeasured) {
   EXPECT_THAT(row(R"({"passed_seconds": 0.016, "compressed_seconds": 0.000075})"),
               HasSubstr("no faster on this link (16 ms; compressed 0.075, not always faster)\n"));
   EXPECT_THAT(row("null"), HasSubstr("no faster on this link\n"));
+}
+
+TEST_F(ReportTable, LeadsWithWhatWasSavedWhereThatWasMeasured) {
+  const auto with = [&](const std::string& measured) {
+    return read(replaced("\"seconds\": 2.5, \"reason\": null",
+                         "\"seconds\": 2.5, \"reason\": null, \"measured\": " + measured))
+        .text;
+  };
+  EXPECT_THAT(with(R"({"passed_seconds": 0.175, "compressed_seconds": 0.035})"),
+              StartsWith("compression saves 140 ms a call, 0.42 s of each rank's time (measured: 3 calls a rank, "));
+  EXPECT_THAT(with(R"({"passed_seconds": 0.035, "compressed_seconds": 0.045})"),
+              StartsWith("compression costs 10 ms a call, 0.03 s of each rank's time"));
+  EXPECT_THAT(read(replaced("\"reason\": \"below the floor\"",
+                            "\"reason\": \"no faster on this link\", \"measured\": "
+                            R"({"passed_seconds": 0.0007, "compressed_seconds": 0.0012})"))
+                  .text,
+              StartsWith("compression saves nothing here, as measured"));
+  EXPECT_THAT(with("null"), StartsWith("what compression saved was not measured: a codec that is named"));
+  EXPECT_THAT(read(replaced("\"compressed_calls\": 12, \"bytes_in\": 805306752",
+                            "\"compressed_calls\": 0, \"bytes_in\": 805306752"))
+                  .text,
+              StartsWith("gradwire 0.1.0"));
+  EXPECT_THAT(read(replaced("\"dry_run\": false", "\"dry_run\": true")).text, StartsWith("gradwire 0.1.0"));
 }
 
 // As for calls that one class counts together: every number of elements, dtype and operation.

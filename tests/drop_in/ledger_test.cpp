@@ -121,6 +121,17 @@ TEST(Agreement, EqualRanksAgree) {
   EXPECT_TRUE(agreement.warning().empty());
 }
 
+TEST(Ledger, TellsWhatWasCompressedSoFar) {
+  Ledger ledger;
+  EXPECT_EQ(status_text(ledger), "0 calls compressed, 0B sent for 0B, ratio 1");
+  ledger.add({.function = Function::mpi_allreduce, .codec = "int8"},
+             {.calls = 3, .compressed_calls = 3, .bytes_in = 1024, .bytes_dense = 4096, .bytes_sent = 1024});
+  ledger.add({.function = Function::mpi_allreduce, .reason = Reason::no_faster},
+             {.calls = 9, .bytes_in = 1024, .bytes_dense = 4096, .bytes_sent = 4096});
+  EXPECT_EQ(status_text(ledger), "3 calls compressed, 1KiB sent for 4KiB, ratio 4");
+  EXPECT_FALSE(ledger.nonfinite());
+}
+
 TEST(Agreement, OneDisabledDisables) {
   Configuration configuration;
   configuration.disabled = "GRADWIRE_DISABLE=1";

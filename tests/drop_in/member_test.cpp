@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -231,6 +232,46 @@ TEST(Member, ItsNumbersAreTheTransports) {
     EXPECT_EQ(totals.bytes_sent, transport->counters().bytes_sent);
     EXPECT_EQ(totals.bytes_dense, dense_bytes(Function::mpi_allreduce, 4 << 18, 4) / 4);
     EXPECT_GT(totals.ratio(), 3.9);
+  });
+}
+
+TEST(Member, ChosenCallsTellWhatWasMeasured) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\n");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
+    for (int call = 0; call < 60; ++call) {
+      const Member::Route route = rank.reduce(kCount);
+      if (route.turn.timed) {
+        rank.member.measured(route.decision.compress ? 1e-4 : 1e-3);
+      }
+    }
+    for (const auto& [what, totals] : rank.ledger.classes()) {
+      if (what.codec == "int8") {
+        EXPECT_GT(totals.compressed_calls, 30U);
+        ASSERT_TRUE(totals.measured);
+        EXPECT_NEAR(totals.measured->passed, 1e-3, 1e-4);
+        EXPECT_NEAR(totals.measured->compressed, 1e-4, 1e-5);
+        return;
+      }
+    }
+    ADD_FAILURE() << "nothing was compressed";
+  });
+}
+
+TEST(Member, NotesNanInWhatItCompresses) {
+  const Configuration configuration = configuration_of("");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
+    std::vector<float> values(kCount, 1);
+    const auto reduce = [&] {
+      rank.member.all_reduce(rank.route_of(kCount, values.data()), view(values.data(), kCount),
+                             view(values.data(), kCount));
+    };
+    reduce();
+    EXPECT_FALSE(rank.ledger.nonfinite());
+    values[3] = transport->rank() == 1 ? NAN : 1;
+    reduce();
+    EXPECT_TRUE(rank.ledger.nonfinite());
   });
 }
 

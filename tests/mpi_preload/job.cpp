@@ -36,6 +36,7 @@ constexpr Case kCases[] = {
     {"halves", job::halves},
     {"idle", job::idle},
     {"measured", job::measured},
+    {"nonfinite", job::nonfinite},
 };
 
 void finalize() { MPI_Finalize(); }

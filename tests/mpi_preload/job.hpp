@@ -127,5 +127,6 @@ void given_up();
 void halves();
 void idle();
 void measured();
+void nonfinite();
 
 }  // namespace job

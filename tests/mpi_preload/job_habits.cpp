@@ -158,4 +158,15 @@ void halves() {
 
 void idle() {}
 
+// The second and third of four calls have NaN on the last rank.
+void nonfinite() {
+  for (int call = 0; call < 4; ++call) {
+    std::vector<float> values = values_of(g_rank, kCount);
+    const bool bad = call == 1 || call == 2;
+    values[7] = bad && g_rank == g_size - 1 ? NAN : values[7];
+    MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    JOB_CHECK(std::isnan(values[7]) == bad);
+  }
+}
+
 }  // namespace job

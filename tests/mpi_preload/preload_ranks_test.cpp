@@ -1,4 +1,7 @@
 // What ranks under the preload agree on, measure together and report, and what becomes of one that is not there.
+#include <iterator>
+#include <regex>
+
 #include "tests/mpi_preload/preload.hpp"
 
 namespace gradwire::test {
@@ -106,6 +109,24 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
   expect_ok(other, "measured");
   EXPECT_TRUE(contains(other, "recorded under another policy")) << other.output;
   EXPECT_EQ(compressed_calls(report()), 0U);
+}
+
+// Each line once, with time and rank; the status with GRADWIRE_LOG=info only.
+TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
+  const auto lines = [](const Outcome& outcome, const std::string& text) {
+    const std::regex line("gradwire [0-9]{2}:[0-9]{2}:[0-9]{2} rank 0: " + text);
+    return std::distance(std::sregex_iterator(outcome.output.begin(), outcome.output.end(), line),
+                         std::sregex_iterator());
+  };
+  const Outcome plain = with(3, preload(), "nonfinite");
+  expect_ok(plain, "nonfinite");
+  EXPECT_EQ(lines(plain, "NaN or Inf in a sum that was compressed"), 1) << plain.output;
+  EXPECT_EQ(lines(plain, ".*calls compressed"), 0) << plain.output;
+  const Outcome informed = with(3, preload() + " GRADWIRE_LOG=info", "nonfinite");
+  EXPECT_EQ(lines(informed, "1 calls compressed, .* sent for .*, ratio 3\\.[0-9]+\n"), 1) << informed.output;
+  const Outcome clean = with(3, preload(), "residuals");
+  EXPECT_EQ(lines(clean, ""), 0) << clean.output;
+  EXPECT_EQ(lines(with(3, preload() + " GRADWIRE_LOG=error", "nonfinite"), ""), 0);
 }
 
 // Where a rank has no drop-in the others must not wait for good, nor add up without it.
