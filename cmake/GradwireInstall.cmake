@@ -62,15 +62,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cma
 install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# pkg-config. An archive drags its own libraries along; a shared object knows them.
-set(pc_private spdlog)
-if(GRADWIRE_HAVE_HIGHWAY)
-  string(APPEND pc_private " libhwy")
-endif()
-set(pc_requires_keyword Requires)
-if(BUILD_SHARED_LIBS)
-  set(pc_requires_keyword Requires.private)
-endif()
+# pkg-config. Outside libraries are used as headers only, so even an archive needs no others.
 # gradwire_install_pc(NAME): from cmake/NAME.pc.in; the prefix is found from where the file lies.
 function(gradwire_install_pc name)
   file(RELATIVE_PATH pc_prefix_from_file /prefix/${pkgconfig_dir} /prefix)

@@ -65,6 +65,15 @@ find_package(Threads REQUIRED)
 if(GRADWIRE_SESSION)
   # Needed by plan and session; small, from the distribution.
   find_package(spdlog REQUIRED)
+  # Its headers and fmt's alone: their libraries are shared objects in most systems, and compute nodes lack them.
+  add_library(gradwire_spdlog INTERFACE)
+  foreach(target spdlog::spdlog_header_only fmt::fmt)
+    if(TARGET ${target})
+      target_include_directories(gradwire_spdlog SYSTEM INTERFACE $<TARGET_PROPERTY:${target},INTERFACE_INCLUDE_DIRECTORIES>)
+    endif()
+  endforeach()
+  target_compile_definitions(gradwire_spdlog INTERFACE FMT_HEADER_ONLY
+    $<TARGET_PROPERTY:spdlog::spdlog_header_only,INTERFACE_COMPILE_DEFINITIONS>)
   find_package(nlohmann_json REQUIRED)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(TOMLPLUSPLUS QUIET tomlplusplus)
@@ -125,7 +134,7 @@ gradwire_optional(MPICH "${found}" "no drop-in for MPICH jobs" "libmpich-dev mpi
 
 set(found OFF)
 if(NOT GRADWIRE_HIGHWAY STREQUAL "OFF" AND PkgConfig_FOUND)
-  pkg_check_modules(HWY QUIET IMPORTED_TARGET libhwy)
+  pkg_check_modules(HWY QUIET libhwy)  # its headers alone
   set(found ${HWY_FOUND})
 endif()
 gradwire_optional(HIGHWAY "${found}" "scalar codecs, same bytes, slower" "libhwy-dev")

@@ -36,12 +36,19 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/environment.hpp"
+#include "codec/cpu.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::codec {
+
+using Coders = decltype(InstructionSet::coders);
+template <std::int64_t kTarget>  // of Highway
+constexpr Coders kCodersOf = nullptr;
+
 namespace {
 
 // A core with its types erased.
@@ -104,6 +111,10 @@ HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 GRADWIRE_DEFINE_CODERS
 }  // namespace gradwire::kernels::HWY_NAMESPACE
+namespace gradwire::codec {
+template <>
+constexpr Coders kCodersOf<HWY_TARGET> = kernels::HWY_NAMESPACE::coders;
+}  // namespace gradwire::codec
 HWY_AFTER_NAMESPACE();
 #endif
 
@@ -113,34 +124,31 @@ namespace gradwire::kernels {
 namespace scalar {
 GRADWIRE_DEFINE_CODERS
 }  // namespace scalar
-
-#if defined(GRADWIRE_HIGHWAY)
-HWY_EXPORT(coders);
-#endif
-
-namespace {
-std::vector<codec::InstructionSet> find_instruction_sets() {
-  std::vector<codec::InstructionSet> sets{{"scalar", scalar::coders}};
-#if defined(GRADWIRE_HIGHWAY)
-  std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();  // the widest has the lowest bit
-  std::sort(targets.rbegin(), targets.rend());
-  for (const std::int64_t target : targets) {
-    if (target == HWY_SCALAR) {
-      continue;  // our own scalar cores again, see kernels/simd.hpp
-    }
-    hwy::ChosenTarget chosen;
-    chosen.Update(target);
-    const auto& table = HWY_DISPATCH_TABLE(coders);
-    sets.push_back({hwy::TargetName(target), table[std::size(table) == 1 ? 0 : chosen.GetIndex()]});
-  }
-#endif
-  return sets;
-}
-}  // namespace
-
 }  // namespace gradwire::kernels
 
 namespace gradwire::codec {
+namespace {
+
+std::vector<InstructionSet> find_instruction_sets() {
+  std::vector<InstructionSet> sets{{"scalar", kernels::scalar::coders}};
+#if defined(GRADWIRE_HIGHWAY)
+  // Not Highway's own dispatch: that is in its library, and this needs its headers only. The widest has the lowest bit.
+  const auto add = [&]<int kBit>(std::integral_constant<int, kBit>) {
+    constexpr std::int64_t kTarget = std::int64_t{1} << kBit;
+    // HWY_SCALAR would be our own scalar cores again, see kernels/simd.hpp.
+    if constexpr ((kTarget & HWY_TARGETS & ~HWY_SCALAR) != 0) {
+      if (cpu_runs(kTarget)) {
+        sets.push_back({hwy::TargetName(kTarget), kCodersOf<kTarget>});
+      }
+    }
+  };
+  [&]<int... kBits>(std::integer_sequence<int, kBits...>) { (add(std::integral_constant<int, 62 - kBits>{}), ...); }
+  (std::make_integer_sequence<int, 63>{});
+#endif
+  return sets;
+}
+
+}  // namespace
 
 std::span<const CodecEntry> codecs() noexcept {
 #define GRADWIRE_ENTRY_ROW(core, name, id, lossy) CodecEntry{name, id, lossy},
@@ -168,7 +176,7 @@ std::string codec_names() {
 }
 
 std::span<const InstructionSet> instruction_sets() {
-  static const std::vector<InstructionSet> sets = kernels::find_instruction_sets();
+  static const std::vector<InstructionSet> sets = find_instruction_sets();
   return sets;
 }
 

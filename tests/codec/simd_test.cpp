@@ -2,6 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "codec_support.hpp"
 #include "kernels/topk.hpp"
@@ -166,6 +173,37 @@ TEST(InstructionSetList, HasSimdWhereHighwayIsBuiltIn) {
   EXPECT_TRUE(std::ranges::any_of(codec::codecs(), has_simd)) << "the table of SIMD codecs holds scalar ones only";
 #endif
 }
+
+#if defined(GRADWIRE_HIGHWAY) && defined(__x86_64__) && defined(__linux__)
+// Nothing that the kernel says of the CPU is left unused, and nothing else is used.
+TEST(InstructionSets, AreThoseOfTheCpu) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::set<std::string> flags;
+  for (std::string line; flags.empty() && std::getline(cpuinfo, line);) {
+    if (line.starts_with("flags")) {
+      std::istringstream words(line);
+      flags.insert(std::istream_iterator<std::string>(words), {});
+    }
+  }
+  ASSERT_TRUE(flags.contains("fpu")) << "no flags in /proc/cpuinfo";
+  const auto has = [&](std::initializer_list<const char*> all) {
+    return std::ranges::all_of(all, [&](const char* flag) { return flags.contains(flag); });
+  };
+  const bool sse4 = has({"ssse3", "sse4_2", "aes", "pclmulqdq"});
+  const bool avx2 = sse4 && has({"avx2", "fma", "bmi1", "bmi2", "f16c", "abm"});
+  [[maybe_unused]] const bool avx3 = avx2 && has({"avx512f", "avx512vl", "avx512dq", "avx512bw", "avx512cd"});
+  std::set<std::string_view> used;
+  for (const auto& set : codec::instruction_sets()) {
+    used.insert(set.name);
+  }
+  EXPECT_EQ(used.contains("SSE4"), sse4);
+  EXPECT_EQ(used.contains("AVX2"), avx2);
+#if !defined(GRADWIRE_SANITIZED)  // which are built with fewer
+  EXPECT_EQ(used.contains("SSSE3"), has({"ssse3"}));
+  EXPECT_EQ(used.contains("AVX3"), avx3);
+#endif
+}
+#endif
 
 }  // namespace
 }  // namespace gradwire::test
