@@ -6,9 +6,11 @@
 
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "plugins/mpi_preload/requests.hpp"
 #include "session/peers.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
+#include "transport/mpi_environment.hpp"
 #include "transport/mpi_transport.hpp"
 
 namespace gradwire::mpi_preload {
@@ -105,7 +107,27 @@ void free_states() {
   }
 }
 
+void drain_requests(MPI_Comm comm) noexcept {
+  int key = process().keyval;
+  void* value = nullptr;
+  int found = 0;
+  if (key != MPI_KEYVAL_INVALID && comm != MPI_COMM_NULL && may_act() &&
+      PMPI_Comm_get_attr(comm, key, &value, &found) == MPI_SUCCESS && found != 0) {
+    if (Requests* requests = static_cast<CommState*>(value)->requests.get()) {
+      requests->drain();
+    }
+  }
+}
+
+CommState::CommState() = default;
+
 CommState::~CommState() {
+  const auto first_passed =
+      member && member->settings().requests ? drop_in::Function::mpi_allreduce_init : drop_in::Function::mpi_iallreduce;
+  requests.reset();
+  if (beside != MPI_COMM_NULL) {
+    PMPI_Comm_free(&beside);
+  }
   drop_in::Ledger& ledger = process().ledger;
   known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) { return member->measured(what); });
   if (rank == 0 && member && process().configuration.recording) {
@@ -116,9 +138,9 @@ CommState::~CommState() {
       continue;
     }
     const drop_in::Function function{static_cast<std::uint8_t>(i)};
-    const drop_in::Reason reason = inter                                           ? drop_in::Reason::intercommunicator
-                                   : function >= drop_in::Function::mpi_iallreduce ? drop_in::Reason::nonblocking
-                                                                                   : drop_in::Reason::below_floor;
+    const drop_in::Reason reason = inter                      ? drop_in::Reason::intercommunicator
+                                   : function >= first_passed ? drop_in::Reason::nonblocking
+                                                              : drop_in::Reason::below_floor;
     ledger.add({.function = function, .communicator_size = size, .reason = reason},
                drop_in::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
@@ -130,7 +152,10 @@ void CommState::reach_agreement() {
   }
   const drop_in::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
-    const auto mine = drop_in::RankSettings::of(configuration);
+    auto mine = drop_in::RankSettings::of(configuration);
+#ifdef OPEN_MPI  // with MPICH 4.0 jobs crash where another thread completes generalized requests
+    mine.requests = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE ? 1 : 0;
+#endif
     agreement = drop_in::agree(exchange_settings(comm, size, mine, configuration.timeout, kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
     static_cast<void>(exchange_settings(comm, size, mine, configuration.timeout, kGaveUp));
@@ -148,6 +173,10 @@ void CommState::reach_agreement() {
   member = std::make_unique<drop_in::Member>(
       configuration, process().ledger, agreement, [this] { return connect(); }, name);
   small_below = configuration.planner.floor() / kWidestElement;
+  if (takes_requests()) {  // here, where the ranks are together: later they may come to two communicators in two orders
+    beside = make_private();
+    PMPI_Comm_set_errhandler(beside, MPI_ERRORS_RETURN);
+  }
 }
 
 bool CommState::holds_all_ranks() const {
@@ -179,15 +208,22 @@ drop_in::CommunicatorName CommState::find_name() const {
 }
 
 // A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.
-std::shared_ptr<Transport> CommState::connect() const {
-  const auto timeout = process().configuration.timeout;
-  transport::check_in(comm, timeout, "making a private communicator");  // MPI can make none without waiting
+MPI_Comm CommState::make_private() const {
+  MPI_Comm base = beside != MPI_COMM_NULL ? beside : comm;
+  // MPI can make none without waiting.
+  transport::check_in(base, process().configuration.timeout, "making a private communicator");
   MPI_Group group = MPI_GROUP_NULL;
-  MPI_Comm base = MPI_COMM_NULL;
-  check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
-  const int created = PMPI_Comm_create(comm, group, &base);
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(PMPI_Comm_group(base, &group), "MPI_Comm_group");
+  const int created = PMPI_Comm_create(base, group, &made);
   PMPI_Group_free(&group);
   check_mpi(created, "making a private communicator (MPI_Comm_create)");
+  return made;
+}
+
+std::shared_ptr<Transport> CommState::connect() const {
+  MPI_Comm base = make_private();
+  const auto timeout = process().configuration.timeout;
   auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls, .timeout = timeout});
   PMPI_Comm_free(&base);
   return made;

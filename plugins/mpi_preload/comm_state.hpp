@@ -18,6 +18,8 @@
 
 namespace gradwire::mpi_preload {
 
+class Requests;
+
 struct CommState {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
@@ -43,7 +45,7 @@ struct CommState {
   [[nodiscard]] Passed& passed_of(drop_in::Function function) { return passed[static_cast<std::size_t>(function)]; }
   /// All of them: the same on every rank when it calls the same collective.
   [[nodiscard]] std::uint64_t passed_calls() const {
-    std::uint64_t calls = known.calls();
+    std::uint64_t calls = known.calls() + others;
     for (const Passed& each : passed) {
       calls += each.calls;
     }
@@ -58,7 +60,12 @@ struct CommState {
   drop_in::Agreement agreement;
   std::string failure;  // not empty: ranks are out of step, and no call can be made right again
 
-  CommState() = default;
+  // What follows is used inside the job's calls only, which do not overlap on one communicator.
+  std::uint64_t others = 0;            // calls that were counted elsewhere: they return a request and passed
+  MPI_Comm beside = MPI_COMM_NULL;     // of the same ranks, for what is not made inside the job's calls
+  std::unique_ptr<Requests> requests;  // once a call that returns a request was compressed
+
+  CommState();
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
   /// Leaves what it counted in the ledger.
@@ -67,15 +74,28 @@ struct CommState {
   /// The agreement, once: every rank of the communicator enters here inside its first blocking call, whatever that is
   /// and however this rank is configured. Throws Error(timeout) that names who did not.
   void reach_agreement();
+  /// Whether calls that return a request are compressed. Once the ranks have agreed.
+  [[nodiscard]] bool takes_requests() const noexcept {
+    return !inter && size > 1 && agreement.requests && !agreement.disabled && !agreement.ranks_differ &&
+           !agreement.dry_run;
+  }
+  /// Under the mutex.
+  void fail(const std::string& why) {
+    failure = why;
+    small_below = 0;
+  }
 
  private:
   [[nodiscard]] bool holds_all_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
+  [[nodiscard]] MPI_Comm make_private() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
 };
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
+/// Returns when the calls on `comm` that returned requests are complete, those that the job has let go of included.
+void drain_requests(MPI_Comm comm) noexcept;
 /// Frees those of all communicators that still have one, in the same order on all ranks: it is collective.
 void free_states();
 

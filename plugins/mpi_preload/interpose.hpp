@@ -11,20 +11,9 @@
 #include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
+#include "plugins/mpi_preload/reduce.hpp"
 
 namespace gradwire::mpi_preload {
-
-/// A reduction as its arguments say it.
-struct Reduce {
-  drop_in::Function function;
-  const void* send;
-  void* receive;
-  std::int64_t count;                     // of the larger buffer; negative: wrong, as said by the caller
-  std::span<const std::uint64_t> counts;  // of the segments; empty: an all-reduce
-  MPI_Datatype type;
-  MPI_Op op;
-  MPI_Comm comm;
-};
 
 /// Whether the call is known to be too small, and is counted as that.
 [[nodiscard]] inline bool counted_as_small(CommState& state, drop_in::Function function, std::int64_t count,
@@ -34,6 +23,13 @@ struct Reduce {
   }
   state.passed_of(function).add(bytes_of(count, type));
   return true;
+}
+
+/// The same, without asking MPI for the state.
+[[nodiscard]] inline bool passes_as_small(drop_in::Function function, std::int64_t count, MPI_Datatype type,
+                                          MPI_Comm comm) noexcept {
+  CommState* state = cached_state(comm);
+  return state != nullptr && counted_as_small(*state, function, count, type);
 }
 
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
@@ -57,6 +53,8 @@ struct Verdict {
 
 /// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.
 [[nodiscard]] Verdict judge(const Reduce& call) noexcept;
+/// The same for a call that returns a request; `done`: the request was made.
+[[nodiscard]] Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept;
 /// After a forwarded call. Takes `counted` back.
 void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept;
 
@@ -78,8 +76,8 @@ int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
   return code;
 }
 
-/// Counts a call that returns a request.
-void count_nonblocking(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
+/// Counts a call that makes a persistent request.
+void count_persistent(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
 
 /// Report, summary, and the end of all that hangs on communicators: what MPI_Finalize needs done first.
 void finish() noexcept;

@@ -1,109 +1,15 @@
-#include <chrono>
-#include <cstring>
 #include <memory>
-#include <numeric>
 #include <string>
 
 #include "base/current_error.hpp"
-#include "base/elapsed.hpp"
-#include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
-#include "plugins/mpi_preload/status.hpp"
+#include "plugins/mpi_preload/requests.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
 
-// MPI_ERR_BUFFER is the library's to give; Open MPI takes them in a reduce-scatter.
-bool aliased(const Reduce& call) {
-#ifdef OPEN_MPI
-  const bool refused = call.counts.empty();
-#else
-  constexpr bool refused = true;
-#endif
-  return refused && call.send == call.receive && call.count != 0;
-}
-
-drop_in::Call describe(const Reduce& call, const CommState& state) {
-  const bool empty = call.count == 0;
-  // A rank without a segment may give no buffer for it; the others must not decide otherwise.
-  const bool receives = call.counts.empty() || call.counts[static_cast<std::size_t>(state.rank)] > 0;
-  return {.function = call.function,
-          .dtype = dtype_of(call.type),
-          .reduction = reduction_of(call.op),
-          .count = call.count > 0 ? static_cast<std::uint64_t>(call.count) : 0,
-          .world_size = state.size,
-          .valid = call.count >= 0 && call.type != MPI_DATATYPE_NULL && call.op != MPI_OP_NULL &&
-                   call.receive != MPI_IN_PLACE && !aliased(call) &&
-                   (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
-          .intra = !state.inter};
-}
-
-// Not allowed by MPI, but what jobs do.
-bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
-  return a < b + b_bytes && b < a + a_bytes;
-}
-
-// The job's input is only read.
-void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
-
-void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
-  const DType dtype = *route.what.dtype;
-  const std::uint64_t count = route.what.count;
-  const std::uint64_t bytes = count * element_bytes(dtype);
-  void* const from = input_of(call);
-  const bool in_place = from == call.receive;
-  const HostBuffer output(call.receive, bytes, in_place);
-  if (in_place) {
-    state.member->all_reduce(route, {output.data(), count, dtype}, {output.data(), count, dtype});
-  } else {
-    const HostBuffer input(from, bytes, true);
-    const std::byte* read = input.data();
-    if (overlap(read, bytes, output.data(), bytes)) {
-      std::memmove(output.data(), read, bytes);
-      read = output.data();
-    }
-    state.member->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
-  }
-  output.write_back(bytes);
-}
-
-void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
-  const DType dtype = *route.what.dtype;
-  const std::uint64_t each = element_bytes(dtype);
-  const auto self = static_cast<std::size_t>(state.rank);
-  const std::uint64_t own = call.counts[self];
-  const auto before = call.counts.first(self);
-  const std::uint64_t offset = std::accumulate(before.begin(), before.end(), std::uint64_t{0}) * each;
-  const HostBuffer input(input_of(call), route.what.count * each, true);
-  const ConstView all{input.data(), route.what.count, dtype};
-  if (call.send != MPI_IN_PLACE) {
-    const HostBuffer output(call.receive, own * each, false);
-    if (overlap(input.data(), route.what.count * each, output.data(), own * each)) {
-      const auto scratch = std::make_unique_for_overwrite<std::byte[]>(own * each);
-      state.member->reduce_scatter(route, all, {scratch.get(), own, dtype}, call.counts);
-      std::memcpy(output.data(), scratch.get(), own * each);
-    } else {
-      state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
-    }
-    output.write_back(own * each);
-    return;
-  }
-  // MPI wants the result at the front, where rank 0's segment is read; it is made in its own, then moved.
-  std::byte* result = input.data() + offset;
-  state.member->reduce_scatter(route, all, {result, own, dtype}, call.counts);
-  std::memmove(input.data(), result, own * each);
-  input.write_back(own * each);
-}
-
-void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
-  const auto begin = std::chrono::steady_clock::now();
-  call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
-  if (route.turn.timed) {
-    state.member->measured(seconds_since(begin));
-  }
-  tell_of_compressed(state);
-}
+Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise, .code = announce(failure)}; }
 
 // Counts what is to be forwarded: in short where calls like it are not looked at any more.
 Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
@@ -145,6 +51,9 @@ Verdict judge(const Reduce& call) noexcept {
     return {};
   }
   try {
+    if (state->requests) {
+      state->requests->drain();  // in the same order on all ranks
+    }
     std::string failure;
     {
       const std::lock_guard lock(state->mutex);
@@ -152,13 +61,89 @@ Verdict judge(const Reduce& call) noexcept {
         try {
           return decide_and_do(call, *state);
         } catch (...) {
-          state->failure = current_error().what();
-          state->small_below = 0;
+          state->fail(current_error().what());
         }
       }
       failure = state->failure;
     }
-    return {.next = Verdict::Next::raise, .code = announce(failure)};
+    return raise(failure);
+  } catch (...) {  // out of memory
+    return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
+  }
+}
+
+namespace {
+
+// Before the ranks have agreed the arguments alone say whether all of them come here. A small call is one of control,
+// which a rank may make while others are still far from it: that must not wait.
+bool may_be_compressed(const Reduce& call) {
+  constexpr std::uint64_t kLeastBytes = 4096;
+  const auto dtype = dtype_of(call.type);
+  return call.count > 0 && dtype && reduction_of(call.op) && bytes_of(call.count, call.type) >= kLeastBytes;
+}
+
+Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reason) {
+  process().ledger.add({.function = call.function, .communicator_size = state.size, .reason = reason},
+                       drop_in::passed_totals(call.function, 1, bytes_of(call.count, call.type), state.size));
+  ++state.others;
+  return {};
+}
+
+// Makes what compresses calls that return requests, where the ranks agree to.
+void find_requests(CommState& state) {
+  state.reach_agreement();
+  [[maybe_unused]] const drop_in::Agreement& agreed = state.agreement;
+  if (state.takes_requests()) {
+    state.requests = std::make_unique<Requests>(state);
+  }
+#ifdef OPEN_MPI
+  if (state.rank == 0 && state.size > 1 && !state.inter && !agreed.requests && !agreed.disabled) {
+    warn_once(
+        "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
+        "GRADWIRE_THREADS=multiple raises that");
+  }
+#endif
+}
+
+Verdict decide_and_post(const Reduce& call, CommState& state, MPI_Request* request) {
+  const drop_in::Decision decision = drop_in::decide(describe(call, state), state.member->settings());
+  if (!decision.compress) {
+    return count_request(call, state, decision.reason);
+  }
+  if (!state.requests) {  // a dry run
+    const std::lock_guard lock(state.mutex);
+    return decide_and_do(call, state);
+  }
+  const int code = state.requests->post(call, request);
+  return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
+                             : Verdict{.next = Verdict::Next::raise, .code = code};
+}
+
+}  // namespace
+
+Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
+  CommState* state = find_state(call.comm);
+  if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
+    return {};
+  }
+  try {
+    if (request == nullptr || (!state->member && !may_be_compressed(call))) {
+      return count_request(call, *state, drop_in::Reason::nonblocking);
+    }
+    if (!state->requests) {
+      const std::lock_guard lock(state->mutex);
+      if (state->failure.empty()) {
+        try {
+          find_requests(*state);
+        } catch (...) {
+          state->fail(current_error().what());
+        }
+      }
+      if (!state->failure.empty()) {
+        return raise(state->failure);
+      }
+    }
+    return decide_and_post(call, *state, request);
   } catch (...) {  // out of memory
     return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
   }
@@ -189,7 +174,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
   }
 }
 
-void count_nonblocking(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
+void count_persistent(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
   if (CommState* state = find_state(comm)) {
     state->passed_of(function).add(bytes_of(count, type));
   }

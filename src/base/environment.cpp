@@ -29,6 +29,8 @@ constexpr std::array kVariables{
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
     EnvironmentVariable{"GRADWIRE_STAGED", "0 | 1", "0",
                         "1: device memory is sent over MPI through host memory even where MPI supports it as it is"},
+    EnvironmentVariable{"GRADWIRE_THREADS", "job | multiple", "job",
+                        "multiple: MPI is initialised with it, so that nonblocking calls can be compressed"},
     EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
                         "how long a replaced call waits for other ranks before it fails and names them"},
 };

@@ -69,6 +69,7 @@ void read_into(Configuration& configuration, bool measures) {
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
   }
+  configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
     return;
@@ -133,6 +134,8 @@ Agreement agree(std::span<const RankSettings> all) {
   agreement.disabled = !disabled.empty();
   agreement.ranks_differ = other.has_value();
   agreement.dry_run = !all.empty() && all[0].dry_run != 0;
+  agreement.requests =
+      std::all_of(all.begin(), all.end(), [](const RankSettings& settings) { return settings.requests != 0; });
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
     agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";

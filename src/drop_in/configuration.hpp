@@ -22,6 +22,7 @@ struct Configuration {
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
   bool tells_status = false;             // now and then
+  bool raise_threads = false;            // MPI is to be initialised with MPI_THREAD_MULTIPLE whatever the job asks for
   std::optional<std::string> report;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
 
@@ -38,9 +39,10 @@ struct RankSettings {
   std::array<char, 8> magic{};
   std::uint8_t disabled = 0;
   std::uint8_t dry_run = 0;
+  std::uint8_t requests = 0;           // calls that return a request can be compressed here
   std::array<char, 22> fingerprint{};  // of policy and version; zero-terminated as the others
   std::array<char, 96> policy{};       // where it came from
-  std::array<char, 128> why{};         // disabled
+  std::array<char, 127> why{};         // disabled
 
   [[nodiscard]] static RankSettings of(const Configuration& configuration);
 };
@@ -52,6 +54,7 @@ struct Agreement {
   bool ranks_differ = false;
   bool one_process = false;  // several of them are in one: asked for devices only
   bool dry_run = false;
+  bool requests = false;         // every rank can compress calls that return a request
   std::string disabled_because;  // why no call is compressed; empty where everything is in order
   /// For one rank to print; empty where there is nothing to say.
   [[nodiscard]] std::string warning() const;

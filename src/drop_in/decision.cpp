@@ -6,35 +6,38 @@
 namespace gradwire::drop_in {
 namespace {
 
+enum class Returns : std::uint8_t { result, request, persistent_request };
+
 struct FunctionRow {
   Function function;
   std::string_view name;
-  bool handled;      // may be compressed
-  bool nonblocking;  // returns a request
-  int hops;          // a perfect algorithm sends hops x (P-1)/P of the larger buffer; 0: not said
+  bool handled;  // may be compressed
+  Returns returns;
+  int hops;  // a perfect algorithm sends hops x (P-1)/P of the larger buffer; 0: not said
 };
 
 constexpr std::array kFunctions{
-    FunctionRow{Function::mpi_allreduce, "MPI_Allreduce", true, false, 2},
-    FunctionRow{Function::mpi_reduce_scatter, "MPI_Reduce_scatter", true, false, 1},
-    FunctionRow{Function::mpi_reduce_scatter_block, "MPI_Reduce_scatter_block", true, false, 1},
-    FunctionRow{Function::mpi_iallreduce, "MPI_Iallreduce", true, true, 2},
-    FunctionRow{Function::mpi_ireduce_scatter, "MPI_Ireduce_scatter", true, true, 1},
-    FunctionRow{Function::mpi_ireduce_scatter_block, "MPI_Ireduce_scatter_block", true, true, 1},
-    FunctionRow{Function::mpi_allreduce_init, "MPI_Allreduce_init", true, true, 2},
-    FunctionRow{Function::mpi_reduce_scatter_init, "MPI_Reduce_scatter_init", true, true, 1},
-    FunctionRow{Function::mpi_reduce_scatter_block_init, "MPI_Reduce_scatter_block_init", true, true, 1},
-    FunctionRow{Function::nccl_all_reduce, "ncclAllReduce", true, false, 2},
-    FunctionRow{Function::nccl_reduce_scatter, "ncclReduceScatter", true, false, 1},
-    FunctionRow{Function::nccl_all_gather, "ncclAllGather", false, false, 1},
-    FunctionRow{Function::nccl_broadcast, "ncclBroadcast", false, false, 0},
-    FunctionRow{Function::nccl_reduce, "ncclReduce", false, false, 0},
-    FunctionRow{Function::nccl_send, "ncclSend", false, false, 0},
-    FunctionRow{Function::nccl_recv, "ncclRecv", false, false, 0},
-    FunctionRow{Function::nccl_all_to_all, "ncclAlltoAll", false, false, 1},
-    FunctionRow{Function::nccl_gather, "ncclGather", false, false, 0},
-    FunctionRow{Function::nccl_scatter, "ncclScatter", false, false, 0},
-    FunctionRow{Function::other, "other", false, false, 0},
+    FunctionRow{Function::mpi_allreduce, "MPI_Allreduce", true, Returns::result, 2},
+    FunctionRow{Function::mpi_reduce_scatter, "MPI_Reduce_scatter", true, Returns::result, 1},
+    FunctionRow{Function::mpi_reduce_scatter_block, "MPI_Reduce_scatter_block", true, Returns::result, 1},
+    FunctionRow{Function::mpi_iallreduce, "MPI_Iallreduce", true, Returns::request, 2},
+    FunctionRow{Function::mpi_ireduce_scatter, "MPI_Ireduce_scatter", true, Returns::request, 1},
+    FunctionRow{Function::mpi_ireduce_scatter_block, "MPI_Ireduce_scatter_block", true, Returns::request, 1},
+    FunctionRow{Function::mpi_allreduce_init, "MPI_Allreduce_init", true, Returns::persistent_request, 2},
+    FunctionRow{Function::mpi_reduce_scatter_init, "MPI_Reduce_scatter_init", true, Returns::persistent_request, 1},
+    FunctionRow{Function::mpi_reduce_scatter_block_init, "MPI_Reduce_scatter_block_init", true,
+                Returns::persistent_request, 1},
+    FunctionRow{Function::nccl_all_reduce, "ncclAllReduce", true, Returns::result, 2},
+    FunctionRow{Function::nccl_reduce_scatter, "ncclReduceScatter", true, Returns::result, 1},
+    FunctionRow{Function::nccl_all_gather, "ncclAllGather", false, Returns::result, 1},
+    FunctionRow{Function::nccl_broadcast, "ncclBroadcast", false, Returns::result, 0},
+    FunctionRow{Function::nccl_reduce, "ncclReduce", false, Returns::result, 0},
+    FunctionRow{Function::nccl_send, "ncclSend", false, Returns::result, 0},
+    FunctionRow{Function::nccl_recv, "ncclRecv", false, Returns::result, 0},
+    FunctionRow{Function::nccl_all_to_all, "ncclAlltoAll", false, Returns::result, 1},
+    FunctionRow{Function::nccl_gather, "ncclGather", false, Returns::result, 0},
+    FunctionRow{Function::nccl_scatter, "ncclScatter", false, Returns::result, 0},
+    FunctionRow{Function::other, "other", false, Returns::result, 0},
 };
 
 constexpr const FunctionRow& row(Function function) { return kFunctions[static_cast<std::size_t>(function)]; }
@@ -74,7 +77,8 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   if (!call.intra) {
     return Reason::intercommunicator;
   }
-  if (!call.blocking || row(call.function).nonblocking) {
+  const Returns returns = row(call.function).returns;
+  if (!call.blocking || (returns != Returns::result && !(returns == Returns::request && settings.requests))) {
     return Reason::nonblocking;
   }
   if (call.grouped) {

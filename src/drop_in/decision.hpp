@@ -47,7 +47,7 @@ enum class Reason : std::uint8_t {
   bad_arguments,      // the error is the library's own to give
   unknown,            // a communicator whose making the drop-in did not see
   intercommunicator,  // two groups
-  nonblocking,        // of the call, or of the communicator: its request or state is the library's
+  nonblocking,        // of the call, or of the communicator: its request or state stays the library's
   grouped,            // inside a group of calls that runs as one
   captured,           // into a graph
   below_floor,        // too small
@@ -96,6 +96,7 @@ struct Settings {
   std::uint64_t floor_bytes = 64ULL << 10;
   bool f64 = false;         // f64 is compressed too, but on devices
   bool device_path = true;  // false: calls on device memory cannot be compressed
+  bool requests = false;    // calls that return a request are compressed, too, but for persistent ones
   bool disabled = false;    // by some rank
   bool ranks_differ = false;
   bool one_process = false;  // several of the ranks are in one process

@@ -63,6 +63,7 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
       worst_(std::move(worst)),
       auto_call_(auto_call_for(configuration, name)) {
   settings_.floor_bytes = configuration.planner.floor();
+  settings_.requests = agreement.requests;
   settings_.disabled = agreement.disabled;
   settings_.ranks_differ = agreement.ranks_differ;
   settings_.one_process = agreement.one_process;

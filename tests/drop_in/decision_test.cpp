@@ -107,6 +107,17 @@ TEST(Decision, EveryFunction) {
   }
 }
 
+TEST(Decision, RequestsAreCompressedWhereAllRanksCan) {
+  for (const Function function :
+       {Function::mpi_iallreduce, Function::mpi_ireduce_scatter, Function::mpi_ireduce_scatter_block}) {
+    EXPECT_TRUE(decide(large(function), {.requests = true}).compress) << name_of(function);
+  }
+  for (const Function function : {Function::mpi_allreduce_init, Function::mpi_reduce_scatter_init,
+                                  Function::mpi_reduce_scatter_block_init}) {
+    EXPECT_EQ(decide(large(function), {.requests = true}).reason, Reason::nonblocking) << name_of(function);
+  }
+}
+
 TEST(Decision, DeviceCallsPassWithoutADevicePath) {
   for (const Function function : {Function::nccl_all_reduce, Function::nccl_reduce_scatter}) {
     EXPECT_EQ(decide(large(function), {.device_path = false}).reason, Reason::device_path);

@@ -27,6 +27,8 @@ constexpr Case kCases[] = {
     {"overlap", job::overlap},
     {"aliased", job::aliased},
     {"requests_only", job::requests_only},
+    {"request_programs", job::request_programs},
+    {"requests_given_up", job::requests_given_up},
     {"fortran_reals", job::fortran_reals},
     {"alternating", job::alternating},
     {"many_names", job::many_names},

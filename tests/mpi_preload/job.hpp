@@ -118,6 +118,8 @@ void early_exit();
 void overlap();
 void aliased();
 void requests_only();
+void request_programs();
+void requests_given_up();
 void fortran_reals();
 void alternating();
 void many_names();

@@ -100,10 +100,47 @@ TEST_P(Preload, IntercommunicatorsPass) {
   EXPECT_TRUE(has_reason(report(), "intercommunicator"));
 }
 
+// Below MPI_THREAD_MULTIPLE.
 TEST_P(Preload, RequestsAreTheLibrarys) {
-  expect_ok(with(3, preload(), "requests"), "requests");
+  const Outcome outcome = with(3, preload(), "requests");
+  expect_ok(outcome, "requests");
+  EXPECT_EQ(contains(outcome, "GRADWIRE_THREADS=multiple raises that"), GetParam().name == "OpenMpi");
   EXPECT_TRUE(has_reason(report(), "nonblocking"));
   EXPECT_EQ(compressed_calls(report()), 3U);
+}
+
+TEST_P(Preload, RequestsAreCompressed) {
+  for (const std::string& setting : {preload(), preload() + " GRADWIRE_THREADS=multiple"}) {
+    expect_ok(with(3, setting, setting == preload() ? "requests_only multiple" : "requests_only"), "requests_only");
+    const json told = report();
+    std::uint64_t compressed = 0;
+    for (const json& row : told.at("classes")) {
+      compressed += row.at("function") == "MPI_Iallreduce" ? row.at("compressed_calls").get<std::uint64_t>() : 0;
+    }
+    EXPECT_EQ(compressed, GetParam().name == "Mpich" ? 0U : 15U) << told.dump(1);
+  }
+}
+
+// The programs are right under MPI's own, too. Seen red where a blocking call does not wait for those before it.
+TEST_P(Preload, RandomProgramsOfRequests) {
+  expect_ok(plain(3, "request_programs multiple"), "request_programs");
+  for (const std::string& setting : {preload(), preload() + (GetParam().name == "OpenMpi" ? " JOB_FREES=1" : ""),
+                                     measuring(), preload() + " GRADWIRE_CODEC=exact"}) {
+    const Outcome outcome = with(3, setting, "request_programs multiple");
+    expect_ok(outcome, "request_programs");
+    EXPECT_FALSE(contains(outcome, "gradwire: rank")) << outcome.output;
+  }
+  expect_ok(with(3, preload() + " GRADWIRE_DRY_RUN=1", "request_programs multiple"), "request_programs");
+}
+
+TEST_P(Preload, ALateRequestIsNamed) {
+  if (GetParam().name == "Mpich") {
+    GTEST_SKIP() << "its requests are its own";
+  }
+  const Outcome outcome = with(3, preload() + " GRADWIRE_TIMEOUT=3s", "requests_given_up multiple");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 124) << "it hung: " << outcome.output;
+  EXPECT_TRUE(contains(outcome, "rank 1")) << outcome.output;
 }
 
 TEST_P(Preload, EveryThreadLevel) {

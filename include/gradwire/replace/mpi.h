@@ -22,6 +22,10 @@ int gradwire_MPI_Ireduce_scatter(const void* send, void* receive, const int coun
                                  MPI_Comm comm, MPI_Request* request);
 int gradwire_MPI_Ireduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                        MPI_Comm comm, MPI_Request* request);
+int gradwire_MPI_Comm_free(MPI_Comm* comm);
+int gradwire_MPI_Comm_disconnect(MPI_Comm* comm);
+int gradwire_MPI_Init(int* argc, char*** argv);
+int gradwire_MPI_Init_thread(int* argc, char*** argv, int required, int* granted);
 int gradwire_MPI_Finalize(void);
 #if MPI_VERSION >= 4
 int gradwire_MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
@@ -47,6 +51,10 @@ void gradwire_name(const void* buffer, const char* name);
 #define MPI_Iallreduce gradwire_MPI_Iallreduce
 #define MPI_Ireduce_scatter gradwire_MPI_Ireduce_scatter
 #define MPI_Ireduce_scatter_block gradwire_MPI_Ireduce_scatter_block
+#define MPI_Comm_free gradwire_MPI_Comm_free
+#define MPI_Comm_disconnect gradwire_MPI_Comm_disconnect
+#define MPI_Init gradwire_MPI_Init
+#define MPI_Init_thread gradwire_MPI_Init_thread
 #define MPI_Finalize gradwire_MPI_Finalize
 #if MPI_VERSION >= 4
 #define MPI_Allreduce_c gradwire_MPI_Allreduce_c

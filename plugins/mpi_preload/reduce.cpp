@@ -1,0 +1,108 @@
+#include "plugins/mpi_preload/reduce.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "base/elapsed.hpp"
+#include "plugins/mpi_preload/device_memory.hpp"
+#include "plugins/mpi_preload/status.hpp"
+
+namespace gradwire::mpi_preload {
+namespace {
+
+// MPI_ERR_BUFFER is the library's to give; Open MPI takes them in a reduce-scatter.
+bool aliased(const Reduce& call) {
+#ifdef OPEN_MPI
+  const bool refused = call.counts.empty();
+#else
+  constexpr bool refused = true;
+#endif
+  return refused && call.send == call.receive && call.count != 0;
+}
+
+// Not allowed by MPI, but what jobs do.
+bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+// The job's input is only read.
+void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
+
+void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+  const DType dtype = *route.what.dtype;
+  const std::uint64_t count = route.what.count;
+  const std::uint64_t bytes = count * element_bytes(dtype);
+  void* const from = input_of(call);
+  const bool in_place = from == call.receive;
+  const HostBuffer output(call.receive, bytes, in_place);
+  if (in_place) {
+    state.member->all_reduce(route, {output.data(), count, dtype}, {output.data(), count, dtype});
+  } else {
+    const HostBuffer input(from, bytes, true);
+    const std::byte* read = input.data();
+    if (overlap(read, bytes, output.data(), bytes)) {
+      std::memmove(output.data(), read, bytes);
+      read = output.data();
+    }
+    state.member->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
+  }
+  output.write_back(bytes);
+}
+
+void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+  const DType dtype = *route.what.dtype;
+  const std::uint64_t each = element_bytes(dtype);
+  const auto self = static_cast<std::size_t>(state.rank);
+  const std::uint64_t own = call.counts[self];
+  const auto before = call.counts.first(self);
+  const std::uint64_t offset = std::accumulate(before.begin(), before.end(), std::uint64_t{0}) * each;
+  const HostBuffer input(input_of(call), route.what.count * each, true);
+  const ConstView all{input.data(), route.what.count, dtype};
+  if (call.send != MPI_IN_PLACE) {
+    const HostBuffer output(call.receive, own * each, false);
+    if (overlap(input.data(), route.what.count * each, output.data(), own * each)) {
+      const auto scratch = std::make_unique_for_overwrite<std::byte[]>(own * each);
+      state.member->reduce_scatter(route, all, {scratch.get(), own, dtype}, call.counts);
+      std::memcpy(output.data(), scratch.get(), own * each);
+    } else {
+      state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+    }
+    output.write_back(own * each);
+    return;
+  }
+  // MPI wants the result at the front, where rank 0's segment is read; it is made in its own, then moved.
+  std::byte* result = input.data() + offset;
+  state.member->reduce_scatter(route, all, {result, own, dtype}, call.counts);
+  std::memmove(input.data(), result, own * each);
+  input.write_back(own * each);
+}
+
+}  // namespace
+
+drop_in::Call describe(const Reduce& call, const CommState& state) {
+  const bool empty = call.count == 0;
+  // A rank without a segment may give no buffer for it; the others must not decide otherwise.
+  const bool receives = call.counts.empty() || call.counts[static_cast<std::size_t>(state.rank)] > 0;
+  return {.function = call.function,
+          .dtype = dtype_of(call.type),
+          .reduction = reduction_of(call.op),
+          .count = call.count > 0 ? static_cast<std::uint64_t>(call.count) : 0,
+          .world_size = state.size,
+          .valid = call.count >= 0 && call.type != MPI_DATATYPE_NULL && call.op != MPI_OP_NULL &&
+                   call.receive != MPI_IN_PLACE && !aliased(call) &&
+                   (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
+          .intra = !state.inter};
+}
+
+void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+  const auto begin = std::chrono::steady_clock::now();
+  call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
+  if (route.turn.timed) {
+    state.member->measured(seconds_since(begin));
+  }
+  tell_of_compressed(state);
+}
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,32 @@
+// One reduction of the job, and how it is done compressed.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <span>
+
+#include "drop_in/decision.hpp"
+#include "drop_in/member.hpp"
+#include "plugins/mpi_preload/comm_state.hpp"
+
+namespace gradwire::mpi_preload {
+
+/// A reduction as its arguments say it.
+struct Reduce {
+  drop_in::Function function;
+  const void* send;
+  void* receive;
+  std::int64_t count;                     // of the larger buffer; negative: wrong, as said by the caller
+  std::span<const std::uint64_t> counts;  // of the segments; empty: an all-reduce
+  MPI_Datatype type;
+  MPI_Op op;
+  MPI_Comm comm;
+};
+
+/// What ranks must know of it alike.
+[[nodiscard]] drop_in::Call describe(const Reduce& call, const CommState& state);
+/// Does it, under the state's mutex. Throws Error, and then the ranks are out of step.
+void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route);
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,129 @@
+#include "plugins/mpi_preload/requests.hpp"
+
+#include <chrono>
+#include <memory>
+
+#include "base/current_error.hpp"
+#include "base/elapsed.hpp"
+#include "plugins/mpi_preload/process.hpp"
+
+namespace gradwire::mpi_preload {
+
+// Lives until the job has let go of the request, which is after its completion.
+struct Requests::Posted {
+  Reduce call;
+  std::vector<std::uint64_t> counts;  // call.counts points here
+  std::string name;
+  std::uint64_t others = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  int code = MPI_SUCCESS;
+};
+
+namespace {
+
+// What MPI's own calls would do at once. A handler of the job's own runs where the job waits, if the wait calls it.
+void end_if_fatal(MPI_Comm comm, int code) noexcept {
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS) {
+    return;
+  }
+  const bool fatal = handler == MPI_ERRORS_ARE_FATAL;
+  PMPI_Errhandler_free(&handler);
+  if (fatal) {
+    PMPI_Comm_call_errhandler(comm, code);
+  }
+}
+
+}  // namespace
+
+int Requests::post(const Reduce& call, MPI_Request* request) {
+  auto posted = std::make_unique<Posted>();
+  posted->counts.assign(call.counts.begin(), call.counts.end());
+  posted->call = call;
+  posted->call.counts = posted->counts;
+  posted->name = name_of_buffer(call.send == MPI_IN_PLACE ? call.receive : call.send);
+  posted->others = state_.passed_calls();
+  const int code = PMPI_Grequest_start(&query, &release, &cancel, posted.get(), &posted->request);
+  if (code != MPI_SUCCESS) {
+    return code;
+  }
+  *request = posted->request;
+  queue_.post([this, mine = posted.release()] {
+    make(*mine);
+    PMPI_Grequest_complete(mine->request);  // and then it may be gone
+  });
+  return MPI_SUCCESS;
+}
+
+int Requests::query(void* posted, MPI_Status* status) noexcept {
+  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  PMPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = MPI_UNDEFINED;
+  status->MPI_TAG = MPI_UNDEFINED;
+  return static_cast<Posted*>(posted)->code;
+}
+
+int Requests::release(void* posted) noexcept {
+  delete static_cast<Posted*>(posted);
+  return MPI_SUCCESS;
+}
+
+int Requests::cancel(void*, int) noexcept { return MPI_SUCCESS; }  // collective calls cannot be
+
+void Requests::make(Posted& posted) noexcept {
+  try {
+    std::string failure;
+    {
+      const std::lock_guard lock(state_.mutex);
+      if (state_.failure.empty()) {
+        try {
+          return route_and_make(posted);
+        } catch (...) {
+          state_.fail(current_error().what());
+        }
+      }
+      failure = state_.failure;
+    }
+    posted.code = announce(failure);
+  } catch (...) {  // out of memory
+    posted.code = MPI_ERR_OTHER;
+  }
+  end_if_fatal(state_.comm, posted.code);
+}
+
+void Requests::route_and_make(Posted& posted) {
+  const Reduce& call = posted.call;
+  const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
+  const drop_in::Member::Route route = state_.member->route(
+      describe(call, state_), name_of_op(call.op), {.name = posted.name, .buffer = buffer, .others = posted.others});
+  if (route.decision.compress) {
+    return compress(call, state_, route);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  posted.code = forward(call);
+  const double seconds = seconds_since(begin);
+  state_.member->count_passed(route, bytes_of(call.count, call.type), seconds);
+  if (route.turn.timed) {
+    state_.member->measured(seconds);
+  }
+}
+
+// As the library's blocking call, on our own communicator.
+int Requests::forward(const Reduce& call) const {
+#if MPI_VERSION >= 4
+  using Count = MPI_Count;
+  const auto all_reduce = &PMPI_Allreduce_c;
+  const auto reduce_scatter = &PMPI_Reduce_scatter_c;
+#else
+  using Count = int;
+  const auto all_reduce = &PMPI_Allreduce;
+  const auto reduce_scatter = &PMPI_Reduce_scatter;
+#endif
+  if (call.counts.empty()) {
+    return all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op, state_.beside);
+  }
+  const std::vector<Count> counts(call.counts.begin(), call.counts.end());
+  return reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, state_.beside);
+}
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,43 @@
+// The job's calls that return a request, on one communicator, where the ranks agreed to compress them. A thread makes
+// them one after another: those that are compressed as blocking calls are, the others as MPI's own blocking calls on a
+// private communicator, since the job's own has other calls meanwhile. The job holds generalized requests, which every
+// call that completes requests knows.
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+#include <vector>
+
+#include "drop_in/call_queue.hpp"
+#include "plugins/mpi_preload/reduce.hpp"
+
+namespace gradwire::mpi_preload {
+
+class Requests {
+ public:
+  /// Needs state.beside and MPI_THREAD_MULTIPLE. Its end waits for all of them.
+  explicit Requests(CommState& state) : state_(state) {}
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+
+  /// Returns at once, with a code of MPI. The buffers are the request's until that is complete.
+  [[nodiscard]] int post(const Reduce& call, MPI_Request* request);
+  /// Returns when all are complete: what other collective calls that may be compressed wait for.
+  void drain() { queue_.drain(); }
+
+ private:
+  struct Posted;
+  static int query(void* posted, MPI_Status* status) noexcept;
+  static int release(void* posted) noexcept;
+  static int cancel(void* posted, int complete) noexcept;
+
+  void make(Posted& posted) noexcept;
+  void route_and_make(Posted& posted);
+  [[nodiscard]] int forward(const Reduce& call) const;
+
+  CommState& state_;
+  drop_in::CallQueue queue_;
+};
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,41 @@
+// A thread that makes the calls of one communicator one after another, in the order in which they were posted: what
+// stands behind calls that return a request. All ranks post the same calls in the same order, so each of them ends;
+// communicators have a queue each, since ranks may post on two of them in different orders.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace gradwire::drop_in {
+
+class CallQueue {
+ public:
+  /// Must not throw. Once it has told somebody that it is done, it touches nothing of its caller.
+  using Job = std::function<void()>;
+
+  CallQueue();
+  /// Waits for everything that was posted.
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  /// Returns at once. One thread at a time, as with any collective call.
+  void post(Job job);
+  /// Returns when everything that was posted has returned. Whoever calls it may then make such calls itself.
+  void drain();
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;  // the first is running
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gradwire::drop_in
