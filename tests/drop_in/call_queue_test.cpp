@@ -23,12 +23,6 @@ using test::run_ranks;
 constexpr int kWorld = 3;
 constexpr std::size_t kComms = 3;
 
-Configuration configuration_of(const std::string& policy) {
-  Configuration configuration;
-  configuration.planner = plan::CallPlanner(Policy::parse("version = 1\nfloor = 64\n" + policy));
-  return configuration;
-}
-
 struct Sum {
   std::vector<float> values;
   std::atomic<bool> done = false;
@@ -121,7 +115,8 @@ void play(std::vector<std::unique_ptr<Endpoint>>& endpoints, int rank, unsigned 
 
 // Seen red where a blocking call does not drain, and where all communicators share a queue (the watchdog ends that).
 TEST(CallQueue, RandomProgramsEndAndAreRight) {
-  const Configuration configuration = configuration_of("");
+  Configuration configuration;
+  configuration.planner = plan::CallPlanner(Policy::parse("version = 1\nfloor = 64\n"));
   std::vector<std::vector<std::shared_ptr<Transport>>> worlds;
   for (std::size_t comm = 0; comm < kComms; ++comm) {
     worlds.push_back(make_inproc_world(kWorld));

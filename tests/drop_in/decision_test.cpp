@@ -112,8 +112,8 @@ TEST(Decision, RequestsAreCompressedWhereAllRanksCan) {
        {Function::mpi_iallreduce, Function::mpi_ireduce_scatter, Function::mpi_ireduce_scatter_block}) {
     EXPECT_TRUE(decide(large(function), {.requests = true}).compress) << name_of(function);
   }
-  for (const Function function : {Function::mpi_allreduce_init, Function::mpi_reduce_scatter_init,
-                                  Function::mpi_reduce_scatter_block_init}) {
+  for (const Function function :
+       {Function::mpi_allreduce_init, Function::mpi_reduce_scatter_init, Function::mpi_reduce_scatter_block_init}) {
     EXPECT_EQ(decide(large(function), {.requests = true}).reason, Reason::nonblocking) << name_of(function);
   }
 }
