@@ -63,6 +63,7 @@ struct CommState {
   // What follows is used inside the job's calls only, which do not overlap on one communicator.
   std::uint64_t others = 0;            // calls that were counted elsewhere: they return a request and passed
   MPI_Comm beside = MPI_COMM_NULL;     // of the same ranks, for what is not made inside the job's calls
+  bool told = false;                   // why they pass
   std::unique_ptr<Requests> requests;  // once a call that returns a request was compressed
 
   CommState();

@@ -61,7 +61,6 @@ void count_persistent(Function function, const Count counts[], MPI_Datatype type
 }  // namespace gradwire::mpi_preload
 
 using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
-using gradwire::drop_in::Function;
 
 GRADWIRE_EXPORT int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm, MPI_Request* request) {
@@ -89,6 +88,8 @@ GRADWIRE_ALSO(MPI_Ireduce_scatter_block);
 }
 
 #if MPI_VERSION >= 4  // counts beyond 2^31
+using gradwire::drop_in::Function;
+
 GRADWIRE_EXPORT int MPI_Iallreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                      MPI_Comm comm, MPI_Request* request) {
   return all_reduce(send, receive, count, type, op, comm, request,

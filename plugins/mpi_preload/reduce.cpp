@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/elapsed.hpp"
+#include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/status.hpp"
 

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
+#include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/process.hpp"
 
 namespace gradwire::mpi_preload {

@@ -1,5 +1,6 @@
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/current_error.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
@@ -89,15 +90,10 @@ Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reas
   return {};
 }
 
-// Makes what compresses calls that return requests, where the ranks agree to.
-void find_requests(CommState& state) {
-  state.reach_agreement();
-  [[maybe_unused]] const drop_in::Agreement& agreed = state.agreement;
-  if (state.takes_requests()) {
-    state.requests = std::make_unique<Requests>(state);
-  }
+void tell_why_requests_pass([[maybe_unused]] CommState& state) {
 #ifdef OPEN_MPI
-  if (state.rank == 0 && state.size > 1 && !state.inter && !agreed.requests && !agreed.disabled) {
+  const bool by_level = state.size > 1 && !state.inter && !state.agreement.requests && !state.agreement.disabled;
+  if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
     warn_once(
         "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
         "GRADWIRE_THREADS=multiple raises that");
@@ -108,6 +104,9 @@ void find_requests(CommState& state) {
 Verdict decide_and_post(const Reduce& call, CommState& state, MPI_Request* request) {
   const drop_in::Decision decision = drop_in::decide(describe(call, state), state.member->settings());
   if (!decision.compress) {
+    if (decision.reason == drop_in::Reason::nonblocking) {
+      tell_why_requests_pass(state);
+    }
     return count_request(call, state, decision.reason);
   }
   if (!state.requests) {  // a dry run
@@ -130,11 +129,14 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
     if (request == nullptr || (!state->member && !may_be_compressed(call))) {
       return count_request(call, *state, drop_in::Reason::nonblocking);
     }
-    if (!state->requests) {
+    if (!state->member || (!state->requests && state->takes_requests())) {
       const std::lock_guard lock(state->mutex);
       if (state->failure.empty()) {
         try {
-          find_requests(*state);
+          state->reach_agreement();
+          if (state->takes_requests()) {
+            state->requests = std::make_unique<Requests>(*state);
+          }
         } catch (...) {
           state->fail(current_error().what());
         }

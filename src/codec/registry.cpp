@@ -119,12 +119,9 @@ HWY_AFTER_NAMESPACE();
 #endif
 
 #if !defined(GRADWIRE_HIGHWAY) || HWY_ONCE
-namespace gradwire::kernels {
-
-namespace scalar {
+namespace gradwire::kernels::scalar {
 GRADWIRE_DEFINE_CODERS
-}  // namespace scalar
-}  // namespace gradwire::kernels
+}  // namespace gradwire::kernels::scalar
 
 namespace gradwire::codec {
 namespace {

@@ -69,11 +69,11 @@ void read_into(Configuration& configuration, bool measures) {
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
   }
-  configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
     return;
   }
+  configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   configuration.planner = plan::CallPlanner(policy_of_environment(measures));
   if (!measures && configuration.planner.is_auto()) {
     throw Error(ErrorCode::unsupported,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "tests/mpi_preload/job.hpp"
 
@@ -29,8 +30,8 @@ struct Sum {
 
 class Program {
  public:
-  Program(unsigned seed, const std::vector<MPI_Comm>& comms)
-      : comms_(comms), shared_(seed), own_(seed * 7919U + static_cast<unsigned>(g_rank)) {}
+  Program(unsigned seed, std::vector<MPI_Comm> comms)
+      : comms_(std::move(comms)), shared_(seed), own_(seed * 7919U + static_cast<unsigned>(g_rank)) {}
 
   void run() {
     for (int part = 0; part < 3; ++part) {
@@ -94,7 +95,7 @@ class Program {
 
   void start(Sum& sum, MPI_Comm comm) {
     prepare(sum);
-    const MPI_Datatype type = sum.integers ? MPI_INT : MPI_FLOAT;
+    MPI_Datatype type = sum.integers ? MPI_INT : MPI_FLOAT;
     const void* data = sum.integers ? static_cast<const void*>(sum.int_send.data()) : sum.send.data();
     const void* send = sum.in_place ? MPI_IN_PLACE : data;
     void* receive = sum.integers ? static_cast<void*>(sum.int_receive.data()) : sum.receive.data();
