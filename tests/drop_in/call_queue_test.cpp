@@ -113,7 +113,7 @@ void play(std::vector<std::unique_ptr<Endpoint>>& endpoints, int rank, unsigned 
   }
 }
 
-// A blocking call that does not drain, or one queue for all communicators, ends in the watchdog or in a wrong sum.
+// Seen red (it crashed) where drain() does not wait.
 TEST(CallQueue, RandomProgramsEndAndAreRight) {
   Configuration configuration;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\nfloor = 64\n"));

@@ -122,7 +122,7 @@ TEST_P(Preload, RequestsAreCompressed) {
 }
 
 // The programs are right under MPI's own, too. Seen red (they hung) where the private communicator was made by the
-// first nonblocking call instead of with the agreement.
+// first nonblocking call instead of with the agreement, and where a blocking call does not wait for those before it.
 TEST_P(Preload, RandomProgramsOfRequests) {
   expect_ok(plain(3, "request_programs multiple"), "request_programs");
   for (const std::string& setting : {preload(), preload() + (GetParam().name == "OpenMpi" ? " JOB_FREES=1" : ""),
