@@ -53,6 +53,15 @@ GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MP
                   [=] { return PMPI_Allreduce(send, receive, count, type, op, comm); });
 }
 
+GRADWIRE_EXPORT int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
+                               MPI_Comm comm) {
+  if (passes_at_once(Function::mpi_reduce, count, type, op, comm)) {
+    return PMPI_Reduce(send, receive, count, type, op, root, comm);
+  }
+  return conclude(comm, judge({Function::mpi_reduce, send, receive, count, {}, type, op, comm, root}),
+                  [=] { return PMPI_Reduce(send, receive, count, type, op, root, comm); });
+}
+
 GRADWIRE_EXPORT int MPI_Reduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                        MPI_Op op, MPI_Comm comm) {
   return reduce_scatter(send, receive, counts, type, op, comm,
@@ -97,6 +106,7 @@ GRADWIRE_EXPORT int MPI_Finalize() {
 
 extern "C" {
 GRADWIRE_ALSO(MPI_Allreduce);
+GRADWIRE_ALSO(MPI_Reduce);
 GRADWIRE_ALSO(MPI_Reduce_scatter);
 GRADWIRE_ALSO(MPI_Reduce_scatter_block);
 GRADWIRE_ALSO(MPI_Comm_free);
@@ -116,6 +126,15 @@ GRADWIRE_EXPORT int MPI_Allreduce_c(const void* send, void* receive, MPI_Count c
                   [=] { return PMPI_Allreduce_c(send, receive, count, type, op, comm); });
 }
 
+GRADWIRE_EXPORT int MPI_Reduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
+                                 int root, MPI_Comm comm) {
+  if (passes_at_once(Function::mpi_reduce, count, type, op, comm)) {
+    return PMPI_Reduce_c(send, receive, count, type, op, root, comm);
+  }
+  return conclude(comm, judge({Function::mpi_reduce, send, receive, count, {}, type, op, comm, root}),
+                  [=] { return PMPI_Reduce_c(send, receive, count, type, op, root, comm); });
+}
+
 GRADWIRE_EXPORT int MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
                                          MPI_Op op, MPI_Comm comm) {
   return reduce_scatter(send, receive, counts, type, op, comm,
@@ -130,6 +149,7 @@ GRADWIRE_EXPORT int MPI_Reduce_scatter_block_c(const void* send, void* receive, 
 
 extern "C" {
 GRADWIRE_ALSO(MPI_Allreduce_c);
+GRADWIRE_ALSO(MPI_Reduce_c);
 GRADWIRE_ALSO(MPI_Reduce_scatter_c);
 GRADWIRE_ALSO(MPI_Reduce_scatter_block_c);
 }

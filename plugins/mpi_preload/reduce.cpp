@@ -14,13 +14,13 @@ namespace gradwire::mpi_preload {
 namespace {
 
 // MPI_ERR_BUFFER is the library's to give; Open MPI takes them in a reduce-scatter.
-bool aliased(const Reduce& call) {
+bool aliased(const Reduce& call, int rank) {
 #ifdef OPEN_MPI
   const bool refused = call.counts.empty();
 #else
   constexpr bool refused = true;
 #endif
-  return refused && call.send == call.receive && call.count != 0;
+  return refused && call.root.value_or(rank) == rank && call.send == call.receive && call.count != 0;
 }
 
 // Not allowed by MPI, but what jobs do.
@@ -31,7 +31,20 @@ bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std:
 // The job's input is only read.
 void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
 
+// At a rank that is not the root of a reduce: what the result costs it is its place, for a root's own way in is what
+// limits a reduce, and that is as full when only the root takes part in the second hop.
+void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+  const DType dtype = *route.what.dtype;
+  const std::uint64_t count = route.what.count;
+  const HostBuffer input(const_cast<void*>(call.send), count * element_bytes(dtype), true);
+  const auto unused = std::make_unique_for_overwrite<std::byte[]>(count * element_bytes(dtype));
+  state.member->all_reduce(route, {input.data(), count, dtype}, {unused.get(), count, dtype});
+}
+
 void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+  if (!call.receives_all(state.rank)) {
+    return reduce_elsewhere(call, state, route);
+  }
   const DType dtype = *route.what.dtype;
   const std::uint64_t count = route.what.count;
   const std::uint64_t bytes = count * element_bytes(dtype);
@@ -84,15 +97,18 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
 
 drop_in::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
-  // A rank without a segment may give no buffer for it; the others must not decide otherwise.
-  const bool receives = call.counts.empty() || call.counts[static_cast<std::size_t>(state.rank)] > 0;
+  // A rank that gets nothing may give no buffer for it; the others must not decide otherwise.
+  const bool receives =
+      call.counts.empty() ? call.receives_all(state.rank) : call.counts[static_cast<std::size_t>(state.rank)] > 0;
+  const bool rooted = !call.root || state.inter || (*call.root >= 0 && *call.root < state.size);
   return {.function = call.function,
           .dtype = dtype_of(call.type),
           .reduction = reduction_of(call.op),
           .count = call.count > 0 ? static_cast<std::uint64_t>(call.count) : 0,
           .world_size = state.size,
           .valid = call.count >= 0 && call.type != MPI_DATATYPE_NULL && call.op != MPI_OP_NULL &&
-                   call.receive != MPI_IN_PLACE && !aliased(call) &&
+                   (!receives || call.receive != MPI_IN_PLACE) && !aliased(call, state.rank) && rooted &&
+                   (!call.root || receives || call.send != MPI_IN_PLACE) &&
                    (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
           .intra = !state.inter};
 }

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "drop_in/decision.hpp"
@@ -18,10 +19,14 @@ struct Reduce {
   const void* send;
   void* receive;
   std::int64_t count;                     // of the larger buffer; negative: wrong, as said by the caller
-  std::span<const std::uint64_t> counts;  // of the segments; empty: an all-reduce
+  std::span<const std::uint64_t> counts;  // of the segments; empty: an all-reduce or a reduce
   MPI_Datatype type;
   MPI_Op op;
   MPI_Comm comm;
+  std::optional<int> root = {};  // of a reduce: the one rank that gets the result
+
+  /// Whether the result is a rank's whole, not its segment of it or nothing.
+  [[nodiscard]] bool receives_all(int rank) const { return counts.empty() && root.value_or(rank) == rank; }
 };
 
 /// What ranks must know of it alike.

@@ -20,6 +20,7 @@ constexpr std::array kFunctions{
     FunctionRow{Function::mpi_allreduce, "MPI_Allreduce", true, Returns::result, 2},
     FunctionRow{Function::mpi_reduce_scatter, "MPI_Reduce_scatter", true, Returns::result, 1},
     FunctionRow{Function::mpi_reduce_scatter_block, "MPI_Reduce_scatter_block", true, Returns::result, 1},
+    FunctionRow{Function::mpi_reduce, "MPI_Reduce", true, Returns::result, 1},
     FunctionRow{Function::mpi_iallreduce, "MPI_Iallreduce", true, Returns::request, 2},
     FunctionRow{Function::mpi_ireduce_scatter, "MPI_Ireduce_scatter", true, Returns::request, 1},
     FunctionRow{Function::mpi_ireduce_scatter_block, "MPI_Ireduce_scatter_block", true, Returns::request, 1},

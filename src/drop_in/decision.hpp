@@ -17,6 +17,7 @@ enum class Function : std::uint8_t {
   mpi_allreduce,
   mpi_reduce_scatter,
   mpi_reduce_scatter_block,
+  mpi_reduce,
   mpi_iallreduce,
   mpi_ireduce_scatter,
   mpi_ireduce_scatter_block,

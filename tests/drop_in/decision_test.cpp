@@ -81,6 +81,7 @@ TEST(Decision, EveryFunction) {
       {Function::mpi_allreduce, Reason::none},
       {Function::mpi_reduce_scatter, Reason::none},
       {Function::mpi_reduce_scatter_block, Reason::none},
+      {Function::mpi_reduce, Reason::none},
       {Function::mpi_iallreduce, Reason::nonblocking},
       {Function::mpi_ireduce_scatter, Reason::nonblocking},
       {Function::mpi_ireduce_scatter_block, Reason::nonblocking},
@@ -152,6 +153,7 @@ TEST(Decision, ReasonsHaveTextsOfTheirOwn) {
 TEST(Decision, DenseBytesAreThoseOfAPerfectAlgorithm) {
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 4), 6000U);  // 2 x 3/4 of 1000 bytes from each of 4 ranks
   EXPECT_EQ(dense_bytes(Function::mpi_reduce_scatter_block, 1000, 4), 3000U);
+  EXPECT_EQ(dense_bytes(Function::mpi_reduce, 1000, 4), 3000U);  // each but the root sends its own or a sum
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 1), 0U);
   EXPECT_EQ(dense_bytes(Function::other, 1000, 4), 0U);
 }

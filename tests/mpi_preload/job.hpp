@@ -106,6 +106,7 @@ long resident_kib();
 void exact_types();
 void exact_shapes();
 void compressed();
+void rooted();
 void communicators();
 void intercommunicator();
 void requests();

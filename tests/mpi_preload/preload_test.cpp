@@ -37,6 +37,34 @@ TEST_P(Preload, LargeFloatSumsAreCompressed) {
   EXPECT_TRUE(has_reason(report(), "communicator of one rank"));
 }
 
+TEST_P(Preload, SumsForOneRankAreCompressed) {
+  const Outcome before = plain(3, "rooted");
+  expect_ok(before, "rooted");
+  EXPECT_TRUE(contains(before, "different no"));
+  for (const int ranks : {2, 3}) {
+    const Outcome after = with(ranks, preload(), "rooted");
+    expect_ok(after, "rooted");
+    EXPECT_TRUE(contains(after, "different yes"));
+    EXPECT_EQ(compressed_calls(report()), static_cast<std::uint64_t>((ranks + 1) * ranks));
+    EXPECT_TRUE(has_reason(report(), "type is not compressed"));
+  }
+}
+
+// By mpif.h, `use mpi` and `use mpi_f08`. Six calls that may be compressed; two of them return requests.
+TEST_P(Preload, JobsInFortran) {
+  const bool open_mpi = GetParam().name == "OpenMpi";
+  const std::string job = std::string(GRADWIRE_BIN) + (open_mpi ? "/mpi_fortran_job" : "/mpich_fortran_job");
+  if (!std::filesystem::exists(job)) {
+    GTEST_SKIP() << "this MPI has no Fortran compiler here";
+  }
+  for (const std::string level : {"single", "multiple"}) {
+    std::filesystem::remove(report_file());
+    const Outcome outcome = run_program(GetParam().launch + " 3 env " + preload() + " '" + job + "' " + level);
+    expect_ok(outcome, "fortran");
+    EXPECT_EQ(compressed_calls(report()), open_mpi && level == "multiple" ? 3U * 6 : 3U * 4);
+  }
+}
+
 TEST_P(Preload, ResultsOverTheirOwnInput) {
   for (const int ranks : {2, 3}) {
     expect_ok(with(ranks, preload(), "overlap"), "overlap");
@@ -195,7 +223,8 @@ TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
 TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
   const std::string names = "nm -D '" + GetParam().drop_in + "' | awk '{print $(NF-1), $NF}'";
   EXPECT_EQ(run_program(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
-  EXPECT_EQ(run_program(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|gradwire_)'").output, "");
+  EXPECT_EQ(run_program(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|mpi_|ompi_[a-z_]+_f$|gradwire_)'").output,
+            "");
   EXPECT_NE(run_program(names + " | grep -E '^T MPI_Allreduce$'").output, "");
 }
 

@@ -12,6 +12,8 @@ extern "C" {
 #endif
 
 int gradwire_MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+int gradwire_MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
+                        MPI_Comm comm);
 int gradwire_MPI_Reduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type, MPI_Op op,
                                 MPI_Comm comm);
 int gradwire_MPI_Reduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
@@ -30,6 +32,8 @@ int gradwire_MPI_Finalize(void);
 #if MPI_VERSION >= 4
 int gradwire_MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                              MPI_Comm comm);
+int gradwire_MPI_Reduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op, int root,
+                          MPI_Comm comm);
 int gradwire_MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
                                   MPI_Op op, MPI_Comm comm);
 int gradwire_MPI_Reduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
@@ -46,6 +50,7 @@ void gradwire_name(const void* buffer, const char* name);
 #endif
 
 #define MPI_Allreduce gradwire_MPI_Allreduce
+#define MPI_Reduce gradwire_MPI_Reduce
 #define MPI_Reduce_scatter gradwire_MPI_Reduce_scatter
 #define MPI_Reduce_scatter_block gradwire_MPI_Reduce_scatter_block
 #define MPI_Iallreduce gradwire_MPI_Iallreduce
@@ -58,6 +63,7 @@ void gradwire_name(const void* buffer, const char* name);
 #define MPI_Finalize gradwire_MPI_Finalize
 #if MPI_VERSION >= 4
 #define MPI_Allreduce_c gradwire_MPI_Allreduce_c
+#define MPI_Reduce_c gradwire_MPI_Reduce_c
 #define MPI_Reduce_scatter_c gradwire_MPI_Reduce_scatter_c
 #define MPI_Reduce_scatter_block_c gradwire_MPI_Reduce_scatter_block_c
 #endif
