@@ -153,9 +153,7 @@ void CommState::reach_agreement() {
   const drop_in::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
     auto mine = drop_in::RankSettings::of(configuration);
-#ifdef OPEN_MPI  // MPICH 4.0.2 cannot wait for generalized requests as jobs do: see D103
     mine.requests = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE ? 1 : 0;
-#endif
     agreement = drop_in::agree(exchange_settings(comm, size, mine, configuration.timeout, kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
     static_cast<void>(exchange_settings(comm, size, mine, configuration.timeout, kGaveUp));

@@ -50,6 +50,7 @@ int Requests::post(const Reduce& call, MPI_Request* request) {
     return code;
   }
   *request = posted->request;
+  any_.store(true, std::memory_order_relaxed);
   queue_.post([this, mine = posted.release()] {
     make(*mine);
     PMPI_Grequest_complete(mine->request);  // and then it may be gone

@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class Requests {
   [[nodiscard]] int post(const Reduce& call, MPI_Request* request);
   /// Returns when all are complete: what other collective calls that may be compressed wait for.
   void drain() { queue_.drain(); }
+  /// Whether one was ever posted in this process.
+  [[nodiscard]] static bool any() noexcept { return any_.load(std::memory_order_relaxed); }
 
  private:
   struct Posted;
@@ -36,6 +39,7 @@ class Requests {
   void route_and_make(Posted& posted);
   [[nodiscard]] int forward(const Reduce& call) const;
 
+  inline static std::atomic<bool> any_ = false;
   CommState& state_;
   drop_in::CallQueue queue_;
 };

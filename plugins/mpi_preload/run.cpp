@@ -90,15 +90,13 @@ Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reas
   return {};
 }
 
-void tell_why_requests_pass([[maybe_unused]] CommState& state) {
-#ifdef OPEN_MPI
+void tell_why_requests_pass(CommState& state) {
   const bool by_level = state.size > 1 && !state.inter && !state.agreement.requests && !state.agreement.disabled;
   if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
     warn_once(
         "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
         "GRADWIRE_THREADS=multiple raises that");
   }
-#endif
 }
 
 Verdict decide_and_post(const Reduce& call, CommState& state, MPI_Request* request) {

@@ -11,8 +11,8 @@
 namespace job {
 namespace {
 
-constexpr int kSeeds = 50;
-constexpr int kComms = 2;  // a thread
+constexpr int kSeeds = 25;  // a thread
+constexpr int kComms = 2;   // a thread
 
 // One sum. Buffers stay where they are until the end of the program.
 struct Sum {
