@@ -1,5 +1,9 @@
 #include "plugins/mpi_preload/requests.hpp"
 
+#ifdef OPEN_MPI
+#include <dlfcn.h>
+#endif
+
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -36,7 +40,21 @@ void end_if_fatal(MPI_Comm comm, int code) noexcept {
   }
 }
 
+// A job that waits polls, and its rank may have one core. Without yields the thread that makes the calls comes to that
+// core only when the kernel's time slice ends: milliseconds a call. Open MPI reads its option at its start, before
+// anybody knows of requests.
+void let_waits_yield() noexcept {
+#ifdef OPEN_MPI
+  using Set = bool(bool);
+  if (auto* const set = reinterpret_cast<Set*>(dlsym(RTLD_DEFAULT, "opal_progress_set_yield_when_idle"))) {
+    set(true);
+  }
+#endif
+}
+
 }  // namespace
+
+Requests::Requests(CommState& state) : state_(state) { let_waits_yield(); }
 
 int Requests::post(const Reduce& call, MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
