@@ -12,6 +12,7 @@
 #include "base/elapsed.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "transport/backoff.hpp"
 
 namespace gradwire::mpi_preload {
 
@@ -129,22 +130,32 @@ void Requests::route_and_make(Posted& posted) {
   }
 }
 
-// As the library's blocking call, on our own communicator.
+// As the library's own call that returns a request, on our own communicator. A blocking call would poll, and take the
+// core from what the job computes meanwhile, for as long as another rank is late.
 int Requests::forward(const Reduce& call) const {
 #if MPI_VERSION >= 4
   using Count = MPI_Count;
-  const auto all_reduce = &PMPI_Allreduce_c;
-  const auto reduce_scatter = &PMPI_Reduce_scatter_c;
+  const auto all_reduce = &PMPI_Iallreduce_c;
+  const auto reduce_scatter = &PMPI_Ireduce_scatter_c;
 #else
   using Count = int;
-  const auto all_reduce = &PMPI_Allreduce;
-  const auto reduce_scatter = &PMPI_Reduce_scatter;
+  const auto all_reduce = &PMPI_Iallreduce;
+  const auto reduce_scatter = &PMPI_Ireduce_scatter;
 #endif
-  if (call.counts.empty()) {
-    return all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op, state_.beside);
+  const std::vector<Count> counts(call.counts.begin(), call.counts.end());  // MPI reads them until the end
+  MPI_Request request = MPI_REQUEST_NULL;
+  int code = counts.empty()
+                 ? all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op,
+                              state_.beside, &request)
+                 : reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, state_.beside, &request);
+  transport::Backoff backoff;
+  for (int done = 0; code == MPI_SUCCESS && done == 0;) {
+    code = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && done == 0) {
+      backoff.pause(transport::Backoff::Clock::time_point::max());
+    }
   }
-  const std::vector<Count> counts(call.counts.begin(), call.counts.end());
-  return reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, state_.beside);
+  return code;
 }
 
 }  // namespace gradwire::mpi_preload
