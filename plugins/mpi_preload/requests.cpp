@@ -1,5 +1,9 @@
 #include "plugins/mpi_preload/requests.hpp"
 
+#ifdef OPEN_MPI
+#include <dlfcn.h>
+#endif
+
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -8,6 +12,7 @@
 #include "base/elapsed.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "transport/backoff.hpp"
 
 namespace gradwire::mpi_preload {
 
@@ -36,7 +41,21 @@ void end_if_fatal(MPI_Comm comm, int code) noexcept {
   }
 }
 
+// A job that waits polls, and its rank may have one core. Without yields the thread that makes the calls comes to that
+// core only when the kernel's time slice ends: milliseconds a call. Open MPI reads its option at its start, before
+// anybody knows of requests.
+void let_waits_yield() noexcept {
+#ifdef OPEN_MPI
+  using Set = bool(bool);
+  if (auto* const set = reinterpret_cast<Set*>(dlsym(RTLD_DEFAULT, "opal_progress_set_yield_when_idle"))) {
+    set(true);
+  }
+#endif
+}
+
 }  // namespace
+
+Requests::Requests(CommState& state) : state_(state) { let_waits_yield(); }
 
 int Requests::post(const Reduce& call, MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
@@ -111,22 +130,32 @@ void Requests::route_and_make(Posted& posted) {
   }
 }
 
-// As the library's blocking call, on our own communicator.
+// As the library's own call that returns a request, on our own communicator. A blocking call would poll, and take the
+// core from what the job computes meanwhile, for as long as another rank is late.
 int Requests::forward(const Reduce& call) const {
 #if MPI_VERSION >= 4
   using Count = MPI_Count;
-  const auto all_reduce = &PMPI_Allreduce_c;
-  const auto reduce_scatter = &PMPI_Reduce_scatter_c;
+  const auto all_reduce = &PMPI_Iallreduce_c;
+  const auto reduce_scatter = &PMPI_Ireduce_scatter_c;
 #else
   using Count = int;
-  const auto all_reduce = &PMPI_Allreduce;
-  const auto reduce_scatter = &PMPI_Reduce_scatter;
+  const auto all_reduce = &PMPI_Iallreduce;
+  const auto reduce_scatter = &PMPI_Ireduce_scatter;
 #endif
-  if (call.counts.empty()) {
-    return all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op, state_.beside);
+  const std::vector<Count> counts(call.counts.begin(), call.counts.end());  // MPI reads them until the end
+  MPI_Request request = MPI_REQUEST_NULL;
+  int code = counts.empty()
+                 ? all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op,
+                              state_.beside, &request)
+                 : reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, state_.beside, &request);
+  transport::Backoff backoff;
+  for (int done = 0; code == MPI_SUCCESS && done == 0;) {
+    code = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && done == 0) {
+      backoff.pause(transport::Backoff::Clock::time_point::max());
+    }
   }
-  const std::vector<Count> counts(call.counts.begin(), call.counts.end());
-  return reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, state_.beside);
+  return code;
 }
 
 }  // namespace gradwire::mpi_preload

@@ -18,7 +18,7 @@ namespace gradwire::mpi_preload {
 class Requests {
  public:
   /// Needs state.beside and MPI_THREAD_MULTIPLE. Its end waits for all of them.
-  explicit Requests(CommState& state) : state_(state) {}
+  explicit Requests(CommState& state);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 

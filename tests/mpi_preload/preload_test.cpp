@@ -162,6 +162,17 @@ TEST_P(Preload, RandomProgramsOfRequests) {
   expect_ok(with(3, preload() + " GRADWIRE_DRY_RUN=1", "request_programs multiple"), "request_programs");
 }
 
+// The thread that makes them and the job that waits share the core.
+TEST_P(Preload, RequestsOnACoreEachAreNotLate) {
+  if (GetParam().name == "Mpich") {
+    GTEST_SKIP() << "its waits do not yield: 4 to 7 ms a call";
+  }
+  for (const std::string& setting : {preload(), preload() + " GRADWIRE_CODEC=auto"}) {
+    const Outcome outcome = with(2, setting, "requests_on_a_core multiple");
+    expect_ok(outcome, "requests_on_a_core");
+  }
+}
+
 TEST_P(Preload, ALateRequestIsNamed) {
   const Outcome outcome = with(3, preload() + " GRADWIRE_TIMEOUT=3s", "requests_given_up multiple");
   EXPECT_NE(outcome.status, 0);
