@@ -80,6 +80,9 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"POSIX",
      {"dlfcn.h", "unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h", "link.h"},
      {"src/*", "plugins/*"}},
+    {"sockets",
+     {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"},
+     {"src/transport/tcp/*"}},
 };
 
 /// What is wrong with the #include lines of a file; empty if nothing. `path` is relative to the repository.
