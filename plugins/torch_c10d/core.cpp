@@ -153,7 +153,7 @@ void Core::make(const Posted& posted, std::uint64_t others) {
 void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   const drop_in::Member::Route route =
       member_->route(describe(posted.function, posted.dtype, Reduction::sum, posted.count), "sum",
-                     {.name = posted.name, .buffer = posted.input, .others = others});
+                     {.name = posted.name, .buffer = posted.input, .others = others, .order = posted.order});
   const auto begin = std::chrono::steady_clock::now();
   if (route.decision.compress && !member_->dry_run()) {
     const ConstView input{posted.input, posted.count, posted.dtype};

@@ -30,10 +30,11 @@ struct Posted {
   DType dtype = DType::f32;
   const void* input = nullptr;
   void* output = nullptr;
-  std::uint64_t count = 0;                 // of the input
-  std::vector<std::uint64_t> counts = {};  // reduce_scatter: of each rank
-  std::string name = {};                   // of the buffer
-  std::function<void()> pass = {};         // the same by the library, dense; blocks
+  std::uint64_t count = 0;                  // of the input
+  std::vector<std::uint64_t> counts = {};   // reduce_scatter: of each rank
+  std::string name = {};                    // of the buffer
+  std::optional<std::uint64_t> order = {};  // in the step, where that is known
+  std::function<void()> pass = {};          // the same by the library, dense; blocks
   std::function<void(std::exception_ptr)> done = {};
 };
 

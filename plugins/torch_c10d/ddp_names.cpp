@@ -30,9 +30,12 @@ class NamedBuckets {
     }
   }
 
-  py::object operator()(const py::object& bucket) const {
+  py::object operator()(const py::object& bucket) {
     auto buffer = bucket.attr("buffer")().cast<at::Tensor>();
     py::list pieces;
+    if (bucket.attr("index")().cast<std::size_t>() == 0) {
+      order_ = 0;
+    }
     {
       const at::NoGradGuard no_grad;
       buffer.div_(group_->getSize());
@@ -53,7 +56,7 @@ class NamedBuckets {
   }
 
  private:
-  void sum_pieces(const at::Tensor& buffer, const Tensors& parameters, py::list& pieces) const {
+  void sum_pieces(const at::Tensor& buffer, const Tensors& parameters, py::list& pieces) {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     std::string name;
@@ -78,14 +81,15 @@ class NamedBuckets {
     pieces.append(sum(buffer.narrow(0, begin, buffer.numel() - begin), name));
   }
 
-  [[nodiscard]] py::object sum(const at::Tensor& piece, const std::string& name) const {
+  [[nodiscard]] py::object sum(const at::Tensor& piece, const std::string& name) {
     Tensors tensors{piece};
-    return py::cast(group_->sum_named(tensors, name)).attr("get_future")();
+    return py::cast(group_->sum_named(tensors, name, order_++)).attr("get_future")();
   }
 
   c10::intrusive_ptr<Group> group_;
   std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the reducer holds the parameters
   std::vector<policy::Glob> globs_;
+  std::uint64_t order_ = 0;  // of the next piece, in its step
 };
 
 c10::intrusive_ptr<Group> group_of(const py::object& model) {

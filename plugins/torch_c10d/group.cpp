@@ -98,12 +98,15 @@ Base& Group::pass(const Tensors& tensors) {
 }
 
 WorkPointer Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return all_reduce(tensors, {}, opts);
+  return all_reduce(tensors, {}, {}, opts);
 }
 
-WorkPointer Group::sum_named(Tensors& tensors, const std::string& name) { return all_reduce(tensors, name, {}); }
+WorkPointer Group::sum_named(Tensors& tensors, const std::string& name, std::uint64_t order) {
+  return all_reduce(tensors, name, order, {});
+}
 
-WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, const c10d::AllreduceOptions& opts) {
+WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
+                              const c10d::AllreduceOptions& opts) {
   if (tensors.size() != 1 || !on_cpu(tensors[0])) {
     return pass(tensors).allreduce(tensors, opts);
   }
@@ -123,10 +126,15 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, const c
                .output = flat.data_ptr(),
                .count = count,
                .name = name,
+               .order = order,
                .pass =
-                   [beside = inner_.beside, flat, opts] {
-                     Tensors same{flat};
+                   [beside = inner_.beside, tensor, flat, apart, opts] {
+                     Tensors same{tensor};
                      beside->allreduce(same, opts)->wait();
+                     if (apart) {
+                       const at::NoGradGuard no_grad;
+                       at::Tensor(flat).copy_(tensor);
+                     }
                    },
                .done =
                    [work, tensor, flat, apart](std::exception_ptr error) {

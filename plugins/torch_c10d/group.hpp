@@ -26,8 +26,8 @@ class Group final : public Base {
 
   const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as declared there
 
-  /// allreduce() of a buffer that the policy's rules may match by name.
-  WorkPointer sum_named(Tensors& tensors, const std::string& name);
+  /// allreduce() of a buffer that the policy's rules may match by its name and its order in the step.
+  WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint64_t order);
   [[nodiscard]] const Core& core() const noexcept { return *core_; }
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -68,7 +68,8 @@ class Group final : public Base {
   [[nodiscard]] Base& inner_of(const at::Tensor& tensor);
   [[nodiscard]] Base& pass(const at::Tensor& tensor);
   [[nodiscard]] Base& pass(const Tensors& tensors);
-  WorkPointer all_reduce(Tensors& tensors, const std::string& name, const c10d::AllreduceOptions& opts);
+  WorkPointer all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
+                         const c10d::AllreduceOptions& opts);
   WorkPointer scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                            const c10d::ReduceScatterOptions& opts);
 
