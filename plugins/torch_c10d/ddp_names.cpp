@@ -83,7 +83,12 @@ class NamedBuckets {
 
   [[nodiscard]] py::object sum(const at::Tensor& piece, const std::string& name) {
     Tensors tensors{piece};
-    return py::cast(group_->sum_named(tensors, name, order_++)).attr("get_future")();
+    WorkPointer work;
+    {
+      const py::gil_scoped_release others_may_need_it;  // while they have locks that this takes
+      work = group_->sum_named(tensors, name, order_++);
+    }
+    return py::cast(work).attr("get_future")();
   }
 
   c10::intrusive_ptr<Group> group_;

@@ -198,7 +198,11 @@ def ddp_runs(rank, world):
 
 def names(rank, world):
     """Rules of the policy match DDP's parameters by name; the parent reads the report."""
-    train(rank, world, None, named=True)
+    gloo = dist.new_group(backend="gloo")
+    theirs, _ = train(rank, world, gloo)
+    ours, end = train(rank, world, None, named=True)
+    same_on_all_ranks("parameters", end, gloo)
+    check("losses", ours, theirs, 0.05)  # int4 with error feedback
 
 
 def dead(rank, world):
