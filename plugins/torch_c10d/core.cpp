@@ -152,16 +152,17 @@ void Core::make(const Posted& posted, std::uint64_t others) {
 
 void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   const drop_in::Member::Route route =
-      member_->route(describe(posted.function, posted.dtype, Reduction::sum, posted.count), "sum",
+      member_->route(describe(posted.function, posted.dtype, posted.reduction, posted.count),
+                     posted.reduction == Reduction::sum ? "sum" : "mean",
                      {.name = posted.name, .buffer = posted.input, .others = others, .order = posted.order});
   const auto begin = std::chrono::steady_clock::now();
   if (route.decision.compress && !member_->dry_run()) {
     const ConstView input{posted.input, posted.count, posted.dtype};
     if (posted.counts.empty()) {
-      member_->all_reduce(route, input, {posted.output, posted.count, posted.dtype});
+      member_->all_reduce(route, input, {posted.output, posted.count, posted.dtype}, posted.reduction);
     } else {
       const std::uint64_t own = posted.counts[static_cast<std::size_t>(options_.rank)];
-      member_->reduce_scatter(route, input, {posted.output, own, posted.dtype}, posted.counts);
+      member_->reduce_scatter(route, input, {posted.output, own, posted.dtype}, posted.counts, posted.reduction);
     }
   } else {
     posted.pass();

@@ -28,6 +28,7 @@ struct CoreOptions {
 struct Posted {
   drop_in::Function function = drop_in::Function::c10d_all_reduce;
   DType dtype = DType::f32;
+  Reduction reduction = Reduction::sum;
   const void* input = nullptr;
   void* output = nullptr;
   std::uint64_t count = 0;                  // of the input

@@ -21,8 +21,15 @@ std::optional<DType> dtype_of(const at::Tensor& tensor) {
   }
 }
 
+// Gloo of Torch 1.13 knows no mean, so a mean is its error to give there.
 std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
-  return op.op_ == c10d::ReduceOp::SUM ? std::optional(Reduction::sum) : std::nullopt;
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return Reduction::sum;
+#if TORCH_VERSION_MAJOR >= 2
+    case c10d::ReduceOp::AVG: return Reduction::mean;
+#endif
+    default: return std::nullopt;
+  }
 }
 
 bool on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.layout() == at::kStrided; }
@@ -113,7 +120,8 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
   const at::Tensor tensor = tensors[0];
   const auto count = static_cast<std::uint64_t>(tensor.numel());
   const auto dtype = dtype_of(tensor);
-  if (!core_->takes(drop_in::Function::c10d_all_reduce, dtype, reduction_of(opts.reduceOp), count, bytes_of(tensors))) {
+  const auto reduction = reduction_of(opts.reduceOp);
+  if (!core_->takes(drop_in::Function::c10d_all_reduce, dtype, reduction, count, bytes_of(tensors))) {
     return inner_of(tensor).allreduce(tensors, opts);
   }
   const auto work =
@@ -122,6 +130,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
   at::Tensor flat = apart ? tensor.contiguous() : tensor;
   core_->post({.function = drop_in::Function::c10d_all_reduce,
                .dtype = *dtype,
+               .reduction = *reduction,
                .input = flat.data_ptr(),
                .output = flat.data_ptr(),
                .count = count,
@@ -153,6 +162,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
                                 const c10d::ReduceScatterOptions& opts) {
   const auto count = static_cast<std::uint64_t>(input.numel());
   const auto dtype = dtype_of(input);
+  const auto reduction = reduction_of(opts.reduceOp);
   const auto own = static_cast<std::size_t>(rank_);
   std::int64_t offset = 0;
   for (std::size_t rank = 0; rank < own; ++rank) {
@@ -173,8 +183,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
     const at::NoGradGuard no_grad;
     to.copy_(copy[0].narrow(0, offset, length).view_as(to));
   };
-  if (!core_->takes(drop_in::Function::c10d_reduce_scatter, dtype, reduction_of(opts.reduceOp), count,
-                    bytes_of({input}))) {
+  if (!core_->takes(drop_in::Function::c10d_reduce_scatter, dtype, reduction, count, bytes_of({input}))) {
     by_all_reduce(*inner_.cpu, input, output);
     work->complete(nullptr);
     return work;
@@ -184,6 +193,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
   core_->post(
       {.function = drop_in::Function::c10d_reduce_scatter,
        .dtype = *dtype,
+       .reduction = *reduction,
        .input = input.data_ptr(),
        .output = result.data_ptr(),
        .count = count,
