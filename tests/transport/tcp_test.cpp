@@ -41,7 +41,6 @@ TEST(Tcp, RankThatNeverComesIsNamed) {
   EXPECT_THAT(error.what(), HasSubstr("rank 1"));
 }
 
-// Mutation tried: a peer whose greeting is not confirmed counts as connected.
 TEST(Tcp, RankThatLeavesItsAddressButDoesNotComeIsNamed) {
   MemoryStore store;
   const auto rendezvous = store.rendezvous();
@@ -65,7 +64,7 @@ TEST(Tcp, UnknownInterfaceIsNamedBesideThoseThatThereAre) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("nowhere0"), HasSubstr("lo")));
 }
 
-// Mutation tried: not looking whether a connection that ended is still waited for.
+// Mutation tried: not looking whether something is still wanted from it.
 TEST(Tcp, RankThatLeftIsMissedByWhoWaitsForItAlone) {
   auto world = make_tcp_world(3);
   Operation receive;
