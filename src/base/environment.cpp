@@ -36,7 +36,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
                         "how long a replaced call waits for other ranks before it fails and names them"},
     EnvironmentVariable{"GRADWIRE_TORCH_TRANSPORT", "tcp | mpi", "tcp",
-                        "what the PyTorch backend compresses over: connections of its own, or MPI under mpirun"},
+                        "what the PyTorch backend compresses over: its own connections, or MPI under mpirun"},
 };
 
 // Whether "a | b | c" has the value.
