@@ -32,7 +32,7 @@ set(GRADWIRE_NCCL_ROOT "" CACHE PATH "Where NCCL is: DIR/include/nccl.h and DIR/
 set(GRADWIRE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "What device code is compiled for; native: this machine's GPU, where there is one")
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 
-foreach(library MPI MPICH HIGHWAY TORCH GLOO CUDA NCCL)
+foreach(library MPI MPICH HIGHWAY TORCH TORCH_PYTHON GLOO CUDA NCCL)
   set(GRADWIRE_${library} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE GRADWIRE_${library} PROPERTY STRINGS AUTO ON OFF)
   set(GRADWIRE_HAVE_${library} OFF)
@@ -176,6 +176,14 @@ if(NOT GRADWIRE_TORCH STREQUAL "OFF")
   endif()
 endif()
 gradwire_optional(TORCH "${found}" "no char_lm example, no gradwire/torch.hpp" "libtorch-dev")
+
+# Torch for Python, which may be another one: of the first interpreter that has it, asked once.
+set(GRADWIRE_PYTHON "" CACHE FILEPATH "The Python whose Torch the backend gradwire_torch is for; empty: python3, then /usr/bin/python3")
+set(found OFF)
+if(GRADWIRE_SESSION AND NOT GRADWIRE_SANITIZE AND NOT GRADWIRE_TORCH_PYTHON STREQUAL "OFF")
+  include(GradwireTorchPython)
+endif()
+gradwire_optional(TORCH_PYTHON "${found}" "no backend for torch.distributed" "python3-torch python3-dev pybind11-dev")
 
 function(gradwire_print_summary)
   message(STATUS "gradwire ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE})")

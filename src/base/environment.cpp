@@ -27,12 +27,16 @@ constexpr std::array kVariables{
                         "rank 0 of the world writes what became of replaced calls there, at MPI_Finalize, as JSON"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
+    EnvironmentVariable{"GRADWIRE_SOCKET_IFNAME", "interface", "all",
+                        "the network interface of the PyTorch backend's own connections, such as eth0"},
     EnvironmentVariable{"GRADWIRE_STAGED", "0 | 1", "0",
                         "1: device memory is sent over MPI through host memory even where MPI supports it as it is"},
     EnvironmentVariable{"GRADWIRE_THREADS", "job | multiple", "job",
                         "multiple: MPI is initialised with it, so that nonblocking calls can be compressed"},
     EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
                         "how long a replaced call waits for other ranks before it fails and names them"},
+    EnvironmentVariable{"GRADWIRE_TORCH_TRANSPORT", "tcp | mpi", "tcp",
+                        "what the PyTorch backend compresses over: its own connections, or MPI under mpirun"},
 };
 
 // Whether "a | b | c" has the value.

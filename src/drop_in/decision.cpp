@@ -28,6 +28,8 @@ constexpr std::array kFunctions{
     FunctionRow{Function::mpi_reduce_scatter_init, "MPI_Reduce_scatter_init", true, Returns::persistent_request, 1},
     FunctionRow{Function::mpi_reduce_scatter_block_init, "MPI_Reduce_scatter_block_init", true,
                 Returns::persistent_request, 1},
+    FunctionRow{Function::c10d_all_reduce, "c10d allreduce", true, Returns::result, 2},
+    FunctionRow{Function::c10d_reduce_scatter, "c10d reduce_scatter", true, Returns::result, 1},
     FunctionRow{Function::nccl_all_reduce, "ncclAllReduce", true, Returns::result, 2},
     FunctionRow{Function::nccl_reduce_scatter, "ncclReduceScatter", true, Returns::result, 1},
     FunctionRow{Function::nccl_all_gather, "ncclAllGather", false, Returns::result, 1},

@@ -24,6 +24,8 @@ enum class Function : std::uint8_t {
   mpi_allreduce_init,
   mpi_reduce_scatter_init,
   mpi_reduce_scatter_block_init,
+  c10d_all_reduce,
+  c10d_reduce_scatter,
   nccl_all_reduce,
   nccl_reduce_scatter,
   nccl_all_gather,
@@ -37,7 +39,7 @@ enum class Function : std::uint8_t {
   other,
 };
 
-/// "MPI_Allreduce", "ncclAllReduce", ...
+/// "MPI_Allreduce", "c10d allreduce", "ncclAllReduce", ...
 [[nodiscard]] std::string_view name_of(Function function) noexcept;
 
 /// Why a call is passed through. Their order is that in which decide() looks for them: the first that holds is given.

@@ -63,22 +63,23 @@ Communicator& Member::communicator() {
   return *communicator_;
 }
 
-CallOptions Member::options(const Route& route) const {
+CallOptions Member::options(const Route& route, Reduction reduction) const {
   return {.codec = route.stage.codec,
           .algorithm = route.algorithm,
-          .reduction = Reduction::sum,
+          .reduction = reduction,
           .chunk_bytes = configuration_.planner.policy().chunk_bytes,
           .second_hop = route.second_hop,  // the stage knows no nodes
           .intra_codec = route.stage.intra,
           .feedback = route.feedback};
 }
 
-void Member::all_reduce(const Route& route, ConstView input, View output) {
-  router_.count(route, communicator().all_reduce(input, output, options(route)));
+void Member::all_reduce(const Route& route, ConstView input, View output, Reduction reduction) {
+  router_.count(route, communicator().all_reduce(input, output, options(route, reduction)));
 }
 
-void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts) {
-  router_.count(route, communicator().reduce_scatter(input, output, counts, options(route)));
+void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,
+                            Reduction reduction) {
+  router_.count(route, communicator().reduce_scatter(input, output, counts, options(route, reduction)));
 }
 
 std::uint64_t Member::residual_bytes() const {

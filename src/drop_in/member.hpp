@@ -37,8 +37,9 @@ class Member {
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
 
   /// Does what route() said, and counts it. On an Error the ranks are out of step: make no more of these calls.
-  void all_reduce(const Route& route, ConstView input, View output);
-  void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts);
+  void all_reduce(const Route& route, ConstView input, View output, Reduction reduction = Reduction::sum);
+  void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,
+                      Reduction reduction = Reduction::sum);
   /// As Router's.
   void measured(double seconds) { router_.measured(seconds); }
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const {
@@ -63,7 +64,7 @@ class Member {
   void make_worst(std::span<double> values);
   [[nodiscard]] std::vector<double> gather(std::span<const double> mine);
   [[nodiscard]] Communicator& communicator();
-  [[nodiscard]] CallOptions options(const Route& route) const;
+  [[nodiscard]] CallOptions options(const Route& route, Reduction reduction) const;
 
   const Configuration& configuration_;
   Connect connect_;

@@ -72,6 +72,7 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
     by_name_ |= rule.match.glob.has_value();
     by_order_ |= rule.match.order.has_value();
   }
+  tracker_ = StepTracker(by_order_);
 }
 
 Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {
@@ -93,6 +94,10 @@ Router::Route Router::route(const Call& call, std::string_view op, const Origin&
     route.lasting = !route.choice && lasts(route.what.reason);
     return route;
   }
+  if (origin.order) {
+    route_placed(route, call, origin);
+    return route;
+  }
   const bool named = !origin.name.empty();
   const std::uint64_t others = passed_ + origin.others;
   const auto place =
@@ -102,9 +107,7 @@ Router::Route Router::route(const Call& call, std::string_view op, const Origin&
                      .fence = others != others_});
   others_ = others;
   if (tracker_.broke()) {
-    slots_.clear();
-    ++resets_;
-    ledger_.count_reset();
+    forget_slots(slots_);
   }
   std::uint64_t step = 0;
   Slot first;  // while the step is not known
@@ -205,16 +208,55 @@ Router::Slot& Router::slot_of(const Call& call, const StepTracker::Place& place,
   slots_.resize(tracker_.period());
   Slot& slot = slots_[place.order];
   if (!slot.plan) {
-    // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
-    slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
-    slot.plan = configuration_.planner.resolve({.count = call.count,
-                                                .dtype = *call.dtype,
-                                                .order = place.order,
-                                                .communicator_size = static_cast<std::uint32_t>(call.world_size),
-                                                .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
-    slot.keeps = slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_;
+    fill(slot, call, place.order, name);
   }
   return slot;
+}
+
+void Router::fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name) {
+  // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
+  slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
+  slot.plan = configuration_.planner.resolve({.count = call.count,
+                                              .dtype = *call.dtype,
+                                              .order = order,
+                                              .communicator_size = static_cast<std::uint32_t>(call.world_size),
+                                              .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
+  slot.keeps = slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_;
+  slot.call = {call.function, *call.dtype, call.count};
+}
+
+void Router::forget_slots(std::vector<Slot>& slots) {
+  slots.clear();
+  ++resets_;
+  ledger_.count_reset();
+}
+
+// Nothing is to be found out about the step. Another call in a place is another step's, as when DDP has made its
+// buckets anew.
+void Router::route_placed(Route& route, const Call& call, const Origin& origin) {
+  const std::uint64_t order = *origin.order;
+  if (order < placed_.size() && placed_[order].plan &&
+      !(placed_[order].call == Signature{call.function, *call.dtype, call.count} &&
+        (!by_name_ || placed_[order].name == origin.name || placed_[order].name.empty()))) {
+    forget_slots(placed_);
+  }
+  if (latest_order_ && order <= *latest_order_) {
+    ++placed_step_;
+  }
+  latest_order_ = order;
+  placed_.resize(std::max<std::size_t>(placed_.size(), order + 1));
+  Slot& slot = placed_[order];
+  if (!slot.plan) {
+    fill(slot, call, order, origin.name);
+  }
+  route.what.order = order;
+  route.what.name = slot.name;
+  route.stage = policy::stage_at(slot.plan->stages, placed_step_);
+  judge(route, call, *slot.plan);
+  route.resets = resets_;
+  if (route.decision.compress && slot.keeps) {
+    route.keeps = StepTracker::kLongestPeriod + order;  // beside those of calls whose place is found
+  }
 }
 
 // Where nothing depends on the step but what the report says, the shortest period will do.

@@ -54,6 +54,9 @@ class Router {
     std::string_view name = {};    // of the buffer; empty: none
     const void* buffer = nullptr;  // the one that is read
     std::uint64_t others = 0;      // calls on the communicator so far that did not come to route()
+    /// Where the caller knows it, the same on every rank: calls before it in its step.
+    /// One that is no higher than the one before begins a step.
+    std::optional<std::uint64_t> order = {};
   };
 
   /// Decides about the next call. A call that could be compressed counts in the step whether it is or not.
@@ -83,13 +86,17 @@ class Router {
     std::optional<plan::CallPlan> plan;
     std::string name;
     bool keeps = false;  // residuals
+    Signature call = {};
   };
 
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
   /// For a call that may be compressed.
   void choose(Route& route, const Call& call, const plan::CallPlan& plan);
   void judge(Route& route, const Call& call, const plan::CallPlan& plan);
+  void fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name);
   [[nodiscard]] Slot& slot_of(const Call& call, const StepTracker::Place& place, std::string_view name);
+  void route_placed(Route& route, const Call& call, const Origin& origin);
+  void forget_slots(std::vector<Slot>& slots);
   void find_step();
   [[nodiscard]] bool all_say(std::uint64_t value) { return dry_run_ || all_say_(value); }
 
@@ -106,7 +113,10 @@ class Router {
   std::uint64_t passed_ = 0;  // calls here that could not be compressed
   std::uint64_t others_ = 0;  // these and those elsewhere, at the latest that could
   std::vector<Slot> slots_;   // by order; empty while the step is not known
-  bool placeless_;            // nothing depends on a call's place in the step, and it is not looked for
+  std::vector<Slot> placed_;  // the same of calls whose callers know their order
+  std::uint64_t placed_step_ = 0;
+  std::optional<std::uint64_t> latest_order_;  // of these
+  bool placeless_;  // nothing depends on a call's place in the step, and it is not looked for
   std::map<std::pair<std::uint64_t, DType>, plan::CallPlan> plans_;  // then: by count
   Worst worst_;
   AutoCall auto_call_;

@@ -27,15 +27,40 @@ void StepTracker::forget() {
   hints_.clear();
   borders_.clear();
   next_look_ = 0;
+  next_drop_ = kFirstDrop;
   period_ = 0;
   step_ = 0;
 }
 
-// One step of Knuth, Morris and Pratt: the shortest period of n calls is n minus their longest border.
+// The first step may differ from all others: DDP makes its buckets anew after it.
+void StepTracker::keep_later_half() {
+  if (from_the_start_) {
+    return;
+  }
+  const std::vector<Signature> calls(calls_.begin() + static_cast<std::ptrdiff_t>(calls_.size() / 2), calls_.end());
+  hints_.erase(hints_.begin(), hints_.end() - static_cast<std::ptrdiff_t>(calls.size()));
+  calls_.clear();
+  borders_.clear();
+  for (const Signature& call : calls) {
+    note(call);
+  }
+}
+
 void StepTracker::learn(const Signature& call, const Hint& hint) {
   if (calls_.size() >= 2 * kLongestPeriod) {
     forget();
   }
+  note(call);
+  hints_.push_back(hint);
+  if (calls_.size() >= next_drop_ && 2 * shortest() > calls_.size()) {
+    next_drop_ *= 2;
+    keep_later_half();
+  }
+  due_ = calls_.size() >= std::max({2 * shortest(), kLeastCalls, next_look_});
+}
+
+// One step of Knuth, Morris and Pratt: the shortest period of n calls is n minus their longest border.
+void StepTracker::note(const Signature& call) {
   std::size_t border = borders_.empty() ? 0 : borders_.back();
   while (border > 0 && calls_[border] != call) {
     border = borders_[border - 1];
@@ -44,9 +69,7 @@ void StepTracker::learn(const Signature& call, const Hint& hint) {
     ++border;
   }
   calls_.push_back(call);
-  hints_.push_back(hint);
   borders_.push_back(border);
-  due_ = calls_.size() >= std::max({2 * shortest(), kLeastCalls, next_look_});
 }
 
 std::size_t StepTracker::proposal() const {
@@ -100,6 +123,7 @@ void StepTracker::adopt(std::size_t period) {
   due_ = false;
   if (period == 0) {
     next_look_ = 2 * calls_.size();
+    keep_later_half();
     return;
   }
   period_ = period;

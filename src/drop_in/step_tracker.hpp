@@ -34,6 +34,9 @@ class StepTracker {
     std::uint64_t order = 0;  // calls before it in its step
   };
 
+  /// `from_the_start`: places count from the very first call, so a job whose first step differs is never known.
+  explicit StepTracker(bool from_the_start = true) : from_the_start_(from_the_start) {}
+
   /// Notes the next call; its place, once a period was adopted.
   std::optional<Place> next(const Signature& call, const Hint& hint = {});
   /// The latest call broke the period.
@@ -49,25 +52,32 @@ class StepTracker {
   /// Then what this rank takes for the step, a multiple of the shortest period: the names repeat with it, or just one
   /// fence comes in it, or its buffers, all different, repeat. 0: nothing says so.
   [[nodiscard]] std::size_t proposal() const;
-  /// Takes a multiple of the shortest period as the step, or, with 0, looks again after as many calls as there were.
+  /// Takes a multiple of the shortest period as the step, or, with 0, looks again at twice as many calls, which
+  /// begin with the later half of those that there were unless places count from the start.
   void adopt(std::size_t period);
 
   // A step may begin with many calls of one signature, which look like a period of 1.
   static constexpr std::size_t kLeastCalls = 16;
   // Longer steps are never known.
   static constexpr std::size_t kLongestPeriod = 4096;
+  // A job may begin with calls that never come again.
+  static constexpr std::size_t kFirstDrop = 64;
 
  private:
   void learn(const Signature& call, const Hint& hint);
+  void note(const Signature& call);
   void forget();
+  void keep_later_half();
   [[nodiscard]] bool identities_repeat(std::size_t period) const;
   [[nodiscard]] bool told_apart(std::size_t period) const;
   [[nodiscard]] bool one_fence(std::size_t period) const;
 
-  std::vector<Signature> calls_;      // while learning all since the start, then one period
-  std::vector<Hint> hints_;           // while learning: theirs
-  std::vector<std::size_t> borders_;  // of each prefix: length of its longest proper prefix that is a suffix too
-  std::size_t next_look_ = 0;         // calls
+  bool from_the_start_;
+  std::vector<Signature> calls_;        // while learning all since the start, then one period
+  std::vector<Hint> hints_;             // while learning: theirs
+  std::vector<std::size_t> borders_;    // of each prefix: length of its longest proper prefix that is a suffix too
+  std::size_t next_look_ = 0;           // calls
+  std::size_t next_drop_ = kFirstDrop;  // calls without a period, of which the later half is kept
   std::size_t period_ = 0;
   std::size_t order_ = 0;  // of the next call
   std::uint64_t step_ = 0;

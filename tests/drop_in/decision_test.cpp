@@ -88,6 +88,8 @@ TEST(Decision, EveryFunction) {
       {Function::mpi_allreduce_init, Reason::nonblocking},
       {Function::mpi_reduce_scatter_init, Reason::nonblocking},
       {Function::mpi_reduce_scatter_block_init, Reason::nonblocking},
+      {Function::c10d_all_reduce, Reason::none},
+      {Function::c10d_reduce_scatter, Reason::none},
       {Function::nccl_all_reduce, Reason::none},
       {Function::nccl_reduce_scatter, Reason::none},
       {Function::nccl_all_gather, Reason::function},

@@ -122,6 +122,33 @@ TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
 }
 
 // Four equal layers are four residuals where their buffers tell them apart, and none where nothing does.
+// Where the caller knows the order nothing is to be found out. Mutation tried: a changed call keeps its place.
+TEST(Member, KnownPlacesNeedNoSteps) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
+    std::vector<float> values(2 * kCount, 0.3F);
+    const auto reduce = [&](std::uint64_t count, std::uint64_t order) {
+      const Member::Route route = rank.member.route(all_reduce_of(count, rank.world), "sum", {.order = order});
+      EXPECT_TRUE(route.decision.compress) << text(route.decision.reason);
+      EXPECT_EQ(route.what.order, order);
+      EXPECT_NE(route.feedback, nullptr);
+      rank.member.all_reduce(route, view(values.data(), count), view(values.data(), count));
+      return route.feedback;
+    };
+    const auto* const first = reduce(kCount, 0);
+    const auto* const second = reduce(kCount, 3);  // those between were below the floor
+    EXPECT_NE(first, second);
+    EXPECT_EQ(reduce(kCount, 0), first);
+    EXPECT_EQ(reduce(kCount, 3), second);
+    EXPECT_EQ(rank.ledger.resets(), 0U);
+    reduce(2 * kCount, 0);  // buckets were made anew
+    EXPECT_EQ(rank.ledger.resets(), 1U);
+    reduce(kCount, 3);
+    EXPECT_EQ(rank.ledger.resets(), 1U);
+  });
+}
+
 TEST(Member, EqualLayersShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

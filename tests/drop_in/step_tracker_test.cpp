@@ -55,6 +55,16 @@ TEST(StepTracker, StepsAreCounted) {
   }
 }
 
+// Unless places count from the very first call. Mutation tried: nothing is dropped.
+TEST(StepTracker, AFirstStepThatDiffersIsLeftOut) {
+  StepTracker tracker(false);
+  EXPECT_EQ(orders(tracker, "xyz" + repeat("abcd", 30)).find_last_of('?'), 63U);
+  EXPECT_EQ(tracker.period(), 4U);
+  StepTracker strict;
+  orders(strict, "xyz" + repeat("abcd", 100));
+  EXPECT_EQ(strict.period(), 0U);
+}
+
 // Two periods at least: the first 20 calls of this step are all alike for 15.
 TEST(StepTracker, EqualTensorsAtTheStartAreNoPeriod) {
   StepTracker tracker;

@@ -66,7 +66,8 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
       "include/gradwire/mpi.h", "include/gradwire/replace/mpi.h"}},
     {"CUDA", {"cuda*", "cub/*", "thrust/*", "cooperative_groups*", "nvtx3/*"}, kDeviceFiles},
     {"NCCL", {"nccl*"}, kDeviceFiles},
-    {"Torch", {"torch/*", "ATen/*", "c10/*"}, {"include/gradwire/torch.hpp"}},
+    {"Torch", {"torch/*", "ATen/*", "c10/*"}, {"include/gradwire/torch.hpp", "plugins/torch_c10d/*"}},
+    {"Python", {"Python.h", "pybind11/*"}, {"plugins/torch_c10d/*"}},
     {"the SIMT emulator of the tests", {"simt_emulator.hpp"}, {"kernels/device/simt.hpp"}},
     {"Highway", {"hwy/*"}, {"src/wire/*", "src/codec/*", "kernels/*"}},
     {"toml++", {"toml++/*"}, {"src/policy/*", "src/cli/model_file*"}},
@@ -80,6 +81,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"POSIX",
      {"dlfcn.h", "unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h", "link.h"},
      {"src/*", "plugins/*"}},
+    {"sockets", {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"}, {"src/transport/tcp/*"}},
 };
 
 /// What is wrong with the #include lines of a file; empty if nothing. `path` is relative to the repository.

@@ -10,14 +10,17 @@
 #include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
+#include "tests/transport/tcp_world.hpp"
 
 namespace gradwire::test {
 namespace {
 
 using Decorate = std::shared_ptr<Transport> (*)(std::shared_ptr<Transport>);
+using World = std::vector<std::shared_ptr<Transport>> (*)(int world_size);
 struct Maker {
   const char* name;
-  Decorate decorate;  // of an in-process endpoint
+  Decorate decorate;
+  World world = [](int world_size) { return make_inproc_world(world_size); };
 };
 
 using Endpoint = std::shared_ptr<Transport>;
@@ -30,13 +33,14 @@ constexpr Maker kMakers[] = {
      [](Endpoint inner) {
        return make_throttled(transport::make_faulty(std::move(inner), {}), Link::parse("40Gbit/s"));
      }},
+    {"tcp", [](Endpoint inner) { return inner; }, &make_tcp_world},
 };
 
 class Conformance : public ::testing::TestWithParam<std::tuple<Maker, Scenario, int>> {};
 
 TEST_P(Conformance, Holds) {
   const auto& [maker, scenario, world_size] = GetParam();
-  auto world = make_inproc_world(world_size);
+  auto world = maker.world(world_size);
   for (Endpoint& endpoint : world) {
     endpoint = maker.decorate(endpoint);
   }

@@ -1,0 +1,239 @@
+#include "plugins/torch_c10d/group.hpp"
+
+#include <ATen/ATen.h>
+#include <Python.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "plugins/torch_c10d/work.hpp"
+
+namespace gradwire::torch_c10d {
+namespace {
+
+std::optional<DType> dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat: return DType::f32;
+    case at::kHalf: return DType::f16;
+    case at::kBFloat16: return DType::bf16;
+    case at::kDouble: return DType::f64;
+    default: return std::nullopt;
+  }
+}
+
+// Gloo of Torch 1.13 knows no mean, so a mean is its error to give there.
+std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return Reduction::sum;
+#if TORCH_VERSION_MAJOR >= 2
+    case c10d::ReduceOp::AVG: return Reduction::mean;
+#endif
+    default: return std::nullopt;
+  }
+}
+
+bool on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.layout() == at::kStrided; }
+
+transport::Rendezvous rendezvous_of(const StorePointer& store) {
+  return {.put =
+              [store](const std::string& key, const std::string& value) {
+                store->set("gradwire/" + key, std::vector<std::uint8_t>(value.begin(), value.end()));
+              },
+          .get =
+              [store](const std::string& key, std::chrono::milliseconds limit) {
+                store->wait({"gradwire/" + key}, limit);
+                const auto value = store->get("gradwire/" + key);
+                return std::string(value.begin(), value.end());
+              }};
+}
+
+// Whoever waits for another thread must not hold what that may need.
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() : state_(Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutInterpreter() {
+    if (state_ != nullptr) {
+      PyEval_RestoreThread(state_);
+    }
+  }
+  WithoutInterpreter(const WithoutInterpreter&) = delete;
+  WithoutInterpreter& operator=(const WithoutInterpreter&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+std::uint64_t bytes_of(const Tensors& tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    bytes += tensor.defined() ? static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size() : 0;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& options, Inner inner)
+    : Base(rank, size), inner_(std::move(inner)) {
+  const WithoutInterpreter waiting;
+  core_ = std::make_unique<Core>(rendezvous_of(store), options);
+}
+
+Group::~Group() {
+  const WithoutInterpreter waiting;
+  core_.reset();
+  inner_ = {};
+}
+
+Base& Group::inner_of(const at::Tensor& tensor) {
+  if (tensor.device().is_cuda()) {
+    TORCH_CHECK(inner_.cuda,
+                "gradwire: a tensor is on a GPU, but this build of PyTorch has no NCCL; move it to the CPU");
+    return *inner_.cuda;
+  }
+  return *inner_.cpu;
+}
+
+Base& Group::pass(const at::Tensor& tensor) {
+  core_->count_other(bytes_of({tensor}));
+  return inner_of(tensor);
+}
+
+Base& Group::pass(const Tensors& tensors) {
+  core_->count_other(bytes_of(tensors));
+  return tensors.empty() ? *inner_.cpu : inner_of(tensors.front());
+}
+
+WorkPointer Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return all_reduce(tensors, {}, {}, opts);
+}
+
+WorkPointer Group::sum_named(Tensors& tensors, const std::string& name, std::uint64_t order) {
+  return all_reduce(tensors, name, order, {});
+}
+
+WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
+                              const c10d::AllreduceOptions& opts) {
+  if (tensors.size() != 1 || !on_cpu(tensors[0])) {
+    return pass(tensors).allreduce(tensors, opts);
+  }
+  const at::Tensor tensor = tensors[0];
+  const auto count = static_cast<std::uint64_t>(tensor.numel());
+  const auto dtype = dtype_of(tensor);
+  const auto reduction = reduction_of(opts.reduceOp);
+  if (!core_->takes(drop_in::Function::c10d_all_reduce, dtype, reduction, count, bytes_of(tensors))) {
+    return inner_of(tensor).allreduce(tensors, opts);
+  }
+  const auto work =
+      c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce", tensors, tensors);
+  const bool apart = !tensor.is_contiguous();  // ranks must not differ in what follows
+  at::Tensor flat = apart ? tensor.contiguous() : tensor;
+  core_->post({.function = drop_in::Function::c10d_all_reduce,
+               .dtype = *dtype,
+               .reduction = *reduction,
+               .input = flat.data_ptr(),
+               .output = flat.data_ptr(),
+               .count = count,
+               .name = name,
+               .order = order,
+               .pass =
+                   [beside = inner_.beside, tensor, flat, apart, opts] {
+                     Tensors same{tensor};
+                     beside->allreduce(same, opts)->wait();
+                     if (apart) {
+                       const at::NoGradGuard no_grad;
+                       at::Tensor(flat).copy_(tensor);
+                     }
+                   },
+               .done =
+                   [work, tensor, flat, apart](std::exception_ptr error) {
+                     if (apart && !error) {
+                       const at::NoGradGuard no_grad;
+                       tensor.copy_(flat);
+                     }
+                     work->complete(std::move(error));
+                   }});
+  return work;
+}
+
+// `input`: contiguous, all ranks' segments. The libraries' CPU backends know no reduce-scatter, so what is not
+// compressed is an all-reduce of a copy.
+WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
+                                const c10d::ReduceScatterOptions& opts) {
+  const auto count = static_cast<std::uint64_t>(input.numel());
+  const auto dtype = dtype_of(input);
+  const auto reduction = reduction_of(opts.reduceOp);
+  const auto own = static_cast<std::size_t>(rank_);
+  std::int64_t offset = 0;
+  for (std::size_t rank = 0; rank < own; ++rank) {
+    offset += static_cast<std::int64_t>(counts[rank]);
+  }
+  const auto length = static_cast<std::int64_t>(counts[own]);
+  TORCH_CHECK(output.numel() == length && output.scalar_type() == input.scalar_type(),
+              "gradwire: reduce_scatter: rank ", rank_, " gives an output of ", output.numel(), " elements of ",
+              output.scalar_type(), " for a segment of ", length, " of ", input.scalar_type());
+  const auto work = c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::REDUCE_SCATTER, "gradwire:reduce_scatter",
+                                                       Tensors{output}, Tensors{input});
+  c10d::AllreduceOptions dense;
+  dense.reduceOp = opts.reduceOp;
+  dense.timeout = opts.timeout;
+  const auto by_all_reduce = [dense, offset, length](Base& group, const at::Tensor& from, const at::Tensor& to) {
+    Tensors copy{from.clone().flatten()};
+    group.allreduce(copy, dense)->wait();
+    const at::NoGradGuard no_grad;
+    to.copy_(copy[0].narrow(0, offset, length).view_as(to));
+  };
+  if (!core_->takes(drop_in::Function::c10d_reduce_scatter, dtype, reduction, count, bytes_of({input}))) {
+    by_all_reduce(*inner_.cpu, input, output);
+    work->complete(nullptr);
+    return work;
+  }
+  const bool apart = !output.is_contiguous();
+  at::Tensor result = apart ? at::empty_like(output, at::MemoryFormat::Contiguous) : output;
+  core_->post(
+      {.function = drop_in::Function::c10d_reduce_scatter,
+       .dtype = *dtype,
+       .reduction = *reduction,
+       .input = input.data_ptr(),
+       .output = result.data_ptr(),
+       .count = count,
+       .counts = std::move(counts),
+       .pass = [beside = inner_.beside, by_all_reduce, input, result] { by_all_reduce(*beside, input, result); },
+       .done =
+           [work, output, result, apart](std::exception_ptr error) {
+             if (apart && !error) {
+               const at::NoGradGuard no_grad;
+               output.copy_(result);
+             }
+             work->complete(std::move(error));
+           }});
+  return work;
+}
+
+WorkPointer Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                  const c10d::ReduceScatterOptions& opts) {
+  if (outputs.size() != 1 || inputs.size() != 1 || !on_cpu(outputs[0]) ||
+      inputs[0].size() != static_cast<std::size_t>(size_)) {
+    return pass(outputs).reduce_scatter(outputs, inputs, opts);
+  }
+  std::vector<std::uint64_t> counts;
+  Tensors flat;
+  for (const at::Tensor& each : inputs[0]) {
+    counts.push_back(static_cast<std::uint64_t>(each.numel()));
+    flat.push_back(each.reshape({-1}));
+  }
+  return scatter_flat(outputs[0], at::cat(flat), std::move(counts), opts);
+}
+
+WorkPointer Group::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+  if (!on_cpu(output) || !on_cpu(input)) {
+    return pass(input)._reduce_scatter_base(output, input, opts);
+  }
+  TORCH_CHECK(input.numel() % size_ == 0, "gradwire: reduce_scatter: an input of ", input.numel(),
+              " elements has no equal parts for ", size_, " ranks");
+  const auto each = static_cast<std::uint64_t>(input.numel() / size_);
+  return scatter_flat(output, input.contiguous(), std::vector<std::uint64_t>(static_cast<std::size_t>(size_), each),
+                      opts);
+}
+
+}  // namespace gradwire::torch_c10d

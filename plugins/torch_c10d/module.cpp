@@ -1,0 +1,81 @@
+// The Python module gradwire_torch: importing it registers the backend.
+#include <pybind11/chrono.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+#include <string>
+
+#include "gradwire/version.hpp"
+#include "plugins/torch_c10d/ddp_names.hpp"
+#include "plugins/torch_c10d/group.hpp"
+
+namespace py = pybind11;
+
+namespace gradwire::torch_c10d {
+namespace {
+
+// Whatever smart pointer Python's object has: they count in the object itself.
+template <class T>
+c10::intrusive_ptr<T> shared(const py::handle& object) {
+  return c10::intrusive_ptr<T>::unsafe_reclaim_from_nonowning(object.cast<T*>());
+}
+
+bool has(const py::module_& distributed, const char* function) {
+  return py::hasattr(distributed, function) && distributed.attr(function)().cast<bool>();
+}
+
+Inner make_inner(const py::object& store, int rank, int size, const py::object& timeout) {
+  const py::module_ distributed = py::module_::import("torch.distributed");
+  const auto prefixed = [&](const char* prefix) { return distributed.attr("PrefixStore")(prefix, store); };
+  const auto gloo = [&](const char* prefix) {
+    return shared<Base>(
+        distributed.attr("ProcessGroupGloo")(prefixed(prefix), rank, size, py::arg("timeout") = timeout));
+  };
+  if (!has(distributed, "is_gloo_available")) {
+    throw std::runtime_error("gradwire: this build of PyTorch has no Gloo, which the backend passes calls to");
+  }
+  Inner inner{.cpu = gloo("gradwire/passed"), .beside = gloo("gradwire/beside"), .cuda = {}};
+  const bool gpus = py::module_::import("torch").attr("cuda").attr("is_available")().cast<bool>();
+  if (gpus && has(distributed, "is_nccl_available")) {
+    const py::object make = distributed.attr("ProcessGroupNCCL");
+    const py::object options = make.attr("Options")();
+    options.attr("_timeout") = timeout;
+    inner.cuda = shared<Base>(make(prefixed("gradwire/nccl"), rank, size, options));
+  }
+  return inner;
+}
+
+BasePointer create(const py::object& store, int rank, int size, const py::object& timeout) {
+  static bool first = true;
+  const auto limit =
+      std::chrono::duration_cast<std::chrono::milliseconds>(timeout.cast<std::chrono::duration<double>>());
+  Inner inner = make_inner(store, rank, size, timeout);
+  const bool first_now = first;
+  first = false;
+  return c10::make_intrusive<Group>(shared<c10d::Store>(store), rank, size,
+                                    CoreOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now},
+                                    std::move(inner));
+}
+
+}  // namespace
+}  // namespace gradwire::torch_c10d
+
+PYBIND11_MODULE(gradwire_torch, module) {
+  namespace own = gradwire::torch_c10d;
+  module.doc() = "Registers the torch.distributed backend \"gradwire\": gradients, small on the wire.";
+  module.attr("__version__") = gradwire::kVersion;
+  module.def("_create", &own::create);
+  module.def("name_buckets", &own::name_buckets, py::arg("model"),
+             "Names DDP's buckets by their parameters, so that rules of the policy match them. Call it once, after "
+             "DistributedDataParallel; it is the model's communication hook.");
+  const py::module_ distributed = py::module_::import("torch.distributed");
+  const py::object enlist = distributed.attr("Backend").attr("register_backend");
+#if TORCH_VERSION_MAJOR >= 2
+  enlist("gradwire", module.attr("_create"), py::arg("devices") = py::make_tuple("cpu", "cuda").cast<py::list>());
+#else
+  enlist("gradwire", module.attr("_create"));
+#endif
+  py::module_::import("atexit").attr("register")(py::cpp_function([] { own::report(); }));
+}

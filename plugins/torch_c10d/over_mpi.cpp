@@ -1,0 +1,89 @@
+#include "plugins/torch_c10d/over_mpi.hpp"
+
+#ifdef GRADWIRE_TORCH_MPI
+#include <mpi.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_transport.hpp"
+
+namespace gradwire::torch_c10d {
+namespace {
+
+using transport::check_mpi;
+
+void initialise() {
+  int initialised = 0;
+  check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
+  int level = 0;
+  if (initialised == 0) {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+    std::atexit([] {
+      int finalised = 0;
+      MPI_Finalized(&finalised);
+      if (finalised == 0) {
+        MPI_Finalize();
+      }
+    });
+  }
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level < MPI_THREAD_MULTIPLE) {
+    throw Error(ErrorCode::unsupported,
+                "GRADWIRE_TORCH_TRANSPORT=mpi: MPI was initialised below MPI_THREAD_MULTIPLE, and the backend calls it "
+                "on threads of its own; initialise it with that, or leave it to the backend");
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> connect_over_mpi(const transport::Rendezvous& store, int rank, int world_size,
+                                            std::chrono::milliseconds timeout) {
+  initialise();
+  int world_rank = 0;
+  int launched = 0;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &launched), "MPI_Comm_size");
+  if (launched < world_size) {
+    throw Error(ErrorCode::unsupported, "GRADWIRE_TORCH_TRANSPORT=mpi: the process group has " +
+                                            std::to_string(world_size) + " ranks, but MPI_COMM_WORLD has " +
+                                            std::to_string(launched) +
+                                            "; start the job with mpirun, or leave the variable out");
+  }
+  const auto key = [](int of) { return "mpi/" + std::to_string(of); };
+  store.put(key(rank), std::to_string(world_rank));
+  std::vector<int> members;
+  for (int other = 0; other < world_size; ++other) {
+    members.push_back(std::stoi(store.get(key(other), timeout)));
+  }
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(world, world_size, members.data(), &group), "MPI_Group_incl");
+  const int made = MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &comm);  // all of them are in this call
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  check_mpi(made, "MPI_Comm_create_group");
+  auto transport = transport::make_mpi(comm, {.timeout = timeout});
+  MPI_Comm_free(&comm);
+  return transport;
+}
+
+}  // namespace gradwire::torch_c10d
+
+#else
+
+namespace gradwire::torch_c10d {
+
+std::shared_ptr<Transport> connect_over_mpi(const transport::Rendezvous& /*store*/, int /*rank*/, int /*world_size*/,
+                                            std::chrono::milliseconds /*timeout*/) {
+  throw Error(ErrorCode::unsupported,
+              "GRADWIRE_TORCH_TRANSPORT=mpi: gradwire_torch was built without MPI; leave the variable out, or build it "
+              "where MPI is");
+}
+
+}  // namespace gradwire::torch_c10d
+#endif

@@ -1,0 +1,24 @@
+// How ranks find each other: each leaves its port, its addresses and a number that nobody else knows, connects to all
+// lower ranks, and takes the connections of all higher ones.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/tcp/tcp_socket.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+
+namespace gradwire::transport::tcp {
+
+struct Connections {
+  struct Peer {
+    Socket messages;
+    Socket control;
+  };
+  std::vector<Peer> peers;           // by rank; the own one is empty
+  std::vector<std::uint32_t> nodes;  // of each rank
+};
+
+[[nodiscard]] Connections connect_all(const Rendezvous& rendezvous, const TcpOptions& options);
+
+}  // namespace gradwire::transport::tcp

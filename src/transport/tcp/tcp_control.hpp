@@ -1,0 +1,47 @@
+// What ranks tell each other beside messages: that one gives up, that one leaves, who is there. Any thread may send.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/tcp/tcp_socket.hpp"
+
+namespace gradwire::transport::tcp {
+
+struct Note {
+  enum class Kind : std::uint32_t { abort = 1, leave, ask, answer };
+  Kind kind = Kind::leave;
+  std::uint32_t number = 0;  // abort: its ErrorCode; ask, answer: of the question
+  std::string text = {};     // abort: why; answer: the ranks that it waits for, 4 bytes each
+};
+
+class Control {
+ public:
+  explicit Control(Socket socket) : socket_(std::move(socket)) {}
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  /// Longer texts are cut.
+  static constexpr std::size_t kLongestText = 4096;
+
+  /// Waits no longer than `limit`; what cannot be sent is lost. Never throws.
+  void send(const Note& note, std::chrono::milliseconds limit) noexcept;
+  /// What has come.
+  [[nodiscard]] std::vector<Note> take();
+  /// Nothing more comes: the peer has closed it, or ended.
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
+  [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
+
+ private:
+  Socket socket_;
+  std::mutex mutex_;  // of sending
+  bool broken_ = false;
+  std::vector<std::byte> unread_;
+  bool ended_ = false;
+};
+
+}  // namespace gradwire::transport::tcp

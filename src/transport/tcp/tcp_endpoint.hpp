@@ -1,0 +1,83 @@
+// The transport of tcp_transport.hpp.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/operations.hpp"
+#include "transport/tcp/tcp_connect.hpp"
+#include "transport/tcp/tcp_control.hpp"
+#include "transport/tcp/tcp_stream.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+
+namespace gradwire::transport::tcp {
+
+class TcpTransport final : public Transport, public RequestSink {
+ public:
+  TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options);
+  ~TcpTransport() override;
+
+  [[nodiscard]] std::string name() const override { return "tcp"; }
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int world_size() const noexcept override { return static_cast<int>(peers_.size()); }
+  [[nodiscard]] TransportCapabilities capabilities() const override { return {.emulation = {}}; }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
+
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_all_reduce(Operation& operation, View data) override;
+  bool progress(std::chrono::microseconds wait) override;
+  bool cancel(Operation& operation) noexcept override;
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
+  void abort(ErrorCode code, const std::string& message) noexcept override;
+  [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
+
+ private:
+  struct Peer {
+    Peer(Connections::Peer connection, RequestSink& sink)
+        : stream(std::move(connection.messages), sink), control(std::move(connection.control)) {}
+    Stream stream;
+    Control control;
+    std::uint32_t events = 0;  // that are waited for on the stream
+    bool left = false;         // it said so
+    bool unheard = false;      // its control connection ended, and is no longer looked at
+  };
+
+  void finished(Request& request) override;
+  void failed(Request& request, const std::string& why) override;
+
+  Request& add(Operation& operation);
+  void remove(Request& request);
+  void watch(int rank, bool control, std::uint32_t events, int how) const;
+  void want(int rank);
+  void throw_if_aborted() const;
+  bool set_abort(AbortReason reason) noexcept;
+  /// Waits for one of the connections, and moves all that can move.
+  void move(Clock::time_point deadline);
+  void hear(int rank);
+  void check_gone(int rank);
+  [[nodiscard]] std::string awaited_ranks() const;
+
+  int rank_;
+  std::vector<std::uint32_t> nodes_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; the own one is null
+  Socket poll_;
+  Socket wake_;  // for an abort by another thread
+  std::list<Request> requests_;
+  std::vector<Request*> finished_;
+  std::optional<std::string> failure_;
+  std::uint32_t question_ = 0;
+  std::vector<std::optional<PeerState>> answers_;  // to the latest question
+  Counters counters_;
+
+  std::atomic<bool> aborted_ = false;
+  mutable std::mutex mutex_;  // of what follows
+  std::optional<AbortReason> abort_;
+};
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,228 @@
+#include "transport/tcp/tcp_socket.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <system_error>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::transport, what + ": " + system_text(errno)); }
+
+int poll_until(int fd, short events, Clock::time_point deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd entry{.fd = fd, .events = events, .revents = 0};
+    const int count = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
+    if (count > 0 || (count == 0 && left.count() <= 0)) {
+      return count;
+    }
+    if (count < 0 && errno != EINTR) {
+      return -1;
+    }
+  }
+}
+
+std::string text_of(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = nullptr;
+  if (address->sa_family == AF_INET) {
+    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  } else {
+    bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  }
+  return inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr ? "" : text.data();
+}
+
+// Link-local ones need an interface of the reader's.
+bool usable(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return true;
+  }
+  return address->sa_family == AF_INET6 &&
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+std::string first_line(const char* file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+std::string system_text(int code) { return std::system_category().message(code); }
+
+std::vector<std::string> own_addresses(const std::string& interface) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    fail("the network interfaces of this host cannot be listed");
+  }
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(list, &freeifaddrs);
+  std::array<std::vector<std::string>, 4> ranked;  // IPv4, IPv6, and the same of the loopback
+  std::set<std::string> names;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || !usable(entry->ifa_addr)) {
+      continue;
+    }
+    names.insert(entry->ifa_name);
+    if (!interface.empty() && interface != entry->ifa_name) {
+      continue;
+    }
+    const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    ranked[(loopback ? 2U : 0U) + (entry->ifa_addr->sa_family == AF_INET6 ? 1U : 0U)].push_back(
+        text_of(entry->ifa_addr));
+  }
+  std::vector<std::string> addresses;
+  for (const auto& each : ranked) {
+    addresses.insert(addresses.end(), each.begin(), each.end());
+  }
+  if (addresses.empty()) {
+    std::string known;
+    for (const std::string& name : names) {
+      known += (known.empty() ? "" : ", ") + name;
+    }
+    throw Error(ErrorCode::invalid_argument,
+                "network interface \"" + interface +
+                    "\" has no address here; those that have one: " + (known.empty() ? "none" : known));
+  }
+  return addresses;
+}
+
+std::string host_identity() {
+  struct stat space {};  // containers of one machine share its boot, but not its loopback
+  const bool known = stat("/proc/self/ns/net", &space) == 0;
+  return first_line("/proc/sys/kernel/random/boot_id") + "/" + (known ? std::to_string(space.st_ino) : "");
+}
+
+Listener listen_anywhere(int backlog) {
+  Socket socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address{};
+  socklen_t length = sizeof(sockaddr_in6);
+  if (socket.valid()) {
+    const int off = 0;
+    setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    reinterpret_cast<sockaddr_in6&>(address).sin6_family = AF_INET6;
+    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_any;
+  }
+  if (!socket.valid() || bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // a system without IPv6
+    address = {};
+    length = sizeof(sockaddr_in);
+    reinterpret_cast<sockaddr_in&>(address).sin_family = AF_INET;
+    if (!socket.valid() || bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      fail("no TCP port can be taken");
+    }
+  }
+  if (listen(socket.fd(), backlog) != 0 ||
+      getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    fail("a TCP port cannot be listened on");
+  }
+  const std::uint16_t port = address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                                           : reinterpret_cast<const sockaddr_in&>(address).sin_port;
+  return {.socket = std::move(socket), .port = ntohs(port)};
+}
+
+Socket accept_until(const Socket& listener, Clock::time_point deadline) {
+  if (poll_until(listener.fd(), POLLIN, deadline) <= 0) {
+    return {};
+  }
+  return Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline, std::string& why) {
+  const addrinfo hints{.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                       .ai_family = AF_UNSPEC,
+                       .ai_socktype = SOCK_STREAM,
+                       .ai_protocol = 0,
+                       .ai_addrlen = 0,
+                       .ai_addr = nullptr,
+                       .ai_canonname = nullptr,
+                       .ai_next = nullptr};
+  addrinfo* found = nullptr;
+  if (const int code = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found); code != 0) {
+    why = gai_strerror(code);
+    return {};
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, &freeaddrinfo);
+  Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  int code = errno;
+  if (socket.valid()) {
+    code = connect(socket.fd(), found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
+    if (code == EINPROGRESS) {
+      socklen_t length = sizeof(code);
+      code = poll_until(socket.fd(), POLLOUT, deadline) <= 0                      ? ETIMEDOUT
+             : getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &code, &length) != 0 ? errno
+                                                                                  : code;
+    }
+  }
+  if (code != 0) {
+    why = system_text(code);
+    return {};
+  }
+  return socket;
+}
+
+bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::time_point deadline) {
+  while (!data.empty()) {
+    const ssize_t count = send(socket.fd(), data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count >= 0) {
+      data = data.subspan(static_cast<std::size_t>(count));
+    } else if ((errno != EAGAIN && errno != EINTR) || poll_until(socket.fd(), POLLOUT, deadline) <= 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline) {
+  while (!data.empty()) {
+    const ssize_t count = recv(socket.fd(), data.data(), data.size(), MSG_DONTWAIT);
+    if (count > 0) {
+      data = data.subspan(static_cast<std::size_t>(count));
+    } else if (count == 0 || (errno != EAGAIN && errno != EINTR) || poll_until(socket.fd(), POLLIN, deadline) <= 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void set_up(const Socket& socket) {
+  const int on = 1;
+  const int idle_s = 10;
+  const int interval_s = 5;
+  const int probes = 4;
+  const int unanswered_ms = 30'000;
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof(unanswered_ms));
+}
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,64 @@
+// One socket, and the few calls that the TCP transport makes of it. Failures are Error(transport) with the system's
+// own words.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradwire::transport::tcp {
+
+using Clock = std::chrono::steady_clock;
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) noexcept : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// "Connection refused"
+[[nodiscard]] std::string system_text(int code);
+
+/// The addresses of this host that others may reach, IPv4 before IPv6, those of the loopback last. Of one interface
+/// where it is named: Error(invalid_argument) that lists those that there are.
+[[nodiscard]] std::vector<std::string> own_addresses(const std::string& interface);
+/// The same on ranks that reach each other by the loopback, different on all others.
+[[nodiscard]] std::string host_identity();
+
+struct Listener {
+  Socket socket;  // takes IPv4 and IPv6 where the system has both
+  std::uint16_t port = 0;
+};
+[[nodiscard]] Listener listen_anywhere(int backlog);
+/// Not valid when nobody came in time.
+[[nodiscard]] Socket accept_until(const Socket& listener, Clock::time_point deadline);
+/// Not valid when it did not work: `why` says it.
+[[nodiscard]] Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline,
+                                   std::string& why);
+
+/// All or false. For connections that nothing else uses meanwhile.
+[[nodiscard]] bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::time_point deadline);
+[[nodiscard]] bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline);
+
+/// No delay for small messages; a host that is gone shows within half a minute.
+void set_up(const Socket& socket);
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,270 @@
+#include "transport/tcp/tcp_stream.hpp"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/operations.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x6d707467;           // "gtpm"
+constexpr std::uint64_t kLongestMessage = 1ULL << 48;  // more is damage
+constexpr std::uint64_t kTurn = 4 << 20;               // bytes that one connection takes before the next has its turn
+constexpr std::size_t kWrites = 16;                    // messages of one system call
+
+template <class Header>
+std::byte* raw(Header& header) {
+  return reinterpret_cast<std::byte*>(&header);
+}
+
+}  // namespace
+
+bool Stream::waited_for() const noexcept {
+  return posted_receives_ > 0 || incoming_.request != nullptr ||
+         std::any_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& each) { return each.request != nullptr; });
+}
+
+void Stream::end(const std::string& why) {
+  if (ended_.empty()) {
+    ended_ = why;
+  }
+}
+
+void Stream::send(Request& request) {
+  const Operation& operation = *request.operation;
+  outgoing_.push_back({.request = &request,
+                       .header = {.bytes = operation.bytes, .tag = operation.tag, .magic = kMagic},
+                       .data = operation.data});
+}
+
+bool Stream::flush() {
+  while (!outgoing_.empty() && ended_.empty()) {
+    std::array<iovec, 2 * kWrites> parts{};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < std::min(outgoing_.size(), kWrites); ++i) {
+      Outgoing& each = outgoing_[i];
+      if (each.sent < sizeof(Header)) {
+        parts[count++] = {raw(each.header) + each.sent, sizeof(Header) - each.sent};
+      }
+      const std::uint64_t done = each.sent < sizeof(Header) ? 0 : each.sent - sizeof(Header);
+      if (done < each.header.bytes) {
+        parts[count++] = {const_cast<std::byte*>(each.data) + done, each.header.bytes - done};
+      }
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t written = sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      if (errno == EAGAIN) {
+        return false;
+      }
+      end(system_text(errno));
+      return true;
+    }
+    for (auto left = static_cast<std::uint64_t>(written); !outgoing_.empty();) {
+      Outgoing& first = outgoing_.front();
+      const std::uint64_t step = std::min(left, sizeof(Header) + first.header.bytes - first.sent);
+      first.sent += step;
+      left -= step;
+      if (first.sent < sizeof(Header) + first.header.bytes) {
+        break;
+      }
+      Request* const request = first.request;
+      outgoing_.pop_front();
+      if (request != nullptr) {
+        sink_.finished(*request);
+      }
+    }
+  }
+  return true;
+}
+
+bool Stream::take() {
+  std::uint64_t taken = 0;
+  std::array<std::byte, 16 << 10> nowhere;
+  while (taken < kTurn && ended_.empty()) {
+    // The rest of a message and the header of the next in one call.
+    std::array<iovec, 2> parts{};
+    std::size_t count = 0;
+    if (in_payload()) {
+      const std::uint64_t left = incoming_.header.bytes - incoming_.bytes;
+      if (incoming_.target == nullptr) {
+        parts[count++] = {nowhere.data(), std::min<std::uint64_t>(left, nowhere.size())};
+      } else {
+        parts[count++] = {incoming_.target + incoming_.bytes, left};
+      }
+    }
+    Header next = incoming_.header;
+    const bool reads_header = !in_payload() || parts[0].iov_len == incoming_.header.bytes - incoming_.bytes;
+    const std::uint64_t known = in_payload() ? 0 : incoming_.header_bytes;
+    if (reads_header) {
+      parts[count++] = {raw(next) + known, sizeof(Header) - known};
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t got = recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      if (got == 0 || errno != EAGAIN) {
+        end(got == 0 ? "its connection was closed" : system_text(errno));
+      }
+      return taken > 0;
+    }
+    auto left = static_cast<std::uint64_t>(got);
+    taken += left;
+    if (in_payload()) {
+      const auto step = std::min<std::uint64_t>(left, parts[0].iov_len);
+      left -= step;
+      advance(step);
+    }
+    if (left > 0) {
+      incoming_.header = next;
+      incoming_.header_bytes += left;
+      if (incoming_.header_bytes == sizeof(Header)) {
+        begin_message();
+      }
+    }
+  }
+  return true;
+}
+
+void Stream::begin_message() {
+  const Header& header = incoming_.header;
+  if (header.magic != kMagic || header.tag >= kTagLimit || header.bytes > kLongestMessage) {
+    return end("what comes from it is no message of gradwire");
+  }
+  Channel& channel = channels_[header.tag];
+  if (channel.receives.empty()) {
+    channel.messages.push_back({std::make_unique_for_overwrite<std::byte[]>(header.bytes), header.bytes});
+    incoming_.target = channel.messages.back().data.get();
+    incoming_.kept = true;
+  } else {
+    Request& request = *channel.receives.front();
+    channel.receives.pop_front();
+    --posted_receives_;
+    give_to(request);
+  }
+  forget_if_empty(header.tag);
+  advance(0);
+}
+
+// The message that comes just now is this request's.
+void Stream::give_to(Request& request) {
+  const Operation& operation = *request.operation;
+  if (operation.bytes != incoming_.header.bytes) {
+    incoming_.target = nullptr;
+    sink_.failed(request, describe_mismatch(operation, std::to_string(incoming_.header.bytes)));
+    return;
+  }
+  incoming_.request = &request;
+  incoming_.target = operation.data;
+}
+
+void Stream::advance(std::uint64_t bytes) {
+  incoming_.bytes += bytes;
+  if (incoming_.bytes == incoming_.header.bytes) {
+    end_message();
+  }
+}
+
+void Stream::end_message() {
+  Request* const request = incoming_.request;
+  incoming_ = {};
+  if (request != nullptr) {
+    sink_.finished(*request);
+  }
+}
+
+void Stream::receive(Request& request) {
+  const Operation& operation = *request.operation;
+  Channel& channel = channels_[operation.tag];
+  if (channel.messages.empty()) {
+    channel.receives.push_back(&request);
+    ++posted_receives_;
+    return;
+  }
+  const bool coming = incoming_.kept && incoming_.header.tag == operation.tag && channel.messages.size() == 1;
+  const Message message = std::move(channel.messages.front());
+  channel.messages.pop_front();
+  forget_if_empty(operation.tag);
+  if (coming) {
+    incoming_.kept = false;
+    give_to(request);
+    if (incoming_.target != nullptr && incoming_.bytes > 0) {
+      std::memcpy(incoming_.target, message.data.get(), incoming_.bytes);
+    }
+  } else if (message.bytes != operation.bytes) {
+    sink_.failed(request, describe_mismatch(operation, std::to_string(message.bytes)));
+  } else {
+    if (message.bytes > 0) {
+      std::memcpy(operation.data, message.data.get(), message.bytes);
+    }
+    sink_.finished(request);
+  }
+}
+
+void Stream::withdraw(Request& request) {
+  if (request.status != Request::Status::queued) {
+    return;
+  }
+  const Operation& operation = *request.operation;
+  if (operation.kind == Operation::Kind::send) {
+    const auto found = std::find_if(outgoing_.begin(), outgoing_.end(),
+                                    [&](const Outgoing& each) { return each.request == &request; });
+    if (found == outgoing_.end()) {
+      return;
+    }
+    if (found->sent == 0) {
+      outgoing_.erase(found);
+      return;
+    }
+    found->own = std::make_unique_for_overwrite<std::byte[]>(operation.bytes);
+    std::memcpy(found->own.get(), operation.data, operation.bytes);
+    found->data = found->own.get();
+    found->request = nullptr;
+    return;
+  }
+  if (incoming_.request != &request) {
+    const auto found = channels_.find(operation.tag);
+    if (found != channels_.end()) {
+      posted_receives_ -= std::erase(found->second.receives, &request);
+      forget_if_empty(operation.tag);
+    }
+    return;
+  }
+  // The next receive of the tag takes the message, now or later.
+  Message message{std::make_unique_for_overwrite<std::byte[]>(operation.bytes), operation.bytes};
+  std::memcpy(message.data.get(), operation.data, incoming_.bytes);
+  incoming_.request = nullptr;
+  incoming_.target = message.data.get();
+  Channel& channel = channels_[operation.tag];
+  channel.messages.push_front(std::move(message));
+  incoming_.kept = true;
+  if (!channel.receives.empty()) {
+    Request& next = *channel.receives.front();
+    channel.receives.pop_front();
+    --posted_receives_;
+    receive(next);
+  }
+}
+
+void Stream::forget_if_empty(Tag tag) {
+  const auto found = channels_.find(tag);
+  if (found != channels_.end() && found->second.messages.empty() && found->second.receives.empty()) {
+    channels_.erase(found);
+  }
+}
+
+}  // namespace gradwire::transport::tcp

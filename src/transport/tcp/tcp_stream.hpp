@@ -1,0 +1,107 @@
+// The messages of one connection: each a header and its bytes, one after another. A message that nobody has posted a
+// receive for waits in memory of its own; what a sender may have on its way bounds it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "gradwire/transport.hpp"
+#include "transport/tcp/tcp_socket.hpp"
+
+namespace gradwire::transport::tcp {
+
+struct Request {
+  enum class Status : std::uint8_t { queued, finished, failed };
+  Operation* operation = nullptr;
+  Status status = Status::queued;
+  std::list<Request>::iterator self;
+};
+
+/// Who hears what became of a request. Called inside the stream's own functions.
+class RequestSink {
+ public:
+  virtual ~RequestSink() = default;
+  virtual void finished(Request& request) = 0;
+  virtual void failed(Request& request, const std::string& why) = 0;
+};
+
+class Stream {
+ public:
+  Stream(Socket socket, RequestSink& sink) : socket_(std::move(socket)), sink_(sink) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void send(Request& request);
+  void receive(Request& request);
+  /// The request's buffer is not touched again. A message that is half sent or received goes on without it.
+  void withdraw(Request& request);
+
+  /// Sends what the connection takes. False: it wants to be called again when that takes more.
+  bool flush();
+  /// Takes what has come, up to some 4 MB, so that other connections have their turn. False: nothing was there.
+  bool take();
+
+  [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
+  /// Why nothing more comes or goes; empty while something may.
+  [[nodiscard]] const std::string& ended() const noexcept { return ended_; }
+  /// Whether a request waits for this connection.
+  [[nodiscard]] bool waited_for() const noexcept;
+
+ private:
+  struct Header {
+    std::uint64_t bytes = 0;
+    Tag tag = 0;
+    std::uint32_t magic = 0;
+  };
+  static_assert(sizeof(Header) == 16, "no padding: it travels as bytes");
+  struct Outgoing {
+    Request* request = nullptr;  // null: it was withdrawn
+    Header header;
+    const std::byte* data = nullptr;
+    std::uint64_t sent = 0;  // of header and data
+    std::unique_ptr<std::byte[]> own = {};
+  };
+  struct Message {
+    std::unique_ptr<std::byte[]> data;
+    std::uint64_t bytes = 0;
+  };
+  struct Channel {  // at most one of both is not empty
+    std::deque<Request*> receives;
+    std::deque<Message> messages;
+  };
+  // What comes just now: into a receive's buffer, into the newest message of its channel, or nowhere.
+  struct Incoming {
+    Header header;
+    std::uint64_t header_bytes = 0;
+    std::uint64_t bytes = 0;  // so far
+    std::byte* target = nullptr;
+    Request* request = nullptr;
+    bool kept = false;  // the last message of the channel is this one
+  };
+
+  void begin_message();
+  void end_message();
+  void advance(std::uint64_t bytes);
+  [[nodiscard]] bool in_payload() const noexcept {
+    return incoming_.header_bytes == sizeof(Header) && incoming_.bytes < incoming_.header.bytes;
+  }
+  void give_to(Request& request);
+  void forget_if_empty(Tag tag);
+  void end(const std::string& why);
+
+  Socket socket_;
+  RequestSink& sink_;
+  std::deque<Outgoing> outgoing_;
+  std::unordered_map<Tag, Channel> channels_;
+  std::uint64_t posted_receives_ = 0;  // in channels
+  Incoming incoming_;
+  std::string ended_;
+};
+
+}  // namespace gradwire::transport::tcp

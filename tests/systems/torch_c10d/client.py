@@ -1,0 +1,321 @@
+"""A test client of the backend gradwire: every check runs on all ranks of a small job and compares with Gloo.
+
+client.py SCENARIO [WORLD]   starts the ranks itself, and ends with the status of the worst
+"""
+import datetime
+import os
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import gradwire_torch
+
+SECONDS = int(os.environ.get("CLIENT_TIMEOUT", "60"))
+
+
+def start(rank, world, file, backend):
+    dist.init_process_group(backend, init_method="file://" + file, rank=rank, world_size=world,
+                            timeout=datetime.timedelta(seconds=SECONDS))
+
+
+def check(what, ours, theirs, tolerance=0.0):
+    """Equal bit by bit, or within the tolerance of the largest value."""
+    if tolerance == 0.0:
+        assert torch.equal(ours, theirs), f"{what}: differs by {(ours - theirs).abs().max()}"
+    else:
+        error = (ours.double() - theirs.double()).abs().max() / theirs.double().abs().max()
+        assert error <= tolerance, f"{what}: relative error {error} above {tolerance}"
+
+
+def same_on_all_ranks(what, tensor, group):
+    all_of_them = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_of_them, tensor, group=group)
+    for other in all_of_them:
+        assert torch.equal(other, tensor), f"{what}: ranks have different results"
+
+
+def values(rank, count, dtype=torch.float32, seed=1):
+    generator = torch.Generator().manual_seed(seed * 1000 + rank)
+    return torch.randn(count, generator=generator).to(dtype)
+
+
+def collectives(rank, world):
+    """Each collective beside Gloo's, on small and large tensors, of types that are compressed and not."""
+    gloo = dist.new_group(backend="gloo")
+    lossy = os.environ.get("GRADWIRE_CODEC") != "exact"
+    for count in (1, 1000, 70_001, 300_000):
+        big = lossy and count * 4 >= 64 << 10
+        for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
+            for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
+                mine = (values(rank, count) * 100).to(dtype)
+                theirs = mine.clone()
+                dist.all_reduce(mine, op)
+                dist.all_reduce(theirs, op, group=gloo)
+                compressed = big and dtype == torch.float32 and op == dist.ReduceOp.SUM
+                check(f"all_reduce {count} {dtype} {op}", mine, theirs, 0.03 if compressed else 0.0)
+                same_on_all_ranks("all_reduce", mine, gloo)
+        for dtype in (torch.float16, torch.bfloat16):
+            mine = values(rank, count, dtype)
+            total = torch.stack([values(r, count, dtype).double() for r in range(world)]).sum(0)
+            if dtype == torch.float16 or big:  # Gloo knows no bfloat16 in 1.13
+                dist.all_reduce(mine)
+                check(f"all_reduce {count} {dtype}", mine, total, 0.05)
+        if not torch.__version__.startswith("1."):
+            mine, theirs = values(rank, count), values(rank, count)
+            dist.all_reduce(mine, dist.ReduceOp.AVG)
+            dist.all_reduce(theirs, dist.ReduceOp.AVG, group=gloo)
+            check("all_reduce of a mean", mine, theirs, 0.03 if big else 0.0)
+        mine = values(rank, count)
+        work = dist.all_reduce(mine, async_op=True)
+        future = work.get_future()
+        work.wait()
+        assert future.wait()[0].data_ptr() == mine.data_ptr()
+        assert work.is_completed() and work.is_success()
+
+        square = values(rank, 512 * 300).view(512, 300).t()  # dense, not contiguous
+        theirs = square.clone()
+        dist.all_reduce(square)
+        dist.all_reduce(theirs, group=gloo)
+        check("all_reduce of a transposed tensor", square, theirs, 0.03 if lossy else 0.0)
+
+        for root in range(world):
+            mine, theirs = values(rank, count), values(rank, count)
+            dist.broadcast(mine, root)
+            dist.broadcast(theirs, root, group=gloo)
+            check("broadcast", mine, theirs)
+            mine, theirs = values(rank, count), values(rank, count)
+            dist.reduce(mine, root)
+            dist.reduce(theirs, root, group=gloo)
+            if rank == root:
+                check("reduce", mine, theirs)
+            parts = [torch.empty(count) for _ in range(world)] if rank == root else None
+            dist.gather(values(rank, count), parts, root)
+            for other, part in enumerate(parts or []):
+                check("gather", part, values(other, count))
+            part = torch.empty(count)
+            dist.scatter(part, [values(r, count) for r in range(world)] if rank == root else None, root)
+            check("scatter", part, values(rank, count))
+        parts = [torch.empty(count) for _ in range(world)]
+        dist.all_gather(parts, values(rank, count))
+        for other, part in enumerate(parts):
+            check("all_gather", part, values(other, count))
+        whole = torch.empty(world * count)
+        dist.all_gather_into_tensor(whole, values(rank, count))
+        check("all_gather_into_tensor", whole, torch.cat(parts))
+
+        total = torch.stack([values(r, world * count) for r in range(world)]).sum(0)
+        own = total[rank * count:(rank + 1) * count]
+        part = torch.empty(count)
+        dist.reduce_scatter_tensor(part, values(rank, world * count))
+        check("reduce_scatter_tensor", part, own, 0.03)
+        if not torch.__version__.startswith("1."):
+            dist.reduce_scatter_tensor(part, values(rank, world * count), dist.ReduceOp.AVG)
+            check("reduce_scatter_tensor of a mean", part, own / world, 0.03)
+        part = torch.empty(count)
+        dist.reduce_scatter(part, list(values(rank, world * count).chunk(world)))
+        check("reduce_scatter", part, own, 0.03)
+
+        received = torch.empty(count)
+        requests = [dist.isend(values(rank, count), (rank + 1) % world),
+                    dist.irecv(received, (rank - 1) % world)]
+        for request in requests:
+            request.wait()
+        check("isend, irecv", received, values((rank - 1) % world, count))
+        exchanged = torch.empty(world * count)
+        dist.all_to_all_single(exchanged, values(rank, world * count))
+        check("all_to_all_single", exchanged,
+              torch.cat([values(r, world * count)[rank * count:(rank + 1) * count] for r in range(world)]))
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank})
+    assert [each["rank"] for each in objects] == list(range(world))
+    dist.barrier()
+    if world > 2:  # a group of some ranks, made by all
+        members = [0, world - 1]
+        group = dist.new_group(members)
+        if rank in members:
+            mine = values(rank, 100_000)
+            dist.all_reduce(mine, group=group)
+            check("a group of two ranks", mine, values(0, 100_000) + values(world - 1, 100_000), 0.03)
+
+
+def model_and_data(rank, world):
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
+                                torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    generator = torch.Generator().manual_seed(100 + rank)
+    target = torch.randn(64, 10, generator=torch.Generator().manual_seed(3))
+    batches = [torch.randn(32, 64, generator=generator) for _ in range(40)]
+    return model, [(x, (x @ target).argmax(1)) for x in batches]
+
+
+def train(rank, world, group, zero=False, named=False, view=False):
+    """The mean loss of each step, and the parameters at the end."""
+    model, batches = model_and_data(rank, world)
+    ddp = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=1,
+                                                    gradient_as_bucket_view=view)
+    if named:
+        gradwire_torch.name_buckets(ddp)
+    if zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, process_group=group, lr=1e-3)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(ddp(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, group=group)
+        losses.append(mean / world)
+    return torch.stack(losses), torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def ddp(rank, world):
+    """DDP and ZeRO with Gloo and with gradwire: with exact bit by bit the same, with int8 close."""
+    gloo = dist.new_group(backend="gloo")
+    exact = os.environ.get("GRADWIRE_CODEC") == "exact"
+    for zero in (False, True):
+        theirs, their_end = train(rank, world, gloo, zero)
+        for view in (False, True):
+            ours, our_end = train(rank, world, None, zero, view=view)
+            same_on_all_ranks("parameters", our_end, gloo)
+            if exact:
+                check("losses", ours, theirs)
+                check("parameters", our_end, their_end)
+            else:
+                assert not torch.equal(our_end, their_end), "nothing was compressed"
+                check("losses", ours, theirs, 0.02)
+        if rank == 0:
+            print("zero" if zero else "ddp", "loss", theirs[0].item(), "to", theirs[-1].item(), "gradwire",
+                  ours[-1].item(), flush=True)
+        assert theirs[-1] < 0.9 * theirs[0], "it does not train"
+
+
+def ddp_runs(rank, world):
+    """DDP with settings under which calls may pass: close to Gloo's."""
+    theirs, _ = train(rank, world, dist.new_group(backend="gloo"))
+    ours, _ = train(rank, world, None)
+    check("losses", ours, theirs, 0.02)
+
+
+def names(rank, world):
+    """Rules of the policy match DDP's parameters by name; the parent reads the report."""
+    gloo = dist.new_group(backend="gloo")
+    theirs, _ = train(rank, world, gloo)
+    ours, end = train(rank, world, None, named=True)
+    same_on_all_ranks("parameters", end, gloo)
+    check("losses", ours, theirs, 0.05)  # int4 with error feedback
+
+
+def dead(rank, world):
+    """A rank that ends is an error on the others, in time."""
+    mine = values(rank, 300_000)
+    dist.all_reduce(mine)
+    if rank == world - 1:
+        time.sleep(0.5)
+        os._exit(0)
+    begin = time.time()
+    try:
+        dist.all_reduce(mine)
+    except RuntimeError as error:
+        assert "gradwire" in str(error) and f"rank {world - 1}" in str(error), error
+        assert time.time() - begin < SECONDS, "too late"
+        print(rank, error, flush=True)
+        os._exit(0)
+    raise AssertionError("no error")
+
+
+def silent(rank, world):
+    """A rank that does not come is an error on the others, that names it."""
+    mine = values(rank, 300_000)
+    dist.all_reduce(mine)
+    if rank == world - 1:
+        time.sleep(8)
+        os._exit(0)
+    try:
+        dist.all_reduce(mine)
+    except RuntimeError as error:
+        assert f"rank {world - 1}" in str(error), error
+        print(rank, error, flush=True)
+        os._exit(0)
+    raise AssertionError("no error")
+
+
+def differ(rank, world):
+    """Ranks with different policies pass everything, and say so."""
+    mine = values(rank, 300_000)
+    dist.all_reduce(mine)
+    theirs = torch.stack([values(r, 300_000) for r in range(world)]).sum(0)
+    check("all_reduce", mine, theirs, 1e-6)
+
+
+def fsdp(rank, world):
+    """FSDP on the CPU, which 1.13 refuses: with exact as with Gloo, with int8 close."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+
+    def run(backend):
+        mesh = init_device_mesh("cpu", (world,), backend_override={0: backend} if backend else None)
+        model, batches = model_and_data(rank, world)
+        fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        losses = []
+        for inputs, labels in batches:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return torch.stack(losses)
+
+    theirs, ours = run("gloo"), run(None)
+    if rank == 0:
+        print("fsdp loss", theirs[0].item(), "to", theirs[-1].item(), "gradwire", ours[-1].item(), flush=True)
+    exact = os.environ.get("GRADWIRE_CODEC") == "exact"
+    check("losses", ours, theirs, 1e-5 if exact else 0.05)
+    assert exact or not torch.equal(ours, theirs), "nothing was compressed"
+
+
+def differ_not(rank, world):
+    mine = values(rank, 300_000)
+    dist.all_reduce(mine)
+    check("all_reduce", mine, torch.stack([values(r, 300_000) for r in range(world)]).sum(0), 0.03)
+
+
+def no_interface(rank, world):
+    """A wrong setting is an error that names it and what there is."""
+    try:
+        dist.all_reduce(values(rank, 300_000))
+    except RuntimeError as error:
+        assert '"nowhere"' in str(error) and "lo" in str(error), error
+        os._exit(0)
+    raise AssertionError("no error")
+
+
+def body(rank, scenario, world, file):
+    torch.set_num_threads(1)
+    if scenario == "differ" and rank == 1:
+        os.environ["GRADWIRE_CODEC"] = "int4"
+    start(rank, world, file, "gradwire")
+    globals()[scenario](rank, world)
+    if scenario not in ("dead", "silent"):
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    scenario = sys.argv[1]
+    world = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+        body(rank, scenario, int(os.environ["OMPI_COMM_WORLD_SIZE"]), os.environ["CLIENT_STORE"])
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(body, (scenario, world, os.path.join(folder, "store")), world)
+    print(scenario, world, "done", flush=True)
