@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/mpi_libraries.hpp"
 #include "cli/elf.hpp"
 #include "gradwire/error.hpp"
 
@@ -150,15 +151,12 @@ std::optional<std::filesystem::path> find_job(const std::vector<std::string>& co
 }
 
 std::optional<Library> linked_with(const std::filesystem::path& program) {
-  // MPICH's ABI has Intel MPI's and Cray's too; Debian names its MPICH's library by the family.
-  constexpr std::array<std::string_view, 2> kOpenMpi{"libmpi.so.40", "libmpi.so.20"};
-  constexpr std::array<std::string_view, 2> kMpich{"libmpich.so.12", "libmpi.so.12"};
   const std::vector<std::string> needed = needed_libraries(program);
   const auto needs = [&](const auto& names) {
     return std::find_first_of(needed.begin(), needed.end(), names.begin(), names.end()) != needed.end();
   };
-  const bool open_mpi = needs(kOpenMpi);
-  if (open_mpi == needs(kMpich)) {
+  const bool open_mpi = needs(kOpenMpiLibraries);
+  if (open_mpi == needs(kMpichLibraries)) {
     return std::nullopt;
   }
   return open_mpi ? Library::open_mpi : Library::mpich;
