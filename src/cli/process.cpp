@@ -2,16 +2,20 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string_view>
+#include <thread>
 
 #include "gradwire/error.hpp"
 
@@ -21,10 +25,13 @@ namespace {
 constexpr int kSignalled = 128;  // as shells report a process that a signal ended
 
 std::atomic<pid_t> g_child{0};
+std::atomic<int> g_signal{0};  // the last that came
 
-void hand_on(int signal) {
+// What a terminal sends goes to the child, too; only what a process sent to this one is handed on.
+void hand_on(int signal, siginfo_t* info, void*) {
+  g_signal.store(signal);
   const pid_t child = g_child.load();
-  if (child > 0) {
+  if (child > 0 && (info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL)) {
     ::kill(child, signal);
   }
 }
@@ -59,11 +66,12 @@ std::vector<std::string> environment_with(const Environment& added) {
   return texts;
 }
 
-// Exit status of a child, or 128 + signal.
+// Exit status of a child, or 128 + signal. Orphans that came to us are reaped on the way.
 int wait_for(pid_t child) {
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) {
+  for (pid_t ended = 0; ended != child;) {
+    ended = ::waitpid(-1, &status, 0);
+    if (ended < 0 && errno != EINTR) {
       throw Error(ErrorCode::internal,
                   std::string("waitpid failed: ") + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
     }
@@ -71,20 +79,49 @@ int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
 }
 
+void signal_children(int signal) {
+  std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  for (pid_t child = 0; children >> child;) {
+    ::kill(child, signal);
+  }
+}
+
+// A script that a signal ended leaves its launcher behind, which is still ending its ranks, or has not heard of the
+// signal.
+void wait_for_orphans(int signal) {
+  constexpr std::chrono::seconds kHeard{2};
+  constexpr std::chrono::seconds kLongest{12};
+  const auto begin = std::chrono::steady_clock::now();
+  bool told = false;
+  for (pid_t ended = 1; ended >= 0; ended = ::waitpid(-1, nullptr, WNOHANG)) {  // until there is none
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited >= kLongest) {
+      return;
+    }
+    if (waited >= kHeard && !told) {
+      signal_children(signal);
+      told = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 // Signals while a child runs: those that it must see are handed on, what a terminal sends to both is left to it.
 class Signals {
  public:
   Signals() {
+    g_signal.store(0);
     struct sigaction action {};
-    action.sa_handler = SIG_IGN;
-    ::sigaction(SIGINT, &action, old_.data());
-    ::sigaction(SIGQUIT, &action, &old_[1]);
-    action.sa_handler = hand_on;
-    ::sigaction(SIGTERM, &action, &old_[2]);
-    ::sigaction(SIGHUP, &action, &old_[3]);
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = hand_on;
+    for (std::size_t i = 0; i < kNumbers.size(); ++i) {
+      ::sigaction(kNumbers[i], nullptr, &old_[i]);
+      if (old_[i].sa_handler != SIG_IGN) {  // as nohup has it for SIGHUP
+        ::sigaction(kNumbers[i], &action, nullptr);
+      }
+    }
   }
   ~Signals() {
-    constexpr std::array kNumbers{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
     for (std::size_t i = 0; i < kNumbers.size(); ++i) {
       ::sigaction(kNumbers[i], &old_[i], nullptr);
     }
@@ -93,6 +130,7 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
  private:
+  static constexpr std::array kNumbers{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
   std::array<struct sigaction, 4> old_{};
 };
 
@@ -166,6 +204,7 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   const Signals signals;
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // for wait_for_orphans
   pid_t child = 0;
   const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes, pointers(arguments).data(),
                                     pointers(environment).data());
@@ -177,6 +216,9 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
   g_child.store(child);
   const int status = wait_for(child);
   g_child.store(0);
+  if (const int signal = g_signal.load(); signal != 0) {
+    wait_for_orphans(signal);
+  }
   return status;
 }
 
