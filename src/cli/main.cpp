@@ -85,7 +85,7 @@ int dispatch(int argc, char** argv) {
   RunOptions options;
   auto* run_command = app.add_subcommand(
       "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
-  run_command->footer("gradwire run [OPTIONS] -- COMMAND...: mpirun, srun, a script, or whatever starts MPI jobs");
+  run_command->footer("gradwire run [OPTIONS] -- COMMAND...: mpirun, srun, a script, or whatever starts MPI jobs\n");
   run_command->add_option("--policy", options.policy, "policy file; without one, as --codec says");
   run_command->add_option("--codec", options.codec,
                           "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "

@@ -271,14 +271,14 @@ Command look_at(const RunOptions& options) {
 
 int run(const RunOptions& options, std::ostream& out) {
   const std::string& first = options.command.front();
+  if (only_submits(options.command)) {
+    refuse(first + " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
+           "or gradwire run -- mpirun ./job");
+  }
   if (!find_program(first)) {
     out << "gradwire: " << first << " was not found" << (first.find('/') == std::string::npos ? " in PATH" : "")
         << "; write the path of a program, or install an MPI (Debian: openmpi-bin or mpich) for its mpirun\n";
     return kCannotRunStatus;
-  }
-  if (only_submits(options.command)) {
-    refuse(first + " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
-           "or gradwire run -- mpirun ./job");
   }
   const auto launcher = find_launcher(options.command);
   if (launcher && !find_program(options.command[*launcher])) {
