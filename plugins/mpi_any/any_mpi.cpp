@@ -3,6 +3,7 @@
 // Then it loads the drop-in for the MPI that is there, and hands on to it.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -11,33 +12,29 @@
 #include <string_view>
 
 #include "base/mpi_libraries.hpp"
+#include "plugins/mpi_any/names.h"
 
 namespace {
 
 enum Index : std::size_t {
-#define GRADWIRE_NAME(name, arguments) k_##name,
-#include "plugins/mpi_any/names.h"
-#undef GRADWIRE_NAME
-  kNames
+#define GRADWIRE_INDEX(name, arguments) k_##name,
+  GRADWIRE_NAMES(GRADWIRE_INDEX) kNames
 };
 
 constexpr std::array<const char*, kNames> kName{
-#define GRADWIRE_NAME(name, arguments) #name,
-#include "plugins/mpi_any/names.h"
-#undef GRADWIRE_NAME
-};
+#define GRADWIRE_TEXT(name, arguments) #name,
+    GRADWIRE_NAMES(GRADWIRE_TEXT)};
 
 constinit std::array<std::atomic<void*>, kNames> g_functions{};  // null: not yet looked for
 
+bool is_loaded(std::string_view library) {  // a literal, which ends with a zero
+  void* const found = ::dlopen(library.data(), RTLD_LAZY | RTLD_NOLOAD);
+  return found != nullptr && ::dlclose(found) == 0;
+}
+
 template <std::size_t N>
-bool is_loaded(const std::array<std::string_view, N>& libraries) {
-  for (const std::string_view library : libraries) {  // literals, which end with a zero
-    if (void* found = ::dlopen(library.data(), RTLD_LAZY | RTLD_NOLOAD)) {
-      ::dlclose(found);
-      return true;
-    }
-  }
-  return false;
+bool any_is_loaded(const std::array<std::string_view, N>& libraries) {
+  return std::any_of(libraries.begin(), libraries.end(), is_loaded);
 }
 
 // The file of this name beside this object.
@@ -73,8 +70,8 @@ void* drop_in() {
   static constinit std::atomic<bool> known{false};  // threads that come at once find the same
   static constinit std::atomic<void*> found{nullptr};
   if (!known.load(std::memory_order_acquire)) {
-    const bool open_mpi = is_loaded(gradwire::kOpenMpiLibraries);
-    const bool mpich = is_loaded(gradwire::kMpichLibraries);
+    const bool open_mpi = any_is_loaded(gradwire::kOpenMpiLibraries);
+    const bool mpich = any_is_loaded(gradwire::kMpichLibraries);
     if (open_mpi != mpich) {
       found.store(load(open_mpi ? "libgradwire_mpi.so" : "libgradwire_mpich.so"));
     }
@@ -133,9 +130,8 @@ static_assert(sizeof(long) == 8 && sizeof(void*) == 8);
 #define GRADWIRE_ARGUMENTS_7 GRADWIRE_ARGUMENTS_6, g
 #define GRADWIRE_ARGUMENTS_8 GRADWIRE_ARGUMENTS_7, h
 
-#define GRADWIRE_NAME(name, arguments)                                                           \
+#define GRADWIRE_FUNCTION(name, arguments)                                                       \
   extern "C" __attribute__((visibility("default"))) long name(GRADWIRE_PARAMETERS_##arguments) { \
     return hand_on(k_##name GRADWIRE_ARGUMENTS_##arguments);                                     \
   }
-#include "plugins/mpi_any/names.h"
-#undef GRADWIRE_NAME
+GRADWIRE_NAMES(GRADWIRE_FUNCTION)
