@@ -122,22 +122,29 @@ void drain_requests(MPI_Comm comm) noexcept {
 CommState::CommState() = default;
 
 CommState::~CommState() {
-  const auto first_passed =
-      member && member->settings().requests ? drop_in::Function::mpi_allreduce_init : drop_in::Function::mpi_iallreduce;
   requests.reset();
   if (beside != MPI_COMM_NULL) {
     PMPI_Comm_free(&beside);
   }
-  drop_in::Ledger& ledger = process().ledger;
-  known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) { return member->measured(what); });
+  count_into(process().ledger, false);
   if (rank == 0 && member && process().configuration.recording) {
-    ledger.add_choices(name, member->choices());
+    process().ledger.add_choices(name, member->choices());
   }
+}
+
+void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
+  using drop_in::Function;
+  const auto first_passed =
+      agreed && member->settings().requests ? Function::mpi_allreduce_init : Function::mpi_iallreduce;
+  known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
+    std::unique_lock lock(mutex, std::defer_lock);
+    return !early || lock.try_lock() ? member->measured(what) : std::nullopt;
+  });
   for (std::size_t i = 0; i < passed.size(); ++i) {
     if (passed[i].calls == 0) {
       continue;
     }
-    const drop_in::Function function{static_cast<std::uint8_t>(i)};
+    const Function function{static_cast<std::uint8_t>(i)};
     const drop_in::Reason reason = inter                      ? drop_in::Reason::intercommunicator
                                    : function >= first_passed ? drop_in::Reason::nonblocking
                                                               : drop_in::Reason::below_floor;
@@ -170,6 +177,7 @@ void CommState::reach_agreement() {
   }
   member = std::make_unique<drop_in::Member>(
       configuration, process().ledger, agreement, [this] { return connect(); }, name);
+  agreed = true;
   small_below = configuration.planner.floor() / kWidestElement;
   if (takes_requests()) {  // here, where the ranks are together: later they may come to two communicators in two orders
     beside = make_private();

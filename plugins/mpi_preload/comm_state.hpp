@@ -54,9 +54,10 @@ struct CommState {
 
   KnownCalls known;
 
-  std::mutex mutex;
+  mutable std::mutex mutex;
   drop_in::CommunicatorName name;
   std::unique_ptr<drop_in::Member> member;  // once the ranks have agreed
+  std::atomic<bool> agreed = false;         // and it is there
   drop_in::Agreement agreement;
   std::string failure;  // not empty: ranks are out of step, and no call can be made right again
 
@@ -71,6 +72,8 @@ struct CommState {
   CommState& operator=(const CommState&) = delete;
   /// Leaves what it counted in the ledger.
   ~CommState();
+  /// Adds what it counted. `early`: a thread of the job may be inside a call, and is not waited for.
+  void count_into(drop_in::Ledger& ledger, bool early) const;
 
   /// The agreement, once: every rank of the communicator enters here inside its first blocking call, whatever that is
   /// and however this rank is configured. Throws Error(timeout) that names who did not.

@@ -1,15 +1,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/current_error.hpp"
 #include "base/durable_file.hpp"
+#include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -71,7 +74,15 @@ bool gather_ledgers(int rank, int size) {
   return true;
 }
 
+// Once: at MPI_Finalize, or when a signal ends the job, which may come in the middle of that.
 void write_report(const std::string& file, const std::string& text) {
+  static std::mutex mutex;
+  static bool written = false;
+  const std::lock_guard lock(mutex);
+  if (written) {
+    return;
+  }
+  written = true;
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   stream << text << std::flush;
@@ -90,6 +101,16 @@ void write_choices(const std::filesystem::path& file, const std::string& text) {
   }
 }
 
+drop_in::ReportHead head_of(int world_size, const std::string& note) {
+  const Process& self = process();
+  return {.world_size = world_size,
+          .implementation = self.implementation,
+          .dry_run = self.configuration.dry_run,
+          .policy = self.configuration.planner.policy().source,
+          .disabled = self.agreed_by_all ? self.agreed_by_all->disabled_because : self.configuration.disabled,
+          .note = note};
+}
+
 void finish_or_throw() {
   Process& self = process();
   CommState* world = find_state(MPI_COMM_WORLD);
@@ -105,13 +126,7 @@ void finish_or_throw() {
   if (rank != 0) {
     return;
   }
-  const drop_in::ReportHead head{
-      .world_size = size,
-      .implementation = self.implementation,
-      .dry_run = self.configuration.dry_run,
-      .policy = self.configuration.planner.policy().source,
-      .disabled = self.agreed_by_all ? self.agreed_by_all->disabled_because : self.configuration.disabled,
-      .note = complete ? "" : "the numbers of other ranks are missing"};
+  const drop_in::ReportHead head = head_of(size, complete ? "" : "the numbers of other ranks are missing");
   if (self.configuration.recording) {
     write_choices(*self.configuration.recording,
                   drop_in::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
@@ -124,6 +139,15 @@ void finish_or_throw() {
   }
 }
 
+const char* name_of(int signal) {
+  switch (signal) {
+    case SIGTERM: return "SIGTERM";
+    case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
+    default: return "SIGXCPU";
+  }
+}
+
 }  // namespace
 
 void finish() noexcept {
@@ -133,6 +157,26 @@ void finish() noexcept {
     }
   } catch (...) {
     say("at MPI_Finalize: " + std::string(current_error().what()));
+  }
+  stop_watching();
+}
+
+// Beside the job's threads, and without MPI: they may be anywhere in it.
+void report_early(int signal, int world_size) noexcept {
+  try {
+    Process& self = process();
+    drop_in::Ledger mine;
+    mine.merge(self.ledger.to_text());
+    std::unique_lock lock(self.mutex);
+    for (const CommState* state : self.states) {
+      state->count_into(mine, true);
+    }
+    const drop_in::ReportHead head =
+        head_of(world_size, "ended by " + std::string(name_of(signal)) + " before MPI_Finalize; rank 0's calls alone");
+    lock.unlock();
+    write_report(*self.configuration.report, drop_in::report_json(head, mine));
+  } catch (...) {
+    say("the report is lost: " + std::string(current_error().what()));
   }
 }
 

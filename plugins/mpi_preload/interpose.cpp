@@ -1,5 +1,6 @@
 // The functions that the job calls instead of the library's, under their own names (preload, link order) and under
 // those of gradwire/replace/mpi.h. What is neither here nor in interpose_requests.cpp goes to the library as ever.
+#include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/interposed.hpp"
 #include "plugins/mpi_preload/process.hpp"
 
@@ -91,12 +92,17 @@ GRADWIRE_EXPORT int MPI_Comm_disconnect(MPI_Comm* comm) {
 
 GRADWIRE_EXPORT int MPI_Init(int* argc, char*** argv) {
   int granted = MPI_THREAD_SINGLE;
-  return process().configuration.raise_threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &granted)
-                                               : PMPI_Init(argc, argv);
+  const int code = process().configuration.raise_threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &granted)
+                                                         : PMPI_Init(argc, argv);
+  watch_for_an_early_end();
+  return code;
 }
 
 GRADWIRE_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* granted) {
-  return PMPI_Init_thread(argc, argv, process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : required, granted);
+  const int code =
+      PMPI_Init_thread(argc, argv, process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : required, granted);
+  watch_for_an_early_end();
+  return code;
 }
 
 GRADWIRE_EXPORT int MPI_Finalize() {

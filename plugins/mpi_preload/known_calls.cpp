@@ -4,6 +4,7 @@ namespace gradwire::mpi_preload {
 
 KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route) {
   const std::pair name{key, route.what.reason};
+  const std::lock_guard lock(mutex_);
   auto found = all_.find(name);
   if (found == all_.end()) {
     if (all_.size() >= kMost) {
@@ -18,18 +19,20 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
   if (route.lasting) {
     known.own_left = kUnasked;
   }
-  ++known.calls;
+  add_to<std::uint64_t>(known.calls, 1);
   ++calls_;
   slots_[slot_of(key)] = &known;
   return &known;
 }
 
 void KnownCalls::tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const {
+  const std::lock_guard lock(mutex_);
   for (const auto& [name, one] : all_) {
-    drop_in::CallTotals totals =
-        drop_in::passed_totals(one.what.function, one.calls, one.calls * one.bytes, communicator_size);
-    if (one.timed > 0) {
-      totals.seconds = one.seconds / static_cast<double>(one.timed) * static_cast<double>(one.calls);
+    const std::uint64_t calls = peek_at(one.calls);
+    const std::uint64_t timed = peek_at(one.timed);
+    drop_in::CallTotals totals = drop_in::passed_totals(one.what.function, calls, calls * one.bytes, communicator_size);
+    if (timed > 0) {
+      totals.seconds = peek_at(one.seconds) / static_cast<double>(timed) * static_cast<double>(calls);
     }
     if (one.choice) {
       totals.measured = measured(*one.choice);

@@ -4,11 +4,13 @@
 #include <mpi.h>
 
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -32,6 +34,16 @@ struct CallKey {
         count(elements) {}
   friend auto operator<=>(const CallKey&, const CallKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
+
+/// A number that one thread changes while another may read it, as it is or as it was.
+template <typename Number>
+void add_to(Number& number, Number more) noexcept {
+  std::atomic_ref(number).store(number + more, std::memory_order_relaxed);
+}
+template <typename Number>
+Number peek_at(const Number& number) noexcept {
+  return std::atomic_ref(const_cast<Number&>(number)).load(std::memory_order_relaxed);  // NOLINT: only read
+}
 
 /// Calls with one key that passed for one reason.
 struct KnownCall {
@@ -57,7 +69,7 @@ class KnownCalls {
       return false;
     }
     --*known->left;
-    ++known->calls;
+    add_to<std::uint64_t>(known->calls, 1);
     ++calls_;
     return true;
   }
@@ -67,7 +79,7 @@ class KnownCalls {
 
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
   using Measured = std::function<std::optional<drop_in::CallTotals::Measured>(const drop_in::ChoiceClass&)>;
-  /// Adds all to the ledger.
+  /// Adds all to the ledger; any thread may.
   void tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const;
 
   static constexpr std::size_t kMost = 2000;
@@ -80,6 +92,7 @@ class KnownCalls {
     return (count ^ (count >> 6) ^ (count >> 12) ^ static_cast<std::uint64_t>(key.function)) % kSlots;
   }
 
+  mutable std::mutex mutex_;  // of which calls there are
   std::map<std::pair<CallKey, drop_in::Reason>, KnownCall> all_;
   std::array<KnownCall*, kSlots> slots_{};
   std::uint64_t calls_ = 0;

@@ -164,8 +164,8 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     }
     const std::lock_guard lock(state->mutex);
     if (verdict.known != nullptr) {
-      ++verdict.known->timed;
-      verdict.known->seconds += seconds;
+      add_to<std::uint64_t>(verdict.known->timed, 1);
+      add_to(verdict.known->seconds, seconds);
     }
     if (verdict.chosen) {
       state->member->measured(seconds);

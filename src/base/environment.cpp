@@ -24,7 +24,7 @@ constexpr std::array kVariables{
                         "least severe log line that is printed, to standard error"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
     EnvironmentVariable{"GRADWIRE_REPORT", "file", "none",
-                        "rank 0 of the world writes what became of replaced calls there, at MPI_Finalize, as JSON"},
+                        "rank 0 writes what became of replaced calls there, at its end, as JSON; %p: its process"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
     EnvironmentVariable{"GRADWIRE_SOCKET_IFNAME", "interface", "all",

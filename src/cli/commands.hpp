@@ -39,11 +39,12 @@ struct PlanCommandOptions {
 int plan(const PlanCommandOptions& options, std::ostream& out);
 
 struct RunOptions {
-  std::optional<std::string> policy;  // file
-  std::optional<std::string> codec;   // instead: of every call that is large enough; "auto" measures
-  std::optional<std::string> report;  // file
+  std::optional<std::string> policy;                  // file
+  std::optional<std::string> codec;                   // instead: of every call that is large enough; "auto" measures
+  std::optional<std::string> report;                  // file
+  std::optional<std::string> threads = std::nullopt;  // "multiple" or "job"
   bool dry_run = false;
-  std::vector<std::string> command;  // mpirun and its arguments
+  std::vector<std::string> command;  // mpirun, srun, a script, ... and its arguments
 };
 /// Starts the command with gradwire preloaded in every rank, waits for it and prints what became of its calls to
 /// `out`. Returns the status of the command. Error before anything was started.

@@ -64,7 +64,7 @@ void print_jobs(std::ostream& out) {
   out << "Unchanged jobs (gradwire run)\n";
   const std::filesystem::path program = this_program();
   for (const Library library : {Library::open_mpi, Library::mpich, Library::nccl}) {
-    const auto file = find_preload(program, library);
+    const auto file = find_preload(program, preload_name(library));
     out << "  " << to_string(library) << (library == Library::nccl ? " (LD_PRELOAD by hand)" : "") << ": "
         << (file ? file->string() : preload_name(library) + " was not built") << '\n';
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/mpi_libraries.hpp"
 #include "cli/elf.hpp"
 #include "gradwire/error.hpp"
 
@@ -14,6 +15,21 @@ constexpr char kListDelimiter = ';';
 
 bool is_mca(std::string_view argument) {
   return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
+}
+
+// Whether the program is one of these, or "mpirun.openmpi" of them.
+bool is_named(const std::string& program, std::initializer_list<std::string_view> names) {
+  const std::string name = std::filesystem::path(program).filename().string();
+  return std::any_of(names.begin(), names.end(), [&](std::string_view known) {
+    return name.starts_with(known) && (name.size() == known.size() || name[known.size()] == '.');
+  });
+}
+
+std::optional<std::size_t> find_named(const std::vector<std::string>& command,
+                                      std::initializer_list<std::string_view> names) {
+  const auto found = std::find_if(command.begin(), command.end(),
+                                  [&](const std::string& argument) { return is_named(argument, names); });
+  return found == command.end() ? std::nullopt : std::optional<std::size_t>(found - command.begin());
 }
 
 bool is_export(std::string_view argument) { return argument == "-x" || argument == "--x"; }
@@ -65,8 +81,8 @@ void insert_exports(std::vector<std::string>& command, std::size_t launcher, con
 Launch launch_open_mpi(const std::vector<std::string>& command, std::size_t launcher, const Environment& ranks,
                        const std::string& inherited_list) {
   Launch launch{command, {}};
-  bool exports = false;
-  std::optional<std::size_t> list;  // index of its value
+  bool exports = is_named(command[launcher], {"prterun"});  // which does not know the list
+  std::optional<std::size_t> list;                          // index of its value
   for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
     if (is_export(command[i])) {
       check_own(command[i + 1], ranks);
@@ -108,17 +124,64 @@ Launch launch_mpich(const std::vector<std::string>& command, std::size_t launche
   return launch;
 }
 
+// The index of the job's program, as find_job() tells it.
+std::optional<std::size_t> find_job_index(const std::vector<std::string>& command, std::size_t begin) {
+  for (std::size_t i = begin; i < command.size(); ++i) {
+    if (is_mca(command[i]) || command[i] == "-genv" || command[i] == "-env") {
+      i += 2;
+    } else if (find_program(command[i])) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+// A list of srun's --export, with the names of what ranks need; they have their values from srun's environment.
+std::string with_names(std::string_view list, const Environment& ranks) {
+  std::string names;
+  bool all = false;
+  for (std::string_view rest = list; !rest.empty();) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    check_own(entry, ranks);
+    all |= entry == "ALL";
+    if (entry != "NONE" && entry != "NIL") {
+      names += (names.empty() ? "" : ",") + std::string(entry);
+    }
+  }
+  for (const auto& [name, value] : ranks) {
+    names += all ? "" : (names.empty() ? "" : ",") + name;
+  }
+  return names;
+}
+
 }  // namespace
 
 std::optional<std::size_t> find_launcher(const std::vector<std::string>& command) {
-  constexpr std::array<std::string_view, 6> kPrefixes{"mpirun", "mpiexec", "orterun", "orte-run", "prterun", "mpdrun"};
-  const auto found = std::find_if(command.begin(), command.end(), [&](const std::string& argument) {
-    const std::string name = std::filesystem::path(argument).filename().string();
-    return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
-      return name.starts_with(prefix) && (name.size() == prefix.size() || name[prefix.size()] == '.');
-    });
-  });
-  return found == command.end() ? std::nullopt : std::optional<std::size_t>(found - command.begin());
+  return find_named(command, {"mpirun", "mpiexec", "orterun", "orte-run", "prterun", "mpdrun"});
+}
+
+bool only_submits(const std::vector<std::string>& command) {
+  return is_named(command.front(), {"sbatch", "qsub", "bsub"});
+}
+
+Launch inherit(const std::vector<std::string>& command, const Environment& ranks, const std::string& slurm_list) {
+  Launch launch{command, ranks};
+  if (!slurm_list.empty()) {
+    launch.environment.emplace_back("SLURM_EXPORT_ENV", with_names(slurm_list, ranks));
+  }
+  const auto srun = find_named(command, {"srun"});
+  const std::size_t job = srun ? find_job_index(command, *srun + 1).value_or(command.size()) : 0;
+  for (std::size_t i = srun.value_or(0) + 1; i < job; ++i) {
+    constexpr std::string_view kOption = "--export";
+    std::string& argument = launch.command[i];
+    if (argument.starts_with(std::string(kOption) + "=")) {
+      argument = std::string(kOption) + "=" + with_names(std::string_view(argument).substr(kOption.size() + 1), ranks);
+    } else if (argument == kOption && i + 1 < job) {
+      launch.command[i + 1] = with_names(launch.command[i + 1], ranks);
+    }
+  }
+  return launch;
 }
 
 std::optional<Library> identify(std::string_view version) {
@@ -138,27 +201,18 @@ Launch make_launch(const std::vector<std::string>& command, std::size_t launcher
                                       : launch_mpich(command, launcher, ranks);
 }
 
-std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t launcher) {
-  for (std::size_t i = launcher + 1; i < command.size(); ++i) {
-    if (is_mca(command[i]) || command[i] == "-genv" || command[i] == "-env") {
-      i += 2;
-    } else if (auto program = find_program(command[i])) {
-      return program;
-    }
-  }
-  return std::nullopt;
+std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t begin) {
+  const auto index = find_job_index(command, begin);
+  return index ? find_program(command[*index]) : std::nullopt;
 }
 
 std::optional<Library> linked_with(const std::filesystem::path& program) {
-  // MPICH's ABI has Intel MPI's and Cray's too; Debian names its MPICH's library by the family.
-  constexpr std::array<std::string_view, 2> kOpenMpi{"libmpi.so.40", "libmpi.so.20"};
-  constexpr std::array<std::string_view, 2> kMpich{"libmpich.so.12", "libmpi.so.12"};
   const std::vector<std::string> needed = needed_libraries(program);
   const auto needs = [&](const auto& names) {
     return std::find_first_of(needed.begin(), needed.end(), names.begin(), names.end()) != needed.end();
   };
-  const bool open_mpi = needs(kOpenMpi);
-  if (open_mpi == needs(kMpich)) {
+  const bool open_mpi = needs(kOpenMpiLibraries);
+  if (open_mpi == needs(kMpichLibraries)) {
     return std::nullopt;
   }
   return open_mpi ? Library::open_mpi : Library::mpich;

@@ -20,7 +20,7 @@ namespace gradwire::cli {
 
 struct Launch {
   std::vector<std::string> command;
-  Environment environment;  // of the command itself; only Open MPI's list is ever in it
+  Environment environment;  // of the command itself
 };
 
 /// The command with `ranks` added for every rank. Open MPI: by its list mca_base_env_list, which may be on the command
@@ -29,10 +29,17 @@ struct Launch {
 [[nodiscard]] Launch make_launch(const std::vector<std::string>& command, std::size_t launcher, Library library,
                                  const Environment& ranks, const std::string& inherited_list);
 
-/// The job's program among the launcher's arguments, as far as one can tell without knowing all of its options: the
-/// first argument that is an executable file.
-[[nodiscard]] std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command,
-                                                            std::size_t launcher);
+/// Whether the command hands a job to a queue and returns before it runs.
+[[nodiscard]] bool only_submits(const std::vector<std::string>& command);
+
+/// The command with `ranks` in its environment, which a script and its launchers hand on. srun does so unless it is
+/// told otherwise by --export, or in a batch job by SLURM_EXPORT_ENV (`slurm_list`): their lists get the names.
+[[nodiscard]] Launch inherit(const std::vector<std::string>& command, const Environment& ranks,
+                             const std::string& slurm_list);
+
+/// The job's program among a launcher's arguments, which begin at `begin`, as far as one can tell without knowing all
+/// of its options: the first argument that is an executable file.
+[[nodiscard]] std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t begin);
 
 /// The MPI that the program names as its library; nothing where it names none, or both.
 [[nodiscard]] std::optional<Library> linked_with(const std::filesystem::path& program);

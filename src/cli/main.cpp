@@ -1,14 +1,40 @@
 // gradwire: checks policies, shows the build, runs unchanged jobs with compressed collectives.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.hpp"
+#include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
 
 namespace gradwire::cli {
 namespace {
+
+// The command of gradwire run, or an Error that shows where "--" belongs. `before` and `behind` are the arguments on
+// its two sides; the latter begin with it, or are none.
+void take_command(const CLI::App& run_command, const std::vector<std::string>& before,
+                  const std::vector<std::string>& behind, RunOptions& options) {
+  const std::vector<std::string> others = run_command.remaining();
+  if (!others.empty() && others.front().starts_with("-")) {
+    throw Error(ErrorCode::invalid_argument, others.front() + " is no option of gradwire run; gradwire run --help " +
+                                                 "lists them, and the command comes behind --");
+  }
+  if (!others.empty()) {
+    std::string line = "gradwire";
+    for (std::size_t i = 1; i < before.size(); ++i) {
+      line += (before.size() - i == others.size() ? " -- " : " ") + before[i];
+    }
+    throw Error(ErrorCode::invalid_argument, "-- must stand before the command; write " + line);
+  }
+  if (behind.size() < 2) {
+    throw Error(ErrorCode::invalid_argument, "there is no command; write gradwire run -- mpirun -np 4 ./job");
+  }
+  options.command.assign(behind.begin() + 1, behind.end());
+}
 
 int dispatch(int argc, char** argv) {
   CLI::App app("Compressed collectives for training jobs", "gradwire");
@@ -58,17 +84,28 @@ int dispatch(int argc, char** argv) {
 
   RunOptions options;
   auto* run_command = app.add_subcommand(
-      "run", "Run an unchanged MPI job with compressed collectives: gradwire run -- mpirun -np 4 ./job");
+      "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
+  run_command->footer("gradwire run [OPTIONS] -- COMMAND...: mpirun, srun, a script, or whatever starts MPI jobs\n");
   run_command->add_option("--policy", options.policy, "policy file; without one, as --codec says");
   run_command->add_option("--codec", options.codec,
                           "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
                           "of them int8 makes faster and passes the others on");
   run_command->add_option("--report", options.report, "write what became of the calls there too, as JSON");
   run_command->add_flag("--dry-run", options.dry_run, "compress nothing; only count what would be");
-  run_command->add_option("command", options.command, "mpirun or mpiexec with its arguments, behind --")->required();
+  run_command
+      ->add_option(
+          "--threads", options.threads,
+          "multiple: initialise MPI with it, so that calls that return requests can be compressed; job: as the "
+          "job does")
+      ->check(CLI::IsMember({"multiple", "job"}));
+  run_command->prefix_command();  // what stands before a "--" that was forgotten is looked at below
 
+  // Whatever stands behind the first "--" is the command's own.
+  char** const end = argv + argc;
+  char** const dashes =
+      std::find_if(argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageStatus;
   }
@@ -81,6 +118,7 @@ int dispatch(int argc, char** argv) {
   if (*plan_command) {
     return plan(forecast, std::cout);
   }
+  take_command(*run_command, {argv, dashes}, {dashes, end}, options);
   return run(options, std::cerr);  // standard output belongs to the job
 }
 

@@ -33,9 +33,9 @@ std::vector<std::filesystem::path> preload_folders(const std::filesystem::path& 
   return folders;
 }
 
-std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program, Library library) {
+std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program, const std::string& name) {
   for (const std::filesystem::path& folder : preload_folders(program)) {
-    const std::filesystem::path file = folder / preload_name(library);
+    const std::filesystem::path file = folder / name;
     if (std::filesystem::exists(file)) {
       return file;
     }

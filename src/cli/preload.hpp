@@ -13,12 +13,15 @@ namespace gradwire::cli {
 enum class Library { open_mpi, mpich, nccl };
 [[nodiscard]] std::string_view to_string(Library library) noexcept;
 [[nodiscard]] std::string preload_name(Library library);  // "libgradwire_mpi.so"
+/// Finds the drop-in for the MPI of each process, and does nothing in one without MPI.
+inline constexpr const char* kAnyPreload = "libgradwire_any.so";
 
 /// This program's file.
 [[nodiscard]] std::filesystem::path this_program();
 /// Folders that are searched, for messages.
 [[nodiscard]] std::vector<std::filesystem::path> preload_folders(const std::filesystem::path& program);
-/// The absolute path of the library, or nothing where it was not built.
-[[nodiscard]] std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program, Library library);
+/// The absolute path of the library of this name, or nothing where it was not built.
+[[nodiscard]] std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program,
+                                                                const std::string& name);
 
 }  // namespace gradwire::cli

@@ -2,32 +2,27 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string_view>
+#include <thread>
 
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli {
 namespace {
 
-constexpr int kSignalled = 128;  // as shells report a process that a signal ended
-
-std::atomic<pid_t> g_child{0};
-
-void hand_on(int signal) {
-  const pid_t child = g_child.load();
-  if (child > 0) {
-    ::kill(child, signal);
-  }
-}
+constexpr int kSignalled = 128;                        // as shells report a process that a signal ended
+constexpr std::chrono::milliseconds kToReachAll{100};  // a signal that is sent to one process after the other
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
@@ -59,6 +54,10 @@ std::vector<std::string> environment_with(const Environment& added) {
   return texts;
 }
 
+int status_of(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kSignalled + WTERMSIG(wait_status);
+}
+
 // Exit status of a child, or 128 + signal.
 int wait_for(pid_t child) {
   int status = 0;
@@ -68,33 +67,135 @@ int wait_for(pid_t child) {
                   std::string("waitpid failed: ") + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
     }
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
+  return status_of(status);
 }
 
-// Signals while a child runs: those that it must see are handed on, what a terminal sends to both is left to it.
+// A process that does nothing. Where a signal ends it, the signal was sent to all: by a terminal, by `timeout`, which
+// sends to its child and then to the group of that, or by a queue, which sends to each process of a job. Then the
+// command got it, too. It must not get it twice: mpirun then ends at once and leaves its ranks behind.
+class Sentinel {
+ public:
+  Sentinel() { start(); }
+  ~Sentinel() { stop(); }
+  Sentinel(const Sentinel&) = delete;
+  Sentinel& operator=(const Sentinel&) = delete;
+
+  void stop() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    pid_ = -1;
+  }
+  /// Whether it was ended; then there is a new one.
+  [[nodiscard]] bool was_ended() {
+    if (pid_ <= 0 || ::waitpid(pid_, nullptr, WNOHANG) == 0) {
+      return false;
+    }
+    start();
+    return true;
+  }
+
+ private:
+  void start() {
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::prctl(PR_SET_DUMPABLE, 0);  // SIGQUIT
+      sigset_t none;
+      sigemptyset(&none);
+      ::sigprocmask(SIG_SETMASK, &none, nullptr);
+      for (;;) {
+        ::pause();
+      }
+    }
+  }
+
+  pid_t pid_ = -1;
+};
+
+// The signals of this process while a command runs. They are taken one by one, so none interrupts anything.
 class Signals {
  public:
   Signals() {
-    struct sigaction action {};
-    action.sa_handler = SIG_IGN;
-    ::sigaction(SIGINT, &action, old_.data());
-    ::sigaction(SIGQUIT, &action, &old_[1]);
-    action.sa_handler = hand_on;
-    ::sigaction(SIGTERM, &action, &old_[2]);
-    ::sigaction(SIGHUP, &action, &old_[3]);
-  }
-  ~Signals() {
-    constexpr std::array kNumbers{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
-    for (std::size_t i = 0; i < kNumbers.size(); ++i) {
-      ::sigaction(kNumbers[i], &old_[i], nullptr);
+    sigemptyset(&taken_);
+    sigaddset(&taken_, SIGCHLD);
+    for (const int signal : kEnding) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) {  // as nohup has it for SIGHUP
+        sigaddset(&taken_, signal);
+      }
     }
+    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
   }
+  ~Signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
+  [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
+  [[nodiscard]] int next() const {
+    int signal = -1;
+    while (signal < 0) {
+      signal = ::sigwaitinfo(&taken_, nullptr);
+    }
+    return signal;
+  }
+  /// Forgets those like it that have come meanwhile.
+  void drop(int signal) const {
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    const timespec now{};
+    while (::sigtimedwait(&only, nullptr, &now) > 0) {
+    }
+  }
+
+  static constexpr std::array kEnding{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+
  private:
-  std::array<struct sigaction, 4> old_{};
+  sigset_t taken_{};
+  sigset_t before_{};
 };
+
+// Until the command has ended. Orphans that came to us are reaped on the way.
+std::optional<int> reap(pid_t command) {
+  std::optional<int> status;
+  int wait_status = 0;
+  for (pid_t ended = 0; (ended = ::waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    if (ended == command) {
+      status = status_of(wait_status);
+    }
+  }
+  return status;
+}
+
+void signal_children(int signal) {
+  std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  for (pid_t child = 0; children >> child;) {
+    ::kill(child, signal);
+  }
+}
+
+// A script that a signal ended leaves its launcher behind, which is still ending its ranks, or has not heard of the
+// signal.
+void wait_for_orphans(int signal) {
+  constexpr std::chrono::seconds kHeard{2};
+  constexpr std::chrono::seconds kLongest{12};
+  const auto begin = std::chrono::steady_clock::now();
+  bool told = false;
+  for (pid_t ended = 1; ended >= 0; ended = ::waitpid(-1, nullptr, WNOHANG)) {  // until there is none
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited >= kLongest) {
+      return;
+    }
+    if (waited >= kHeard && !told) {
+      signal_children(signal);
+      told = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
 
 }  // namespace
 
@@ -150,22 +251,18 @@ std::string output_of(const std::vector<std::string>& command) {
 int run_and_wait(const std::vector<std::string>& command, const Environment& added) {
   std::vector<std::string> arguments = command;
   std::vector<std::string> environment = environment_with(added);
+  const Signals signals;
+  Sentinel sentinel;
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // for wait_for_orphans
   // The child starts with signals as they are without us.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
   sigemptyset(&defaults);
-  for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) {
-    struct sigaction now {};
-    ::sigaction(signal, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) {  // nohup stays in force
-      sigaddset(&defaults, signal);
-    }
-  }
   sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-  const Signals signals;
+  posix_spawnattr_setsigmask(&attributes, &signals.before());
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   pid_t child = 0;
   const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes, pointers(arguments).data(),
                                     pointers(environment).data());
@@ -174,10 +271,25 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
     throw Error(ErrorCode::invalid_argument,
                 command.front() + " cannot be started: " + std::strerror(failed));  // NOLINT(concurrency-mt-unsafe)
   }
-  g_child.store(child);
-  const int status = wait_for(child);
-  g_child.store(0);
-  return status;
+  std::optional<int> status;
+  int last = 0;
+  while (!status) {
+    const int signal = signals.next();
+    if (signal != SIGCHLD) {
+      std::this_thread::sleep_for(kToReachAll);
+      if (!sentinel.was_ended()) {
+        ::kill(child, signal);
+      }
+      signals.drop(signal);
+      last = signal;
+    }
+    status = reap(child);
+  }
+  if (last != 0) {
+    sentinel.stop();
+    wait_for_orphans(last);
+  }
+  return *status;
 }
 
 }  // namespace gradwire::cli

@@ -1,10 +1,13 @@
 // gradwire run: refuses what cannot work before it starts anything, starts the job, tells what became of its calls.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "base/environment.hpp"
 #include "cli/commands.hpp"
@@ -38,9 +41,10 @@ Library library_of(const std::string& launcher) {
   return *library;
 }
 
-fs::path preload_of(Library library) {
+// The file of this name beside this program; `jobs` says whose it is.
+fs::path preload_of(const std::string& name, const std::string& jobs) {
   const fs::path program = this_program();
-  if (const auto file = find_preload(program, library)) {
+  if (const auto file = find_preload(program, name)) {
     if (file->string().find_first_of(": ") != std::string::npos) {
       refuse(file->string() + " cannot be preloaded, since LD_PRELOAD ends a name at a space or a colon; install " +
              "gradwire in a folder whose path has neither");
@@ -51,9 +55,10 @@ fs::path preload_of(Library library) {
   for (const fs::path& folder : preload_folders(program)) {
     folders += (folders.empty() ? "" : " and ") + folder.string();
   }
-  refuse(preload_name(library) + " (for jobs of " + std::string(to_string(library)) + ") is not in " + folders +
-         "; build or install it there");
+  refuse(name + " (for jobs of " + jobs + ") is not in " + folders + "; build or install it there");
 }
+
+fs::path preload_of(Library library) { return preload_of(preload_name(library), std::string(to_string(library))); }
 
 // The policy that the job will use, read once here so that its mistakes are told before anything starts.
 std::optional<std::string> checked_policy(const RunOptions& options, std::ostream& out) {
@@ -68,17 +73,20 @@ std::optional<std::string> checked_policy(const RunOptions& options, std::ostrea
   return fs::absolute(*file).string();
 }
 
-// Where rank 0 writes its report: what the user named, or a file in a temporary folder of our own.
+// Where rank 0 writes its report: what the user named, or a file in a temporary folder of our own. A script may start
+// several jobs; "%p" in the name then keeps them apart.
 class ReportFile {
  public:
-  explicit ReportFile(const RunOptions& options) {
+  ReportFile(const RunOptions& options, bool of_script) {
     const std::optional<std::string> named = options.report ? options.report : environment("GRADWIRE_REPORT");
-    file_ = named ? fs::absolute(*named) : make_folder() / "report.json";
+    file_ = named ? fs::absolute(*named) : make_folder() / (of_script ? "report-%p.json" : "report.json");
     if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
       refuse("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
     }
-    std::error_code ignored;
-    fs::remove(file_, ignored);  // that of an earlier job would be taken for this one's
+    for (const fs::path& earlier : written()) {  // would be taken for this job's
+      std::error_code ignored;
+      fs::remove(earlier, ignored);
+    }
   }
   ~ReportFile() {
     std::error_code ignored;
@@ -91,8 +99,33 @@ class ReportFile {
 
   [[nodiscard]] const fs::path& path() const noexcept { return file_; }
   [[nodiscard]] bool named() const noexcept { return folder_.empty(); }
+  /// The reports that are there, in the order in which jobs ended.
+  [[nodiscard]] std::vector<fs::path> written() const {
+    const std::string name = file_.filename().string();
+    const std::size_t mark = name.find(kProcess);
+    std::error_code ignored;
+    if (mark == std::string::npos) {
+      return fs::exists(file_, ignored) ? std::vector{file_} : std::vector<fs::path>();
+    }
+    const std::string end = name.substr(mark + kProcess.size());
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(file_.parent_path(), ignored)) {
+      const std::string other = entry.path().filename().string();
+      const std::size_t digits = other.find_first_not_of("0123456789", std::min(mark, other.size()));
+      if (other.substr(0, mark) == name.substr(0, mark) && digits != mark && other.size() > mark &&
+          other.substr(std::min(digits, other.size())) == end) {
+        found.push_back(entry.path());
+      }
+    }
+    std::sort(found.begin(), found.end(), [&](const fs::path& a, const fs::path& b) {
+      return fs::last_write_time(a, ignored) < fs::last_write_time(b, ignored);
+    });
+    return found;
+  }
 
  private:
+  static constexpr std::string_view kProcess = "%p";
+
   const fs::path& make_folder() {
     const char* given = std::getenv("TMPDIR");  // NOLINT(concurrency-mt-unsafe): read only
     const fs::path parent = given != nullptr && *given != '\0' ? fs::absolute(given) : fs::path("/tmp");
@@ -153,6 +186,8 @@ Environment rank_environment(const RunOptions& options, const std::optional<std:
       value = report.string();
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
       value = "1";
+    } else if (known.name == "GRADWIRE_THREADS" && options.threads) {
+      value = options.threads;
     }
     if (value) {
       ranks.emplace_back(known.name, *value);
@@ -178,17 +213,7 @@ std::string without_report(const ReportFile& report, const std::optional<fs::pat
          (report.named() ? "" : "; name a file that all hosts share by --report");
 }
 
-void tell(const ReportFile& file, const std::optional<fs::path>& job, int status, std::ostream& out) {
-  const fs::path& report = file.path();
-  std::error_code ignored;
-  if (!fs::exists(report, ignored)) {
-    if (status == 0) {
-      out << "gradwire: warning: no report was written: " << without_report(file, job) << '\n';
-    } else {
-      out << "gradwire: the job ended with status " << status << " before it wrote a report\n";
-    }
-    return;
-  }
+void tell_of(const fs::path& report, std::ostream& out) {
   try {
     const Report read = read_report(report);
     out << '\n' << read.text;
@@ -202,20 +227,61 @@ void tell(const ReportFile& file, const std::optional<fs::path>& job, int status
   }
 }
 
+void tell(const ReportFile& file, const std::optional<fs::path>& job, int status, std::ostream& out) {
+  const std::vector<fs::path> reports = file.written();
+  for (const fs::path& report : reports) {
+    tell_of(report, out);
+  }
+  if (reports.empty() && status == 0) {
+    out << "gradwire: warning: no report was written: " << without_report(file, job) << '\n';
+  } else if (reports.empty()) {
+    out << "gradwire: the job ended with status " << status << " before it wrote a report\n";
+  }
+}
+
+// What is known of a command before it starts.
+struct Command {
+  std::optional<std::size_t> launcher;  // mpirun's index, whose ranks all have one MPI
+  std::optional<Library> library;       // that
+  std::optional<fs::path> job;
+};
+
+Command look_at(const RunOptions& options) {
+  Command command;
+  command.launcher = find_launcher(options.command);
+  command.job = find_job(options.command, command.launcher ? *command.launcher + 1 : 0);
+  const auto linked = command.job ? linked_with(*command.job) : std::nullopt;
+  if (!command.launcher) {
+    if (linked) {
+      static_cast<void>(preload_of(*linked));  // or it is told here what is missing
+    }
+    return command;
+  }
+  const std::string& name = options.command[*command.launcher];
+  command.library = library_of(name);
+  if (linked && *linked != *command.library) {
+    refuse(command.job->string() + " is linked with " + std::string(to_string(*linked)) + ", but " + name + " is of " +
+           std::string(to_string(*command.library)) + "; start the job with the mpirun of " +
+           std::string(to_string(*linked)));
+  }
+  return command;
+}
+
 }  // namespace
 
 int run(const RunOptions& options, std::ostream& out) {
   const std::string& first = options.command.front();
+  if (only_submits(options.command)) {
+    refuse(first + " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
+           "or gradwire run -- mpirun ./job");
+  }
   if (!find_program(first)) {
     out << "gradwire: " << first << " was not found" << (first.find('/') == std::string::npos ? " in PATH" : "")
-        << "; install an MPI (Debian: openmpi-bin or mpich) or write the path of its mpirun\n";
+        << "; write the path of a program, or install an MPI (Debian: openmpi-bin or mpich) for its mpirun\n";
     return kCannotRunStatus;
   }
   const auto launcher = find_launcher(options.command);
-  if (!launcher) {
-    refuse("there is no mpirun or mpiexec in the command; write gradwire run -- mpirun -np 4 ./job");
-  }
-  if (!find_program(options.command[*launcher])) {
+  if (launcher && !find_program(options.command[*launcher])) {
     out << "gradwire: " << options.command[*launcher]
         << " was not found; install an MPI or write the path of its mpirun\n";
     return kCannotRunStatus;
@@ -223,23 +289,21 @@ int run(const RunOptions& options, std::ostream& out) {
   const auto codec = checked_codec(options);
   const auto policy = checked_policy(options, out);
   check_environment();
-  const Library library = library_of(options.command[*launcher]);
-  const auto job = find_job(options.command, *launcher);
-  if (const auto other = job ? linked_with(*job) : std::nullopt; other && *other != library) {
-    refuse(job->string() + " is linked with " + std::string(to_string(*other)) + ", but " + options.command[*launcher] +
-           " is of " + std::string(to_string(library)) + "; start the job with the mpirun of " +
-           std::string(to_string(*other)));
-  }
+  const Command command = look_at(options);
   const IgnoredBrokenPipes ignored_broken_pipes;
-  const ReportFile report(options);
-  const Environment ranks = rank_environment(options, policy, codec, report.path(), preload_of(library));
-  const Launch launch = make_launch(options.command, *launcher, library, ranks, variable("OMPI_MCA_mca_base_env_list"));
-  if (job && statically_linked(*job)) {
-    out << "gradwire: warning: " << job->string()
+  const ReportFile report(options, !command.library);
+  const fs::path preload =
+      command.library ? preload_of(*command.library) : preload_of(kAnyPreload, "scripts and of srun");
+  const Environment ranks = rank_environment(options, policy, codec, report.path(), preload);
+  const Launch launch = command.library ? make_launch(options.command, *command.launcher, *command.library, ranks,
+                                                      variable("OMPI_MCA_mca_base_env_list"))
+                                        : inherit(options.command, ranks, variable("SLURM_EXPORT_ENV"));
+  if (command.job && statically_linked(*command.job)) {
+    out << "gradwire: warning: " << command.job->string()
         << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
   }
   const int status = run_and_wait(launch.command, launch.environment);
-  tell(report, job, status, out);
+  tell(report, command.job, status, out);
   return status;
 }
 

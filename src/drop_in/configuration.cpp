@@ -1,5 +1,7 @@
 #include "drop_in/configuration.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
@@ -66,6 +68,10 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   configuration.report = environment("GRADWIRE_REPORT");
+  if (const auto mark = configuration.report ? configuration.report->find("%p") : std::string::npos;
+      mark != std::string::npos) {
+    configuration.report->replace(mark, 2, std::to_string(::getpid()));
+  }
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
   }

@@ -74,6 +74,33 @@ TEST(Launch, OpenMpiGetsExportsBesideThoseOfTheCommand) {
   EXPECT_THAT(odd.command, ElementsAre("mpirun", "-x", "GRADWIRE_REPORT=/a;b", "./job"));
 }
 
+// Its own personality reads no list of Open MPI's.
+TEST(Launch, PrterunGetsExports) {
+  const Launch launch = make_launch({"prterun", "-n", "2", "./job"}, 0, Library::open_mpi, kRanks, "");
+  EXPECT_THAT(launch.command,
+              ElementsAre("prterun", "-x", "GRADWIRE_REPORT=/r.json", "-x", "LD_PRELOAD=/p.so", "-n", "2", "./job"));
+  EXPECT_THAT(launch.environment, IsEmpty());
+}
+
+TEST(Launch, ScriptsAndSrunInherit) {
+  const Launch script = inherit({"./job.sh", "--export=NONE"}, kRanks, "");
+  EXPECT_THAT(script.command, ElementsAre("./job.sh", "--export=NONE")) << "an argument of the script";
+  EXPECT_EQ(script.environment, kRanks);
+
+  const auto exported = [](const Command& command) { return inherit(command, kRanks, "").command[2]; };
+  EXPECT_EQ(exported({"srun", "-N2", "--export=NONE", GRADWIRE_PROBE}), "--export=GRADWIRE_REPORT,LD_PRELOAD");
+  EXPECT_EQ(exported({"srun", "-N2", "--export=A,B=1", GRADWIRE_PROBE}), "--export=A,B=1,GRADWIRE_REPORT,LD_PRELOAD");
+  EXPECT_EQ(exported({"srun", "-N2", "--export=ALL,B=1", GRADWIRE_PROBE}), "--export=ALL,B=1");
+  EXPECT_EQ(exported({"srun", "--export", "NIL", GRADWIRE_PROBE}), "GRADWIRE_REPORT,LD_PRELOAD");
+  EXPECT_EQ(exported({"srun", GRADWIRE_PROBE, "--export=NONE"}), "--export=NONE") << "an argument of the job";
+  EXPECT_THROW(exported({"srun", "-N2", "--export=LD_PRELOAD=/x", GRADWIRE_PROBE}), Error);
+
+  EXPECT_THAT(inherit({"./job.sh"}, kRanks, "NONE").environment,
+              ElementsAre(kRanks[0], kRanks[1], Pair("SLURM_EXPORT_ENV", "GRADWIRE_REPORT,LD_PRELOAD")));
+  EXPECT_TRUE(only_submits({"/usr/bin/sbatch", "job.sh"}));
+  EXPECT_FALSE(only_submits({"salloc", "sbatch"}));
+}
+
 TEST(Launch, MpichGetsGenv) {
   const Launch launch = make_launch({"mpiexec", "-n", "2", "./job"}, 0, Library::mpich, kRanks, "");
   EXPECT_THAT(launch.command, ElementsAre("mpiexec", "-genv", "GRADWIRE_REPORT", "/r.json", "-genv", "LD_PRELOAD",
@@ -105,8 +132,8 @@ TEST(Launch, RefusesACommandThatSetsTheSame) {
 
 TEST(Launch, FindsTheJobAndHowItIsLinked) {
   const std::string job = GRADWIRE_PROBE;
-  EXPECT_EQ(find_job({"mpirun", "--mca", "plm_rsh_agent", "/bin/sh", "-np", "2", job, "/bin/sh"}, 0), job);
-  EXPECT_EQ(find_job({"mpirun", "-np", "2", "./no-such-job"}, 0), std::nullopt);
+  EXPECT_EQ(find_job({"mpirun", "--mca", "plm_rsh_agent", "/bin/sh", "-np", "2", job, "/bin/sh"}, 1), job);
+  EXPECT_EQ(find_job({"mpirun", "-np", "2", "./no-such-job"}, 1), std::nullopt);
   EXPECT_FALSE(statically_linked(job));
   EXPECT_TRUE(statically_linked(GRADWIRE_STATIC_PROBE));
   EXPECT_FALSE(statically_linked(GRADWIRE_SOURCE_DIR "/tests/cli/agent")) << "a script";

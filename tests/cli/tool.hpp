@@ -22,7 +22,7 @@ class ToolTest : public ::testing::Test {
     fs::create_directories(folder_ / "bin");
     fs::create_directories(folder_ / "lib");
     fs::copy_file(GRADWIRE_TOOL, folder_ / "bin/gradwire");
-    for (const char* name : {"libgradwire_mpi.so", "libgradwire_mpich.so"}) {
+    for (const char* name : {"libgradwire_mpi.so", "libgradwire_mpich.so", "libgradwire_any.so"}) {
       fs::copy_file(GRADWIRE_MARKER, folder_ / "lib" / name);
     }
   }
@@ -31,6 +31,12 @@ class ToolTest : public ::testing::Test {
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();
+  }
+
+  /// A program of the folder that stands for another one.
+  void write_script(const std::string& name, const std::string& text) const {
+    write(name, "#!/bin/sh\n" + text);
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
   }
 
   /// A line for the shell behind `gradwire `, run in the folder, with variables such as "A=1" before it.

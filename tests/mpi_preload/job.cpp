@@ -42,6 +42,8 @@ constexpr Case kCases[] = {
     {"idle", job::idle},
     {"measured", job::measured},
     {"nonfinite", job::nonfinite},
+    {"ended", job::ended},
+    {"own_handlers", job::own_handlers},
 };
 
 void finalize() { MPI_Finalize(); }

@@ -132,5 +132,7 @@ void halves();
 void idle();
 void measured();
 void nonfinite();
+void ended();
+void own_handlers();
 
 }  // namespace job

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "collective/host/lane_run.hpp"
@@ -14,15 +15,16 @@ using codec::FrameReader;
 using codec::FrameWriter;
 using codec::kTileElements;
 
-// Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough.
+// Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough. On the heap:
+// what a drop-in that is loaded late has of its own for each thread must fit into what the C library keeps free for that.
 struct Scratch {
   alignas(64) std::byte sum[kTileElements * sizeof(double)];
   alignas(64) std::byte input[kTileElements * sizeof(double)];
   alignas(64) float residual[kTileElements];
 };
 Scratch& scratch() {
-  thread_local Scratch tiles;
-  return tiles;
+  thread_local const auto tiles = std::make_unique_for_overwrite<Scratch>();
+  return *tiles;
 }
 
 // Calls body(first element, count) for each tile of a chunk.

@@ -1,0 +1,151 @@
+// gradwire run before scripts, srun and others that are not mpirun; the command line; signals. Stand-ins are scripts.
+#include <gmock/gmock.h>
+
+#include <vector>
+
+#include "cli/report_json.hpp"
+#include "cli/tool.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kRank = GRADWIRE_PROBE;
+
+class RunAny : public ToolTest {
+ protected:
+  void expect_any(const Outcome& outcome) const {
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("marked yes"));
+    EXPECT_THAT(outcome.output, HasSubstr("[LD_PRELOAD=" + (folder_ / "lib/libgradwire_any.so").string() + "]"));
+  }
+};
+
+TEST_F(RunAny, AScriptsProgramsInherit) {
+  write_script("job.sh", "PMI_RANK=0 " + kRank + "\n");
+  for (const std::string& command :
+       std::vector<std::string>{"./job.sh", "sh -c 'PMI_RANK=0 " + kRank + "'", "timeout 50 ./job.sh"}) {
+    const Outcome outcome = gradwire("run --report out.json --threads multiple -- " + command);
+    expect_any(outcome);
+    EXPECT_THAT(outcome.output, HasSubstr("[GRADWIRE_REPORT=" + (folder_ / "out.json").string() + "]"));
+    EXPECT_THAT(outcome.output, HasSubstr("[GRADWIRE_THREADS=multiple]"));
+  }
+  const Outcome job = gradwire("run --threads job -- ./job.sh", "GRADWIRE_THREADS=multiple");
+  EXPECT_THAT(job.output, HasSubstr("[GRADWIRE_THREADS=job]")) << "the option is before the variable";
+  std::filesystem::remove(folder_ / "lib/libgradwire_any.so");
+  const Outcome missing = gradwire("run -- ./job.sh");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.output, HasSubstr("libgradwire_any.so (for jobs of scripts and of srun) is not in"));
+}
+
+// Stands for srun: from its environment a rank gets the names of --export.
+TEST_F(RunAny, SrunExportsWhatRanksNeed) {
+  write_script(
+      "srun",
+      "list=\nfor name in $(echo \"${1#--export=}\" | tr , ' '); do list=\"$list $name=$(printenv $name)\"; done\n"
+      "shift\nexec env -i $list PMI_RANK=0 \"$@\"\n");
+  expect_any(gradwire("run -- ./srun --export=NONE " + kRank));
+  const Outcome named = gradwire("run --codec int4 -- ./srun --export=HOME " + kRank, "HOME=/mine");
+  expect_any(named);
+  EXPECT_THAT(named.output, HasSubstr("[HOME=/mine]"));
+  EXPECT_THAT(named.output, HasSubstr("[GRADWIRE_CODEC=int4]"));
+}
+
+// Stands for Open MPI 5's: it takes -x, and ranks get nothing else.
+TEST_F(RunAny, PrterunExportsWhatRanksNeed) {
+  write_script(
+      "prterun",
+      "[ \"$1\" = --version ] && echo 'prterun (PRRTE) 3.0.2' && exit\nlist=\n"
+      "while [ \"$1\" = -x ]; do list=\"$list $2\"; shift 2; done\nshift 2\nexec env -i $list PMI_RANK=0 \"$@\"\n");
+  const Outcome outcome = gradwire("run --codec int4 -- ./prterun -n 1 " + kRank);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("marked yes"));
+  EXPECT_THAT(outcome.output, HasSubstr("[LD_PRELOAD=" + (folder_ / "lib/libgradwire_mpi.so").string() + "]"));
+  EXPECT_THAT(outcome.output, HasSubstr("[GRADWIRE_CODEC=int4]"));
+}
+
+TEST_F(RunAny, EachJobOfAScriptHasItsReport) {
+  std::string second = kReport;
+  second.replace(second.find("layer1.weight"), 13, "layer2.weight");
+  write("first.json", kReport);
+  write("second.json", second);
+  write_script("both.sh",
+               "cp second.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/70/)\nsleep 0.1\n"
+               "cp first.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/12/)\n");
+  for (const std::string& report : std::vector<std::string>{"", "--report 'kept-%p.json' "}) {
+    write("kept-99.json", "of an earlier job");
+    const Outcome outcome = gradwire("run " + report + "-- ./both.sh");
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    const std::size_t earlier = outcome.output.find("layer2.weight");
+    const std::size_t later = outcome.output.find("layer1.weight");
+    EXPECT_NE(later, std::string::npos) << outcome.output;
+    EXPECT_LT(earlier, later) << "in the order in which they ended";
+    EXPECT_THAT(outcome.output, Not(HasSubstr("no report")));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "kept-70.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "kept-99.json"));
+}
+
+TEST_F(RunAny, TheDashesAreAskedFor) {
+  struct Case {
+    std::string arguments;
+    std::string what;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"run mpirun -np 4 ./job --report x", "write gradwire run -- mpirun -np 4 ./job --report x"},
+           {"run --codec int8 --dry-run ./job.sh a", "write gradwire run --codec int8 --dry-run -- ./job.sh a"},
+           {"run mpirun -- ./job", "-- must stand before the command"},
+           {"run --codek int8 -- ./job", "--codek is no option of gradwire run"},
+           {"run --threads some -- ./job", "--threads: some not in {multiple,job}"},
+           {"run", "there is no command"},
+           {"run --dry-run --", "there is no command"}}) {
+    const Outcome outcome = gradwire(c.arguments);
+    EXPECT_EQ(outcome.status, 2) << c.arguments;
+    EXPECT_THAT(outcome.output, HasSubstr(c.what));
+  }
+  const Outcome own = gradwire("run -- sh -c 'echo \"$@\"' sh a -- --report b");
+  EXPECT_THAT(own.output, HasSubstr("a -- --report b\n")) << "arguments of the command";
+}
+
+// A signal to gradwire alone, and one to all, as `timeout` and queues send it: the command gets it once.
+TEST_F(RunAny, HandsSignalsOnOnce) {
+  write_script("mpirun",
+               "[ \"$1\" = --version ] && echo 'mpirun (Open MPI)' && exit\n"
+               "trap 'echo got' TERM INT\necho started\n: >ready\n"
+               "for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done\ncp written.json $(echo \"$OMPI_MCA_mca_base_env_list\" | "
+               "tr ';' '\\n' | sed -n s/GRADWIRE_REPORT=//p)\nexit 9\n");
+  write("written.json", kReport);
+  const std::string wait = " for i in $(seq 300); do [ -e ready ] && break; sleep 0.1; done; ";
+  const std::string start = "cd '" + folder_.string() + "' && rm -f ready && ";
+  for (const std::string& send : std::vector<std::string>{
+           start + "{ bin/gradwire run -- ./mpirun & } && pid=$!;" + wait + "kill -TERM $pid && wait $pid",
+           start + "timeout -s INT 0.6 bin/gradwire run -- ./mpirun",
+           start + "timeout 0.6 bin/gradwire run -- ./mpirun"}) {
+    const Outcome outcome = run_program(send);
+    EXPECT_THAT(outcome.output, HasSubstr("got\n"));
+    EXPECT_EQ(outcome.output.find("got"), outcome.output.rfind("got")) << send << '\n' << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974")) << "no table";
+    EXPECT_EQ(outcome.status, send.find("timeout") == std::string::npos ? 9 : 124);
+  }
+}
+
+// A shell ends at once, and leaves what it waits for behind.
+TEST_F(RunAny, WaitsForWhatAScriptLeftBehind) {
+  write("written.json", kReport);
+  write_script("launcher",
+               "trap 'sleep 0.3; cp written.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/1/); exit' TERM\n: >ready\n"
+               "for i in $(seq 300); do sleep 0.1; done\n");
+  write_script("job.sh", "./launcher\necho not reached\n");
+  const Outcome outcome =
+      run_program("cd '" + folder_.string() +
+                  "' && { bin/gradwire run -- ./job.sh & } && pid=$!; for i in $(seq 300); do [ -e ready ] "
+                  "&& break; sleep 0.1; done; kill -TERM $pid && wait $pid");
+  EXPECT_EQ(outcome.status, 128 + 15);
+  EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("not reached")));
+}
+
+}  // namespace
+}  // namespace gradwire::test

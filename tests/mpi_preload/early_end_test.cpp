@@ -1,0 +1,46 @@
+// Jobs that a signal ends, and jobs that end well in spite of one.
+#include <csignal>
+
+#include "tests/mpi_preload/preload.hpp"
+
+namespace gradwire::test {
+namespace {
+
+// Seen red where no handler is set, and where what communicators counted is left out.
+TEST_P(Preload, ASignalLeavesTheReport) {
+  struct Case {
+    int signal;
+    std::string name;
+    std::string environment;
+  };
+  for (const Case& c : std::vector<Case>{{SIGTERM, "SIGTERM", preload()},
+                                         {SIGINT, "SIGINT", preload()},
+                                         {SIGXCPU, "SIGXCPU", measuring()},
+                                         {SIGTERM, "SIGTERM", preload() + " GRADWIRE_DISABLE=1"},
+                                         {SIGHUP, "SIGHUP", preload()}}) {
+    if (c.signal == SIGHUP && GetParam().name == "Mpich") {
+      continue;  // UCX, which it may lie on, handles that
+    }
+    const Outcome outcome = with(3, c.environment + " JOB_SIGNAL=" + std::to_string(c.signal), "ended");
+    EXPECT_NE(outcome.status, 0) << outcome.output;
+    EXPECT_NE(outcome.status, 124) << "it hung: " << outcome.output;
+    const json told = report();
+    EXPECT_EQ(told.at("note"), "ended by " + c.name + " before MPI_Finalize; rank 0's calls alone");
+    EXPECT_EQ(told.at("world"), 3);
+    const int calls = told.at("totals").at("calls");
+    EXPECT_TRUE(calls == 25 || calls == 26) << calls << ": of rank 0 alone; the last may be counted when it begins";
+    if (c.environment == preload()) {
+      EXPECT_EQ(compressed_calls(told), 20U);
+    }
+  }
+}
+
+TEST_P(Preload, SignalsThatTheJobHandlesAreItsOwn) {
+  const Outcome outcome = with(2, preload() + " env --ignore-signal=INT", "own_handlers");
+  expect_ok(outcome, "own_handlers");
+  EXPECT_TRUE(report().at("note").is_null());
+  EXPECT_EQ(compressed_calls(report()), 2U);
+}
+
+}  // namespace
+}  // namespace gradwire::test
