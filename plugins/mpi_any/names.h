@@ -31,7 +31,10 @@
   X(MPI_Ireduce_scatter_c, 7)                                               \
   X(MPI_Ireduce_scatter_block, 7)                                           \
   X(MPI_Ireduce_scatter_block_c, 7)                                         \
+  X(MPI_Wait, 2)                                                            \
   X(MPI_Waitall, 3)                                                         \
+  X(MPI_Waitany, 4)                                                         \
+  X(MPI_Waitsome, 5)                                                        \
   X(MPI_Allreduce_init, 8)                                                  \
   X(MPI_Allreduce_init_c, 8)                                                \
   X(MPI_Reduce_scatter_init, 8)                                             \

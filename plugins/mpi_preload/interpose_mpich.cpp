@@ -1,11 +1,10 @@
-// What MPICH cannot do with generalized requests: its MPI_Waitall (4.0.2, request_impl.c, line 941) ends the job where
-// one that is not complete stands beside MPI_REQUEST_NULL. So it gets arrays without nulls, once there are such
-// requests.
+// MPICH's waits, once there are generalized requests. They poll without giving the core away, so that the thread that
+// makes the calls comes to it only when a time slice ends; and MPI_Waitall (4.0.2, request_impl.c, line 941) ends the
+// job where a request that is not complete stands beside MPI_REQUEST_NULL. The tests of MPI have neither fault.
 #include <mpi.h>
 
 #ifndef OPEN_MPI
-#include <algorithm>
-#include <vector>
+#include <sched.h>
 
 #include "plugins/mpi_preload/interposed.hpp"
 #include "plugins/mpi_preload/requests.hpp"
@@ -13,51 +12,48 @@
 namespace gradwire::mpi_preload {
 namespace {
 
-// As MPI has it for requests that are null.
-void make_empty(MPI_Status& status) {
-  PMPI_Status_set_elements(&status, MPI_BYTE, 0);
-  PMPI_Status_set_cancelled(&status, 0);
-  status.MPI_SOURCE = MPI_ANY_SOURCE;
-  status.MPI_TAG = MPI_ANY_TAG;
-  status.MPI_ERROR = MPI_SUCCESS;
-}
-
-// The job's error handler may leave by a jump: what these hold is then lost, and no more than that.
-int wait_without_nulls(int count, MPI_Request requests[], MPI_Status statuses[]) {
-  std::vector<int> places;
-  std::vector<MPI_Request> given;
-  for (int i = 0; i < count; ++i) {
-    if (requests[i] != MPI_REQUEST_NULL) {
-      places.push_back(i);
-      given.push_back(requests[i]);
+// `test` says whether there is no more to wait for, and returns a code of MPI. The job's error handler may run in it.
+template <typename Wait, typename Test>
+int wait_by(const Wait& wait, const Test& test) {
+  if (!Requests::any()) {
+    return wait();
+  }
+  for (int done = 0;;) {
+    const int code = test(&done);
+    if (code != MPI_SUCCESS || done != 0) {
+      return code;
     }
+    ::sched_yield();
   }
-  std::vector<MPI_Status> found(statuses == MPI_STATUSES_IGNORE ? 0 : given.size());
-  const int code = PMPI_Waitall(static_cast<int>(given.size()), given.data(),
-                                statuses == MPI_STATUSES_IGNORE ? MPI_STATUSES_IGNORE : found.data());
-  if (statuses != MPI_STATUSES_IGNORE) {
-    std::for_each(statuses, statuses + count, make_empty);
-  }
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    requests[places[i]] = given[i];
-    if (statuses != MPI_STATUSES_IGNORE) {
-      statuses[places[i]] = found[i];
-    }
-  }
-  return code;
 }
 
 }  // namespace
 }  // namespace gradwire::mpi_preload
 
+using gradwire::mpi_preload::wait_by;
+
+GRADWIRE_EXPORT int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  return wait_by([=] { return PMPI_Wait(request, status); },
+                 [=](int* done) { return PMPI_Test(request, done, status); });
+}
+
 GRADWIRE_EXPORT int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
-  using gradwire::mpi_preload::Requests;
-  if (count > 0 && requests != nullptr && Requests::any()) {
-    const auto nulls = std::count(requests, requests + count, MPI_REQUEST_NULL);
-    if (nulls > 0 && nulls < count) {
-      return gradwire::mpi_preload::wait_without_nulls(count, requests, statuses);
-    }
-  }
-  return PMPI_Waitall(count, requests, statuses);
+  return wait_by([=] { return PMPI_Waitall(count, requests, statuses); },
+                 [=](int* done) { return PMPI_Testall(count, requests, done, statuses); });
+}
+
+GRADWIRE_EXPORT int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status) {
+  return wait_by([=] { return PMPI_Waitany(count, requests, index, status); },
+                 [=](int* done) { return PMPI_Testany(count, requests, index, done, status); });
+}
+
+GRADWIRE_EXPORT int MPI_Waitsome(int count, MPI_Request requests[], int* completed, int indices[],
+                                 MPI_Status statuses[]) {
+  return wait_by([=] { return PMPI_Waitsome(count, requests, completed, indices, statuses); },
+                 [=](int* done) {
+                   const int code = PMPI_Testsome(count, requests, completed, indices, statuses);
+                   *done = code == MPI_SUCCESS ? *completed : 0;  // MPI_UNDEFINED where all are null
+                   return code;
+                 });
 }
 #endif

@@ -99,9 +99,26 @@ void warn_once(const std::string& line) {
   tell(line);
 }
 
+namespace {
+
+// All calls behind the one that failed fail for the same reason.
+void tell_failure_once(const std::string& message) {
+  static std::mutex mutex;
+  static auto& told = *new std::set<std::string>;  // never destroyed, as Process is not
+  {
+    const std::lock_guard lock(mutex);
+    if (!told.insert(message).second) {
+      return;
+    }
+  }
+  tell(message);
+}
+
+}  // namespace
+
 int announce(const std::string& message) {
   process().failed = true;
-  tell(message);
+  tell_failure_once(message);
   // Not under the process's mutex: on_delete takes that under a lock of the library, which these calls may take.
   static const int code = own_error_code();
   std::string text = "gradwire: " + message;

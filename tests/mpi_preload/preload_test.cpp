@@ -164,9 +164,6 @@ TEST_P(Preload, RandomProgramsOfRequests) {
 
 // The thread that makes them and the job that waits share the core.
 TEST_P(Preload, RequestsOnACoreEachAreNotLate) {
-  if (GetParam().name == "Mpich") {
-    GTEST_SKIP() << "its waits do not yield: 4 to 7 ms a call";
-  }
   for (const std::string& setting : {preload(), preload() + " GRADWIRE_CODEC=auto"}) {
     const Outcome outcome = with(2, setting, "requests_on_a_core multiple");
     expect_ok(outcome, "requests_on_a_core");
