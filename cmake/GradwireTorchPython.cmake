@@ -2,10 +2,10 @@
 # answer is kept, until GRADWIRE_PYTHON changes.
 set(question [[
 import os, sysconfig, torch, torch.distributed
-from torch.utils import cpp_extension
-headers = cpp_extension.include_paths() + [sysconfig.get_path("include")]
+from torch.utils.cpp_extension import include_paths, library_paths
+headers = include_paths() + [sysconfig.get_path("include")]
 assert torch.distributed.is_gloo_available() and os.path.exists(os.path.join(headers[-1], "Python.h"))
-print("|".join([torch.__version__, ";".join(headers), ";".join(cpp_extension.library_paths()),
+print("|".join([torch.__version__, ";".join(headers), ";".join(library_paths()),
                 sysconfig.get_config_var("EXT_SUFFIX"), str(int(torch._C._GLIBCXX_USE_CXX11_ABI))]))
 ]])
 set(candidates python3 /usr/bin/python3)

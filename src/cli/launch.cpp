@@ -218,11 +218,4 @@ std::optional<Library> linked_with(const std::filesystem::path& program) {
   return open_mpi ? Library::open_mpi : Library::mpich;
 }
 
-bool calls_open_mpi_from_fortran(const std::filesystem::path& program) {
-  const std::vector<std::string> needed = needed_libraries(program);
-  return std::any_of(needed.begin(), needed.end(), [](const std::string& library) {
-    return library.starts_with("libmpi_mpifh.so") || library.starts_with("libmpi_usempi");
-  });
-}
-
 }  // namespace gradwire::cli

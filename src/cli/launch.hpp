@@ -44,7 +44,4 @@ struct Launch {
 /// The MPI that the program names as its library; nothing where it names none, or both.
 [[nodiscard]] std::optional<Library> linked_with(const std::filesystem::path& program);
 
-/// Open MPI's Fortran library calls its C functions below every preload.
-[[nodiscard]] bool calls_open_mpi_from_fortran(const std::filesystem::path& program);
-
 }  // namespace gradwire::cli

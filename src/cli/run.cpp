@@ -203,10 +203,6 @@ std::string without_report(const ReportFile& report, const std::optional<fs::pat
   if (job && statically_linked(*job)) {
     return job->string() + " is statically linked, so nothing can be preloaded into it";
   }
-  if (job && calls_open_mpi_from_fortran(*job)) {
-    return "Open MPI's Fortran library calls MPI below the preload, so nothing of " + job->string() +
-           " was seen or compressed; MPICH's does not";
-  }
   return "no rank called MPI_Finalize with gradwire preloaded: the job is no MPI job, or its rank 0 ran on a host that "
          "does not share " +
          report.path().parent_path().string() +
@@ -242,15 +238,14 @@ void tell(const ReportFile& file, const std::optional<fs::path>& job, int status
 // What is known of a command before it starts.
 struct Command {
   std::optional<std::size_t> launcher;  // mpirun's index, whose ranks all have one MPI
-  std::optional<Library> library;       // that
+  std::optional<Library> mpi;           // that
   std::optional<fs::path> job;
 };
 
-Command look_at(const RunOptions& options) {
-  Command command;
-  command.launcher = find_launcher(options.command);
+Command look_at(const RunOptions& options, std::optional<std::size_t> launcher) {
+  Command command{.launcher = launcher, .mpi = {}, .job = {}};
   command.job = find_job(options.command, command.launcher ? *command.launcher + 1 : 0);
-  const auto linked = command.job ? linked_with(*command.job) : std::nullopt;
+  const auto linked = linked_with(command.job.value_or(""));  // nothing of what is no program
   if (!command.launcher) {
     if (linked) {
       static_cast<void>(preload_of(*linked));  // or it is told here what is missing
@@ -258,10 +253,10 @@ Command look_at(const RunOptions& options) {
     return command;
   }
   const std::string& name = options.command[*command.launcher];
-  command.library = library_of(name);
-  if (linked && *linked != *command.library) {
+  command.mpi = library_of(name);
+  if (linked.value_or(*command.mpi) != *command.mpi) {
     refuse(command.job->string() + " is linked with " + std::string(to_string(*linked)) + ", but " + name + " is of " +
-           std::string(to_string(*command.library)) + "; start the job with the mpirun of " +
+           std::string(to_string(*command.mpi)) + "; start the job with the mpirun of " +
            std::string(to_string(*linked)));
   }
   return command;
@@ -289,15 +284,14 @@ int run(const RunOptions& options, std::ostream& out) {
   const auto codec = checked_codec(options);
   const auto policy = checked_policy(options, out);
   check_environment();
-  const Command command = look_at(options);
+  const Command command = look_at(options, launcher);
   const IgnoredBrokenPipes ignored_broken_pipes;
-  const ReportFile report(options, !command.library);
-  const fs::path preload =
-      command.library ? preload_of(*command.library) : preload_of(kAnyPreload, "scripts and of srun");
+  const ReportFile report(options, !command.mpi);
+  const fs::path preload = command.mpi ? preload_of(*command.mpi) : preload_of(kAnyPreload, "scripts and of srun");
   const Environment ranks = rank_environment(options, policy, codec, report.path(), preload);
-  const Launch launch = command.library ? make_launch(options.command, *command.launcher, *command.library, ranks,
-                                                      variable("OMPI_MCA_mca_base_env_list"))
-                                        : inherit(options.command, ranks, variable("SLURM_EXPORT_ENV"));
+  const Launch launch = command.mpi ? make_launch(options.command, *command.launcher, *command.mpi, ranks,
+                                                  variable("OMPI_MCA_mca_base_env_list"))
+                                    : inherit(options.command, ranks, variable("SLURM_EXPORT_ENV"));
   if (command.job && statically_linked(*command.job)) {
     out << "gradwire: warning: " << command.job->string()
         << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";

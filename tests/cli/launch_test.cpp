@@ -141,8 +141,6 @@ TEST(Launch, FindsTheJobAndHowItIsLinked) {
   EXPECT_EQ(linked_with(job), std::nullopt);
   EXPECT_EQ(linked_with(GRADWIRE_MPICH_PROBE), Library::mpich);
   EXPECT_EQ(linked_with("/no/such/file"), std::nullopt);
-  EXPECT_TRUE(calls_open_mpi_from_fortran(GRADWIRE_FORTRAN_PROBE));
-  EXPECT_FALSE(calls_open_mpi_from_fortran(job));
 }
 
 // Seeded: cut off, and with bytes that say something else.
