@@ -1,10 +1,7 @@
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -83,12 +80,8 @@ void write_report(const std::string& file, const std::string& text) {
     return;
   }
   written = true;
-  errno = 0;
-  std::ofstream stream(file, std::ios::binary);
-  stream << text << std::flush;
-  if (!stream) {
-    say("the report cannot be written to " + file + " (" + std::strerror(errno) +
-        "); set GRADWIRE_REPORT to a file in a folder that exists");
+  if (const auto problem = drop_in::write_report(file, text)) {
+    say(*problem);
   }
 }
 

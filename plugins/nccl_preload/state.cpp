@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
@@ -73,11 +72,8 @@ void write_report(const State& self, const std::string& file) {
                                  .policy = self.configuration.planner.policy().source,
                                  .disabled = self.configuration.disabled,
                                  .note = "numbers of one rank"};
-  std::ofstream out(file);
-  out << drop_in::report_json(head, self.ledger);
-  out.close();
-  if (!out) {
-    std::fprintf(stderr, "gradwire: cannot write the report %s\n", file.c_str());
+  if (const auto problem = drop_in::write_report(file, drop_in::report_json(head, self.ledger))) {
+    std::fprintf(stderr, "gradwire: %s\n", problem->c_str());
   }
 }
 

@@ -1,10 +1,8 @@
 #include "plugins/torch_c10d/core.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -181,12 +179,8 @@ void report() noexcept {
       return;
     }
     if (const auto& file = reporting().file) {
-      errno = 0;
-      std::ofstream stream(*file, std::ios::binary);
-      stream << drop_in::report_json(*head, ledger()) << std::flush;
-      if (!stream) {
-        say("the report cannot be written to " + *file + " (" + std::strerror(errno) +
-            "); set GRADWIRE_REPORT to a file in a folder that exists");
+      if (const auto problem = drop_in::write_report(*file, drop_in::report_json(*head, ledger()))) {
+        say(*problem);
       }
     }
     if (!reporting().quiet) {

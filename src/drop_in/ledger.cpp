@@ -1,6 +1,9 @@
 #include "drop_in/ledger.hpp"
 
+#include <cerrno>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
@@ -176,6 +179,17 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
     line += "; the step changed " + std::to_string(ledger.resets()) + " times";
   }
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
+}
+
+std::optional<std::string> write_report(const std::string& file, const std::string& json) {
+  errno = 0;
+  std::ofstream stream(file, std::ios::binary);
+  stream << json << std::flush;
+  if (stream) {
+    return std::nullopt;
+  }
+  return "the report cannot be written to " + file + " (" + std::generic_category().message(errno) +
+         "); set GRADWIRE_REPORT to a file in a folder that exists";
 }
 
 }  // namespace gradwire::drop_in

@@ -121,6 +121,8 @@ struct ReportHead {
 
 /// The report file: one JSON object.
 [[nodiscard]] std::string report_json(const ReportHead& head, const Ledger& ledger);
+/// Writes that file. What went wrong, for people, or nothing.
+[[nodiscard]] std::optional<std::string> write_report(const std::string& file, const std::string& json);
 /// While the job runs: "120 calls compressed, 12.1MiB sent for 48MiB, ratio 3.97".
 [[nodiscard]] std::string status_text(const Ledger& ledger);
 /// One line for people.

@@ -63,7 +63,7 @@ void MpiAbortChannel::take(const MPI_Status& status, const std::function<std::ve
   request_ = MPI_REQUEST_NULL;
   int size = 0;
   if (MPI_Get_count(&status, MPI_CHAR, &size) != MPI_SUCCESS || size < 1 || size > static_cast<int>(kBytes)) {
-    set({status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"});
+    note_.set({status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"});
     return;
   }
   const auto code = static_cast<unsigned char>(incoming_[0]);
@@ -84,8 +84,8 @@ void MpiAbortChannel::take(const MPI_Status& status, const std::function<std::ve
     return;
   }
   const bool known = code <= static_cast<unsigned char>(ErrorCode::internal);
-  set({status.MPI_SOURCE, known ? ErrorCode{code} : ErrorCode::internal,
-       std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))});
+  note_.set({status.MPI_SOURCE, known ? ErrorCode{code} : ErrorCode::internal,
+             std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))});
 }
 
 void MpiAbortChannel::take_answer(int peer, int size) {
@@ -114,29 +114,14 @@ void MpiAbortChannel::ask() {
   send(others(), bytes, kAnswerLimit);
 }
 
-bool MpiAbortChannel::set(AbortReason reason) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (reason_) {
-    return false;
-  }
-  reason_ = std::move(reason);
-  raised_ = true;
-  return true;
+bool MpiAbortChannel::raise(ErrorCode code, const std::string& message) noexcept {
+  return note_.set({rank_, code, message});
 }
 
-bool MpiAbortChannel::raise(ErrorCode code, const std::string& message) noexcept { return set({rank_, code, message}); }
-
-Error MpiAbortChannel::error() const {
-  const std::lock_guard lock(mutex_);
-  return reason_->as_seen_by(rank_);
-}
+Error MpiAbortChannel::error() const { return note_.reason().as_seen_by(rank_); }
 
 void MpiAbortChannel::announce(std::chrono::milliseconds limit) noexcept {
-  AbortReason reason;
-  {
-    const std::lock_guard lock(mutex_);
-    reason = *reason_;
-  }
+  const AbortReason reason = note_.reason();
   if (reason.origin == rank_ && !announced_.exchange(true)) {
     std::vector<char> bytes{static_cast<char>(reason.code)};
     bytes.insert(bytes.end(), reason.message.begin(),

@@ -10,8 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +34,7 @@ class MpiAbortChannel {
 
   /// Notes that this rank gives up; false if some rank did before. Any thread.
   bool raise(ErrorCode code, const std::string& message) noexcept;
-  [[nodiscard]] bool raised() const noexcept { return raised_; }
+  [[nodiscard]] bool raised() const noexcept { return note_.raised(); }
   /// Once, if this rank was the first to give up: tells every peer, and drives the messages for at most `limit`. What
   /// is not out by then is leaked. Only where MPI may be called.
   void announce(std::chrono::milliseconds limit) noexcept;
@@ -56,7 +54,6 @@ class MpiAbortChannel {
   static constexpr unsigned char kAnswer = 255;    // the same, then an int for each rank that is waited for
   using Buffer = std::array<char, kBytes>;
 
-  bool set(AbortReason reason) noexcept;
   void post();
   void take_answer(int peer, int size);
   void send(std::span<const int> peers, std::span<const char> bytes, std::chrono::milliseconds limit) const noexcept;
@@ -70,10 +67,8 @@ class MpiAbortChannel {
   std::uint32_t question_ = 0;      // the latest one asked here
   std::vector<PeerState> answers_;  // to that
 
-  std::atomic<bool> raised_ = false;
+  AbortNote note_;
   std::atomic<bool> announced_ = false;
-  mutable std::mutex mutex_;
-  std::optional<AbortReason> reason_;
 };
 
 /// Cancels posted receives and waits for them, briefly. True: all are complete and null; false: some may still write.

@@ -121,5 +121,20 @@ Error AbortReason::as_seen_by(int rank) const {
           "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(code)) + "): " + message};
 }
 
+bool AbortNote::set(AbortReason reason) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (reason_) {
+    return false;
+  }
+  reason_ = std::move(reason);
+  raised_ = true;
+  return true;
+}
+
+AbortReason AbortNote::reason() const {
+  const std::lock_guard lock(mutex_);
+  return *reason_;
+}
+
 }  // namespace transport
 }  // namespace gradwire

@@ -54,4 +54,19 @@ struct AbortReason {
   [[nodiscard]] Error as_seen_by(int rank) const;
 };
 
+/// The first reason to give up that this rank made or heard of. Any thread.
+class AbortNote {
+ public:
+  /// False if there was one before.
+  bool set(AbortReason reason) noexcept;
+  [[nodiscard]] bool raised() const noexcept { return raised_; }
+  /// Only after raised().
+  [[nodiscard]] AbortReason reason() const;
+
+ private:
+  std::atomic<bool> raised_ = false;
+  mutable std::mutex mutex_;
+  std::optional<AbortReason> reason_;
+};
+
 }  // namespace gradwire::transport

@@ -1,10 +1,8 @@
 // The transport of tcp_transport.hpp.
 #pragma once
 
-#include <atomic>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,7 +54,6 @@ class TcpTransport final : public Transport, public RequestSink {
   void watch(int rank, bool control, std::uint32_t events, int how) const;
   void want(int rank);
   void throw_if_aborted() const;
-  bool set_abort(AbortReason reason) noexcept;
   /// Waits for one of the connections, and moves all that can move.
   void move(Clock::time_point deadline);
   void hear(int rank);
@@ -74,10 +71,7 @@ class TcpTransport final : public Transport, public RequestSink {
   std::uint32_t question_ = 0;
   std::vector<std::optional<PeerState>> answers_;  // to the latest question
   Counters counters_;
-
-  std::atomic<bool> aborted_ = false;
-  mutable std::mutex mutex_;  // of what follows
-  std::optional<AbortReason> abort_;
+  AbortNote abort_;
 };
 
 }  // namespace gradwire::transport::tcp

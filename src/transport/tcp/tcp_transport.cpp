@@ -117,7 +117,7 @@ bool TcpTransport::progress(std::chrono::microseconds wait) {
   const auto deadline = Clock::now() + bounded(wait);
   throw_if_aborted();
   move(Clock::now());
-  while (finished_.empty() && !failure_ && !aborted_ && !requests_.empty() && Clock::now() < deadline) {
+  while (finished_.empty() && !failure_ && !abort_.raised() && !requests_.empty() && Clock::now() < deadline) {
     move(deadline);
   }
   throw_if_aborted();
@@ -143,7 +143,7 @@ void TcpTransport::move(Clock::time_point deadline) {
   for (int i = 0; i < count; ++i) {
     const std::uint64_t what = events[static_cast<std::size_t>(i)].data.u64;
     if (what == kWake) {
-      continue;  // aborted_ is set, and stays so
+      continue;  // abort_ is set, and stays so
     }
     const int rank = static_cast<int>(what / 2);
     if (what % 2 == 1) {
@@ -169,7 +169,7 @@ void TcpTransport::hear(int rank) {
   for (Note& note : peer.control.take()) {
     switch (note.kind) {
       case Note::Kind::abort:
-        set_abort({.origin = rank, .code = ErrorCode{static_cast<int>(note.number)}, .message = std::move(note.text)});
+        abort_.set({.origin = rank, .code = ErrorCode{static_cast<int>(note.number)}, .message = std::move(note.text)});
         break;
       case Note::Kind::leave: peer.left = true; break;
       case Note::Kind::ask:
@@ -198,13 +198,13 @@ void TcpTransport::hear(int rank) {
 // its control connection, which ends with the other one.
 void TcpTransport::check_gone(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
-  if (peer.stream.ended().empty() || !peer.stream.waited_for() || aborted_) {
+  if (peer.stream.ended().empty() || !peer.stream.waited_for() || abort_.raised()) {
     return;
   }
   const auto until = Clock::now() + kNoteLimit;
-  while (!peer.unheard && !peer.left && !aborted_ && Clock::now() < until) {
+  while (!peer.unheard && !peer.left && !abort_.raised() && Clock::now() < until) {
     hear(rank);
-    if (!peer.unheard && !peer.left && !aborted_) {
+    if (!peer.unheard && !peer.left && !abort_.raised()) {
       usleep(1000);
     }
   }
@@ -271,18 +271,8 @@ bool TcpTransport::cancel(Operation& operation) noexcept {
   return true;
 }
 
-bool TcpTransport::set_abort(AbortReason reason) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (abort_) {
-    return false;
-  }
-  abort_ = std::move(reason);
-  aborted_ = true;
-  return true;
-}
-
 void TcpTransport::abort(ErrorCode code, const std::string& message) noexcept {
-  if (!set_abort({.origin = rank_, .code = code, .message = message})) {
+  if (!abort_.set({.origin = rank_, .code = code, .message = message})) {
     return;
   }
   for (const auto& peer : peers_) {
@@ -296,9 +286,8 @@ void TcpTransport::abort(ErrorCode code, const std::string& message) noexcept {
 }
 
 void TcpTransport::throw_if_aborted() const {
-  if (aborted_) {
-    const std::lock_guard lock(mutex_);
-    throw abort_->as_seen_by(rank_);
+  if (abort_.raised()) {
+    throw abort_.reason().as_seen_by(rank_);
   }
 }
 
