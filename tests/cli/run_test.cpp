@@ -60,6 +60,9 @@ TEST_F(Run, OpenMpiRanksOnOtherHostsGetEverything) {
 
 // The command exports variables of its own by -x, for two programs.
 TEST_F(Run, OpenMpiExportsGoBesideTheUsersOwn) {
+  if (run_program(root_variables() + " " + kOpenMpi + "-np 1 true : -np 1 true").status != 0) {
+    GTEST_SKIP() << "this mpirun cannot start several programs (-np 1 a : -np 1 b)";  // 5.0 of Debian 13
+  }
   write("policy.toml", policy_);
   const std::string two_hosts = kTwoHosts + "-x USERS_OWN ";
   const std::string both =
@@ -202,13 +205,6 @@ TEST_F(Run, RefusesAJobOfAnotherMpi) {
   EXPECT_EQ(outcome.status, 2) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("cli_probe_mpich is linked with MPICH, but " GRADWIRE_MPIEXEC
                                         " is of Open MPI; start the job with the mpirun of MPICH"));
-}
-
-TEST_F(Run, SaysThatFortranUnderOpenMpiIsNotSeen) {
-  const Outcome outcome = gradwire(std::string("run -- ") + kOpenMpi + "-np 1 " + GRADWIRE_FORTRAN_PROBE);
-  EXPECT_EQ(outcome.status, 0) << outcome.output;
-  EXPECT_THAT(outcome.output,
-              HasSubstr("no report was written: Open MPI's Fortran library calls MPI below the preload"));
 }
 
 // Of a run whose output nobody reads to its end, and in a folder where nothing can be written.

@@ -8,6 +8,7 @@ namespace gradwire::test {
 namespace {
 
 TEST_P(Preload, OneRankDisabledDisablesAll) {
+  SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const Outcome outcome = with_each({preload(), preload() + " GRADWIRE_DISABLE=1", preload()}, "compressed");
   expect_ok(outcome, "compressed");
   EXPECT_TRUE(contains(outcome, "different no"));
@@ -19,6 +20,7 @@ TEST_P(Preload, OneRankDisabledDisablesAll) {
 }
 
 TEST_P(Preload, AnotherPolicyOnOneRankDisablesAll) {
+  SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const Outcome outcome =
       with_each({preload(), preload(), preload() + " " + policy("other", "floor = \"1MiB\"\n")}, "compressed");
   expect_ok(outcome, "compressed");
@@ -131,6 +133,7 @@ TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
 
 // Where a rank has no drop-in the others must not wait for good, nor add up without it.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
+  SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const std::string env = preload() + " GRADWIRE_TIMEOUT=6s";
   for (const std::string& second : {env, env + " GRADWIRE_DISABLE=1"}) {
     const auto begin = std::chrono::steady_clock::now();
@@ -159,6 +162,7 @@ TEST_P(Preload, ARankThatGaveUpIsNoticed) {
 
 // Ranks that have no preload are not waited for at the end for long.
 TEST_P(Preload, TheReportWaitsForNobody) {
+  SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const std::string env = preload() + " GRADWIRE_TIMEOUT=60s";
   const std::string none = "GRADWIRE_TIMEOUT=60s";
   const auto begin = std::chrono::steady_clock::now();
