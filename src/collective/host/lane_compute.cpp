@@ -16,7 +16,8 @@ using codec::FrameWriter;
 using codec::kTileElements;
 
 // Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough. On the heap:
-// what a drop-in that is loaded late has of its own for each thread must fit into what the C library keeps free for that.
+// what a drop-in that is loaded late has of its own for each thread must fit into what the C library keeps free for
+// that.
 struct Scratch {
   alignas(64) std::byte sum[kTileElements * sizeof(double)];
   alignas(64) std::byte input[kTileElements * sizeof(double)];
