@@ -4,12 +4,15 @@
 #include <mpi.h>
 
 #ifdef OPEN_MPI
+#include <algorithm>
+#include <initializer_list>
 #include <type_traits>
 
 #include "plugins/mpi_preload/interposed.hpp"
 #include "plugins/mpi_preload/process.hpp"
 
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the library's names
 // Where Fortran's MPI_IN_PLACE and MPI_BOTTOM are, by the compiler's spelling. The library has them; not called.
 extern int mpi_fortran_in_place_ __attribute__((weak));
 extern int mpi_fortran_in_place__ __attribute__((weak));
@@ -19,6 +22,7 @@ extern int mpi_fortran_bottom_ __attribute__((weak));
 extern int mpi_fortran_bottom__ __attribute__((weak));
 extern int mpi_fortran_bottom __attribute__((weak));
 extern int MPI_FORTRAN_BOTTOM __attribute__((weak));
+// NOLINTEND(bugprone-reserved-identifier)
 }
 
 namespace gradwire::mpi_preload {
@@ -27,12 +31,8 @@ namespace {
 static_assert(std::is_same_v<MPI_Fint, int>, "an Open MPI whose INTEGER is not int: arrays of counts need a copy");
 
 bool is_one_of(const void* buffer, std::initializer_list<const int*> places) {
-  for (const int* place : places) {
-    if (place != nullptr && buffer == place) {
-      return true;
-    }
-  }
-  return false;
+  return std::any_of(places.begin(), places.end(),
+                     [&](const int* place) { return place != nullptr && buffer == place; });
 }
 
 void* c_buffer(void* buffer) {

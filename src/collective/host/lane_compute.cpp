@@ -3,8 +3,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <optional>
+#include <utility>
 
 #include "collective/host/lane_run.hpp"
 
@@ -23,9 +23,17 @@ struct Scratch {
   alignas(64) std::byte input[kTileElements * sizeof(double)];
   alignas(64) float residual[kTileElements];
 };
+thread_local Scratch* t_tiles = nullptr;
+// A call in an atexit handler comes after this, and gets new ones.
+struct FreesTiles {
+  ~FreesTiles() { delete std::exchange(t_tiles, nullptr); }
+};
 Scratch& scratch() {
-  thread_local const auto tiles = std::make_unique_for_overwrite<Scratch>();
-  return *tiles;
+  if (t_tiles == nullptr) {
+    static thread_local const FreesTiles at_the_end_of_the_thread;
+    t_tiles = new Scratch;
+  }
+  return *t_tiles;
 }
 
 // Calls body(first element, count) for each tile of a chunk.
