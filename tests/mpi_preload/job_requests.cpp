@@ -277,7 +277,8 @@ void request_programs() {
   }
 }
 
-// Ranks that have a core each, for all their threads: best of ten rounds, so that others of the machine do not count.
+// Ranks that have a core each, for all their threads. Beside it stand blocking calls, which others of the machine slow,
+// too.
 void requests_on_a_core() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -289,17 +290,23 @@ void requests_on_a_core() {
   constexpr int kCalls = 20;
   std::vector<float> values(20000, 0);
   double best = 1;
+  double best_blocking = 1;
   for (int round = 0; round < 10; ++round) {
-    const double begin = MPI_Wtime();
+    double begin = MPI_Wtime();
     for (int i = 0; i < kCalls; ++i) {
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Iallreduce(MPI_IN_PLACE, values.data(), 20000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
       MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
     best = std::min(best, (MPI_Wtime() - begin) / kCalls);
+    begin = MPI_Wtime();
+    for (int i = 0; i < kCalls; ++i) {
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), 20000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    }
+    best_blocking = std::min(best_blocking, (MPI_Wtime() - begin) / kCalls);
   }
-  std::printf("[rank %d] %.3f ms a call\n", g_rank, best * 1e3);
-  g_failures += best < 2e-3 ? 0 : 1;
+  std::printf("[rank %d] %.3f ms a call, %.3f ms blocking\n", g_rank, best * 1e3, best_blocking * 1e3);
+  g_failures += best < 30 * best_blocking ? 0 : 1;
 }
 
 // One rank leaves while the others wait for its part.
