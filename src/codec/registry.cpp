@@ -178,14 +178,14 @@ std::span<const InstructionSet> instruction_sets() {
 }
 
 const InstructionSet& active_instruction_set() {
-  static const InstructionSet& active = []() -> const InstructionSet& {
+  static const InstructionSet* const active = [] {
     const std::string choice = environment("GRADWIRE_SIMD").value_or("auto");
     if (choice != "auto" && choice != "scalar") {
       throw Error(ErrorCode::invalid_argument, "GRADWIRE_SIMD is \"" + choice + "\": write auto or scalar");
     }
-    return choice == "scalar" ? instruction_sets().front() : instruction_sets().back();
+    return choice == "scalar" ? &instruction_sets().front() : &instruction_sets().back();
   }();
-  return active;
+  return *active;
 }
 
 }  // namespace gradwire::codec
