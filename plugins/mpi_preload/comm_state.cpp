@@ -24,7 +24,9 @@ using transport::check_mpi;
 
 constexpr const char* kNoAnswer =
     "either it does not reach this call, or it runs without gradwire; give every rank the same preload, on other hosts "
-    "too (`gradwire run` does)";
+    "too (`gradwire run` does). In a call that returns a request it may have initialised MPI below "
+    "MPI_THREAD_MULTIPLE; "
+    "GRADWIRE_THREADS=multiple raises that";
 constexpr const char* kGaveUp =
     "it was in this call, but gave up waiting for another rank; raise GRADWIRE_TIMEOUT where ranks come later than "
     "that";
@@ -64,6 +66,7 @@ CommState* make_state(MPI_Comm comm, int key) {
   check_mpi(PMPI_Comm_rank(comm, &state->rank), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(comm, &state->size), "MPI_Comm_size");
   state->inter = inter != 0;
+  state->threads = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE;
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
   const std::lock_guard lock(process().mutex);
   process().states.push_back(state.get());
@@ -157,13 +160,30 @@ void CommState::reach_agreement() {
   if (member) {
     return;
   }
+  if (!inter && size > 1) {
+    answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
+    name = find_name();
+  }
+  complete_agreement();
+}
+
+void CommState::begin_agreement() {
+  answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
+  last_answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());  // no thread may begin one on `comm`
+  name = find_name();
+}
+
+void CommState::complete_agreement() {
   const drop_in::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
-    auto mine = drop_in::RankSettings::of(configuration);
-    mine.requests = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE ? 1 : 0;
-    agreement = drop_in::agree(exchange_settings(comm, size, mine, configuration.timeout, kNoAnswer));
+    agreement = drop_in::agree(answers_->finish(configuration.timeout, kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
-    static_cast<void>(exchange_settings(comm, size, mine, configuration.timeout, kGaveUp));
+    if (!last_answers_) {
+      last_answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
+    }
+    static_cast<void>(last_answers_->finish(configuration.timeout, kGaveUp));
+    answers_.reset();
+    last_answers_.reset();
     if (rank == 0 && !agreement.disabled_because.empty()) {
       warn_once(agreement.warning());
     }
@@ -172,17 +192,20 @@ void CommState::reach_agreement() {
     const std::lock_guard lock(process().mutex);
     process().agreed_by_all = agreement;
   }
-  if (!inter && size > 1) {
-    name = find_name();
+  if (apart || takes_requests()) {  // here, where the ranks are together: later they may come to two in two orders
+    beside = apart ? make_private_apart() : make_private();
+    PMPI_Comm_set_errhandler(beside, MPI_ERRORS_RETURN);
   }
   member = std::make_unique<drop_in::Member>(
       configuration, process().ledger, agreement, [this] { return connect(); }, name);
   agreed = true;
   small_below = configuration.planner.floor() / kWidestElement;
-  if (takes_requests()) {  // here, where the ranks are together: later they may come to two communicators in two orders
-    beside = make_private();
-    PMPI_Comm_set_errhandler(beside, MPI_ERRORS_RETURN);
-  }
+}
+
+drop_in::RankSettings CommState::settings_of_rank() const {
+  auto mine = drop_in::RankSettings::of(process().configuration);
+  mine.requests = threads ? 1 : 0;
+  return mine;
 }
 
 bool CommState::holds_all_ranks() const {
@@ -224,6 +247,18 @@ MPI_Comm CommState::make_private() const {
   const int created = PMPI_Comm_create(base, group, &made);
   PMPI_Group_free(&group);
   check_mpi(created, "making a private communicator (MPI_Comm_create)");
+  return made;
+}
+
+// On a thread of our own the job's communicator has no room for collective calls.
+MPI_Comm CommState::make_private_apart() const {
+  constexpr int kTag = 26727;
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Comm made = MPI_COMM_NULL;
+  check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
+  const int created = PMPI_Comm_create_group(comm, group, kTag, &made);
+  PMPI_Group_free(&group);
+  check_mpi(created, "making a private communicator (MPI_Comm_create_group)");
   return made;
 }
 

@@ -19,12 +19,14 @@
 namespace gradwire::mpi_preload {
 
 class Requests;
+class SettingsExchange;
 
 struct CommState {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;  // of the local group
   bool inter = false;
+  bool threads = false;  // MPI_THREAD_MULTIPLE, on this rank
 
   /// Calls of fewer elements are below the floor whatever their type; 0 until the ranks have agreed.
   std::atomic<std::uint64_t> small_below = 0;
@@ -65,7 +67,10 @@ struct CommState {
   std::uint64_t others = 0;            // calls that were counted elsewhere: they return a request and passed
   MPI_Comm beside = MPI_COMM_NULL;     // of the same ranks, for what is not made inside the job's calls
   bool told = false;                   // why they pass
-  std::unique_ptr<Requests> requests;  // once a call that returns a request was compressed
+  std::unique_ptr<Requests> requests;  // once a call that returns a request may be compressed
+  // The first call was one that returns a request, so its thread finishes the agreement. Other ranks may know of its
+  // end at another call, so all later ones of 4 KiB of floats or more are made by the thread, too.
+  bool apart = false;
 
   CommState();
   CommState(const CommState&) = delete;
@@ -78,6 +83,10 @@ struct CommState {
   /// The agreement, once: every rank of the communicator enters here inside its first blocking call, whatever that is
   /// and however this rank is configured. Throws Error(timeout) that names who did not.
   void reach_agreement();
+  /// The same in two parts. The first, inside a call of the job, waits for nobody: the other ranks may wait for what
+  /// the job does after it.
+  void begin_agreement();
+  void complete_agreement();
   /// Whether calls that return a request are compressed. Once the ranks have agreed.
   [[nodiscard]] bool takes_requests() const noexcept {
     return !inter && size > 1 && agreement.requests && !agreement.disabled && !agreement.ranks_differ &&
@@ -90,10 +99,15 @@ struct CommState {
   }
 
  private:
+  [[nodiscard]] drop_in::RankSettings settings_of_rank() const;
   [[nodiscard]] bool holds_all_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] MPI_Comm make_private() const;
+  [[nodiscard]] MPI_Comm make_private_apart() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
+
+  std::unique_ptr<SettingsExchange> answers_;
+  std::unique_ptr<SettingsExchange> last_answers_;
 };
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.

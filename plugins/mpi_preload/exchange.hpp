@@ -9,15 +9,21 @@
 #include <vector>
 
 #include "drop_in/configuration.hpp"
+#include "transport/mpi_check_in.hpp"
 
 namespace gradwire::mpi_preload {
 
-/// What every rank says of itself, by rank. Error(timeout) names the ranks that said nothing, and `hint` says why that
-/// may be. It is a nonblocking collective on the job's communicator itself: what a rank without the drop-in does there
-/// cannot be taken for it.
-[[nodiscard]] std::vector<drop_in::RankSettings> exchange_settings(MPI_Comm comm, int size,
-                                                                   const drop_in::RankSettings& mine,
-                                                                   std::chrono::milliseconds limit,
-                                                                   const std::string& hint);
+/// What every rank says of itself. It is a nonblocking collective on the job's communicator itself: what a rank without
+/// the drop-in does there cannot be taken for it.
+class SettingsExchange {
+ public:
+  /// Inside a call of the job. Does not wait.
+  SettingsExchange(MPI_Comm comm, const drop_in::RankSettings& mine);
+  /// By rank. Error(timeout) names the ranks that said nothing, and `hint` says why that may be.
+  [[nodiscard]] std::vector<drop_in::RankSettings> finish(std::chrono::milliseconds limit, const std::string& hint);
+
+ private:
+  transport::RecordExchange records_;
+};
 
 }  // namespace gradwire::mpi_preload

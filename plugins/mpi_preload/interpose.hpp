@@ -25,11 +25,11 @@ namespace gradwire::mpi_preload {
   return true;
 }
 
-/// The same, without asking MPI for the state.
+/// The same for a call that returns a request, without asking MPI for the state.
 [[nodiscard]] inline bool passes_as_small(drop_in::Function function, std::int64_t count, MPI_Datatype type,
                                           MPI_Comm comm) noexcept {
   CommState* state = cached_state(comm);
-  return state != nullptr && counted_as_small(*state, function, count, type);
+  return state != nullptr && !state->apart && counted_as_small(*state, function, count, type);
 }
 
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.

@@ -57,6 +57,17 @@ void let_waits_yield() noexcept {
 
 Requests::Requests(CommState& state) : state_(state) { let_waits_yield(); }
 
+void Requests::post_agreement() {
+  queue_.post([this] {
+    const std::lock_guard lock(state_.mutex);
+    try {
+      state_.complete_agreement();
+    } catch (...) {
+      state_.fail(current_error().what());  // all that is posted behind it gets that
+    }
+  });
+}
+
 int Requests::post(const Reduce& call, MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
   posted->counts.assign(call.counts.begin(), call.counts.end());
@@ -118,7 +129,7 @@ void Requests::route_and_make(Posted& posted) {
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const drop_in::Member::Route route = state_.member->route(
       describe(call, state_), name_of_op(call.op), {.name = posted.name, .buffer = buffer, .others = posted.others});
-  if (route.decision.compress) {
+  if (route.decision.compress && !state_.member->dry_run()) {
     return compress(call, state_, route);
   }
   const auto begin = std::chrono::steady_clock::now();

@@ -17,11 +17,13 @@ namespace gradwire::mpi_preload {
 
 class Requests {
  public:
-  /// Needs state.beside and MPI_THREAD_MULTIPLE. Its end waits for all of them.
+  /// Needs MPI_THREAD_MULTIPLE, and state.beside or post_agreement(). Its end waits for all of them.
   explicit Requests(CommState& state);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
+  /// Once, first: the thread completes the agreement that the job's call has begun.
+  void post_agreement();
   /// Returns at once, with a code of MPI. The buffers are the request's until that is complete.
   [[nodiscard]] int post(const Reduce& call, MPI_Request* request);
   /// Returns when all are complete: what other collective calls that may be compressed wait for.

@@ -91,7 +91,8 @@ Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reas
 }
 
 void tell_why_requests_pass(CommState& state) {
-  const bool by_level = state.size > 1 && !state.inter && !state.agreement.requests && !state.agreement.disabled;
+  const bool by_level = state.size > 1 && !state.inter && !(state.agreed && state.agreement.requests) &&
+                        !state.agreement.disabled && process().configuration.disabled.empty();
   if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
     warn_once(
         "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
@@ -99,6 +100,13 @@ void tell_why_requests_pass(CommState& state) {
   }
 }
 
+Verdict post(const Reduce& call, CommState& state, MPI_Request* request) {
+  const int code = state.requests->post(call, request);
+  return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
+                             : Verdict{.next = Verdict::Next::raise, .code = code};
+}
+
+// The ranks have agreed inside a blocking call, or there is one rank.
 Verdict decide_and_post(const Reduce& call, CommState& state, MPI_Request* request) {
   const drop_in::Decision decision = drop_in::decide(describe(call, state), state.member->settings());
   if (!decision.compress) {
@@ -107,41 +115,64 @@ Verdict decide_and_post(const Reduce& call, CommState& state, MPI_Request* reque
     }
     return count_request(call, state, decision.reason);
   }
+  if (!state.requests && state.takes_requests()) {
+    state.requests = std::make_unique<Requests>(state);
+  }
   if (!state.requests) {  // a dry run
     const std::lock_guard lock(state.mutex);
     return decide_and_do(call, state);
   }
-  const int code = state.requests->post(call, request);
-  return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
-                             : Verdict{.next = Verdict::Next::raise, .code = code};
+  return post(call, state, request);
+}
+
+// The first call of the communicator that counts, and it returns a request.
+Verdict begin_apart(const Reduce& call, CommState& state, MPI_Request* request) {
+  std::string failure;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.failure.empty()) {
+      try {
+        state.begin_agreement();
+        state.requests = std::make_unique<Requests>(state);
+        state.apart = true;
+        state.requests->post_agreement();
+      } catch (...) {
+        state.fail(current_error().what());
+      }
+    }
+    failure = state.failure;
+  }
+  return failure.empty() ? post(call, state, request) : raise(failure);
 }
 
 }  // namespace
 
 Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
   CommState* state = find_state(call.comm);
-  if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
+  if (state == nullptr) {
     return {};
   }
   try {
-    if (request == nullptr || (!state->member && !may_be_compressed(call))) {
+    const bool by_thread = request != nullptr && may_be_compressed(call);
+    if (state->apart && by_thread) {
+      return post(call, *state, request);
+    }
+    if (counted_as_small(*state, call.function, call.count, call.type)) {
+      return {};
+    }
+    if (!by_thread && (state->apart || !state->agreed)) {
       return count_request(call, *state, drop_in::Reason::nonblocking);
     }
-    if (!state->member || (!state->requests && state->takes_requests())) {
+    if (!state->agreed && !state->inter && state->size > 1) {
+      if (state->threads) {
+        return begin_apart(call, *state, request);
+      }
+      tell_why_requests_pass(*state);
+      return count_request(call, *state, drop_in::Reason::nonblocking);
+    }
+    if (!state->agreed) {  // nobody to ask
       const std::lock_guard lock(state->mutex);
-      if (state->failure.empty()) {
-        try {
-          state->reach_agreement();
-          if (state->takes_requests()) {
-            state->requests = std::make_unique<Requests>(*state);
-          }
-        } catch (...) {
-          state->fail(current_error().what());
-        }
-      }
-      if (!state->failure.empty()) {
-        return raise(state->failure);
-      }
+      state->reach_agreement();
     }
     return decide_and_post(call, *state, request);
   } catch (...) {  // out of memory

@@ -15,24 +15,6 @@ namespace {
 // A duplicate takes many rounds of messages, each of which waits for the next look.
 constexpr std::chrono::milliseconds kPolls{5};
 
-// What MPI may still have when waiting is given up.
-struct Exchange {
-  std::vector<std::byte> sent;
-  std::vector<std::byte> received;
-  std::vector<int> counts;
-  std::vector<int> places;
-  MPI_Request request = MPI_REQUEST_NULL;
-
-  Exchange(int size, std::span<const std::byte> mine)
-      : received(static_cast<std::size_t>(size) * mine.size()),
-        counts(static_cast<std::size_t>(size), static_cast<int>(mine.size())) {
-    for (int rank = 0; rank < size; ++rank) {
-      sent.insert(sent.end(), mine.begin(), mine.end());
-      places.push_back(rank * static_cast<int>(mine.size()));
-    }
-  }
-};
-
 }  // namespace
 
 bool finish_within(MPI_Request& request, std::chrono::milliseconds limit) {
@@ -56,25 +38,59 @@ void throw_not_over(std::chrono::milliseconds limit, const std::string& what) {
                                       "; a rank that had begun it with the others stopped or died");
 }
 
-Records exchange_records(MPI_Comm comm, std::span<const std::byte> mine, std::chrono::milliseconds limit) {
-  int size = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  auto exchange = std::make_unique<Exchange>(size, mine);
-  check_mpi(MPI_Ialltoallv(exchange->sent.data(), exchange->counts.data(), exchange->places.data(), MPI_BYTE,
-                           exchange->received.data(), exchange->counts.data(), exchange->places.data(), MPI_BYTE, comm,
-                           &exchange->request),
-            "asking the other ranks (MPI_Ialltoallv)");
-  if (finish_within(exchange->request, limit)) {
-    return {std::move(exchange->received), {}};
-  }
-  Records records{exchange->received, {}};
-  for (int rank = 0; rank < size; ++rank) {
-    if (records.all[static_cast<std::size_t>(rank) * mine.size()] == std::byte{0}) {
-      records.missing.push_back(rank);
+// What MPI may still have when waiting is given up.
+struct RecordExchange::Buffers {
+  std::size_t size = 0;
+  std::size_t bytes = 0;  // of a record
+  std::vector<std::byte> sent;
+  std::vector<std::byte> received;
+  std::vector<int> counts;
+  std::vector<int> places;
+  MPI_Request request = MPI_REQUEST_NULL;
+
+  Buffers(int ranks, std::span<const std::byte> mine)
+      : size(static_cast<std::size_t>(ranks)),
+        bytes(mine.size()),
+        received(size * bytes),
+        counts(size, static_cast<int>(bytes)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      sent.insert(sent.end(), mine.begin(), mine.end());
+      places.push_back(rank * static_cast<int>(bytes));
     }
   }
-  static_cast<void>(exchange.release());  // MPI still has it
+};
+
+RecordExchange::RecordExchange(MPI_Comm comm, std::span<const std::byte> mine) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  buffers_ = std::make_unique<Buffers>(size, mine);
+  Buffers& of = *buffers_;
+  check_mpi(MPI_Ialltoallv(of.sent.data(), of.counts.data(), of.places.data(), MPI_BYTE, of.received.data(),
+                           of.counts.data(), of.places.data(), MPI_BYTE, comm, &of.request),
+            "asking the other ranks (MPI_Ialltoallv)");
+}
+
+RecordExchange::~RecordExchange() {
+  if (buffers_ != nullptr && buffers_->request != MPI_REQUEST_NULL) {
+    static_cast<void>(buffers_.release());
+  }
+}
+
+Records RecordExchange::finish(std::chrono::milliseconds limit) {
+  if (finish_within(buffers_->request, limit)) {
+    return {std::move(buffers_->received), {}};
+  }
+  Records records{buffers_->received, {}};
+  for (std::size_t rank = 0; rank < buffers_->size; ++rank) {
+    if (records.all[rank * buffers_->bytes] == std::byte{0}) {
+      records.missing.push_back(static_cast<int>(rank));
+    }
+  }
   return records;
+}
+
+Records exchange_records(MPI_Comm comm, std::span<const std::byte> mine, std::chrono::milliseconds limit) {
+  return RecordExchange(comm, mine).finish(limit);
 }
 
 void throw_if_missing(const Records& records, std::size_t bytes, std::chrono::milliseconds limit,

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,7 +25,22 @@ struct Records {
   std::vector<std::byte> all;
   std::vector<int> missing;  // ranks that did not answer within the limit
 };
-/// `mine`: of one size on all ranks, and its first byte is not zero.
+class RecordExchange {
+ public:
+  /// Sends this rank's and does not wait. `mine`: of one size on all ranks, and its first byte is not zero.
+  RecordExchange(MPI_Comm comm, std::span<const std::byte> mine);
+  /// Leaves to MPI what it may still have.
+  ~RecordExchange();
+  RecordExchange(const RecordExchange&) = delete;
+  RecordExchange& operator=(const RecordExchange&) = delete;
+  /// Once, on any thread that may call MPI.
+  [[nodiscard]] Records finish(std::chrono::milliseconds limit);
+
+ private:
+  struct Buffers;
+  std::unique_ptr<Buffers> buffers_;
+};
+/// Both at once.
 [[nodiscard]] Records exchange_records(MPI_Comm comm, std::span<const std::byte> mine, std::chrono::milliseconds limit);
 
 /// Error(timeout) that names who is missing from records of `bytes` each. `what` is for messages.

@@ -149,6 +149,25 @@ TEST_P(Preload, RequestsAreCompressed) {
   }
 }
 
+// Seen red (it hung) where the ranks agree inside the first call.
+TEST_P(Preload, RequestsWaitForNobody) {
+  for (const std::string level : {"init", "multiple"}) {
+    for (const std::string& setting : {preload(), measuring(), preload() + " GRADWIRE_DRY_RUN=1"}) {
+      const Outcome outcome = with(3, setting + " GRADWIRE_TIMEOUT=20s", "pipeline " + level);
+      expect_ok(outcome, "pipeline");
+      if (setting == preload()) {
+        EXPECT_EQ(compressed_calls(report()), level == "multiple" ? 3U * 2 : 0U);
+      }
+    }
+  }
+}
+
+TEST_P(Preload, RequestsWaitForNobodyWhereARankIsDisabled) {
+  SKIP_WITHOUT_SEVERAL_PROGRAMS();
+  expect_ok(with_each({preload(), preload() + " GRADWIRE_DISABLE=1"}, "pipeline multiple"), "pipeline");
+  EXPECT_EQ(compressed_calls(report()), 0U);
+}
+
 // The programs are right under MPI's own, too. Seen red (they hung) where the private communicator was made by the
 // first nonblocking call instead of with the agreement, and where a blocking call does not wait for those before it.
 TEST_P(Preload, RandomProgramsOfRequests) {
