@@ -3,7 +3,8 @@
 # Flags of every gradwire target. -Wrestrict has false positives in g++ 12 (std::string). No contraction into FMA: it would change codec bytes between compilers and machines.
 add_library(gradwire_flags INTERFACE)
 target_compile_options(gradwire_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wno-psabi -Wno-restrict>
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wno-psabi
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>>
   $<$<AND:$<BOOL:${GRADWIRE_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>
   # What the optimiser warns of depends on what it inlined, so on the length of paths even: seen, but no error.
   $<$<AND:$<BOOL:${GRADWIRE_WERROR}>,$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-error=array-bounds -Wno-error=stringop-overflow
