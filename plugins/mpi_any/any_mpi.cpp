@@ -80,11 +80,30 @@ void* drop_in() {
   return found;
 }
 
+// Of an MPI that only a module sees which was loaded later, as Python's are: RTLD_NEXT does not.
+template <std::size_t N>
+void* find_in(const std::array<std::string_view, N>& libraries, const char* name) {
+  for (const std::string_view library : libraries) {
+    void* const loaded = ::dlopen(library.data(), RTLD_LAZY | RTLD_NOLOAD);  // once a function: it may stay open
+    void* const function = loaded == nullptr ? nullptr : ::dlsym(loaded, name);
+    if (function != nullptr) {
+      return function;
+    }
+  }
+  return nullptr;
+}
+
 void* find(Index index) {
   void* const library = drop_in();
   void* function = library == nullptr ? nullptr : ::dlsym(library, kName[index]);
   if (function == nullptr) {
     function = ::dlsym(RTLD_NEXT, kName[index]);
+  }
+  if (function == nullptr) {
+    function = find_in(gradwire::kOpenMpiLibraries, kName[index]);
+  }
+  if (function == nullptr) {
+    function = find_in(gradwire::kMpichLibraries, kName[index]);
   }
   if (function == nullptr && index != k_gradwire_name) {
     std::fprintf(stderr, "gradwire: this process called %s and has no MPI that has it\n", kName[index]);

@@ -1,13 +1,15 @@
 #include "plugins/mpi_preload/early_end.hpp"
 
-#include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <thread>
 
 #include "plugins/mpi_preload/process.hpp"
@@ -17,9 +19,17 @@ namespace {
 
 constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP, SIGXCPU};
 
+// Open MPI's mpirun sends SIGTERM to all ranks, and SIGKILL 1 s later, or as soon as one of them has ended. So the
+// others end a little later than rank 0.
+constexpr timespec kForTheReport{.tv_sec = 0, .tv_nsec = 800'000'000};
+
 // Set before a handler is.
-int g_alarm = -1;  // a pipe's end for writing
+sem_t g_alarm;  // of rank 0's thread
+bool g_reports = false;
 pid_t g_owner = 0;
+
+std::atomic<int> g_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void end_by(int signal) {
   struct sigaction action {};
@@ -32,39 +42,40 @@ void end_by(int signal) {
   ::raise(signal);
 }
 
-// It only wakes the thread, which may take locks. The thread that was interrupted goes on, and gives back those that it
-// holds.
+// On rank 0 it only wakes the thread, which may take locks. The thread that was interrupted goes on, and gives back
+// those that it holds.
 void on_signal(int signal) {
   const int before = errno;
   if (::getpid() != g_owner) {  // a fork, which has no such thread
     end_by(signal);
+  } else if (!g_reports) {
+    ::nanosleep(&kForTheReport, nullptr);
+    end_by(signal);
   } else {
-    const auto number = static_cast<unsigned char>(signal);
-    static_cast<void>(!::write(g_alarm, &number, 1));
+    g_signal = signal;
+    ::sem_post(&g_alarm);
   }
   errno = before;
 }
 
-void wait_for_signals(int alarm, int world_size) {
-  unsigned char number = 0;
-  for (ssize_t got = 0; (got = ::read(alarm, &number, 1)) != 0;) {
-    if (got == 1) {
-      report_early(number, world_size);
-      end_by(number);
-    } else if (errno != EINTR) {
-      return;
+void wait_for_signals(int world_size) {
+  for (;;) {
+    if (::sem_wait(&g_alarm) == 0) {
+      const int signal = g_signal;
+      report_early(signal, world_size);
+      end_by(signal);
     }
   }
 }
 
 // No signal is ever handled there.
-void start_thread(int alarm, int world_size) {
+void start_thread(int world_size) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread(wait_for_signals, alarm, world_size).detach();
+    std::thread(wait_for_signals, world_size).detach();
   } catch (...) {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
@@ -78,14 +89,17 @@ void watch_for_an_early_end() noexcept {
   try {
     int rank = -1;
     int size = 1;
-    std::array<int, 2> ends{};
     if (g_owner != 0 || !may_act() || !process().configuration.report ||
-        PMPI_Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS || rank != 0 ||
-        PMPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
+        PMPI_Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS || PMPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS) {
       return;
     }
-    start_thread(ends[0], size);
-    g_alarm = ends[1];
+    g_reports = rank == 0;
+    if (g_reports) {
+      if (::sem_init(&g_alarm, 0, 0) != 0) {
+        return;
+      }
+      start_thread(size);
+    }
     g_owner = ::getpid();
     for (const int signal : kSignals) {
       struct sigaction now {};

@@ -17,11 +17,11 @@ bool is_mca(std::string_view argument) {
   return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
 }
 
-// Whether the program is one of these, or "mpirun.openmpi" of them.
+// Whether the program is one of these, or "mpirun.openmpi" of them. "mpirun.conf" is none.
 bool is_named(const std::string& program, std::initializer_list<std::string_view> names) {
   const std::string name = std::filesystem::path(program).filename().string();
   return std::any_of(names.begin(), names.end(), [&](std::string_view known) {
-    return name.starts_with(known) && (name.size() == known.size() || name[known.size()] == '.');
+    return name == known || (name.starts_with(known) && name[known.size()] == '.' && find_program(program));
   });
 }
 
@@ -136,6 +136,24 @@ std::optional<std::size_t> find_job_index(const std::vector<std::string>& comman
   return std::nullopt;
 }
 
+// Of srun's options, those of one letter that have a value.
+bool takes_a_value(std::string_view option) {
+  constexpr std::string_view kLetters = "AaBbcCdDeEFGiIJLmMNnopqrRSTtwWx";
+  return option.size() == 2 && option[0] == '-' && kLetters.find(option[1]) != std::string_view::npos;
+}
+
+// Where srun's own arguments end: a job or a partition may have the name of a program, as "test".
+std::size_t find_end_of_srun(const std::vector<std::string>& command, std::size_t begin) {
+  for (std::size_t i = begin; i < command.size(); ++i) {
+    if (takes_a_value(command[i])) {
+      ++i;
+    } else if (!command[i].starts_with("-") && find_program(command[i])) {
+      return i;
+    }
+  }
+  return command.size();
+}
+
 // A list of srun's --export, with the names of what ranks need; they have their values from srun's environment.
 std::string with_names(std::string_view list, const Environment& ranks) {
   std::string names;
@@ -171,7 +189,7 @@ Launch inherit(const std::vector<std::string>& command, const Environment& ranks
     launch.environment.emplace_back("SLURM_EXPORT_ENV", with_names(slurm_list, ranks));
   }
   const auto srun = find_named(command, {"srun"});
-  const std::size_t job = srun ? find_job_index(command, *srun + 1).value_or(command.size()) : 0;
+  const std::size_t job = srun ? find_end_of_srun(command, *srun + 1) : 0;
   for (std::size_t i = srun.value_or(0) + 1; i < job; ++i) {
     constexpr std::string_view kOption = "--export";
     std::string& argument = launch.command[i];

@@ -28,6 +28,9 @@ void take_command(const CLI::App& run_command, const std::vector<std::string>& b
     for (std::size_t i = 1; i < before.size(); ++i) {
       line += (before.size() - i == others.size() ? " -- " : " ") + before[i];
     }
+    for (std::size_t i = 1; i < behind.size(); ++i) {
+      line += " " + behind[i];
+    }
     throw Error(ErrorCode::invalid_argument, "-- must stand before the command; write " + line);
   }
   if (behind.size() < 2) {

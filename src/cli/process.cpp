@@ -118,9 +118,13 @@ class Sentinel {
 class Signals {
  public:
   Signals() {
+    // Where whoever started us ignores it, no child could be waited for.
+    struct sigaction child {};
+    child.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &child, &child_before_);
     sigemptyset(&taken_);
     sigaddset(&taken_, SIGCHLD);
-    for (const int signal : kEnding) {
+    for (const int signal : kHandedOn) {
       struct sigaction now {};
       ::sigaction(signal, nullptr, &now);
       if (now.sa_handler != SIG_IGN) {  // as nohup has it for SIGHUP
@@ -129,7 +133,10 @@ class Signals {
     }
     ::sigprocmask(SIG_BLOCK, &taken_, &before_);
   }
-  ~Signals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~Signals() {
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    ::sigaction(SIGCHLD, &child_before_, nullptr);
+  }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
@@ -151,9 +158,13 @@ class Signals {
     }
   }
 
-  static constexpr std::array kEnding{SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+  /// Whether it asks for an end. Others a queue sends before that, so that a job saves its state.
+  [[nodiscard]] static bool ends(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
  private:
+  static constexpr std::array kHandedOn{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2};
+
+  struct sigaction child_before_ {};
   sigset_t taken_{};
   sigset_t before_{};
 };
@@ -178,12 +189,11 @@ void signal_children(int signal) {
 }
 
 // A script that a signal ended leaves its launcher behind, which is still ending its ranks, or has not heard of the
-// signal.
-void wait_for_orphans(int signal) {
+// signal. One that has must not get it again.
+void wait_for_orphans(int signal, bool told) {
   constexpr std::chrono::seconds kHeard{2};
   constexpr std::chrono::seconds kLongest{12};
   const auto begin = std::chrono::steady_clock::now();
-  bool told = false;
   for (pid_t ended = 1; ended >= 0; ended = ::waitpid(-1, nullptr, WNOHANG)) {  // until there is none
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited >= kLongest) {
@@ -269,25 +279,31 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     throw Error(ErrorCode::invalid_argument,
-                command.front() + " cannot be started: " + std::strerror(failed));  // NOLINT(concurrency-mt-unsafe)
+                command.front() + " cannot be started: " + std::strerror(failed) +  // NOLINT(concurrency-mt-unsafe)
+                    (failed == ENOEXEC ? "; a script begins with the line #!/bin/sh, or has sh before it" : ""));
   }
   std::optional<int> status;
   int last = 0;
+  bool reached_all = false;
   while (!status) {
     const int signal = signals.next();
     if (signal != SIGCHLD) {
       std::this_thread::sleep_for(kToReachAll);
-      if (!sentinel.was_ended()) {
+      const bool all = sentinel.was_ended();
+      if (!all) {
         ::kill(child, signal);
       }
       signals.drop(signal);
-      last = signal;
+      if (Signals::ends(signal)) {
+        last = signal;
+        reached_all |= all;
+      }
     }
     status = reap(child);
   }
   if (last != 0) {
     sentinel.stop();
-    wait_for_orphans(last);
+    wait_for_orphans(last, reached_all);
   }
   return *status;
 }

@@ -18,9 +18,9 @@ namespace gradwire::cli {
 using Environment = std::vector<std::pair<std::string, std::string>>;  // names and values
 
 /// Runs the command with these variables added to the environment, waits for it, and returns its exit status (128 + the
-/// number of the signal that ended it). Meanwhile SIGTERM, SIGHUP, SIGINT and SIGQUIT are handed on to it, but for
-/// those of a terminal, which reach it by themselves. After one of them it waits a few seconds for what the command
-/// left behind. Error(invalid_argument) if it cannot be started.
+/// number of the signal that ended it). Meanwhile SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1 and SIGUSR2
+/// are handed on to it, but for those of a terminal, which reach it by themselves. After one of them, but for the last
+/// two, it waits a few seconds for what the command left behind. Error(invalid_argument) if it cannot be started.
 [[nodiscard]] int run_and_wait(const std::vector<std::string>& command, const Environment& added);
 
 }  // namespace gradwire::cli

@@ -79,6 +79,9 @@ class ReportFile {
  public:
   ReportFile(const RunOptions& options, bool of_script) {
     const std::optional<std::string> named = options.report ? options.report : environment("GRADWIRE_REPORT");
+    if (named && named->empty()) {
+      refuse("--report has an empty name; name a file");
+    }
     file_ = named ? fs::absolute(*named) : make_folder() / (of_script ? "report-%p.json" : "report.json");
     if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
       refuse("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
@@ -198,14 +201,21 @@ Environment rank_environment(const RunOptions& options, const std::optional<std:
   return ranks;
 }
 
+// What is known of a command before it starts.
+struct Command {
+  std::optional<std::size_t> launcher;  // mpirun's index, whose ranks all have one MPI
+  std::optional<Library> mpi;           // that
+  std::optional<fs::path> job;
+};
+
 // Why a job that ended well has left no report.
-std::string without_report(const ReportFile& report, const std::optional<fs::path>& job) {
+std::string without_report(const ReportFile& report, const std::optional<fs::path>& job, bool of_script) {
   if (job && statically_linked(*job)) {
     return job->string() + " is statically linked, so nothing can be preloaded into it";
   }
-  return "no rank called MPI_Finalize with gradwire preloaded: the job is no MPI job, or its rank 0 ran on a host that "
-         "does not share " +
-         report.path().parent_path().string() +
+  return std::string("no rank called MPI_Finalize with gradwire preloaded: the job is no MPI job, ") +
+         (of_script ? "or the script drops the environment (env -i, sudo), " : "") +
+         "or its rank 0 ran on a host that does not share " + report.path().parent_path().string() +
          (report.named() ? "" : "; name a file that all hosts share by --report");
 }
 
@@ -223,24 +233,17 @@ void tell_of(const fs::path& report, std::ostream& out) {
   }
 }
 
-void tell(const ReportFile& file, const std::optional<fs::path>& job, int status, std::ostream& out) {
+void tell(const ReportFile& file, const Command& command, int status, std::ostream& out) {
   const std::vector<fs::path> reports = file.written();
   for (const fs::path& report : reports) {
     tell_of(report, out);
   }
   if (reports.empty() && status == 0) {
-    out << "gradwire: warning: no report was written: " << without_report(file, job) << '\n';
+    out << "gradwire: warning: no report was written: " << without_report(file, command.job, !command.mpi) << '\n';
   } else if (reports.empty()) {
     out << "gradwire: the job ended with status " << status << " before it wrote a report\n";
   }
 }
-
-// What is known of a command before it starts.
-struct Command {
-  std::optional<std::size_t> launcher;  // mpirun's index, whose ranks all have one MPI
-  std::optional<Library> mpi;           // that
-  std::optional<fs::path> job;
-};
 
 Command look_at(const RunOptions& options, std::optional<std::size_t> launcher) {
   Command command{.launcher = launcher, .mpi = {}, .job = {}};
@@ -271,8 +274,12 @@ int run(const RunOptions& options, std::ostream& out) {
            "or gradwire run -- mpirun ./job");
   }
   if (!find_program(first)) {
-    out << "gradwire: " << first << " was not found" << (first.find('/') == std::string::npos ? " in PATH" : "")
-        << "; write the path of a program, or install an MPI (Debian: openmpi-bin or mpich) for its mpirun\n";
+    const bool path = first.find('/') != std::string::npos;
+    out << "gradwire: " << first
+        << (path && fs::is_regular_file(first) ? " may not be executed; chmod +x lets it, or write sh before it\n"
+                                               : std::string(" was not found") + (path ? "" : " in PATH") +
+                                                     "; write the path of a program, or install an MPI (Debian: " +
+                                                     "openmpi-bin or mpich) for its mpirun\n");
     return kCannotRunStatus;
   }
   const auto launcher = find_launcher(options.command);
@@ -297,7 +304,7 @@ int run(const RunOptions& options, std::ostream& out) {
         << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
   }
   const int status = run_and_wait(launch.command, launch.environment);
-  tell(report, command.job, status, out);
+  tell(report, command, status, out);
   return status;
 }
 

@@ -31,6 +31,7 @@ TEST(Launch, FindsTheLauncher) {
   EXPECT_EQ(find_launcher({"mpiexec.hydra", "./job"}), 0U);
   EXPECT_EQ(find_launcher({"orterun", "./job"}), 0U);
   EXPECT_EQ(find_launcher({"./job", "mpirunner"}), std::nullopt);
+  EXPECT_EQ(find_launcher({"./job", "data/mpirun.conf"}), std::nullopt);
   EXPECT_EQ(find_launcher({}), std::nullopt);
 }
 
@@ -92,6 +93,9 @@ TEST(Launch, ScriptsAndSrunInherit) {
   EXPECT_EQ(exported({"srun", "-N2", "--export=A,B=1", GRADWIRE_PROBE}), "--export=A,B=1,GRADWIRE_REPORT,LD_PRELOAD");
   EXPECT_EQ(exported({"srun", "-N2", "--export=ALL,B=1", GRADWIRE_PROBE}), "--export=ALL,B=1");
   EXPECT_EQ(exported({"srun", "--export", "NIL", GRADWIRE_PROBE}), "GRADWIRE_REPORT,LD_PRELOAD");
+  EXPECT_EQ(inherit({"srun", "-J", "test", "--export=NONE", GRADWIRE_PROBE}, kRanks, "").command[3],
+            "--export=GRADWIRE_REPORT,LD_PRELOAD")
+      << "test is a program";
   EXPECT_EQ(exported({"srun", GRADWIRE_PROBE, "--export=NONE"}), "--export=NONE") << "an argument of the job";
   EXPECT_THROW(exported({"srun", "-N2", "--export=LD_PRELOAD=/x", GRADWIRE_PROBE}), Error);
 

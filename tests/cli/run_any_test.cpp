@@ -96,7 +96,7 @@ TEST_F(RunAny, TheDashesAreAskedFor) {
   for (const Case& c : std::vector<Case>{
            {"run mpirun -np 4 ./job --report x", "write gradwire run -- mpirun -np 4 ./job --report x"},
            {"run --codec int8 --dry-run ./job.sh a", "write gradwire run --codec int8 --dry-run -- ./job.sh a"},
-           {"run mpirun -- ./job", "-- must stand before the command"},
+           {"run mpirun -- ./job", "-- must stand before the command; write gradwire run -- mpirun ./job"},
            {"run --codek int8 -- ./job", "--codek is no option of gradwire run"},
            {"run --threads some -- ./job", "--threads: some not in {multiple,job}"},
            {"run", "there is no command"},
@@ -129,6 +129,38 @@ TEST_F(RunAny, HandsSignalsOnOnce) {
     EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974")) << "no table";
     EXPECT_EQ(outcome.status, send.find("timeout") == std::string::npos ? 9 : 124);
   }
+}
+
+// Others than those that ask for an end: a queue sends them some time before. The job goes on.
+TEST_F(RunAny, HandsOnWhatAQueueSendsBefore) {
+  for (const std::string signal : {"USR1", "USR2", "XCPU"}) {
+    write_script("job.sh",
+                 "trap 'echo saved; exit 5' " + signal + "\n: >ready\nfor i in $(seq 300); do sleep 0.1; done\n");
+    const Outcome outcome = run_program("cd '" + folder_.string() +
+                                        "' && rm -f ready && { timeout -k 1 40 bin/gradwire run -- ./job.sh & } && "
+                                        "pid=$!; for i in $(seq 300); do [ -e ready ] "
+                                        "&& break; sleep 0.1; done; kill -" +
+                                        signal + " $(pgrep -P $pid) && wait $pid");
+    EXPECT_EQ(outcome.status, 5) << signal;
+    EXPECT_THAT(outcome.output, HasSubstr("saved"));
+  }
+}
+
+// Seen red, and without an end, where that stays ignored.
+TEST_F(RunAny, SeesTheEndWhereSignalsOfChildrenAreIgnored) {
+  const Outcome outcome = run_program(
+      "cd '" + folder_.string() + "' && timeout -k 1 20 env --ignore-signal=CHLD bin/gradwire run -- sh -c 'exit 6'");
+  EXPECT_EQ(outcome.status, 6) << outcome.output;
+}
+
+TEST_F(RunAny, TellsWhatIsWrongWithAScript) {
+  write("closed.sh", "#!/bin/sh\n");
+  EXPECT_THAT(gradwire("run -- ./closed.sh").output, HasSubstr("./closed.sh may not be executed; chmod +x"));
+  write("bare.sh", "echo hello\n");
+  std::filesystem::permissions(folder_ / "bare.sh", std::filesystem::perms::owner_all);
+  EXPECT_THAT(gradwire("run -- ./bare.sh").output, HasSubstr("a script begins with the line #!/bin/sh"));
+  EXPECT_THAT(gradwire("run --report '' -- true").output, HasSubstr("--report has an empty name"));
+  EXPECT_THAT(gradwire("run -- true").output, HasSubstr("drops the environment (env -i, sudo)"));
 }
 
 // A shell ends at once, and leaves what it waits for behind.
