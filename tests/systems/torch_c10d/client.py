@@ -265,6 +265,17 @@ def store_free(rank, world):
     check("all_reduce", mine, torch.stack([values(r, 300_000) for r in range(world)]).sum(0), 0.03)
 
 
+def late(rank, world):
+    """A rank that takes nothing for longer than a dead host would be waited for is late, not gone."""
+    mine = values(rank, 70_000)
+    dist.all_reduce(mine)
+    mine = torch.full((80 << 20,), float(rank + 1))  # more than connections hold
+    if rank == world - 1:
+        time.sleep(35)
+    dist.all_reduce(mine)
+    check("a late sum", mine[:1000], torch.full((1000,), world * (world + 1) / 2), 0.03)
+
+
 def groups_at_once(rank, world):
     """Groups that connect at the same time, in another order on each rank, are kept apart."""
     groups = [dist.new_group() for _ in range(6)]
