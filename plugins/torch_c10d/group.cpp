@@ -170,9 +170,14 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
        .name = name,
        .order = order,
        .pass =
-           [beside = inner_.beside, flat, opts] {
-             Tensors same{flat};  // Gloo takes the elements as they lie, and writes past those of some views
+           [beside = inner_.beside, tensor, flat, opts] {
+             // Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
+             Tensors same{tensor.is_non_overlapping_and_dense() ? tensor : flat};
              beside->allreduce(same, opts)->wait();
+             if (!flat.is_same(same[0])) {
+               const at::NoGradGuard no_grad;
+               flat.copy_(same[0]);
+             }
            },
        .done = [work, tensor, flat](std::exception_ptr error) { end_work(*work, tensor, flat, std::move(error)); }});
   return work;
