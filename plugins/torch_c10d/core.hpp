@@ -20,7 +20,7 @@ namespace gradwire::torch_c10d {
 struct CoreOptions {
   int rank = 0;
   int world_size = 1;
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // the shorter of this and GRADWIRE_TIMEOUT holds
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // or GRADWIRE_TIMEOUT, where that is set and shorter
   bool first = true;                                           // the job's first group: its rank 0 reports
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
+#include <thread>
 
 #include "plugins/torch_c10d/work.hpp"
 
@@ -34,6 +36,23 @@ std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
 
 bool on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.layout() == at::kStrided; }
 
+// Store::wait() keeps the store's lock, and the job would wait for it at its own calls of the store; the key may come
+// only after one of them. 1.13 cannot use a TCPStore again whose wait() has timed out, either.
+void wait_for(c10d::Store& store, const std::string& key, std::chrono::milliseconds limit) {
+  using std::chrono::milliseconds;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  try {
+    for (milliseconds pause{1}; !store.check({key}); pause = std::min(2 * pause, milliseconds(50))) {
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw std::runtime_error("the store has no key " + key);
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+}
+
 transport::Rendezvous rendezvous_of(const StorePointer& store) {
   return {.put =
               [store](const std::string& key, const std::string& value) {
@@ -41,7 +60,7 @@ transport::Rendezvous rendezvous_of(const StorePointer& store) {
               },
           .get =
               [store](const std::string& key, std::chrono::milliseconds limit) {
-                store->wait({"gradwire/" + key}, limit);
+                wait_for(*store, "gradwire/" + key, limit);
                 const auto value = store->get("gradwire/" + key);
                 return std::string(value.begin(), value.end());
               }};
@@ -69,6 +88,20 @@ std::uint64_t bytes_of(const Tensors& tensors) {
     bytes += tensor.defined() ? static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size() : 0;
   }
   return bytes;
+}
+
+// Copies to what the caller gave, where that is not contiguous, and tells the waiting ones. Never throws: elements of a
+// tensor may share memory, which a copy refuses.
+void end_work(ReductionWork& work, const at::Tensor& given, const at::Tensor& flat, std::exception_ptr error) {
+  if (!error && !given.is_same(flat)) {
+    try {
+      const at::NoGradGuard no_grad;
+      given.copy_(flat);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  work.complete(std::move(error));
 }
 
 }  // namespace
@@ -126,33 +159,27 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
   }
   const auto work =
       c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce", tensors, tensors);
-  const bool apart = !tensor.is_contiguous();  // ranks must not differ in what follows
-  at::Tensor flat = apart ? tensor.contiguous() : tensor;
-  core_->post({.function = drop_in::Function::c10d_all_reduce,
-               .dtype = *dtype,
-               .reduction = *reduction,
-               .input = flat.data_ptr(),
-               .output = flat.data_ptr(),
-               .count = count,
-               .name = name,
-               .order = order,
-               .pass =
-                   [beside = inner_.beside, tensor, flat, apart, opts] {
-                     Tensors same{tensor};
-                     beside->allreduce(same, opts)->wait();
-                     if (apart) {
-                       const at::NoGradGuard no_grad;
-                       at::Tensor(flat).copy_(tensor);
-                     }
-                   },
-               .done =
-                   [work, tensor, flat, apart](std::exception_ptr error) {
-                     if (apart && !error) {
-                       const at::NoGradGuard no_grad;
-                       tensor.copy_(flat);
-                     }
-                     work->complete(std::move(error));
-                   }});
+  const at::Tensor flat = tensor.contiguous();  // on all ranks in the same order
+  core_->post(
+      {.function = drop_in::Function::c10d_all_reduce,
+       .dtype = *dtype,
+       .reduction = *reduction,
+       .input = flat.data_ptr(),
+       .output = flat.data_ptr(),
+       .count = count,
+       .name = name,
+       .order = order,
+       .pass =
+           [beside = inner_.beside, tensor, flat, opts] {
+             // Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
+             Tensors same{tensor.is_non_overlapping_and_dense() ? tensor : flat};
+             beside->allreduce(same, opts)->wait();
+             if (!flat.is_same(same[0])) {
+               const at::NoGradGuard no_grad;
+               flat.copy_(same[0]);
+             }
+           },
+       .done = [work, tensor, flat](std::exception_ptr error) { end_work(*work, tensor, flat, std::move(error)); }});
   return work;
 }
 
@@ -188,8 +215,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
     work->complete(nullptr);
     return work;
   }
-  const bool apart = !output.is_contiguous();
-  at::Tensor result = apart ? at::empty_like(output, at::MemoryFormat::Contiguous) : output;
+  const at::Tensor result = !output.is_contiguous() ? at::empty_like(output, at::MemoryFormat::Contiguous) : output;
   core_->post(
       {.function = drop_in::Function::c10d_reduce_scatter,
        .dtype = *dtype,
@@ -199,14 +225,8 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
        .count = count,
        .counts = std::move(counts),
        .pass = [beside = inner_.beside, by_all_reduce, input, result] { by_all_reduce(*beside, input, result); },
-       .done =
-           [work, output, result, apart](std::exception_ptr error) {
-             if (apart && !error) {
-               const at::NoGradGuard no_grad;
-               output.copy_(result);
-             }
-             work->complete(std::move(error));
-           }});
+       .done = [work, output,
+                result](std::exception_ptr error) { end_work(*work, output, result, std::move(error)); }});
   return work;
 }
 

@@ -3,7 +3,10 @@
 #ifdef GRADWIRE_TORCH_MPI
 #include <mpi.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,7 +18,10 @@ namespace {
 
 using transport::check_mpi;
 
+// Threads of several groups come here at once.
 void initialise() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
   int initialised = 0;
   check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
   int level = 0;
@@ -37,6 +43,18 @@ void initialise() {
   }
 }
 
+// Threads of several groups make communicators at the same time, and tell them apart by this alone. Of the group's
+// first rank: different among those that this process leads, and among processes.
+int new_tag(int world_rank, int launched) {
+  static std::atomic<std::uint64_t> made = 0;
+  void* limit = nullptr;
+  int known = 0;
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &known), "MPI_Comm_get_attr");
+  const auto tags = static_cast<std::uint64_t>(known != 0 ? *static_cast<int*>(limit) : 32767);
+  return static_cast<int>((made++ * static_cast<std::uint64_t>(launched) + static_cast<std::uint64_t>(world_rank)) %
+                          tags);
+}
+
 }  // namespace
 
 std::shared_ptr<Transport> connect_over_mpi(const transport::Rendezvous& store, int rank, int world_size,
@@ -53,17 +71,21 @@ std::shared_ptr<Transport> connect_over_mpi(const transport::Rendezvous& store, 
                                             "; start the job with mpirun, or leave the variable out");
   }
   const auto key = [](int of) { return "mpi/" + std::to_string(of); };
+  if (rank == 0) {
+    store.put("mpi/tag", std::to_string(new_tag(world_rank, launched)));
+  }
   store.put(key(rank), std::to_string(world_rank));
   std::vector<int> members;
   for (int other = 0; other < world_size; ++other) {
     members.push_back(std::stoi(store.get(key(other), timeout)));
   }
+  const int tag = std::stoi(store.get("mpi/tag", timeout));
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, world_size, members.data(), &group), "MPI_Group_incl");
-  const int made = MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &comm);  // all of them are in this call
+  const int made = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &comm);  // all of them are in this call
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   check_mpi(made, "MPI_Comm_create_group");

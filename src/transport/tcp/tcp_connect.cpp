@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x3170637465726967;  // "giretcp1"
 constexpr std::chrono::seconds kOneTry{5};            // of one address; an unreachable one may say nothing
+constexpr std::chrono::milliseconds kPause{50};       // before all addresses are tried again
 constexpr std::chrono::seconds kGreeting{5};          // whoever connected says at once who it is
 
 // Of who connects, and its answer.
@@ -134,12 +136,13 @@ class Connecting {
         std::string why;
         Socket socket = connect_until(address, card.port, std::min(deadline_, Clock::now() + kOneTry), why);
         if (socket.valid() && greets(socket, rank, control)) {
-          set_up(socket);
+          set_up(socket, control ? Carries::control : Carries::messages);
           return socket;
         }
         tried += (tried.empty() ? "" : ", ") + address + " port " + std::to_string(card.port) + ": " +
                  (socket.valid() ? "somebody else answers" : why);
       }
+      std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline_ - Clock::now()));
     } while (Clock::now() < deadline_);
     give_up(rank, tried);
   }
@@ -180,7 +183,7 @@ class Connecting {
     const auto until = std::min(deadline_, Clock::now() + kGreeting);
     Greeting again;  // else it has given up this connection, and makes another
     if (write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(again), until)) {
-      set_up(socket);
+      set_up(socket, theirs.control == 1 ? Carries::control : Carries::messages);
       slot(static_cast<int>(theirs.rank), theirs.control == 1) = std::move(socket);
     }
   }

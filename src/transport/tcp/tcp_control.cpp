@@ -35,6 +35,10 @@ std::vector<Note> Control::take() {
     if (count > 0) {
       unread_.insert(unread_.end(), buffer.begin(), buffer.begin() + count);
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+      // A reset is the end of a process, which the messages' connection tells, too.
+      if (count < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH)) {
+        unreachable_ = system_text(errno);
+      }
       ended_ = true;
     } else if (errno == EAGAIN) {
       break;

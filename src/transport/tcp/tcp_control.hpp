@@ -34,6 +34,8 @@ class Control {
   [[nodiscard]] std::vector<Note> take();
   /// Nothing more comes: the peer has closed it, or ended.
   [[nodiscard]] bool ended() const noexcept { return ended_; }
+  /// Why the peer's host cannot be reached; empty while it can.
+  [[nodiscard]] const std::string& unreachable() const noexcept { return unreachable_; }
   [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
 
  private:
@@ -42,6 +44,7 @@ class Control {
   bool broken_ = false;
   std::vector<std::byte> unread_;
   bool ended_ = false;
+  std::string unreachable_;
 };
 
 }  // namespace gradwire::transport::tcp

@@ -151,7 +151,11 @@ Socket accept_until(const Socket& listener, Clock::time_point deadline) {
   if (poll_until(listener.fd(), POLLIN, deadline) <= 0) {
     return {};
   }
-  return Socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid() && (errno == EMFILE || errno == ENFILE)) {
+    fail("no connection can be taken (ulimit -n raises the limit)");
+  }
+  return socket;
 }
 
 Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline, std::string& why) {
@@ -211,7 +215,7 @@ bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_poi
   return true;
 }
 
-void set_up(const Socket& socket) {
+void set_up(const Socket& socket, Carries what) {
   const int on = 1;
   const int idle_s = 10;
   const int interval_s = 5;
@@ -222,7 +226,9 @@ void set_up(const Socket& socket) {
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof(unanswered_ms));
+  if (what == Carries::control) {
+    setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof(unanswered_ms));
+  }
 }
 
 }  // namespace gradwire::transport::tcp

@@ -48,7 +48,7 @@ struct Listener {
   std::uint16_t port = 0;
 };
 [[nodiscard]] Listener listen_anywhere(int backlog);
-/// Not valid when nobody came in time.
+/// Not valid when nobody came in time, or who came has gone.
 [[nodiscard]] Socket accept_until(const Socket& listener, Clock::time_point deadline);
 /// Not valid when it did not work: `why` says it.
 [[nodiscard]] Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline,
@@ -58,7 +58,9 @@ struct Listener {
 [[nodiscard]] bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::time_point deadline);
 [[nodiscard]] bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline);
 
-/// No delay for small messages; a host that is gone shows within half a minute.
-void set_up(const Socket& socket);
+enum class Carries : std::uint8_t { messages, control };
+/// No delay for small messages. A host that is gone shows within half a minute on the control connection alone: a peer
+/// that takes no messages meanwhile may just be late, but the system would end that connection for it.
+void set_up(const Socket& socket, Carries what);
 
 }  // namespace gradwire::transport::tcp

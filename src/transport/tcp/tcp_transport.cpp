@@ -195,10 +195,11 @@ void TcpTransport::hear(int rank) {
 }
 
 // A rank may go when it has all that it wants; it is missed when something is still wanted from it. Why it went is on
-// its control connection, which ends with the other one.
+// its control connection, which ends with the other one, and alone where its host is gone.
 void TcpTransport::check_gone(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
-  if (peer.stream.ended().empty() || !peer.stream.waited_for() || abort_.raised()) {
+  const std::string& why = peer.stream.ended().empty() ? peer.control.unreachable() : peer.stream.ended();
+  if (why.empty() || !peer.stream.waited_for() || abort_.raised()) {
     return;
   }
   const auto until = Clock::now() + kNoteLimit;
@@ -211,7 +212,7 @@ void TcpTransport::check_gone(int rank) {
   abort(ErrorCode::transport,
         "rank " + std::to_string(rank) +
             (peer.left ? " has left while this rank still communicates with it; do all ranks make the same calls?"
-                       : " is gone (" + peer.stream.ended() +
+                       : " is gone (" + why +
                              "): its process ended or its host cannot be reached; "
                              "what it printed says more"));
 }

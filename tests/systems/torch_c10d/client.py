@@ -17,7 +17,24 @@ import gradwire_torch
 SECONDS = int(os.environ.get("CLIENT_TIMEOUT", "60"))
 
 
-def start(rank, world, file, backend):
+def tcp_store(rank, world, file):
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, world, True, wait_for_workers=False)
+        with open(file + ".new", "w") as port:
+            port.write(str(store.port))
+        os.rename(file + ".new", file + ".port")
+        return store
+    while not os.path.exists(file + ".port"):
+        time.sleep(0.05)
+    with open(file + ".port") as port:
+        return dist.TCPStore("127.0.0.1", int(port.read()), world, False, wait_for_workers=False)
+
+
+def start(rank, world, file, backend, scenario=""):
+    if scenario == "store_free":
+        dist.init_process_group(backend, store=tcp_store(rank, world, file), rank=rank, world_size=world,
+                                timeout=datetime.timedelta(seconds=SECONDS))
+        return
     dist.init_process_group(backend, init_method="file://" + file, rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=SECONDS))
 
@@ -213,6 +230,63 @@ def names(rank, world):
     check("losses", ours, theirs, 0.05)  # int4 with error feedback
 
 
+def views(rank, world):
+    """Views are summed by their elements on all ranks, whatever their strides; one that cannot be written is an error."""
+    bound = 0.0 if os.environ.get("GRADWIRE_CODEC") == "exact" else 0.03
+    whole = torch.stack([values(r, 600 * 500).view(600, 500) for r in range(world)])
+    mine = whole[rank].clone()
+    part = mine[:, ::2] if rank == 0 else mine[:, ::2].clone()
+    dist.all_reduce(part)
+    check("a part", part, whole[:, :, ::2].sum(0), max(bound, 1e-6))
+    assert torch.equal(mine[:, 1::2], whole[rank][:, 1::2]), "what lies between was written"
+    one = torch.ones(1)
+    try:
+        dist.all_reduce(one.expand(100_000))
+    except RuntimeError as error:
+        assert "memory location" in str(error), error
+    else:
+        raise AssertionError("no error")
+    part = values(rank, 100_000)
+    dist.all_reduce(part)  # the group goes on
+    check("after the error", part, torch.stack([values(r, 100_000) for r in range(world)]).sum(0), max(bound, 1e-6))
+
+
+def store_free(rank, world):
+    """A rank that waits for others in the group's store leaves the store to its job."""
+    store = dist.distributed_c10d._get_default_store()
+    mine = values(rank, 300_000)
+    if rank > 0:
+        store.get("rank 0 is ready")
+    work = dist.all_reduce(mine, async_op=True)
+    if rank == 0:
+        time.sleep(1)
+        store.set("rank 0 is ready", "1")
+    work.wait()
+    check("all_reduce", mine, torch.stack([values(r, 300_000) for r in range(world)]).sum(0), 0.03)
+
+
+def late(rank, world):
+    """A rank that takes nothing for longer than a dead host would be waited for is late, not gone."""
+    mine = values(rank, 70_000)
+    dist.all_reduce(mine)
+    mine = torch.full((80 << 20,), float(rank + 1))  # more than connections hold
+    if rank == world - 1:
+        time.sleep(35)
+    dist.all_reduce(mine)
+    check("a late sum", mine[:1000], torch.full((1000,), world * (world + 1) / 2), 0.03)
+
+
+def groups_at_once(rank, world):
+    """Groups that connect at the same time, in another order on each rank, are kept apart."""
+    groups = [dist.new_group() for _ in range(6)]
+    sums = [values(rank, 100_000 + 1000 * i) for i in range(6)]
+    turn = range(6) if rank % 2 == 0 else reversed(range(6))
+    for work in [dist.all_reduce(sums[i], group=groups[i], async_op=True) for i in turn]:
+        work.wait()
+    for i, ours in enumerate(sums):
+        check(f"group {i}", ours, torch.stack([values(r, ours.numel()) for r in range(world)]).sum(0), 0.03)
+
+
 def expect_error_that_names(lost, mine):
     """Ends the process where the next sum fails in time and says whose fault it is."""
     begin = time.time()
@@ -301,7 +375,7 @@ def body(rank, scenario, world, file):
     torch.set_num_threads(1)
     if scenario == "differ" and rank == 1:
         os.environ["GRADWIRE_CODEC"] = "int4"
-    start(rank, world, file, "gradwire")
+    start(rank, world, file, "gradwire", scenario)
     globals()[scenario](rank, world)
     if scenario not in ("dead", "silent"):
         dist.barrier()
