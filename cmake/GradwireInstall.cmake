@@ -1,4 +1,8 @@
-# cmake --install: the tool, libraries, public headers, the CMake package (one export set a component) and pkg-config files.
+# cmake --install: the tool, libraries, public headers, the CMake package (one export set a component), pkg-config files and
+# documents. Each file belongs to one of the parts that GradwirePackage.cmake makes packages of:
+#   library  shared objects that programs and jobs load       mpich  the drop-in for MPICH, which needs MPICH
+#   dev      what a program is built with; documents          tools  the tool, its man pages, completions and example policies
+#   python   the module for the Torch of one Python: in no package, since that Torch is rarely the system's
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradwire)
@@ -7,77 +11,143 @@ set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 # gradwire_install_component(COMPONENT TARGET): COMPONENT is the name of the export set and of find_package's component.
 function(gradwire_install_component component target)
   install(TARGETS ${target} EXPORT gradwire-${component}
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT gradwire-${component} NAMESPACE gradwire:: DESTINATION ${package_dir})
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT dev)
+  install(EXPORT gradwire-${component} NAMESPACE gradwire:: DESTINATION ${package_dir} COMPONENT dev)
+endfunction()
+
+# gradwire_install_headers(FILE ...): of include/gradwire.
+function(gradwire_install_headers)
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/include/gradwire/ OUTPUT_VARIABLE files)
+  install(FILES ${files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire COMPONENT dev)
 endfunction()
 
 if(TARGET gradwire_tool)
-  install(TARGETS gradwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS gradwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   if(TARGET gradwire_link)
-    install(TARGETS gradwire_link RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(TARGETS gradwire_link RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   endif()
+  if(TARGET gradwire_tool_documents)
+    install(DIRECTORY ${GRADWIRE_TOOL_DOCUMENTS}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT tools)
+    install(DIRECTORY ${GRADWIRE_TOOL_DOCUMENTS}/bash-completion ${GRADWIRE_TOOL_DOCUMENTS}/fish ${GRADWIRE_TOOL_DOCUMENTS}/zsh
+      DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT tools)
+  endif()
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples/policies ${PROJECT_SOURCE_DIR}/python-free-examples/models
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire COMPONENT tools FILES_MATCHING PATTERN "*.toml")
 endif()
 
 set(headers_left_out REGEX "/(mpi|mpi_transport|torch|cuda|nccl)\\.hpp$" EXCLUDE)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.hpp" ${headers_left_out})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+  FILES_MATCHING PATTERN "*.hpp" PATTERN replace EXCLUDE ${headers_left_out})
 gradwire_install_component(core gradwire)
 foreach(component mpi torch)
   if(TARGET gradwire_${component})
     gradwire_install_component(${component} gradwire_${component})
-    install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+    gradwire_install_headers(${component}.hpp)
   endif()
 endforeach()
 
 foreach(component cuda nccl)
   if(TARGET gradwire_over_${component})
     gradwire_install_component(${component} gradwire_over_${component})
-    install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+    gradwire_install_headers(${component}.hpp)
   endif()
 endforeach()
 
 if(TARGET gradwire_mpi)
-  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/mpi_transport.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
+  gradwire_install_headers(mpi_transport.hpp)
 endif()
 
 if(TARGET gradwire_c)
   gradwire_install_component(c gradwire_c)
-  foreach(header gradwire tables mpi)
-    install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire)
-  endforeach()
+  gradwire_install_headers(gradwire.h tables.h mpi.h)
 endif()
 
 # The drop-ins: shared objects for LD_PRELOAD, and the header that takes the place of <mpi.h>.
 if(TARGET gradwire_mpi_drop_in)
-  install(TARGETS gradwire_mpi_drop_in gradwire_mpi_replace EXPORT gradwire-mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/replace/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire/replace)
+  install(TARGETS gradwire_mpi_drop_in gradwire_mpi_replace EXPORT gradwire-mpi
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/replace/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire/replace
+    COMPONENT dev)
+endif()
+if(TARGET gradwire_any)
+  install(TARGETS gradwire_any LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 endif()
 if(TARGET gradwire_torch_c10d)
-  install(TARGETS gradwire_torch_c10d LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/gradwire/python)
+  install(TARGETS gradwire_torch_c10d LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/gradwire/python COMPONENT python)
 endif()
 if(TARGET gradwire_mpich_drop_in)
-  install(TARGETS gradwire_mpich_drop_in LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS gradwire_mpich_drop_in LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpich)
+endif()
+if(TARGET gradwire_nccl)
+  install(TARGETS gradwire_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/gradwire/replace/nccl.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire/replace
+    COMPONENT dev)
 endif()
 
+# Laid out as in the repository, so that links between them hold.
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+  ${PROJECT_SOURCE_DIR}/ARCHITECTURE.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/SECURITY.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+
+# The policy that docs/compatibility.md states: while the major version is 0, the C++ API may change with the minor one.
+set(compatible_with SameMajorVersion)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatible_with SameMinorVersion)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
   INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY ${compatible_with})
 install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake
-  DESTINATION ${package_dir})
+  DESTINATION ${package_dir} COMPONENT dev)
 
 # pkg-config. Outside libraries are used as headers only, so even an archive needs no others.
-# gradwire_install_pc(NAME): from cmake/NAME.pc.in; the prefix is found from where the file lies.
+# gradwire_pc_flags(VARIABLE PREFIX ITEM ...): each item behind PREFIX, in quotes where it has a blank. No item, no flag: a lone -I
+# would take the next flag for its folder. That is so where the compiler is MPI's wrapper, or finds MPI's header by itself.
+function(gradwire_pc_flags variable prefix)
+  set(flags "")
+  foreach(item IN LISTS ARGN)
+    if(item MATCHES "[ \t]")
+      set(item "\"${item}\"")
+    endif()
+    string(APPEND flags " ${prefix}${item}")
+  endforeach()
+  set(${variable} "${flags}" PARENT_SCOPE)
+endfunction()
+
+# gradwire_install_pc(NAME): from cmake/NAME.pc.in. The prefix is found from where the file lies, unless folders were given as
+# absolute paths, which do not move.
 function(gradwire_install_pc name)
-  file(RELATIVE_PATH pc_prefix_from_file /prefix/${pkgconfig_dir} /prefix)
+  if(IS_ABSOLUTE ${pkgconfig_dir})
+    set(pc_prefix "${CMAKE_INSTALL_PREFIX}")
+  else()
+    file(RELATIVE_PATH pc_prefix /prefix/${pkgconfig_dir} /prefix)
+    string(PREPEND pc_prefix "\${pcfiledir}/")
+  endif()
+  string(REPLACE " " "\\ " pc_prefix "${pc_prefix}")  # pkgconf does so with ${pcfiledir} itself
+  foreach(folder LIBDIR INCLUDEDIR)
+    set(pc_${folder} "${CMAKE_INSTALL_${folder}}")
+    if(NOT IS_ABSOLUTE "${pc_${folder}}")
+      string(PREPEND pc_${folder} "\${prefix}/")
+    endif()
+    string(REPLACE " " "\\ " pc_${folder} "${pc_${folder}}")
+  endforeach()
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pkgconfig_dir})
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pkgconfig_dir} COMPONENT dev)
 endfunction()
 gradwire_install_pc(gradwire)
 if(TARGET gradwire_mpi)
-  list(JOIN MPI_CXX_INCLUDE_DIRS " -I" pc_mpi_cflags)
-  list(JOIN MPI_CXX_LIBRARIES " " pc_mpi_libs)
+  gradwire_pc_flags(pc_mpi_cflags -I ${MPI_CXX_INCLUDE_DIRS})
+  gradwire_pc_flags(pc_mpi_libs "" ${MPI_CXX_LIBRARIES})
   gradwire_install_pc(gradwire-mpi)
-  list(JOIN MPI_C_INCLUDE_DIRS " -I" pc_mpi_c_cflags)
-  list(JOIN MPI_C_LIBRARIES " " pc_mpi_c_libs)
+  gradwire_pc_flags(pc_mpi_c_cflags -I ${MPI_C_INCLUDE_DIRS})
+  gradwire_pc_flags(pc_mpi_c_libs "" ${MPI_C_LIBRARIES})
   gradwire_install_pc(gradwire-c)
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake
+    WORKING_DIRECTORY ${PROJECT_BINARY_DIR} COMMENT "Removing what the last cmake --install of this folder installed" VERBATIM)
+  include(GradwirePackage)
 endif()

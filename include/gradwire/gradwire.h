@@ -154,7 +154,7 @@ typedef struct gradwire_batch_advice {
   double noise_scale;          /* of the gradient, in micro-steps of a rank; below 0: not measured */
 } gradwire_batch_advice;
 
-/* "0.1.0": of the library, not of this header. */
+/* "0.2.0": of the library, not of this header. */
 GRADWIRE_API const char* gradwire_version(void);
 /* "timeout"; "unknown" for a number that is no status. */
 GRADWIRE_API const char* gradwire_status_text(gradwire_status status);

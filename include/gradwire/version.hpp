@@ -7,9 +7,9 @@
 namespace gradwire {
 
 inline constexpr int kVersionMajor = 0;
-inline constexpr int kVersionMinor = 1;
+inline constexpr int kVersionMinor = 2;
 inline constexpr int kVersionPatch = 0;
-inline constexpr std::string_view kVersion = "0.1.0";
+inline constexpr std::string_view kVersion = "0.2.0";
 
 /// Version of the frame layout, the `version` byte of each frame (docs/wire-format.md).
 inline constexpr std::uint8_t kWireVersion = 1;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/command_tree.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
@@ -39,27 +40,51 @@ void take_command(const CLI::App& run_command, const std::vector<std::string>& b
   options.command.assign(behind.begin() + 1, behind.end());
 }
 
-int dispatch(int argc, char** argv) {
-  CLI::App app("Compressed collectives for training jobs", "gradwire");
-  app.set_version_flag("--version", std::string(kVersion));
-  app.require_subcommand(1);
+/// The tree as data; what has no group is hidden.
+Command described(const CLI::App& app) {
+  Command command{app.get_name(), app.get_description(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    CommandOption one;
+    for (const std::string& name : option->get_snames()) {
+      one.names.push_back("-" + name);
+    }
+    for (const std::string& name : option->get_lnames()) {
+      one.names.push_back("--" + name);
+    }
+    if (one.names.empty()) {
+      one.names.push_back(option->get_name());
+    }
+    if (option->get_items_expected_max() > 0) {
+      const std::string type = option->get_type_name();  // "INT:INT in [1 - 8]", "TEXT:{one,other}" with a check
+      one.value = type.substr(0, type.find(':'));
+      if (const std::size_t brace = type.find(":{"); brace != std::string::npos) {
+        one.choices = type.substr(brace + 2, type.find('}') - brace - 2);
+        std::replace(one.choices.begin(), one.choices.end(), ',', ' ');
+      }
+    }
+    one.fallback = option->get_default_str();
+    one.meaning = option->get_description();
+    one.required = option->get_required();
+    command.options.push_back(one);
+  }
+  if (app.get_prefix_command()) {
+    CommandOption one;
+    one.names = {"command"};
+    one.meaning = "what starts the jobs, behind --";
+    one.required = one.repeated = true;
+    command.options.push_back(one);
+  }
+  for (const CLI::App* child : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+    command.commands.push_back(described(*child));
+  }
+  return command;
+}
 
-  std::string policy;
-  int ranks = 4;
-  auto* check_command = app.add_subcommand("check", "Explain a policy file, or say what is wrong in it");
-  check_command->add_option("policy", policy, "TOML file")->required();
-  check_command->add_option("--ranks", ranks, "world size for which second hops are told")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-
-  auto* info_command = app.add_subcommand("info", "Show version, libraries, CPU features and environment variables");
-  bool link = false;
-  info_command->add_flag("--link", link, "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
-
-  PlanCommandOptions forecast;
+CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   auto* plan_command = app.add_subcommand(
       "plan", "Predict step time and advise a policy: gradwire plan --layers model.toml --link 10Gbit/s");
   plan_command->add_option("--layers", forecast.layers, "model file (TOML): layers, and how long a step computes")
+      ->type_name("FILE")
       ->required();
   plan_command->add_option("--link", forecast.link, "bandwidth of a node, each way")->capture_default_str();
   plan_command->add_option("--latency", forecast.latency, "of a message between nodes")->capture_default_str();
@@ -83,17 +108,22 @@ int dispatch(int argc, char** argv) {
       ->capture_default_str();
   plan_command->add_option("--codec-rate", forecast.codec_rate,
                            "speed of every codec, such as 8GB/s of f32; without it they are measured here");
-  plan_command->add_option("--svg", forecast.svg, "draw step time and exposed share there");
+  plan_command->add_option("--svg", forecast.svg, "draw step time and exposed share there")->type_name("FILE");
+  return plan_command;
+}
 
-  RunOptions options;
+CLI::App* add_run(CLI::App& app, RunOptions& options) {
   auto* run_command = app.add_subcommand(
       "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
   run_command->footer("gradwire run [OPTIONS] -- COMMAND...: mpirun, srun, a script, or whatever starts MPI jobs\n");
-  run_command->add_option("--policy", options.policy, "policy file; without one, as --codec says");
-  run_command->add_option("--codec", options.codec,
-                          "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
-                          "of them int8 makes faster and passes the others on");
-  run_command->add_option("--report", options.report, "write what became of the calls there too, as JSON");
+  run_command->add_option("--policy", options.policy, "policy file; without one, as --codec says")->type_name("FILE");
+  run_command
+      ->add_option("--codec", options.codec,
+                   "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
+                   "of them int8 makes faster and passes the others on")
+      ->type_name("CODEC");
+  run_command->add_option("--report", options.report, "write what became of the calls there too, as JSON")
+      ->type_name("FILE");
   run_command->add_flag("--dry-run", options.dry_run, "compress nothing; only count what would be");
   run_command
       ->add_option(
@@ -101,7 +131,44 @@ int dispatch(int argc, char** argv) {
           "multiple: initialise MPI with it, so that calls that return requests can be compressed; job: as the "
           "job does")
       ->check(CLI::IsMember({"multiple", "job"}));
-  run_command->prefix_command();  // what stands before a "--" that was forgotten is looked at below
+  run_command->prefix_command();  // take_command looks at what stands before a "--" that was forgotten
+  return run_command;
+}
+
+int dispatch(int argc, char** argv) {
+  CLI::App app("Compressed collectives for training jobs", "gradwire");
+  app.set_version_flag("--version", std::string(kVersion));
+  app.require_subcommand(1);
+
+  std::string policy;
+  int ranks = 4;
+  auto* check_command = app.add_subcommand("check", "Explain a policy file, or say what is wrong in it");
+  check_command->add_option("policy", policy, "TOML file")->type_name("FILE")->required();
+  check_command->add_option("--ranks", ranks, "world size for which second hops are told")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+
+  auto* info_command = app.add_subcommand("info", "Show version, libraries, CPU features and environment variables");
+  bool link = false;
+  info_command->add_flag("--link", link, "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
+
+  PlanCommandOptions forecast;
+  CLI::App* const plan_command = add_plan(app, forecast);
+
+  RunOptions options;
+  CLI::App* const run_command = add_run(app, options);
+
+  std::string shell;
+  auto* completion_command = app.add_subcommand(
+      "completion", "Print what completes this tool's command line: source <(gradwire completion bash)");
+  completion_command->add_option("shell", shell, "whose completion")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))))
+      ->required();
+
+  std::string folder;
+  auto* documents_command =
+      app.add_subcommand("documents", "Write man pages and completions, for the build")->group("");
+  documents_command->add_option("folder", folder, "where to")->required();
 
   // Whatever stands behind the first "--" is the command's own.
   char** const end = argv + argc;
@@ -120,6 +187,14 @@ int dispatch(int argc, char** argv) {
   }
   if (*plan_command) {
     return plan(forecast, std::cout);
+  }
+  if (*completion_command) {
+    write_completion(described(app), shell, std::cout);
+    return 0;
+  }
+  if (*documents_command) {
+    write_documents(described(app), folder);
+    return 0;
   }
   take_command(*run_command, {argv, dashes}, {dashes, end}, options);
   return run(options, std::cerr);  // standard output belongs to the job

@@ -149,6 +149,22 @@ TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {
               HasSubstr("codecs used: GRADWIRE_SIMD is \"fast\": write auto"));
 }
 
+// What scripts and pages say in other respects is seen by installed_layout.
+TEST_F(Tool, CompletionsNameWhatTheToolTakes) {
+  for (const char* shell : {"bash", "fish", "zsh"}) {
+    const Outcome outcome = gradwire(std::string("completion ") + shell);
+    EXPECT_EQ(outcome.status, 0);
+    for (const char* word : {"check", "plan", "dry-run", "multiple job", "fp8"}) {
+      EXPECT_THAT(outcome.output, HasSubstr(word)) << shell;
+    }
+    EXPECT_THAT(outcome.output, Not(HasSubstr("documents"))) << "a command of the build alone";
+  }
+  const Outcome outcome = gradwire("completion tcsh");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("tcsh not in {bash,fish,zsh}"));
+  EXPECT_EQ(gradwire("documents /proc/none").status, 2);
+}
+
 TEST_F(Tool, LinksOfAJobAreMeasured) {
   const std::string one = std::string(GRADWIRE_BIN) + "/gradwire info --link";
   const Outcome job =

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradwire/policy.hpp"
+#include "gradwire/version.hpp"
 #include "repository/layering.hpp"
 
 namespace gradwire::repository {
@@ -237,6 +238,24 @@ TEST(Documents, ThoseThatCodeNamesExist) {
       EXPECT_TRUE(std::filesystem::exists(kRepository / (*it)[1].str()))
           << file.lexically_relative(kRepository).string() << " names " << (*it)[1] << ", which does not exist";
     }
+  }
+}
+
+// Where a release is named besides gradwire/version.hpp; docs/development.md lists the places.
+TEST(Documents, NameTheVersionOfTheLibrary) {
+  const std::string version(kVersion);
+  const std::string minor = version.substr(0, version.rfind('.'));
+  EXPECT_EQ(version,
+            std::to_string(kVersionMajor) + "." + std::to_string(kVersionMinor) + "." + std::to_string(kVersionPatch));
+  EXPECT_NE(read_file(kRepository / "CMakeLists.txt").find("project(gradwire VERSION " + version + " "),
+            std::string::npos);
+  const std::string changelog = read_file(kRepository / "CHANGELOG.md");
+  const std::size_t first = changelog.find("\n## ") + 1;
+  const std::string heading = changelog.substr(first, changelog.find('\n', first) - first);
+  EXPECT_TRUE(heading == "## Unreleased" || heading == "## " + version) << heading;
+  for (const char* file :
+       {"python-free-examples/CMakeLists.txt", "tests/repository/consumer/CMakeLists.txt", "docs/library.md"}) {
+    EXPECT_NE(read_file(kRepository / file).find("find_package(gradwire " + minor), std::string::npos) << file;
   }
 }
 

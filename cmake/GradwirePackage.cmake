@@ -1,0 +1,72 @@
+# cpack -G DEB: the parts of GradwireInstall.cmake as Debian packages. Configure with -DCMAKE_INSTALL_PREFIX=/usr (preset `package`),
+# so that libraries land in the folder of the architecture.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME gradwire)
+set(CPACK_PACKAGE_VENDOR gradwire)
+set(CPACK_PACKAGE_CONTACT "The gradwire developers <gradwire@localhost>")  # in the field Maintainer: say who built them
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+
+# gradwire_package(COMPONENT NAME SECTION DESCRIPTION): with the licence where Debian looks for it, which no other installation has.
+set(CPACK_COMPONENTS_ALL "")
+function(gradwire_package component name section description)
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION ${section} PARENT_SCOPE)
+  set(CPACK_COMPONENT_${upper}_DESCRIPTION "${description}" PARENT_SCOPE)
+  set(CPACK_COMPONENTS_ALL ${CPACK_COMPONENTS_ALL} ${component} PARENT_SCOPE)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} RENAME copyright
+    COMPONENT ${component} EXCLUDE_FROM_ALL)
+endfunction()
+
+set(library libgradwire${PROJECT_VERSION_MAJOR})
+set(this_version "(= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
+set(dev_depends g++ pkg-config)
+if(GRADWIRE_HAVE_MPI OR BUILD_SHARED_LIBS OR TARGET gradwire_nccl)
+  gradwire_package(library ${library} libs
+    "Shared libraries
+ The C library that programs are linked with, and the libraries that gradwire
+ run preloads into unchanged MPI jobs.")
+  # A library that ldconfig must know: what dpkg runs once for all packages of a call.
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
+  list(PREPEND dev_depends "${library} ${this_version}")
+endif()
+if(GRADWIRE_HAVE_MPI)
+  list(APPEND dev_depends libopenmpi-dev)
+endif()
+
+gradwire_package(dev libgradwire-dev libdevel
+  "Headers, archives and documents
+ What programs are built with against gradwire: headers for C++ and C,
+ archives, the CMake package, pkg-config files, and all documents.")
+list(JOIN dev_depends ", " CPACK_DEBIAN_DEV_PACKAGE_DEPENDS)
+set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "libtorch-dev, cmake")
+
+if(TARGET gradwire_tool)
+  gradwire_package(tools gradwire-tools utils
+    "The tool gradwire
+ Explains policies, predicts step times, shows the build, and runs unchanged
+ MPI jobs with compressed collectives. Man pages, completion, policies.")
+  if("library" IN_LIST CPACK_COMPONENTS_ALL)
+    set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${library} ${this_version}")
+    set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS openmpi-bin)
+  endif()
+endif()
+if(TARGET gradwire_mpich_drop_in)
+  gradwire_package(mpich gradwire-mpich libs
+    "The drop-in for jobs of MPICH
+ The library that gradwire run preloads into unchanged jobs of MPICH.")
+  set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS gradwire-mpich)
+  set(CPACK_DEBIAN_MPICH_PACKAGE_ENHANCES gradwire-tools)
+endif()
+include(CPack)

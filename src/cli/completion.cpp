@@ -1,0 +1,235 @@
+// Completion scripts for bash, fish and zsh. Each is one text per shell with the names of the tree filled in.
+#include <algorithm>
+
+#include "cli/command_tree.hpp"
+#include "codec/registry.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+/// In single quotes, as all three shells read it.
+std::string in_quotes(std::string_view text, bool fish = false) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += fish ? "\\'" : "'\\''";
+    } else if (c == '\\' && fish) {
+      out += "\\\\";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) {
+    out += (out.empty() ? "" : " ") + word;
+  }
+  return out;
+}
+
+std::vector<std::string> option_names(const Command& command) {
+  std::vector<std::string> names;
+  for (const CommandOption& option : command.options) {
+    if (!option.positional()) {
+      names.insert(names.end(), option.names.begin(), option.names.end());
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> command_names(const Command& root) {
+  std::vector<std::string> names;
+  for (const Command& command : root.commands) {
+    names.push_back(command.name);
+  }
+  return names;
+}
+
+/// What may stand for a value: words; of a FILE none, since the shell knows files.
+std::string words_of(const CommandOption& option) {
+  std::string words = option.choices;
+  if (option.value == "CODEC") {
+    words = "auto";
+    for (const codec::CodecEntry& codec : codec::codecs()) {
+      words += " " + std::string(codec.name);
+    }
+  }
+  return words;
+}
+
+std::string bash_reply(const CommandOption& option) {
+  if (option.value == "FILE") {
+    return "_gradwire_files \"$current\"";
+  }
+  if (option.repeated) {
+    return "mapfile -t COMPREPLY < <(compgen -c -- \"$current\")";
+  }
+  const std::string words = words_of(option);
+  return words.empty() ? ":" : "mapfile -t COMPREPLY < <(compgen -W " + in_quotes(words) + " -- \"$current\")";
+}
+
+void write_bash_command(const Command& command, std::ostream& out) {
+  out << "    " << command.name << ")\n      case $previous in\n";
+  std::string argument = ":";
+  for (const CommandOption& option : command.options) {
+    if (option.positional()) {
+      argument = bash_reply(option);
+    } else if (!option.value.empty()) {
+      std::string pattern = joined(option.names);
+      std::replace(pattern.begin(), pattern.end(), ' ', '|');
+      out << "        " << pattern << ")\n          " << bash_reply(option) << "\n          return\n          ;;\n";
+    }
+  }
+  out << "      esac\n      if [[ $current = -* ]]; then\n        mapfile -t COMPREPLY < <(compgen -W "
+      << in_quotes(joined(option_names(command))) << " -- \"$current\")\n      else\n        " << argument
+      << "\n      fi\n      ;;\n";
+}
+
+void write_bash(const Command& root, std::ostream& out) {
+  out << R"sh(# bash completion of gradwire, made by `gradwire completion bash`
+_gradwire_files() {
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen -f -- "$1")
+}
+
+_gradwire() {
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command='' i
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    if [ "${COMP_WORDS[i]}" = -- ]; then # the job's own command line
+      if declare -F _command_offset >/dev/null; then
+        _command_offset $((i + 1))
+      elif [ $((i + 1)) -eq "$COMP_CWORD" ]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "$current")
+      else
+        _gradwire_files "$current"
+      fi
+      return
+    fi
+    if [ -z "$command" ] && [[ ${COMP_WORDS[i]} != -* ]]; then
+      command=${COMP_WORDS[i]}
+    fi
+  done
+  case $command in
+)sh";
+  std::vector<std::string> words = command_names(root);
+  for (const std::string& name : option_names(root)) {
+    words.push_back(name);
+  }
+  out << "    '') mapfile -t COMPREPLY < <(compgen -W " << in_quotes(joined(words)) << " -- \"$current\") ;;\n";
+  for (const Command& command : root.commands) {
+    write_bash_command(command, out);
+  }
+  out << "  esac\n}\ncomplete -F _gradwire gradwire\n";
+}
+
+/// One line of fish for an option or an argument of a command; `scope` says where it holds.
+void write_fish_option(const CommandOption& option, const std::string& scope, std::ostream& out) {
+  const std::string words = words_of(option);
+  if (option.positional() && words.empty() && option.value != "FILE" && !option.repeated) {
+    return;
+  }
+  out << "complete -c gradwire -n " << scope;
+  if (!option.positional()) {
+    for (const std::string& name : option.names) {
+      out << (name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1));
+    }
+    out << (option.value.empty() ? "" : " -r");
+  }
+  if (option.value == "FILE") {
+    out << " -F";
+  } else if (option.repeated) {
+    out << " -a '(__fish_complete_subcommand)'";
+  } else if (!words.empty()) {
+    out << " -a " << in_quotes(words, true);
+  }
+  out << (option.positional() ? "" : " -d " + in_quotes(option.meaning, true)) << '\n';
+}
+
+void write_fish(const Command& root, std::ostream& out) {
+  out << "# fish completion of gradwire, made by `gradwire completion fish`\ncomplete -c gradwire -f\n";
+  for (const CommandOption& option : root.options) {
+    write_fish_option(option, "__fish_use_subcommand", out);
+  }
+  for (const Command& command : root.commands) {
+    out << "complete -c gradwire -n __fish_use_subcommand -a " << command.name << " -d "
+        << in_quotes(command.meaning, true) << '\n';
+    for (const CommandOption& option : command.options) {
+      write_fish_option(option, "'__fish_seen_subcommand_from " + command.name + "'", out);
+    }
+  }
+}
+
+std::string zsh_action(const CommandOption& option) {
+  if (option.value == "FILE") {
+    return "_files";
+  }
+  const std::string words = words_of(option);
+  return words.empty() ? " " : "(" + words + ")";
+}
+
+/// What _arguments takes between brackets.
+std::string zsh_meaning(const std::string& meaning) {
+  std::string out;
+  for (const char c : meaning) {
+    out += c == '[' || c == ']' || c == ':' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  }
+  return out;
+}
+
+void write_zsh_option(const CommandOption& option, std::ostream& out) {
+  if (option.repeated) {
+    out << " \\\n        " << in_quotes("*:::" + option.names.front() + ":_normal");
+  } else if (option.positional()) {
+    out << " \\\n        " << in_quotes(":" + option.names.front() + ":" + zsh_action(option));
+  } else {
+    for (const std::string& name : option.names) {
+      const std::string value = option.value.empty() ? "" : ":" + option.value + ":" + zsh_action(option);
+      out << " \\\n        " << in_quotes(name + "[" + zsh_meaning(option.meaning) + "]" + value);
+    }
+  }
+}
+
+void write_zsh(const Command& root, std::ostream& out) {
+  out << "#compdef gradwire\n# zsh completion of gradwire, made by `gradwire completion zsh`\n_gradwire() {\n"
+         "  local context state state_descr line\n  typeset -A opt_args\n  _arguments -C";
+  for (const CommandOption& option : root.options) {
+    write_zsh_option(option, out);
+  }
+  out << " \\\n        '1:command:->command' '*::argument:->argument'\n  case $state in\n    command)\n"
+         "      local -a commands=(\n";
+  for (const Command& command : root.commands) {
+    out << "        " << in_quotes(command.name + ":" + zsh_meaning(command.meaning)) << '\n';
+  }
+  out << "      )\n      _describe command commands\n      ;;\n    argument)\n      case $line[1] in\n";
+  for (const Command& command : root.commands) {
+    out << "      " << command.name << ")\n        _arguments";
+    for (const CommandOption& option : command.options) {
+      write_zsh_option(option, out);
+    }
+    out << "\n        ;;\n";
+  }
+  out << "      esac\n      ;;\n  esac\n}\n"
+         "if [ \"$funcstack[1]\" = _gradwire ]; then\n  _gradwire \"$@\"\nelse\n  compdef _gradwire gradwire\nfi\n";
+}
+
+}  // namespace
+
+void write_completion(const Command& root, std::string_view shell, std::ostream& out) {
+  if (shell == "bash") {
+    write_bash(root, out);
+  } else if (shell == "fish") {
+    write_fish(root, out);
+  } else if (shell == "zsh") {
+    write_zsh(root, out);
+  } else {
+    throw Error(ErrorCode::invalid_argument,
+                "completion: there is none for the shell \"" + std::string(shell) + "\": write bash, fish or zsh");
+  }
+}
+
+}  // namespace gradwire::cli

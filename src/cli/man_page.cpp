@@ -1,0 +1,158 @@
+// Man pages out of the tree of commands, in the macros of man(7).
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include "base/environment.hpp"
+#include "cli/command_tree.hpp"
+#include "cli/commands.hpp"
+#include "gradwire/error.hpp"
+#include "gradwire/version.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+/// As text of a line of its own: no macro, no escape, and dashes that can be copied.
+std::string roff(std::string_view text) {
+  std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
+  for (const char c : text) {
+    out += c == '\\' ? std::string("\\e") : c == '-' ? std::string("\\-") : std::string(1, c);
+  }
+  return out;
+}
+
+std::string bold(std::string_view text) { return "\\fB" + roff(text) + "\\fR"; }
+std::string italic(std::string_view text) { return "\\fI" + roff(text) + "\\fR"; }
+
+std::string page_name(const Command& root, const Command& command) {
+  return &root == &command ? root.name : root.name + "-" + command.name;
+}
+
+/// "Predict step time: gradwire plan --layers m.toml" is a sentence and an example.
+struct Meaning {
+  std::string sentence;
+  std::optional<std::string> example;
+};
+
+Meaning meaning_of(const Command& command) {
+  const std::size_t colon = command.meaning.find(": ");
+  if (colon == std::string::npos) {
+    return {command.meaning, std::nullopt};
+  }
+  return {command.meaning.substr(0, colon), command.meaning.substr(colon + 2)};
+}
+
+void write_synopsis(const Command& root, const Command& command, std::ostream& out) {
+  out << ".SH SYNOPSIS\n.nh\n" << bold(root.name);
+  if (&root == &command) {
+    out << " [" << bold("--help") << "] [" << bold("--version") << "] " << italic("COMMAND") << " ...\n.hy\n";
+    return;
+  }
+  out << ' ' << bold(command.name);
+  for (const CommandOption& option : command.options) {
+    if (!option.positional()) {
+      const std::string text = bold(option.names.back()) + (option.value.empty() ? "" : " " + italic(option.value));
+      out << (option.required ? " " + text : " [" + text + "]");
+    }
+  }
+  for (const CommandOption& option : command.options) {
+    if (option.positional()) {
+      out << (option.repeated ? " " + bold("--") : "") << ' ' << italic(option.names.front())
+          << (option.repeated ? " ..." : "");
+    }
+  }
+  out << "\n.hy\n";
+}
+
+void write_options(const Command& command, std::ostream& out) {
+  out << ".SH OPTIONS\n";
+  for (const CommandOption& option : command.options) {
+    out << ".TP\n";
+    for (std::size_t i = 0; i < option.names.size(); ++i) {
+      out << (i == 0 ? "" : ", ") << (option.positional() ? italic(option.names[i]) : bold(option.names[i]));
+    }
+    out << (option.value.empty() || option.positional() ? "" : " " + italic(option.value)) << '\n'
+        << roff(option.meaning) << (option.required ? " (must be given)" : "")
+        << (option.fallback.empty() ? "" : " (default: " + roff(option.fallback) + ")") << '\n';
+  }
+}
+
+void write_commands(const Command& root, std::ostream& out) {
+  out << ".SH COMMANDS\n";
+  for (const Command& command : root.commands) {
+    out << ".TP\n"
+        << bold(command.name) << '\n'
+        << roff(meaning_of(command).sentence) << ".\nSee\n.BR " << roff(page_name(root, command)) << " (1).\n";
+  }
+}
+
+void write_ends(std::ostream& out) {
+  out << ".SH ENVIRONMENT\n";
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    out << ".TP\n"
+        << bold(variable.name) << '\n'
+        << roff(variable.meaning) << " (values: " << roff(variable.values)
+        << "; default: " << roff(variable.default_value) << ")\n";
+  }
+  out << ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n"
+      << kUsageStatus
+      << "\nRefused: a wrong argument, policy file, model file or environment. The message says which and what to do.\n"
+         ".TP\n"
+      << kCannotRunStatus << '\n'
+      << bold("run") << " cannot start the command. Else its status is that of the command.\n";
+}
+
+}  // namespace
+
+void write_man_page(const Command& root, const Command& command, std::ostream& out) {
+  const std::string name = page_name(root, command);
+  const Meaning meaning = meaning_of(command);
+  std::string title = name;
+  for (char& c : title) {
+    c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  }
+  out << ".\\\" Made from the tool's command line.\n.TH " << title << " 1 \"\" \"gradwire " << kVersion
+      << "\" \"gradwire\"\n.SH NAME\n"
+      << roff(name) << " \\- " << roff(meaning.sentence) << '\n';
+  write_synopsis(root, command, out);
+  out << ".SH DESCRIPTION\n" << roff(meaning.sentence) << ".\n";
+  if (&root == &command) {
+    write_commands(root, out);
+  }
+  write_options(command, out);
+  if (meaning.example) {
+    out << ".SH EXAMPLE\n.nf\n" << roff(*meaning.example) << "\n.fi\n";
+  }
+  write_ends(out);
+  out << ".SH SEE ALSO\n";
+  if (&root != &command) {
+    out << ".BR " << roff(root.name) << " (1),\n";
+  }
+  out << "the documents of gradwire in \\fIshare/doc/gradwire\\fR of its prefix\n";
+}
+
+void write_documents(const Command& root, const std::filesystem::path& folder) {
+  const auto write = [&folder](const std::filesystem::path& name, const auto& text) {
+    const std::filesystem::path file = folder / name;
+    std::error_code error;
+    std::filesystem::create_directories(file.parent_path(), error);
+    std::ofstream out(file);
+    text(out);
+    out.close();
+    if (!out) {
+      throw Error(ErrorCode::invalid_argument, "documents: " + file.string() + " cannot be written");
+    }
+  };
+  const std::filesystem::path manual = "man/man1";
+  write(manual / (root.name + ".1"), [&](std::ostream& out) { write_man_page(root, root, out); });
+  for (const Command& command : root.commands) {
+    write(manual / (page_name(root, command) + ".1"), [&](std::ostream& out) { write_man_page(root, command, out); });
+  }
+  // The program behind `gradwire info --link`.
+  write(manual / "gradwire-link.1", [](std::ostream& out) { out << ".so man1/gradwire-info.1\n"; });
+  write("bash-completion/completions/gradwire", [&](std::ostream& out) { write_completion(root, "bash", out); });
+  write("fish/vendor_completions.d/gradwire.fish", [&](std::ostream& out) { write_completion(root, "fish", out); });
+  write("zsh/site-functions/_gradwire", [&](std::ostream& out) { write_completion(root, "zsh", out); });
+}
+
+}  // namespace gradwire::cli
