@@ -30,6 +30,7 @@ constexpr Case kCases[] = {
     {"aliased", job::aliased},
     {"requests_only", job::requests_only},
     {"request_programs", job::request_programs},
+    {"two_ranks", job::two_ranks},
     {"pipeline", job::pipeline},
     {"requests_on_a_core", job::requests_on_a_core},
     {"requests_given_up", job::requests_given_up},

@@ -120,6 +120,7 @@ void overlap();
 void aliased();
 void requests_only();
 void request_programs();
+void two_ranks();
 void pipeline();
 void requests_on_a_core();
 void requests_given_up();

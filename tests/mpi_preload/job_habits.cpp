@@ -9,6 +9,9 @@ extern "C" void gradwire_name(const void* buffer, const char* name) __attribute_
 
 namespace job {
 
+// Whether the launcher starts one world.
+void two_ranks() { JOB_CHECK(g_size == 2); }
+
 // Results on top of what is reduced, at all distances that matter.
 void overlap() {
   const std::size_t total = kCount * static_cast<std::size_t>(g_size);
