@@ -79,7 +79,8 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
     {"AddressSanitizer", {"sanitizer/asan_interface.h"}, {"src/session/*"}},
     {"POSIX",
-     {"dlfcn.h", "unistd.h", "pthread.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h", "link.h"},
+     {"dlfcn.h", "unistd.h", "pthread.h", "semaphore.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h",
+      "link.h"},
      {"src/*", "plugins/*"}},
     {"sockets", {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"}, {"src/transport/tcp/*"}},
 };
