@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/units.hpp"
@@ -26,6 +27,7 @@ struct Options {
   int layers = 12;
   std::string layer = "1MiB";
   double compute_ms = 2;  // of a layer
+  bool device = false;    // which computes, and the core sleeps
   std::string codec = "int8";
   int steps = 11;  // of a block
   int blocks = 9;
@@ -33,8 +35,11 @@ struct Options {
 };
 
 // What a backward pass does to a core, without touching the buffers.
-void compute(double milliseconds) {
-  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(milliseconds);
+void compute(const Options& options) {
+  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(options.compute_ms);
+  if (options.device) {
+    std::this_thread::sleep_until(end);
+  }
   while (Clock::now() < end) {
   }
 }
@@ -91,7 +96,7 @@ class Job {
   }
   void for_each_layer(const std::function<void(std::size_t)>& done) {
     for (std::size_t i = gradients_.size(); i-- > 0;) {
-      compute(options_.compute_ms);
+      compute(options_);
       done(i);
     }
   }
@@ -165,9 +170,10 @@ int run(const Options& options, int rank) {
   int ranks = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const std::string head = std::to_string(ranks) + " ranks, " + std::to_string(options.layers) + " layers of " +
-                           options.layer + ", " + fixed(options.compute_ms, 1) + " ms of computing before each, " +
-                           options.codec + ", " + std::to_string(options.blocks) + " blocks of " +
-                           std::to_string(options.steps) + " steps by turns, medians of the slowest rank";
+                           options.layer + ", " + fixed(options.compute_ms, 1) + " ms of computing " +
+                           (options.device ? "on a device" : "on the rank's core") + " before each, " + options.codec +
+                           ", " + std::to_string(options.blocks) + " blocks of " + std::to_string(options.steps) +
+                           " steps by turns, medians of the slowest rank";
   Json report = make_report("gradwire.bench_overlap.1");
   report["what"] = head;
   report["rows"] = rows;
@@ -181,6 +187,7 @@ Options parse(int argc, char** argv) {
   line.option("--layers", options.layers, "Layers").range(1, 1000);
   line.option("--layer", options.layer, "Bytes of each");
   line.option("--compute-ms", options.compute_ms, "Computing before each layer is ready").range(0.0, 1e6);
+  line.flag("--device", options.device, "Computing leaves the core alone, as a GPU's does");
   line.option("--codec", options.codec, "Of the session; give the preload the same as GRADWIRE_CODEC");
   line.option("--steps", options.steps, "Steps of a block").range(1, 1000000);
   line.option("--blocks", options.blocks, "Blocks of each way").range(1, 1000);
