@@ -40,6 +40,13 @@ Policy policy_of_environment(bool measures) {
     return Policy::load(*file);
   }
   const bool automatic = codec ? *codec == "auto" : measures;
+  if (codec && !automatic) {
+    try {
+      static_cast<void>(CodecSpec::parse(*codec));
+    } catch (const Error& error) {
+      throw Error(error.code(), std::string("GRADWIRE_CODEC: ") + error.what() + (measures ? ", or auto" : ""));
+    }
+  }
   Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
   policy.source = codec ? "GRADWIRE_CODEC=" + *codec : "built-in";
   return policy;
