@@ -43,8 +43,9 @@ Policy policy_of_environment(bool measures) {
   if (codec && !automatic) {
     try {
       static_cast<void>(CodecSpec::parse(*codec));
-    } catch (const Error& error) {
-      throw Error(error.code(), std::string("GRADWIRE_CODEC: ") + error.what() + (measures ? ", or auto" : ""));
+    } catch (const Error& error) {  // in few words: ranks exchange them
+      throw Error(error.code(), "GRADWIRE_CODEC is \"" + *codec + "\"; write " + (measures ? "auto, " : "") +
+                                    "int8, bf16, int4, topk(1%)+int8 or another codec");
     }
   }
   Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
