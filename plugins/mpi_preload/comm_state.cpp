@@ -26,7 +26,7 @@ constexpr const char* kNoAnswer =
     "either it does not reach this call, or it runs without gradwire; give every rank the same preload, on other hosts "
     "too (`gradwire run` does). In a call that returns a request it may have initialised MPI below "
     "MPI_THREAD_MULTIPLE; "
-    "GRADWIRE_THREADS=multiple raises that";
+    "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)";
 constexpr const char* kGaveUp =
     "it was in this call, but gave up waiting for another rank; raise GRADWIRE_TIMEOUT where ranks come later than "
     "that";

@@ -96,7 +96,7 @@ void tell_why_requests_pass(CommState& state) {
   if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
     warn_once(
         "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
-        "GRADWIRE_THREADS=multiple raises that");
+        "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)");
   }
 }
 

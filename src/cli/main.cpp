@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,9 +12,42 @@
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
+#include "policy/unknown_key.hpp"
 
 namespace gradwire::cli {
 namespace {
+
+// CLI11 says of a misspelt command only that one is missing.
+void check_first_argument(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string_view> names;
+  std::string all;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+    names.push_back(command->get_name());
+    all += (all.empty() ? "" : ", ") + command->get_name();
+  }
+  if (argc < 2) {
+    throw Error(ErrorCode::invalid_argument, "a command is missing; write one of " + all + ", or gradwire --help");
+  }
+  const std::string first = argv[1];
+  if (first.starts_with("-")) {
+    if (app.get_option_no_throw(first) == nullptr) {
+      throw Error(ErrorCode::invalid_argument, first + " is no option of gradwire; gradwire --help lists them");
+    }
+  } else if (app.get_subcommands([&](const CLI::App* each) { return each->check_name(first); }).empty()) {
+    const std::string nearest(policy::nearest_name(first, names));
+    throw Error(ErrorCode::invalid_argument, "\"" + first + "\" is no command of gradwire; " +
+                                                 (nearest.empty() ? "write one of " + all + ", or gradwire --help"
+                                                                  : "did you mean gradwire " + nearest + "?"));
+  }
+}
+
+// Names what stands behind the options.
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* /*app*/, std::string name) const override {
+    return "Usage: " + name + " [OPTIONS] -- COMMAND...\n";
+  }
+};
 
 // The command of gradwire run, or an Error that shows where "--" belongs. `before` and `behind` are the arguments on
 // its two sides; the latter begin with it, or are none.
@@ -115,8 +149,11 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   auto* run_command = app.add_subcommand(
       "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
-  run_command->footer("gradwire run [OPTIONS] -- COMMAND...: mpirun, srun, a script, or whatever starts MPI jobs\n");
-  run_command->add_option("--policy", options.policy, "policy file; without one, as --codec says")->type_name("FILE");
+  run_command->formatter(std::make_shared<RunFormatter>());
+  run_command->footer("COMMAND: mpirun, srun, a script, or whatever starts MPI jobs\n");
+  run_command
+      ->add_option("--policy", options.policy, "policy file (gradwire check FILE explains it), instead of --codec")
+      ->type_name("FILE");
   run_command
       ->add_option("--codec", options.codec,
                    "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
@@ -174,6 +211,7 @@ int dispatch(int argc, char** argv) {
   char** const end = argv + argc;
   char** const dashes =
       std::find_if(argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
+  check_first_argument(app, static_cast<int>(dashes - argv), argv);
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::ParseError& error) {

@@ -124,20 +124,23 @@ std::string saving(const json& root, std::uint64_t compressed_calls) {
   if (any) {
     return "compression saves nothing here, as measured: its calls took no less time than the library's own\n";
   }
-  return compressed_calls == 0
-             ? ""
-             : "what compression saved was not measured: a codec that is named, or recorded, is not compared\n";
+  return compressed_calls == 0 ? ""
+                               : "what compression saved was not measured: a codec that is named, or recorded, is not "
+                                 "compared; auto compares\n";
 }
 
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
-  Report report{number(totals, "calls"), number(totals, "compressed_calls"), {}};
+  Report report{number(totals, "calls"), number(totals, "compressed_calls"), number(root, "world"), {}};
   const bool dry = root.at("dry_run").get<bool>();
+  const std::string policy = root.at("policy").get<std::string>();
   report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
-                ", " + std::to_string(number(root, "world")) + " ranks, policy " +
-                root.at("policy").get<std::string>() +
+                ", " + std::to_string(report.ranks) + (report.ranks == 1 ? " rank" : " ranks") + ", policy " + policy +
                 (dry ? "; dry run: nothing was compressed, these are the bytes that would have been sent\n" : "\n");
   report.text = (dry ? "" : saving(root, report.compressed_calls)) + report.text;
+  if (dry && (policy == "built-in" || policy == "GRADWIRE_CODEC=auto")) {
+    report.text += "a run without --dry-run measures first, and then compresses only calls that this makes faster\n";
+  }
   const std::string disabled = text_or(root, "disabled", "");
   const std::string note = text_or(root, "note", "");
   if (!disabled.empty()) {

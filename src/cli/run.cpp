@@ -19,6 +19,7 @@
 #include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "plan/call_plan.hpp"
+#include "policy/stage.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -157,7 +158,7 @@ class IgnoredBrokenPipes {
 };
 
 // The codec that the job will use for all its calls.
-std::optional<std::string> checked_codec(const RunOptions& options) {
+std::optional<std::string> checked_codec(const RunOptions& options, std::ostream& out) {
   std::optional<std::string> codec = options.codec ? options.codec : environment("GRADWIRE_CODEC");
   if (!codec) {
     return std::nullopt;
@@ -168,7 +169,14 @@ std::optional<std::string> checked_codec(const RunOptions& options) {
            " are both given; a policy names its codecs itself, so drop one of the two");
   }
   if (*codec != "auto") {
-    static_cast<void>(CodecSpec::parse(*codec));
+    try {
+      const CodecSpec spec = CodecSpec::parse(*codec);
+      if (const std::string note = policy::selection_note(spec); !note.empty()) {
+        out << "gradwire: note: " << note << '\n';
+      }
+    } catch (const Error& error) {
+      refuse(std::string(options.codec ? "--codec: " : "GRADWIRE_CODEC: ") + error.what() + ", or auto");
+    }
   }
   return codec;
 }
@@ -225,6 +233,8 @@ void tell_of(const fs::path& report, std::ostream& out) {
     out << '\n' << read.text;
     if (read.calls == 0) {
       out << "gradwire: warning: the job called no function that gradwire handles, so nothing was compressed\n";
+    } else if (read.ranks == 1) {
+      out << "gradwire: warning: the job has one rank, which sends nothing; start more, as by mpirun -np 4\n";
     } else if (read.compressed_calls == 0) {
       out << "gradwire: warning: no call was compressed; the table says why\n";
     }
@@ -288,7 +298,7 @@ int run(const RunOptions& options, std::ostream& out) {
         << " was not found; install an MPI or write the path of its mpirun\n";
     return kCannotRunStatus;
   }
-  const auto codec = checked_codec(options);
+  const auto codec = checked_codec(options, out);
   const auto policy = checked_policy(options, out);
   check_environment();
   const Command command = look_at(options, launcher);

@@ -40,6 +40,14 @@ Policy policy_of_environment(bool measures) {
     return Policy::load(*file);
   }
   const bool automatic = codec ? *codec == "auto" : measures;
+  if (codec && !automatic) {
+    try {
+      static_cast<void>(CodecSpec::parse(*codec));
+    } catch (const Error& error) {  // in few words: ranks exchange them
+      throw Error(error.code(), "GRADWIRE_CODEC is \"" + *codec + "\"; write " + (measures ? "auto, " : "") +
+                                    "int8, bf16, int4, topk(1%)+int8 or another codec");
+    }
+  }
   Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
   policy.source = codec ? "GRADWIRE_CODEC=" + *codec : "built-in";
   return policy;

@@ -1,5 +1,6 @@
 #include "drop_in/ledger.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -166,11 +167,26 @@ std::string status_text(const Ledger& ledger) {
          " sent for " + format_bytes(compressed.bytes_dense) + ", ratio " + format_number(compressed.ratio(), 3);
 }
 
+// Why most bytes were not compressed.
+std::string main_reason(const Ledger::Classes& classes) {
+  const auto most = std::max_element(classes.begin(), classes.end(), [](const auto& a, const auto& b) {
+    return a.second.bytes_in < b.second.bytes_in;
+  });
+  if (most == classes.end()) {
+    return "";
+  }
+  const Reason reason = most->first.reason;
+  return std::string(text(reason)) + (reason == Reason::learning ? " (name the buffers)" : "");
+}
+
 std::string report_summary(const ReportHead& head, const Ledger& ledger) {
-  const Sums sums = sum_up(ledger.classes());
+  const Ledger::Classes classes = ledger.classes();
+  const Sums sums = sum_up(classes);
   std::string line = std::to_string(sums.all.compressed_calls) + " of " + std::to_string(sums.all.calls) +
                      (head.dry_run ? " calls would be compressed" : " calls compressed");
-  if (sums.all.calls > 0) {
+  if (sums.all.calls > 0 && sums.all.compressed_calls == 0) {
+    line += "; main reason: " + main_reason(classes);
+  } else if (sums.all.calls > 0) {
     line += ", " + format_bytes(sums.all.bytes_sent) + " sent for " + format_bytes(sums.all.bytes_dense) + ", ratio " +
             format_number(sums.compressed.ratio(), 3) + " on compressed calls, " + format_number(sums.all.ratio(), 3) +
             " over all";

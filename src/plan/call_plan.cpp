@@ -83,6 +83,15 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
                      ": codecs with error feedback are not chosen for calls, which lose residuals where they pass; "
                      "name such a codec to have it always");
   }
+  const auto note_selection = [&](const TensorPolicy& one, const std::string& who) {
+    if (const std::string note = policy::selection_note(one.codec); !note.empty()) {
+      notes_.push_back(who + policy_.source + ": " + note);
+    }
+  };
+  note_selection(policy_.defaults, "");
+  for (std::size_t rule = 0; rule < policy_.rules.size(); ++rule) {
+    note_selection(policy_.rules[rule].policy, "rule " + std::to_string(rule + 1) + " of ");
+  }
   std::vector<std::size_t> by_name;
   std::vector<std::size_t> by_ndim;
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {

@@ -119,9 +119,8 @@ class Planner {
                                  " without error feedback loses what it does not keep, for ever; write "
                                  "error_feedback = \"auto\"");
       }
-      if (stage.codec.k == 1) {
-        plan_.notes.push_back(who + ": " + stage.codec.to_string() +
-                              " keeps one element of each tile of 4096, the least there is (0.024%)");
+      if (const std::string note = policy::selection_note(stage.codec); !note.empty()) {
+        plan_.notes.push_back(who + ": " + note);
       }
     }
   }

@@ -130,6 +130,20 @@ double bits_per_element(const CodecSpec& codec) {
 
 bool wants_feedback(const CodecSpec& codec) { return codec.k != 0 || bits_per_element(codec) < kFeedbackBits; }
 
+std::string selection_note(const CodecSpec& codec) {
+  constexpr unsigned kTile = 4096;
+  if (codec.k == 1) {
+    return codec.to_string() + " keeps one element of each tile of 4096, the least there is (0.024%)";
+  }
+  if (codec.k == kTile) {
+    CodecSpec all = codec;
+    all.k = 0;
+    return codec.to_string() + " keeps every element and sends their places, too; write " + all.to_string() +
+           ", or a share such as topk(1%)+" + all.to_string();
+  }
+  return "";
+}
+
 bool requires_feedback(const CodecSpec& codec) { return codec.k == 0 && bits_per_element(codec) < kRequiredBelowBits; }
 
 CodecSpec default_second_hop(const CodecSpec& codec, int parts) {

@@ -54,6 +54,8 @@ void check_allowed(const std::vector<CodecSpec>& allow);
 [[nodiscard]] double bits_per_element(const CodecSpec& codec);
 /// What error_feedback = "auto" means: on with topk, and from 4 bits an element down.
 [[nodiscard]] bool wants_feedback(const CodecSpec& codec);
+/// What is odd in how many elements topk keeps: one of a tile, or all, as "topk(1)" for 1% does. Empty: nothing.
+[[nodiscard]] std::string selection_note(const CodecSpec& codec);
 /// Training diverges without it: one bit an element.
 [[nodiscard]] bool requires_feedback(const CodecSpec& codec);
 /// The owner encodes the sum as the ranks encode their parts; after topk it keeps k times the number of parts, since

@@ -60,6 +60,19 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string_view nearest_name(std::string_view text, const std::vector<std::string_view>& names) {
+  std::string_view nearest;
+  std::size_t nearest_distance = std::min<std::size_t>(text.size(), 9) / 3 + 1;  // as many typing errors are too many
+  for (const std::string_view name : names) {
+    const std::size_t distance = text.size() > kLongestKey ? text.size() : edit_distance(text, name);
+    if (distance < nearest_distance) {
+      nearest = name;
+      nearest_distance = distance;
+    }
+  }
+  return nearest;
+}
+
 std::string unknown_key(std::string_view key, std::string_view where, const std::vector<std::string_view>& known) {
   const std::string what =
       "unknown key \"" + std::string(key.substr(0, kLongestKey)) + "\" " + std::string(where) + "; ";
@@ -69,16 +82,10 @@ std::string unknown_key(std::string_view key, std::string_view where, const std:
     return what + "write it " + std::string(home->home);
   }
   std::string all;
-  std::string_view nearest;
-  std::size_t nearest_distance = std::min<std::size_t>(key.size(), 9) / 3 + 1;  // as many typing errors are too many
   for (const std::string_view name : known) {
     all += (all.empty() ? "" : ", ") + std::string(name);
-    const std::size_t distance = key.size() > kLongestKey ? key.size() : edit_distance(key, name);
-    if (distance < nearest_distance) {
-      nearest = name;
-      nearest_distance = distance;
-    }
   }
+  const std::string_view nearest = nearest_name(key, known);
   return what + (nearest.empty() ? "known here: " + all : "did you mean \"" + std::string(nearest) + "\"?");
 }
 

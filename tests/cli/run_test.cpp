@@ -162,7 +162,8 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
   for (const Case& c : std::vector<Case>{
            {"run --policy bad.toml -- " + job, "", 2, "bad.toml:1:1: unknown key \"codec\" at the top of the file"},
            {"run -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "bad.toml:1:1: "},
-           {"run --codec int9 -- " + job, "", 2, "codec \"int9\": write one of"},
+           {"run --codec int9 -- " + job, "", 2, "--codec: codec \"int9\": write one of"},
+           {"run -- " + job, "GRADWIRE_CODEC=int9", 2, "GRADWIRE_CODEC: codec \"int9\": write one of"},
            {"run --codec int8 --policy bad.toml -- " + job, "", 2, "--codec and --policy are both given"},
            {"run --codec int8 -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "--codec and GRADWIRE_POLICY are both given"},
            {"run -- " + job, "GRADWIRE_POLICY=bad.toml GRADWIRE_CODEC=int8", 2, "GRADWIRE_CODEC and GRADWIRE_POLICY"},

@@ -87,6 +87,25 @@ TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
   EXPECT_THAT(missing.output, HasSubstr("missing.toml: cannot be read (No such file or directory)"));
 }
 
+TEST_F(Tool, NamesACommandThatIsMissingOrMisspelt) {
+  for (const auto& [arguments, what] : std::vector<std::pair<std::string, std::string>>{
+           {"", "gradwire: a command is missing; write one of check, info, plan, run, completion, or gradwire --help"},
+           {"chek policy.toml", "gradwire: \"chek\" is no command of gradwire; did you mean gradwire check?"},
+           {"help", "gradwire: \"help\" is no command of gradwire; write one of check, info, plan"},
+           {"--codec int8 run -- true", "gradwire: --codec is no option of gradwire; gradwire --help lists them"}}) {
+    const Outcome outcome = gradwire(arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_THAT(outcome.output, HasSubstr(what));
+  }
+  EXPECT_THAT(gradwire("run --help").output, HasSubstr("Usage: gradwire run [OPTIONS] -- COMMAND...\n"));
+}
+
+TEST_F(Tool, CheckSaysThatATopkKeepsEverything) {
+  write("policy.toml", "[[rule]]\nmatch = \"embed\"\ncodec = \"topk(1)+int8\"\n");
+  EXPECT_THAT(gradwire("check policy.toml").output,
+              HasSubstr("note: rule 1 of policy.toml: topk(4096/4096)+int8 keeps every element"));
+}
+
 TEST_F(Tool, PlanPredictsAndAdvisesAtEachScale) {
   write("model.toml", R"(version = 1
 compute = "100ms"

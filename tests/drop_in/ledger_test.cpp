@@ -121,6 +121,17 @@ TEST(Agreement, EqualRanksAgree) {
   EXPECT_TRUE(agreement.warning().empty());
 }
 
+TEST(Ledger, TheSummaryNamesTheMainReasonWhereNothingWasCompressed) {
+  Ledger ledger;
+  ledger.add({.function = Function::mpi_allreduce, .reason = Reason::below_floor}, {.calls = 9, .bytes_in = 72});
+  ledger.add({.function = Function::mpi_allreduce, .reason = Reason::learning}, {.calls = 2, .bytes_in = 8192});
+  EXPECT_EQ(report_summary(ReportHead(), ledger),
+            "0 of 11 calls compressed; main reason: step not known yet (name the buffers)");
+  ledger.add({.function = Function::mpi_allreduce, .codec = "int8"},
+             {.calls = 1, .compressed_calls = 1, .bytes_in = 4096, .bytes_dense = 4096, .bytes_sent = 1024});
+  EXPECT_TRUE(report_summary(ReportHead(), ledger).starts_with("1 of 12 calls compressed, 1KiB sent for 4KiB"));
+}
+
 TEST(Ledger, TellsWhatWasCompressedSoFar) {
   Ledger ledger;
   EXPECT_EQ(status_text(ledger), "0 calls compressed, 0B sent for 0B, ratio 1");

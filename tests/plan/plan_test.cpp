@@ -219,6 +219,10 @@ TEST(Plan, SaysWhatAThinSelectionMeans) {
   const Plan thin = plan_of("[defaults]\ncodec = \"topk(0.001%)+int8\"");
   ASSERT_EQ(thin.notes.size(), 1U);
   EXPECT_THAT(thin.notes[0], HasSubstr("topk(1/4096)+int8 keeps one element of each tile"));
+  const Plan all = plan_of("[defaults]\ncodec = \"topk(1)+int8\"");
+  ASSERT_EQ(all.notes.size(), 1U);
+  EXPECT_THAT(all.notes[0],
+              HasSubstr("topk(4096/4096)+int8 keeps every element and sends their places, too; write int8"));
   const Plan blind = plan_of("[[rule]]\nmatch = \"x\"\ncodec = \"topk(1%)+int8\"\nerror_feedback = \"off\"");
   ASSERT_EQ(blind.warnings.size(), 1U);
   EXPECT_THAT(blind.warnings[0], HasSubstr("rule 1 (x): topk(41/4096)+int8 without error feedback loses"));
