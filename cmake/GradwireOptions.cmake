@@ -172,13 +172,13 @@ include(GradwireCuda)
 set(found OFF)
 if(NOT GRADWIRE_TORCH STREQUAL "OFF")
   set(flags "${CMAKE_CXX_FLAGS}")  # some versions add to them for everybody
-  find_package(Torch QUIET)
+  find_package(Torch 1.13 QUIET)  # that of Ubuntu 22.04, 1.8, ends the configuration: its files are elsewhere
   set(CMAKE_CXX_FLAGS "${flags}")
   if(Torch_FOUND OR TORCH_FOUND)
     set(found ON)
   endif()
 endif()
-gradwire_optional(TORCH "${found}" "no char_lm example, no gradwire/torch.hpp" "libtorch-dev")
+gradwire_optional(TORCH "${found}" "no char_lm example, no gradwire/torch.hpp" "libtorch-dev, 1.13 or later")
 
 # Torch for Python, which may be another one: of the first interpreter that has it, asked once.
 set(GRADWIRE_PYTHON "" CACHE FILEPATH "The Python whose Torch the backend gradwire_torch is for; empty: python3, then /usr/bin/python3")
