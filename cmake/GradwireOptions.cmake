@@ -152,10 +152,10 @@ gradwire_optional(MPICH "${found}" "no drop-in for MPICH jobs" "libmpich-dev mpi
 
 set(found OFF)
 if(NOT GRADWIRE_HIGHWAY STREQUAL "OFF" AND PkgConfig_FOUND)
-  pkg_check_modules(HWY QUIET libhwy)  # its headers alone
+  pkg_check_modules(HWY QUIET libhwy>=1.0)  # its headers alone
   set(found ${HWY_FOUND})
 endif()
-gradwire_optional(HIGHWAY "${found}" "scalar codecs, same bytes, slower" "libhwy-dev")
+gradwire_optional(HIGHWAY "${found}" "scalar codecs, same bytes, slower" "libhwy-dev, 1.0 or later")
 
 set(found OFF)
 if(NOT GRADWIRE_GLOO STREQUAL "OFF")
