@@ -27,7 +27,7 @@ option(GRADWIRE_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_CLI "Build the tool gradwire" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_INSTALL "Install and export targets" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_WERROR "Warnings are errors, where they are g++ 12's: others warn of more, and wrongly at times" OFF)
-if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR NOT CMAKE_CXX_COMPILER_VERSION MATCHES "^12[.]")
   set(GRADWIRE_WERROR OFF)  # who builds there wants a program
 endif()
 option(GRADWIRE_GPU_CHECK "Build the programs of tests/gpu, where there is a CUDA compiler" ${PROJECT_IS_TOP_LEVEL})
