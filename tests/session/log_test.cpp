@@ -26,7 +26,7 @@ void one_step_of_two_ranks(const char* level) {
 }
 
 TEST(LogDeathTest, ThePlanIsToldOnce) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";  // GTEST_FLAG_SET came with 1.12
   const auto once = [](const std::string& output) {
     static const std::regex kHead("bucket  group");
     return std::distance(std::sregex_iterator(output.begin(), output.end(), kHead), std::sregex_iterator()) == 1;
