@@ -24,6 +24,10 @@ enum class Algorithm : std::uint8_t {
 /// handshake (docs/decisions/wire.md, D8).
 inline constexpr std::uint64_t kDefaultChunkBytes = 56ULL << 10;
 
+/// Memory of the frames that a rank has under way at most, beyond four chunks of each shard: what keeps a link full
+/// that is both fast and far.
+inline constexpr std::uint64_t kDefaultInFlightBytes = 64ULL << 20;
+
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;
 /// Throws Error(invalid_argument) that lists the names.
 [[nodiscard]] Algorithm parse_algorithm(std::string_view text);

@@ -34,7 +34,7 @@ Traced reduce_with_late_peer(int window, const std::function<bool(const TraceEve
   Traced reduced;
   std::atomic<bool> begin{false};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    HostExecutorOptions options{.checksum = false, .window = window};
+    HostExecutorOptions options{.checksum = false, .window = {.least_lanes = window, .memory_bytes = 0}};
     if (transport->rank() == 0) {
       options.trace = [&](const TraceEvent& event) {
         reduced.events.push_back(event);

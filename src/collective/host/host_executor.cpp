@@ -22,6 +22,7 @@ HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
     : transport_(transport),
       options_(std::move(options)),
       tiers_(std::make_shared<const Tiers>(transport.nodes(), transport.world_size())),
+      window_(options_.window),
       last_progress_(std::chrono::steady_clock::now()),
       left_(last_progress_) {}
 
@@ -73,10 +74,13 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
     lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(outside).count();
   }
   try {
-    open_lanes();
+    const bool all_open = open_lanes();
     bool worked = run_lanes();
     close_lanes();
     if (!worked && !lanes_.empty()) {
+      if (!all_open && !sending()) {
+        window_.starved();
+      }
       const auto begin = std::chrono::steady_clock::now();
       worked = transport_.progress(wait);
       const auto end = std::chrono::steady_clock::now();
@@ -105,14 +109,23 @@ void HostExecutor::wait(const Execution& execution) {
   }
 }
 
-void HostExecutor::open_lanes() {
-  while (!queue_.empty() && lanes_.size() < static_cast<std::size_t>(options_.window)) {
+// Returns whether the window kept none back.
+bool HostExecutor::open_lanes() {
+  while (!queue_.empty()) {
     const std::shared_ptr<Execution>& execution = queue_.front();
-    lanes_.push_back(std::make_unique<LaneRun>(*this, execution, execution->next_lane_));
+    if (next_ == nullptr) {
+      next_ = std::make_unique<LaneRun>(*this, execution, execution->next_lane_);
+    }
+    if (!window_.admits(next_->load())) {
+      return false;
+    }
+    next_->open(window_);
+    lanes_.push_back(std::move(next_));
     if (++execution->next_lane_ == execution->schedule_.lanes) {
       queue_.pop_front();
     }
   }
+  return true;
 }
 
 bool HostExecutor::sending() const noexcept {
@@ -139,6 +152,7 @@ void HostExecutor::close_lanes() {
       ++lane;
       continue;
     }
+    (*lane)->close(window_);
     Execution& execution = *(*lane)->execution();
     if (--execution.lanes_left_ == 0) {
       execution.statistics_.total_seconds =
@@ -171,6 +185,7 @@ void HostExecutor::fail(ErrorCode code, const std::string& message) noexcept {
     lane->cancel(transport_);
   }
   lanes_.clear();
+  next_.reset();
   queue_.clear();
   try {
     failure_code_ = code;

@@ -1,6 +1,6 @@
 // Runs schedules on the calling thread over a nonblocking transport. Several lanes are in flight at once, of one or of
 // several collectives in the order in which they were started: while chunk k travels, chunk k+1 is encoded and chunk
-// k-1 reduced. Memory is bounded by the window of lanes.
+// k-1 reduced. Memory is bounded by the window of lanes, which follows the link (window.hpp).
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,7 @@
 #include "collective/residuals.hpp"
 #include "collective/schedule.hpp"
 #include "collective/tiers.hpp"
+#include "collective/window.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
@@ -78,7 +79,7 @@ struct TraceEvent {
 struct HostExecutorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   bool checksum = true;
-  int window = 4;             // lanes in flight
+  WindowLimits window = {};   // of lanes in flight
   std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never match
   std::function<void(const TraceEvent&)> trace = {};
 };
@@ -96,7 +97,10 @@ class HostExecutor {
   /// Other nodes than the transport's, for statistics: what leaves a node is counted by itself.
   void set_tiers(std::shared_ptr<const Tiers> tiers) { tiers_ = std::move(tiers); }
   [[nodiscard]] const std::shared_ptr<const Tiers>& tiers() const noexcept { return tiers_; }
-  void set_window(int lanes) noexcept { options_.window = lanes; }
+  void set_window(WindowLimits limits) noexcept { window_.set_limits(limits); }
+  /// Bytes in flight that a known link needs to stay full (window_bytes); 0: found by growing.
+  void set_known_window(std::uint64_t bytes) noexcept { window_.set_known(bytes); }
+  [[nodiscard]] const Window& window() const noexcept { return window_; }
 
   /// Queues a collective. Every rank starts the same ones in the same order.
   std::shared_ptr<Execution> start(Schedule schedule, Task task);
@@ -115,7 +119,7 @@ class HostExecutor {
 
  private:
   friend class LaneRun;
-  void open_lanes();
+  bool open_lanes();
   bool run_lanes();
   void close_lanes();
   void check_timeout();
@@ -127,6 +131,8 @@ class HostExecutor {
   memory::BufferPool pool_;
   std::deque<std::shared_ptr<Execution>> queue_;  // not all lanes opened yet
   std::list<std::unique_ptr<LaneRun>> lanes_;     // oldest first
+  std::unique_ptr<LaneRun> next_;                 // the queue's next, where the window keeps it back
+  Window window_;
   std::uint32_t next_sequence_ = 0;
   std::chrono::steady_clock::time_point last_progress_;
   std::chrono::steady_clock::time_point left_;  // when the last advance() ended

@@ -31,7 +31,12 @@ LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, s
   for (const Step& step : lane_.steps) {
     for_each_slot(step, [this](Slot slot) { ++slots_[slot].uses; });
   }
+  load_ = load_of(lane_, [this](const Step& step) { return slot_bytes(step); });
 }
+
+void LaneRun::open(Window& window) { opened_ = window.open(load_, std::chrono::steady_clock::now()); }
+
+void LaneRun::close(Window& window) const { window.close(load_, opened_, std::chrono::steady_clock::now()); }
 
 LaneRun::Outcome LaneRun::run() {
   harvest();

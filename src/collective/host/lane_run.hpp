@@ -16,6 +16,11 @@ class LaneRun {
  public:
   LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index);
 
+  /// What it holds of the window while it is open.
+  [[nodiscard]] const LaneLoad& load() const noexcept { return load_; }
+  void open(Window& window);
+  void close(Window& window) const;
+
   enum class Outcome : std::uint8_t { blocked, posted, computed, finished };
   /// Runs steps in order until one must wait (blocked), one has computed something, or none is left.
   Outcome run();
@@ -80,6 +85,8 @@ class LaneRun {
   Task& task_;
   std::uint64_t index_;
   Lane lane_;
+  LaneLoad load_;
+  Window::Opened opened_;
   std::size_t next_step_ = 0;
   bool in_call_ = false;           // all ranks wait: a native sum is the blocking call
   std::byte* in_place_ = nullptr;  // then, where it can be: the tensor itself

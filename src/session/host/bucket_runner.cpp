@@ -11,7 +11,7 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr int kLanesBehindOthers = 2;  // of the background, where other buckets share the link
+constexpr int kLanesBehindOthers = 2;  // at least, of the background, where other buckets share the link
 
 // Calls body(first, count) for each tile of `count` elements.
 template <typename Body>
@@ -88,10 +88,9 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
   }
   executor_.set_tiers(plan.tiers);
   background_.set_tiers(plan.tiers);
-  background_.set_window(std::any_of(plan.buckets.begin(), plan.buckets.end(),
-                                     [](const plan::Bucket& bucket) { return policy::is_step(bucket.sync); })
-                             ? kLanesBehindOthers
-                             : collective::HostExecutorOptions().window);
+  const bool behind_others = std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                                         [](const plan::Bucket& bucket) { return policy::is_step(bucket.sync); });
+  background_.set_window({.least_lanes = behind_others ? kLanesBehindOthers : collective::kLeastLanes});
   agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
 }
 

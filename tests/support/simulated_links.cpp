@@ -1,0 +1,155 @@
+#include "tests/support/simulated_links.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::collective {
+
+SimulatedLinks::SimulatedLinks(int ranks, SimulatedLink link, WindowLimits limits, std::uint64_t known_window)
+    : link_(link) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    ranks_.push_back({.window = Window(limits)});
+    ranks_.back().window.set_known(known_window);
+  }
+}
+
+Window::Time SimulatedLinks::now() const {
+  return Window::Time(std::chrono::duration_cast<Window::Time::duration>(std::chrono::duration<double>(now_)));
+}
+
+void SimulatedLinks::post(Event::Kind kind, double at, const Key& key, std::uint64_t bytes) {
+  events_.push({kind, at, order_++, key, bytes});
+}
+
+double SimulatedLinks::run(std::span<const Schedule> schedules,
+                           const std::function<std::uint64_t(const Step&)>& frame_bytes) {
+  const double begin = now_;
+  frame_bytes_ = &frame_bytes;
+  channels_.clear();
+  for (Rank& rank : ranks_) {
+    rank.next_lane = 0;
+    rank.sent = 0;
+  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    advance(static_cast<int>(rank), schedules[rank]);
+  }
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    now_ = event.at;
+    if (const int rank = take(event); rank >= 0) {
+      advance(rank, schedules[static_cast<std::size_t>(rank)]);
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].lanes.empty() || ranks_[rank].next_lane != schedules[rank].lanes) {
+      throw Error(ErrorCode::internal,
+                  "rank " + std::to_string(rank) + " is stuck in lane " + std::to_string(ranks_[rank].next_lane));
+    }
+  }
+  return now_ - begin;
+}
+
+// The rank that may go on now; below 0: none.
+int SimulatedLinks::take(const Event& event) {
+  const auto [from, to, lane, hop] = event.key;
+  switch (event.kind) {
+    case Event::Kind::leaves: {
+      Rank& receiver = ranks_[static_cast<std::size_t>(to)];
+      receiver.in_free =
+          std::max(receiver.in_free, event.at) + static_cast<double>(event.bytes) / link_.bytes_per_second;
+      post(Event::Kind::arrives, receiver.in_free + link_.latency_seconds, event.key, event.bytes);
+      return -1;
+    }
+    case Event::Kind::arrives: ++channels_[event.key].arrived; return to;
+    case Event::Kind::sent: {
+      Rank& sender = ranks_[static_cast<std::size_t>(from)];
+      --sender.sending;
+      --sender.lanes.at(lane).sending;
+      return from;
+    }
+  }
+  return -1;
+}
+
+void SimulatedLinks::advance(int rank, const Schedule& schedule) {
+  Rank& self = ranks_[static_cast<std::size_t>(rank)];
+  bool held_back = false;
+  for (bool worked = true; worked;) {
+    worked = false;
+    held_back = false;
+    while (self.next_lane < schedule.lanes && !held_back) {
+      Lane lane = schedule.make_lane(self.next_lane);
+      const LaneLoad load = load_of(lane, *frame_bytes_);
+      held_back = !self.window.admits(load);
+      if (!held_back) {
+        OpenLane open{.index = self.next_lane, .lane = std::move(lane), .load = load};
+        open.awaited.resize(open.lane.slots);
+        open.opened = self.window.open(load, now());
+        self.lanes.emplace(self.next_lane++, std::move(open));
+        peak_memory_ = std::max(peak_memory_, self.window.memory());
+      }
+    }
+    for (auto& [index, lane] : self.lanes) {
+      while (lane.next < lane.lane.steps.size() && step(rank, lane)) {
+        worked = true;
+      }
+    }
+    std::erase_if(self.lanes, [&](auto& entry) {
+      OpenLane& lane = entry.second;
+      const bool over = lane.next == lane.lane.steps.size() && lane.sending == 0;
+      if (over) {
+        self.window.close(lane.load, lane.opened, now());
+        worked = true;
+      }
+      return over;
+    });
+  }
+  if (held_back && self.sending == 0) {
+    self.window.starved();
+  }
+}
+
+bool SimulatedLinks::arrived(int rank, OpenLane& lane, Slot slot) {
+  if (slot == kOwnInput || lane.awaited[slot].first == nullptr) {
+    return true;
+  }
+  const Step& receive = *lane.awaited[slot].first;
+  return channels_[{receive.peer, rank, lane.index, receive.hop}].arrived > lane.awaited[slot].second;
+}
+
+bool SimulatedLinks::step(int rank, OpenLane& lane) {
+  const Step& step = lane.lane.steps[lane.next];
+  const auto here = [&](Slot slot) { return arrived(rank, lane, slot); };
+  if (!std::all_of(step.inputs.begin(), step.inputs.end(), here)) {
+    return false;
+  }
+  if (step.kind == StepKind::receive) {
+    lane.awaited[step.slot] = {&step, channels_[{step.peer, rank, lane.index, step.hop}].awaited++};
+  } else if (step.kind == StepKind::send) {
+    if (!here(step.slot)) {
+      return false;
+    }
+    Rank& self = ranks_[static_cast<std::size_t>(rank)];
+    const std::uint64_t bytes = (*frame_bytes_)(step);
+    const double begin = std::max(now_, self.out_free);
+    self.out_free = begin + static_cast<double>(bytes) / link_.bytes_per_second;
+    const Key key{rank, step.peer, lane.index, step.hop};
+    post(Event::Kind::leaves, begin, key, bytes);
+    self.sent += bytes;
+    if (!link_.hides_queue) {
+      ++self.sending;
+      ++lane.sending;
+      post(Event::Kind::sent, self.out_free, key, bytes);
+    }
+  } else if (step.kind == StepKind::decode && !here(step.slot)) {
+    return false;
+  }
+  ++lane.next;
+  return true;
+}
+
+}  // namespace gradwire::collective

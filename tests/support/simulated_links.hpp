@@ -1,0 +1,88 @@
+// Runs schedules without data over links of a rate and a latency: what takes how long where computing takes no time.
+// Time is a number that the simulation advances; there is no clock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <queue>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "collective/window.hpp"
+
+namespace gradwire::collective {
+
+struct SimulatedLink {
+  double bytes_per_second;  // of each rank, in each direction
+  double latency_seconds;
+  bool hides_queue = false;  // a send is over at once, as where the kernel takes it, however long the link needs
+};
+
+class SimulatedLinks {
+ public:
+  SimulatedLinks(int ranks, SimulatedLink link, WindowLimits limits, std::uint64_t known_window = 0);
+
+  /// Runs one collective on all ranks, with the host executor's order, and lets what is under way end. Windows learn.
+  /// Returns the seconds that it took. Error(internal) where it cannot end.
+  double run(std::span<const Schedule> schedules, const std::function<std::uint64_t(const Step&)>& frame_bytes);
+
+  /// Other links from now on.
+  void change(SimulatedLink link) { link_ = link; }
+  /// That a rank sends in the collective that ran last.
+  [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return ranks_[0].sent; }
+  [[nodiscard]] std::uint64_t peak_memory() const noexcept { return peak_memory_; }
+  [[nodiscard]] const Window& window(int rank) const { return ranks_[static_cast<std::size_t>(rank)].window; }
+
+ private:
+  using Key = std::tuple<int, int, std::uint64_t, Hop>;  // from, to, lane, hop
+  struct Channel {
+    std::uint64_t arrived = 0;
+    std::uint64_t awaited = 0;
+  };
+  struct OpenLane {
+    std::uint64_t index;
+    Lane lane;
+    LaneLoad load;
+    std::size_t next = 0;
+    std::vector<std::pair<const Step*, std::uint64_t>> awaited = {};  // by slot: a receive, and which of its channel
+    int sending = 0;
+    Window::Opened opened = {};
+  };
+  struct Rank {
+    Window window;
+    std::map<std::uint64_t, OpenLane> lanes = {};
+    std::uint64_t next_lane = 0;
+    double out_free = 0;
+    double in_free = 0;
+    std::uint64_t sent = 0;
+    int sending = 0;
+  };
+  struct Event {
+    enum class Kind : std::uint8_t { leaves, arrives, sent } kind;
+    double at;
+    std::uint64_t order;  // of equal times
+    Key key;
+    std::uint64_t bytes;
+    bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+  };
+
+  [[nodiscard]] Window::Time now() const;
+  void post(Event::Kind kind, double at, const Key& key, std::uint64_t bytes);
+  void advance(int rank, const Schedule& schedule);
+  bool step(int rank, OpenLane& lane);
+  [[nodiscard]] bool arrived(int rank, OpenLane& lane, Slot slot);
+  int take(const Event& event);
+
+  SimulatedLink link_;
+  std::vector<Rank> ranks_;
+  std::map<Key, Channel> channels_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  const std::function<std::uint64_t(const Step&)>* frame_bytes_ = nullptr;
+  double now_ = 0;
+  std::uint64_t order_ = 0;
+  std::uint64_t peak_memory_ = 0;
+};
+
+}  // namespace gradwire::collective
