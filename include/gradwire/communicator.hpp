@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gradwire/dtype.hpp"
+#include "gradwire/link.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
@@ -21,6 +22,10 @@ struct CommunicatorOptions {
   std::optional<bool> checksum = {};                           // default: as the transport says
   /// For hierarchical: so many ranks in a row share a node, the same on every rank. Default: as the transport says.
   std::optional<std::uint32_t> ranks_per_node = {};
+  /// The link, where it is known: so much is kept in flight from the first call on. Default: found while calls run.
+  std::optional<Link> link = {};
+  /// Memory of the frames under way, beyond four chunks a shard; may differ between ranks.
+  std::uint64_t in_flight_bytes = kDefaultInFlightBytes;
 };
 
 /// What lossy calls dropped, to be added to the next ones (error feedback): 4 bytes an element, and as many

@@ -169,9 +169,11 @@ class Policy {
   Tiers tiers;
   std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32; 0: as the cost model says of `link`
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as CallOptions::chunk_bytes
+  std::uint64_t in_flight_bytes =
+      kDefaultInFlightBytes;     // memory of frames under way; the background has as much again
   std::uint64_t floor = kFloor;  // the drop-in passes calls of fewer bytes through; sessions ignore it
-  std::optional<Link> link =
-      std::nullopt;  // where a codec is chosen: the link as it is, not to be measured at the start
+  /// The link as it is: chunks in flight follow it from the start, and where a codec is chosen it is not measured.
+  std::optional<Link> link = std::nullopt;
   AutoOptions auto_options = {};
   std::optional<Batch> batch = std::nullopt;  // advice on the batch; none: none
   bool deterministic = false;                 // no native sums, no choice by measurement

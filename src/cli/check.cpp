@@ -71,7 +71,8 @@ int check(const std::string& file, int ranks, std::ostream& out) {
       << text::table(rows, "rrlllr") << "\nbuckets of a session: "
       << (policy.bucket_bytes == 0 ? "by the cost model" : format_bytes(policy.bucket_bytes))
       << "; chunks on the wire: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
-      << (policy.chunk_bytes ? "" : ", over device memory as fits") << "\ncalls of a job without a session: below "
+      << (policy.chunk_bytes ? "" : ", over device memory as fits") << "; frames in flight: up to "
+      << format_bytes(policy.in_flight_bytes) << "\ncalls of a job without a session: below "
       << format_bytes(policy.floor) << " they pass through uncompressed\n";
   if (policy.tiers.ranks_per_node) {
     const std::uint32_t each = *policy.tiers.ranks_per_node;

@@ -11,7 +11,6 @@
 namespace gradwire::collective {
 namespace {
 
-constexpr std::uint64_t kExchangeWindow = 8;      // messages in flight each way, as the executor's lanes have
 constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
 
 // The peers of those that are pending.
@@ -100,9 +99,6 @@ void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, 
   std::vector<Operation> operations(2 * parts);
   try {
     for (std::uint64_t i = 0; i < parts; ++i) {
-      if (i >= kExchangeWindow) {
-        wait_all(transport, std::span(operations).subspan(2 * (i - kExchangeWindow), 2), timeout, what);
-      }
       const std::uint64_t first = i * part;
       const std::uint64_t count = std::min(part, bytes - first);
       transport.post_receive(operations[2 * i], from, static_cast<Tag>(Hop::control),

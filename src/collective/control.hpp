@@ -12,7 +12,8 @@
 
 namespace gradwire::collective {
 
-/// Sends `bytes` to one rank and receives as many from another, in messages of `part` bytes, a few in flight. On
+/// Sends `bytes` to one rank and receives as many from another, in messages of `part` bytes, all in flight at once:
+/// a few would show how far the link is, not what it carries. On
 /// failure aborts the transport and throws.
 void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, std::uint64_t part,
                    std::chrono::milliseconds timeout);

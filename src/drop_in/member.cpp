@@ -58,7 +58,10 @@ void Member::make_worst(std::span<double> values) {
 
 Communicator& Member::communicator() {
   if (!communicator_) {
-    communicator_.emplace(connect_(), CommunicatorOptions{.timeout = configuration_.timeout});
+    communicator_.emplace(connect_(),
+                          CommunicatorOptions{.timeout = configuration_.timeout,
+                                              .link = configuration_.planner.policy().link,
+                                              .in_flight_bytes = configuration_.planner.policy().in_flight_bytes});
   }
   return *communicator_;
 }

@@ -7,8 +7,10 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulation/throttled.hpp"
@@ -56,10 +58,6 @@ struct Entry : transport::DecoratedOperation {
   bool admitted = false;  // to the wire: `due` holds
   Time start;             // when the first byte leaves the sender
   Time due;               // when the operation is done, if the inner ones are
-
-  [[nodiscard]] bool same_channel(const Entry& other) const {
-    return operation->peer == other.operation->peer && operation->tag == other.operation->tag;
-  }
 };
 
 class ThrottledTransport final : public transport::Decorator<Entry> {
@@ -157,16 +155,15 @@ void ThrottledTransport::read_stamp(Entry& entry, Time now) {
 /// The messages whose first byte has come, and which are not on the incoming wire yet.
 std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
   std::vector<Entry*> coming;
-  std::vector<const Entry*> missing;
+  std::set<std::pair<int, Tag>> missing;  // of a channel, an earlier message: there may be hundreds
   for (const auto& entry : entries_) {
     if (entry->admitted) {
       continue;
     }
     // Within a tag nothing overtakes, even where the inner transport finishes a small message before a large one.
-    const bool behind = std::any_of(missing.begin(), missing.end(),
-                                    [&](const Entry* earlier) { return earlier->same_channel(*entry); });
-    if (behind || entry->under_way()) {
-      missing.push_back(entry.get());
+    const std::pair channel(entry->operation->peer, entry->operation->tag);
+    if (entry->under_way() || missing.contains(channel)) {
+      missing.insert(channel);
       continue;
     }
     if (!entry->timed) {

@@ -2,9 +2,11 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "collective/window.hpp"
 #include "plan/plan.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
+#include "tuning/sizes.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -75,6 +77,18 @@ std::string sync_table(const Plan& plan) {
          "(encoded a step: payload on average; of step: its share of what sync = \"step\" would send)\n";
 }
 
+// How much is under way at once over host memory.
+std::string in_flight(const Plan& plan) {
+  std::string text = "in flight: " + std::to_string(collective::kLeastLanes) + " chunks of " +
+                     format_bytes(plan.host_chunk_bytes()) + " a shard; ";
+  if (plan.link) {
+    text += format_bytes(tuning::window_of(tuning::given_cluster(*plan.link, *plan.tiers))) + " on the link of " +
+            plan.link->to_string() + ", where that is more; ";
+  }
+  return text + "more where that leaves the link idle; their frames take at most " +
+         format_bytes(plan.in_flight_bytes) + "\n";
+}
+
 }  // namespace
 
 std::string Plan::explain() const {
@@ -85,6 +99,7 @@ std::string Plan::explain() const {
   }
   if (options.world_size > 1) {
     text += "tiers: " + tiers->describe() + '\n';
+    text += in_flight(*this);
   }
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + '\n';

@@ -27,6 +27,7 @@ class Planner {
       : policy_(policy), tensors_(tensors) {
     plan_.options = options;
     plan_.chunk_bytes = policy.chunk_bytes;
+    plan_.in_flight_bytes = policy.in_flight_bytes;
     plan_.deterministic = policy.deterministic;
     plan_.auto_options = policy.auto_options;
     plan_.link = policy.link;
@@ -82,6 +83,21 @@ class Planner {
     plan_.notes.push_back("buckets of " + format_bytes(plan_.bucket_bytes) + ", by the cost model");
   }
 
+  void find_window() {
+    if (!policy_.link) {
+      return;
+    }
+    tuning::Cluster cluster = tuning::given_cluster(*policy_.link, *plan_.tiers);
+    cluster.in_flight_bytes = static_cast<double>(policy_.in_flight_bytes);
+    plan_.fitting_chunk_bytes = tuning::least_chunk_bytes(cluster);
+    const std::uint64_t needed = tuning::window_memory(cluster);
+    if (plan_.options.world_size > 1 && needed > policy_.in_flight_bytes) {
+      plan_.warnings.push_back("a link of " + policy_.link->to_string() + " stays full with frames of " +
+                               format_bytes(needed) + " in flight, and in_flight in [bucket] allows " +
+                               format_bytes(policy_.in_flight_bytes) + "; allow more, or it carries less");
+    }
+  }
+
   // What an owner adds up.
   [[nodiscard]] int parts_of(const TensorPolicy& policy) const {
     return policy.algorithm == Algorithm::hierarchical ? plan_.tiers->nodes() : plan_.options.world_size;
@@ -96,6 +112,7 @@ class Planner {
   void compile() {
     find_tiers();
     find_bucket_bytes();
+    find_window();
     matchers_ = policy::compile_rules(policy_);
     fitting_.resize(matchers_.size());
     slots_.resize(matchers_.size() + 2);

@@ -70,10 +70,12 @@ struct Plan {
   std::shared_ptr<const collective::Tiers> tiers;
   std::uint64_t bucket_bytes = 0;
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as asked
-  [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(kDefaultChunkBytes); }
+  std::uint64_t fitting_chunk_bytes = kDefaultChunkBytes;   // else, over host memory
+  [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(fitting_chunk_bytes); }
+  std::uint64_t in_flight_bytes = kDefaultInFlightBytes;  // memory of frames; may differ between ranks
   bool deterministic = false;
   Policy::AutoOptions auto_options;  // of codecs that are chosen, and of the advice on the batch
-  std::optional<Link> link;          // given for the choice of codecs
+  std::optional<Link> link;          // given, not to be measured
   std::optional<Policy::Batch> batch;
   std::vector<TensorPlan> tensors;  // in order of add
   std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty

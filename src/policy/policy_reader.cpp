@@ -169,8 +169,12 @@ class PolicyReader : private PolicyValues {
                    automatic_buckets_ = by_model ? std::optional(place_of(node.source())) : std::nullopt;
                    policy_.bucket_bytes = by_model ? 0 : read_bytes(node, "bytes", kMinBucketBytes, kMaxBucketBytes);
                  }},
-                {"chunk", [this](const toml::node& node) {
+                {"chunk",
+                 [this](const toml::node& node) {
                    policy_.chunk_bytes = read_bytes(node, "chunk", kMinChunkBytes, kMaxChunkBytes);
+                 }},
+                {"in_flight", [this](const toml::node& node) {
+                   policy_.in_flight_bytes = read_bytes(node, "in_flight", 0, kMaxBucketBytes);
                  }}});
   }
 

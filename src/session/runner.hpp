@@ -16,6 +16,7 @@
 #include "session/checkpoint/state_file.hpp"
 #include "session/peers.hpp"
 #include "session/step_info.hpp"
+#include "tuning/cost_model.hpp"
 #include "tuning/guard.hpp"
 #include "tuning/noise_scale.hpp"
 
@@ -75,6 +76,8 @@ class Probes {
   /// Whether the last bucket is best summed by the transport's blocking call (StepInfo::InCall), in steps without
   /// weights. The same on every rank.
   [[nodiscard]] virtual bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const = 0;
+  /// What was measured: so much is kept in flight from now on.
+  virtual void know_link(const tuning::Cluster& cluster) = 0;
   /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike.
   virtual double time_exchange(int to, int from, std::uint64_t bytes) = 0;
   /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collective/window.hpp"
+
 namespace gradwire::tuning {
 namespace {
+
+// Of memory: lanes that are always allowed.
+constexpr double kLeastInFlight = kFramesInFlight * collective::kLeastLanes * kDefaultChunkBytes;
 
 struct Shares {
   double inter = 1;  // of what a rank sends, the part that leaves its node
@@ -23,17 +28,23 @@ double work_seconds(const Cluster& cluster, double codecs, double bytes) {
   return (codecs + bytes * cluster.transport_seconds) * std::max(1.0, cluster.ranks_per_core);
 }
 
-// Seconds in which every rank sends `bytes` evenly to all others.
-double spread_seconds(const Cluster& cluster, double bytes) {
-  const Shares share = shares(cluster);
-  return std::max(bytes * share.inter * cluster.ranks_per_node / cluster.inter.bytes_per_second,
-                  bytes * share.intra / cluster.intra.bytes_per_second);
+// Seconds in which a rank sends `bytes` whose frames may take so much memory until they have arrived.
+double window_seconds(const Cluster& cluster, double bytes, double latency) {
+  return bytes * latency * kFramesInFlight / std::max(cluster.in_flight_bytes, kLeastInFlight);
 }
 
 double slowest_latency(const Cluster& cluster) {
   const Shares share = shares(cluster);
   return std::max(share.inter > 0 ? cluster.inter.latency_seconds : 0,
                   share.intra > 0 ? cluster.intra.latency_seconds : 0);
+}
+
+// Seconds in which every rank sends `bytes` evenly to all others.
+double spread_seconds(const Cluster& cluster, double bytes) {
+  const Shares share = shares(cluster);
+  return std::max({bytes * share.inter * cluster.ranks_per_node / cluster.inter.bytes_per_second,
+                   bytes * share.intra / cluster.intra.bytes_per_second,
+                   window_seconds(cluster, bytes, slowest_latency(cluster))});
 }
 
 // Parts that overlap but for the first chunk, which passes through all of them.
@@ -107,16 +118,17 @@ Cost hierarchical_cost(const Cluster& cluster, double elements, const CodecCost&
   Cost cost;
   const double inside = other_local * elements * (intra.bytes + inter.bytes) / cluster.intra.bytes_per_second;
   const double between = 2 * other_nodes * part * inter.bytes * local / cluster.inter.bytes_per_second;
+  const double window = window_seconds(cluster, 2 * other_nodes * part * inter.bytes, cluster.inter.latency_seconds);
   const double codecs =
       other_local * elements * (intra.encode_seconds + intra.decode_seconds) +
       part * (other_nodes * (inter.encode_seconds + inter.decode_seconds) + inter.encode_seconds / nodes) +
       elements * inter.decode_seconds;
   const double sent = other_local * elements * (intra.bytes + inter.bytes) + 2 * other_nodes * part * inter.bytes;
   cost.codec = work_seconds(cluster, codecs, sent);
-  cost.wire = std::max(inside, between);
+  cost.wire = std::max({inside, between, window});
   cost.latency = 2 * (local - 1) * cluster.intra.latency_seconds + 2 * (nodes - 1) * cluster.inter.latency_seconds;
   const double chunks = part * inter.bytes / nodes / chunk_bytes;
-  cost.total = cost.latency + pipelined({inside, between, cost.codec}, chunks);
+  cost.total = cost.latency + pipelined({inside, std::max(between, window), cost.codec}, chunks);
   return cost;
 }
 

@@ -25,6 +25,7 @@ struct Cluster {
   double transport_seconds = 0;  // of a core, for each byte that a rank sends while it receives as much
   LinkCost inter = {};           // between nodes
   LinkCost intra = {};           // inside one; not used with one rank a node
+  double in_flight_bytes = std::numeric_limits<double>::infinity();  // memory of a rank's frames under way
 };
 
 /// One codec: what it makes of an element, and how long that takes one thread.
@@ -41,6 +42,9 @@ struct Cost {
   double latency = 0;  // of the messages that wait for each other
   double total = 0;
 };
+
+/// Frames of a lane to those that a rank has on the link at once: its own and its peers', of both hops.
+inline constexpr double kFramesInFlight = 4;
 
 /// An uncompressed ring over all ranks: 2(P-1) latencies and 2(P-1)/P of the bytes over the slowest link it crosses.
 /// Adding is free, so the bar is high.

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
+
+#include "collective/window.hpp"
 
 namespace gradwire::tuning {
 namespace {
 
 constexpr std::uint64_t kLeastChunk = 32ULL << 10;
 constexpr std::uint64_t kMostChunk = 1ULL << 20;
-constexpr double kWorthwhile = 1.01;  // for another chunk than the default, whose frames stay in a core's cache
+constexpr double kMostInFlight = 512;  // chunks, each of which is looked at whenever one moves
+constexpr double kWorthwhile = 1.01;   // for another chunk than the default, whose frames stay in a core's cache
 constexpr std::uint64_t kLeastBucket = 1ULL << 20;
 constexpr std::uint64_t kMostBucket = 64ULL << 20;
 constexpr double kMessageSeconds = 10e-6;  // that a message keeps a rank busy, however long it is under way
@@ -33,10 +37,29 @@ Cluster given_cluster(const Link& link, const collective::Tiers& tiers) {
   return cluster;
 }
 
+std::uint64_t window_of(const Cluster& cluster) {
+  const double rate = cluster.inter.bytes_per_second / std::max(1, cluster.ranks_per_node);
+  return std::isfinite(rate) ? collective::window_bytes(rate, cluster.inter.latency_seconds) : 0;
+}
+
+std::uint64_t window_memory(const Cluster& cluster) {
+  return static_cast<std::uint64_t>(kFramesInFlight * static_cast<double>(window_of(cluster)));
+}
+
+std::uint64_t least_chunk_bytes(const Cluster& cluster) {
+  const double in_flight = std::min(static_cast<double>(window_of(cluster)), cluster.in_flight_bytes / kFramesInFlight);
+  std::uint64_t chunk = kDefaultChunkBytes;
+  for (std::uint64_t larger = kLeastChunk; larger <= kMostChunk && in_flight > kMostInFlight * chunk; larger *= 2) {
+    chunk = std::max(chunk, larger);
+  }
+  return chunk;
+}
+
 std::uint64_t best_chunk_bytes(const Cluster& cluster, const Way& way, double elements) {
-  std::uint64_t best = kDefaultChunkBytes;
+  std::uint64_t best = least_chunk_bytes(cluster);
   double shortest = seconds_in_chunks(cluster, way, elements, best) / kWorthwhile;
-  for (std::uint64_t chunk = kLeastChunk; chunk <= kMostChunk; chunk *= 2) {
+  for (std::uint64_t chunk = std::max(kLeastChunk, best > kDefaultChunkBytes ? best : 0); chunk <= kMostChunk;
+       chunk *= 2) {
     const double seconds = seconds_in_chunks(cluster, way, elements, chunk);
     if (seconds < shortest) {
       shortest = seconds;

@@ -13,6 +13,14 @@ namespace gradwire::tuning {
 /// Of a link that is given: `link` between nodes; nothing is known of what is inside them.
 [[nodiscard]] Cluster given_cluster(const Link& link, const collective::Tiers& tiers);
 
+/// Bytes that a rank keeps on its part of the link between nodes, so that it stays full; 0 where it is not far.
+[[nodiscard]] std::uint64_t window_of(const Cluster& cluster);
+/// Memory of the frames that takes.
+[[nodiscard]] std::uint64_t window_memory(const Cluster& cluster);
+/// Bytes of a chunk on the wire, so large that a window within its memory is not too many of them: the default, or a
+/// power of two up to 1 MiB.
+[[nodiscard]] std::uint64_t least_chunk_bytes(const Cluster& cluster);
+
 /// Bytes of a chunk on the wire, for a reduction of `elements`: the default, unless a power of two from 32 KiB to 1 MiB
 /// makes it more than 1% shorter. Small chunks overlap more, but each pays for a message.
 [[nodiscard]] std::uint64_t best_chunk_bytes(const Cluster& cluster, const Way& way, double elements);

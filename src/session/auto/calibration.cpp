@@ -50,6 +50,8 @@ plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const policy::Level& 
   trial.options = plan.options;
   trial.tiers = plan.tiers;
   trial.chunk_bytes = plan.chunk_bytes;
+  trial.fitting_chunk_bytes = plan.fitting_chunk_bytes;
+  trial.in_flight_bytes = plan.in_flight_bytes;
   trial.groups = {{.name = "calibration", .policy = {}, .tensors = 1, .elements = count}};
   plan::Bucket bucket;
   bucket.dtype = dtype;
@@ -322,6 +324,8 @@ Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, co
   const Clock::time_point start = Clock::now();
   Calibration result;
   result.cluster = link ? tuning::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
+  result.cluster.in_flight_bytes = static_cast<double>(plan.in_flight_bytes);
+  probes.know_link(result.cluster);
   if (runner.info().world_size > 1) {
     result.buckets = Calibrator(runner, probes, plan, result.cluster).run();
   }

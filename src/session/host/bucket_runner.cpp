@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policy/sync.hpp"
+#include "tuning/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -90,8 +91,19 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
   background_.set_tiers(plan.tiers);
   const bool behind_others = std::any_of(plan.buckets.begin(), plan.buckets.end(),
                                          [](const plan::Bucket& bucket) { return policy::is_step(bucket.sync); });
-  background_.set_window({.least_lanes = behind_others ? kLanesBehindOthers : collective::kLeastLanes});
+  executor_.set_window({.memory_bytes = plan.in_flight_bytes});
+  background_.set_window({.least_lanes = behind_others ? kLanesBehindOthers : collective::kLeastLanes,
+                          .memory_bytes = plan.in_flight_bytes});
+  if (plan.link) {
+    know_link(tuning::given_cluster(*plan.link, *plan.tiers));
+  }
   agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
+}
+
+void BucketRunner::know_link(const tuning::Cluster& cluster) {
+  const std::uint64_t bytes = tuning::window_of(cluster);
+  executor_.set_known_window(bytes);
+  background_.set_known_window(bytes);
 }
 
 collective::Resolved BucketRunner::resolve(const plan::Plan& plan, const plan::Bucket& bucket,
@@ -209,9 +221,9 @@ bool BucketRunner::advance_foreground(std::chrono::microseconds wait) {
   return moved;
 }
 
-// What is on a link cannot be called back, so the background has few lanes, and posts none while the foreground has
-// messages to send: they would share the link. It never waits for ever: a peer may take those messages only when it has
-// what it waits for in the background.
+// What is on a link cannot be called back, so the background has no more lanes than its link takes, and posts none
+// while the foreground has messages to send: they would share the link. It never waits for ever: a peer may take those
+// messages only when it has what it waits for in the background.
 void BucketRunner::advance_executors(std::chrono::microseconds wait) {
   const auto now = std::chrono::steady_clock::now();
   if (executor_.idle()) {

@@ -51,6 +51,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes {
  private:
   [[nodiscard]] bool has_native(DType dtype) const override;
   [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
+  void know_link(const tuning::Cluster& cluster) override;
   double time_exchange(int to, int from, std::uint64_t bytes) override;
   double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) override;
 

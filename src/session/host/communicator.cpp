@@ -14,6 +14,7 @@
 #include "plan/bucket_residuals.hpp"
 #include "policy/stage.hpp"
 #include "session/device/device_pointer.hpp"
+#include "tuning/sizes.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire {
@@ -117,11 +118,15 @@ struct Communicator::State {
   State(std::shared_ptr<Transport> t, const CommunicatorOptions& options)
       : transport(std::move(t)),
         executor(*transport, {.timeout = options.timeout,
-                              .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default)}),
+                              .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default),
+                              .window = {.memory_bytes = options.in_flight_bytes}}),
         control(*transport, options.timeout) {
     if (options.ranks_per_node) {
       executor.set_tiers(
           std::make_shared<const collective::Tiers>(collective::Tiers::in_rows(*options.ranks_per_node, world())));
+    }
+    if (options.link) {
+      executor.set_known_window(tuning::window_of(tuning::given_cluster(*options.link, *executor.tiers())));
     }
   }
 
