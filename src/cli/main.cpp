@@ -140,6 +140,8 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
       ->capture_default_str();
   plan_command->add_option("--target-exposed", forecast.target_exposed, "share of a step that may only communicate")
       ->capture_default_str();
+  plan_command->add_option("--in-flight", forecast.in_flight, "memory of the frames that a rank has under way")
+      ->capture_default_str();
   plan_command->add_option("--codec-rate", forecast.codec_rate,
                            "speed of every codec, such as 8GB/s of f32; without it they are measured here");
   plan_command->add_option("--svg", forecast.svg, "draw step time and exposed share there")->type_name("FILE");

@@ -13,6 +13,7 @@
 #include "plot/svg_plot.hpp"
 #include "policy/stage.hpp"
 #include "tuning/codec_speed.hpp"
+#include "tuning/sizes.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -62,8 +63,20 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
   return candidates;
 }
 
+// What keeps a rank's part of the link full, and whether its frames may take so much memory.
+std::string in_flight_text(const tuning::Cluster& cluster) {
+  const std::uint64_t needed = tuning::window_memory(cluster);
+  std::string text = format_bytes(tuning::window_of(cluster)) + " of a rank keep the link full, its frames may take " +
+                     format_bytes(static_cast<std::uint64_t>(cluster.in_flight_bytes));
+  if (static_cast<double>(needed) > cluster.in_flight_bytes) {
+    text += ": less than the " + format_bytes(needed) + " that takes, so the link carries less; see --in-flight, and " +
+            "in_flight in [bucket]";
+  }
+  return text;
+}
+
 void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& model,
-                       const std::vector<Candidate>& candidates, std::ostream& out) {
+                       const std::vector<Candidate>& candidates, const tuning::Cluster& cluster, std::ostream& out) {
   double elements = 0;
   for (const TensorInfo& layer : model.layers) {
     elements += static_cast<double>(layer.count);
@@ -74,6 +87,7 @@ void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& 
       << "  links: " << options.link << " and " << options.latency << " between "
       << (options.nodes_of > 1 ? "nodes of " + std::to_string(options.nodes_of) + " ranks, which share it" : "ranks")
       << (options.nodes_of > 1 ? "; " + options.intra_link + " and " + options.intra_latency + " inside" : "")
+      << "\n  in flight: " << in_flight_text(cluster)
       << "\n  gradients become ready evenly over the backward pass, the last layer first; buckets as a session forms "
          "them, one after the other\n"
          "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot"
@@ -217,6 +231,7 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
   const double target = parse_fraction(options.target_exposed);
   const tuning::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
   const tuning::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
+  const auto in_flight = static_cast<double>(parse_bytes(options.in_flight));
   const std::vector<Candidate> candidates = candidates_of(options);
   std::vector<int> worlds = options.ranks;
   std::sort(worlds.begin(), worlds.end());
@@ -225,13 +240,14 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
     Scale scale{.cluster = {.ranks = ranks,
                             .ranks_per_node = std::min(ranks, options.nodes_of),
                             .inter = inter,
-                            .intra = intra},
+                            .intra = intra,
+                            .in_flight_bytes = in_flight},
                 .forecasts = {}};
     scale.forecasts = cli::forecast(model, scale.cluster, candidates);
     scale.advised = cli::advise(scale.forecasts, target);
     scales.push_back(std::move(scale));
   }
-  print_assumptions(options, model, candidates, out);
+  print_assumptions(options, model, candidates, scales.front().cluster, out);
   print_losses(candidates, out);
   print_scales(scales, out);
   print_advice(scales, target, out);

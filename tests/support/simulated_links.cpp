@@ -98,8 +98,8 @@ void SimulatedLinks::advance(int rank, const Schedule& schedule) {
         worked = true;
       }
     }
-    std::erase_if(self.lanes, [&](auto& entry) {
-      OpenLane& lane = entry.second;
+    std::erase_if(self.lanes, [&](const auto& entry) {
+      const OpenLane& lane = entry.second;
       const bool over = lane.next == lane.lane.steps.size() && lane.sending == 0;
       if (over) {
         self.window.close(lane.load, lane.opened, now());
