@@ -34,14 +34,15 @@ double SimulatedLinks::run(std::span<const Schedule> schedules,
     rank.sent = 0;
   }
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    advance(static_cast<int>(rank), schedules[rank]);
+    open_lanes(static_cast<int>(rank), schedules[rank]);
   }
   while (!events_.empty()) {
     const Event event = events_.top();
     events_.pop();
     now_ = event.at;
     if (const int rank = take(event); rank >= 0) {
-      advance(rank, schedules[static_cast<std::size_t>(rank)]);
+      advance(rank, std::get<2>(event.key));
+      open_lanes(rank, schedules[static_cast<std::size_t>(rank)]);
     }
   }
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -75,41 +76,39 @@ int SimulatedLinks::take(const Event& event) {
   return -1;
 }
 
-void SimulatedLinks::advance(int rank, const Schedule& schedule) {
+// Computing takes no time, so lanes do not wait for each other: one lane goes on, and others may open in its place.
+void SimulatedLinks::advance(int rank, std::uint64_t index) {
   Rank& self = ranks_[static_cast<std::size_t>(rank)];
-  bool held_back = false;
-  for (bool worked = true; worked;) {
-    worked = false;
-    held_back = false;
-    while (self.next_lane < schedule.lanes && !held_back) {
-      Lane lane = schedule.make_lane(self.next_lane);
-      const LaneLoad load = load_of(lane, *frame_bytes_);
-      held_back = !self.window.admits(load);
-      if (!held_back) {
-        OpenLane open{.index = self.next_lane, .lane = std::move(lane), .load = load};
-        open.awaited.resize(open.lane.slots);
-        open.opened = self.window.open(load, now());
-        self.lanes.emplace(self.next_lane++, std::move(open));
-        peak_memory_ = std::max(peak_memory_, self.window.memory());
-      }
-    }
-    for (auto& [index, lane] : self.lanes) {
-      while (lane.next < lane.lane.steps.size() && step(rank, lane)) {
-        worked = true;
-      }
-    }
-    std::erase_if(self.lanes, [&](const auto& entry) {
-      const OpenLane& lane = entry.second;
-      const bool over = lane.next == lane.lane.steps.size() && lane.sending == 0;
-      if (over) {
-        self.window.close(lane.load, lane.opened, now());
-        worked = true;
-      }
-      return over;
-    });
+  const auto found = self.lanes.find(index);
+  if (found == self.lanes.end()) {
+    return;  // what came was the last thing it waited for but one
   }
-  if (held_back && self.sending == 0) {
-    self.window.starved();
+  OpenLane& lane = found->second;
+  while (lane.next < lane.lane.steps.size() && step(rank, lane)) {
+  }
+  if (lane.next == lane.lane.steps.size() && lane.sending == 0) {
+    self.window.close(lane.load, lane.opened, now());
+    self.lanes.erase(found);
+  }
+}
+
+void SimulatedLinks::open_lanes(int rank, const Schedule& schedule) {
+  Rank& self = ranks_[static_cast<std::size_t>(rank)];
+  while (self.next_lane < schedule.lanes) {
+    Lane lane = schedule.make_lane(self.next_lane);
+    const LaneLoad load = load_of(lane, *frame_bytes_);
+    if (!self.window.admits(load)) {
+      if (self.sending == 0) {
+        self.window.starved();
+      }
+      return;
+    }
+    OpenLane open{.index = self.next_lane, .lane = std::move(lane), .load = load};
+    open.awaited.resize(open.lane.slots);
+    open.opened = self.window.open(load, now());
+    peak_memory_ = std::max(peak_memory_, self.window.memory());
+    self.lanes.emplace(self.next_lane, std::move(open));
+    advance(rank, self.next_lane++);
   }
 }
 

@@ -70,7 +70,8 @@ class SimulatedLinks {
 
   [[nodiscard]] Window::Time now() const;
   void post(Event::Kind kind, double at, const Key& key, std::uint64_t bytes);
-  void advance(int rank, const Schedule& schedule);
+  void advance(int rank, std::uint64_t lane);
+  void open_lanes(int rank, const Schedule& schedule);
   bool step(int rank, OpenLane& lane);
   [[nodiscard]] bool arrived(int rank, OpenLane& lane, Slot slot);
   int take(const Event& event);
