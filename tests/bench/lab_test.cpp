@@ -117,6 +117,7 @@ TEST_F(Lab, CleanRemovesWhatADeadRunLeft) {
 TEST_F(Lab, BadArgumentsAreNamed) {
   EXPECT_THAT(run_program(kLab + " --hosts 1").output, HasSubstr("--hosts 1"));
   EXPECT_THAT(run_program(kLab + " --rate fast").output, HasSubstr("--rate fast"));
+  EXPECT_THAT(run_program(kLab + " --rate 1Gbit/s,far").output, HasSubstr("expected a latency such as 5ms"));
   EXPECT_THAT(run_program(kLab + " --speed 3").output, HasSubstr("unknown option --speed"));
   EXPECT_THAT(run_program(command("--link '1Gbit/s until 30s'")).output, HasSubstr("phase 1 (1Gbit/s) is the last"));
   EXPECT_THAT(run_program(command("--link 1Gbit/s,1ms")).output, HasSubstr("no latency to set"));

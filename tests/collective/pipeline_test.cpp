@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <thread>
 
 #include "collective/host/host_executor.hpp"
 #include "collective/reduction.hpp"
+#include "gradwire/emulation.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -30,11 +32,12 @@ struct Traced {
 };
 
 // Two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
-Traced reduce_with_late_peer(int window, const std::function<bool(const TraceEvent&)>& may_begin) {
+Traced reduce_with_late_peer(const WindowLimits& window, std::uint64_t known,
+                             const std::function<bool(const TraceEvent&)>& may_begin) {
   Traced reduced;
   std::atomic<bool> begin{false};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    HostExecutorOptions options{.checksum = false, .window = {.least_lanes = window, .memory_bytes = 0}};
+    HostExecutorOptions options{.checksum = false, .window = window};
     if (transport->rank() == 0) {
       options.trace = [&](const TraceEvent& event) {
         reduced.events.push_back(event);
@@ -46,6 +49,7 @@ Traced reduce_with_late_peer(int window, const std::function<bool(const TraceEve
       }
     }
     HostExecutor executor(*transport, options);
+    executor.set_known_window(known);
     auto [call, schedule] = resolve(int8_of(kCount), {transport->rank(), transport->world_size()});
     Values values(DType::f32, gaussian(kCount, transport->rank()));
     codec::TensorList tensors(DType::f32, call.codecs.first.working());
@@ -70,7 +74,7 @@ std::ptrdiff_t position(const std::vector<TraceEvent>& events, StepKind kind, st
 // Mutation tried: a window of one lane.
 TEST(Pipeline, ChunksAreEncodedBeforeEarlierOnesAreReceived) {
   const auto third_encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 3; };
-  const auto events = reduce_with_late_peer(4, third_encoded).events;
+  const auto events = reduce_with_late_peer({}, 0, third_encoded).events;
   const auto received = position(events, StepKind::receive, 0, true);
   ASSERT_LT(received, static_cast<std::ptrdiff_t>(events.size()));
   for (std::uint64_t lane = 1; lane <= 3; ++lane) {
@@ -81,16 +85,66 @@ TEST(Pipeline, ChunksAreEncodedBeforeEarlierOnesAreReceived) {
 
 TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
   const auto events =
-      reduce_with_late_peer(4, [](const TraceEvent& event) { return event.kind == StepKind::encode; }).events;
+      reduce_with_late_peer({}, 0, [](const TraceEvent& event) { return event.kind == StepKind::encode; }).events;
   const auto lanes = kCount / 2 / codec::kTileElements / 7;  // 7 tiles of int8 fit 32 KiB
   EXPECT_LT(position(events, StepKind::reduce_encode, 0, false), position(events, StepKind::encode, lanes - 1, false));
 }
 
 TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
-  const Traced reduced = reduce_with_late_peer(4, [](const TraceEvent&) { return true; });
+  const Traced reduced = reduce_with_late_peer({}, 0, [](const TraceEvent&) { return true; });
   // Of each lane: one frame out, one in, one result out, one result in.
   EXPECT_LE(reduced.peak_bytes, 4U * 4U * (kChunkBytes + 4096));
   EXPECT_LT(reduced.peak_bytes, kCount / 2) << "more than an encoded shard";
+}
+
+// Mutation tried: memory is not asked for.
+TEST(Pipeline, AFarLinkHasMoreLanesWithinTheirMemory) {
+  const std::uint64_t memory = 8 * 4 * (kChunkBytes + 4096);
+  const auto encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 7; };
+  const Traced reduced = reduce_with_late_peer({.memory_bytes = memory}, 1ULL << 30, encoded);
+  const auto received = position(reduced.events, StepKind::receive, 0, true);
+  EXPECT_LT(position(reduced.events, StepKind::encode, 7, false), received);
+  EXPECT_LE(reduced.peak_bytes, memory);
+}
+
+// Mutation tried: a rank's lanes carry other chunks where its window is larger.
+TEST(Pipeline, RanksMayHaveOtherWindows) {
+  std::vector<std::vector<std::vector<float>>> results;
+  for (const auto& windows :
+       {std::array{0ULL, 0ULL}, std::array{1ULL << 30, 0ULL}, std::array{1ULL << 30, 1ULL << 30}}) {
+    std::vector<std::vector<float>>& of_ranks = results.emplace_back(2);
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      HostExecutor executor(*transport, {});
+      executor.set_known_window(windows[rank]);
+      auto [call, schedule] = resolve(int8_of(kCount), {transport->rank(), transport->world_size()});
+      of_ranks[rank].resize(kCount);
+      const std::vector<double> input = gaussian(kCount, transport->rank());
+      std::copy(input.begin(), input.end(), of_ranks[rank].begin());
+      codec::TensorList tensors(DType::f32, call.codecs.first.working());
+      tensors.append(of_ranks[rank].data(), of_ranks[rank].data(), kCount);
+      const auto execution =
+          executor.start(std::move(schedule), {.tensors = std::move(tensors), .call = std::move(call), .name = "test"});
+      executor.wait(*execution);
+    });
+  }
+  for (const auto& of_ranks : results) {
+    EXPECT_TRUE(of_ranks[0] == results[0][0] && of_ranks[1] == results[0][0]);
+  }
+}
+
+// Over a link that is 5 ms away, after the first call has shown that. Mutation tried: four lanes.
+TEST(Pipeline, AWindowGrowsWithTheLink) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Communicator communicator(make_throttled(inner, Link::parse("400Mbit/s,5ms")));
+    Values values(DType::f32, gaussian(kCount, inner->rank()));
+    const CallOptions options{.codec = "int8", .chunk_bytes = kChunkBytes};
+    communicator.all_reduce(values.view(), options);
+    communicator.all_reduce(values.view(), options);
+    const double seconds = communicator.all_reduce(values.view(), options).total_seconds;
+    const double wire = static_cast<double>(kCount) / 50e6;
+    EXPECT_LT(seconds, 1.5 * (wire + 10e-3)) << "with four lanes in flight: " << kCount / kChunkBytes / 8 * 10 << " ms";
+  });
 }
 
 TEST(Pipeline, FramesScaleWithTheChunkSize) {

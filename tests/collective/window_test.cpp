@@ -110,7 +110,7 @@ TEST(Window, DoesNotFillQueues) {
       const SimulatedLink link{bits / kBits, latency, true};
       const World world(2, lanes_for(link, World(2, 100), {}));
       SimulatedLinks links(2, link, {});
-      for (int call = 0; call < 40; ++call) {
+      for (int call = 0; call < 20; ++call) {
         world.run(links);
       }
       const double needed = link.bytes_per_second * latency;

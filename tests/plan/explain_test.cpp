@@ -65,6 +65,32 @@ warmup = []
   EXPECT_THAT(text, HasSubstr("  auto: dense; int8; int4, error feedback "));
 }
 
+// How far the link is, and whether the memory suffices for it.
+TEST(Explain, SaysWhatIsInFlight) {
+  const std::vector<TensorInfo> tensors{{"a", 5000, DType::f32, 1}};
+  const auto explain = [&](const std::string& policy) {
+    return make_plan(Policy::parse(policy), tensors, {.world_size = 2}).explain();
+  };
+  EXPECT_THAT(explain(""),
+              HasSubstr("in flight: 4 chunks of 56KiB a shard; more where that leaves the link idle; their "
+                        "frames take at most 64MiB\n"));
+  const std::string far = "[link]\nbandwidth = \"8Gbit/s\"\nlatency = \"4ms\"\n";
+  EXPECT_THAT(explain(far), HasSubstr("; " + format_bytes(5'000'000) + " on the link of 8Gbit/s,4ms, where that is "));
+  EXPECT_THAT(explain(far), Not(HasSubstr("warning")));
+  EXPECT_THAT(explain(far + "[bucket]\nin_flight = \"16MiB\""),
+              HasSubstr("warning: a link of 8Gbit/s,4ms stays full with frames of " + format_bytes(20'000'000) +
+                        " in flight, and in_flight in [bucket] allows 16MiB; allow more, or it carries less\n"));
+}
+
+// Chunks of a link that takes very many are larger, and ranks compare them.
+TEST(Explain, ChunksFollowTheLink) {
+  const std::string far = "[link]\nbandwidth = \"100Gbit/s\"\nlatency = \"20ms\"\n[bucket]\nin_flight = \"4GiB\"\n";
+  const Plan plan = make_plan(Policy::parse(far), {{"a", 5000, DType::f32, 1}}, {.world_size = 2});
+  EXPECT_EQ(plan.host_chunk_bytes(), 1U << 20);
+  EXPECT_THAT(plan.describe(), HasSubstr("chunk bytes: 1048576\n"));
+  EXPECT_EQ(make_plan(Policy::parse(far + "chunk = \"8KiB\""), {}, {.world_size = 2}).host_chunk_bytes(), 8U << 10);
+}
+
 TEST(Explain, NothingToReduce) {
   const Plan plan = make_plan(Policy::parse("strict = true\n[[rule]]\nmatch = \"a\""), {}, {});
   EXPECT_TRUE(plan.buckets.empty() && plan.groups.empty() && plan.warnings.empty() && plan.notes.empty());

@@ -34,6 +34,7 @@ small = { below = "16KiB", codec = "fp16" }
 [bucket]
 bytes = "8MiB"
 chunk = 131072
+in_flight = "1GiB"
 [[rule]]
 match = "*.bias"
 codec = "exact"
@@ -56,6 +57,7 @@ order = 9
   EXPECT_EQ(policy.floor, 128U << 10);
   EXPECT_EQ(policy.bucket_bytes, 8U << 20);
   EXPECT_EQ(policy.chunk_bytes, 131072U);
+  EXPECT_EQ(policy.in_flight_bytes, 1U << 30);
   EXPECT_EQ(
       policy.defaults,
       (TensorPolicy{.codec = codec("bf16"), .algorithm = Algorithm::one_shot, .error_feedback = ErrorFeedback::off}));
@@ -63,7 +65,7 @@ order = 9
   ASSERT_EQ(policy.rules.size(), 3U);
   EXPECT_EQ(policy.rules[0].match, (RuleMatch{.glob = "*.bias"}));
   EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{.codec = codec("exact")}));
-  EXPECT_EQ(policy.rules[0].line, 15);
+  EXPECT_EQ(policy.rules[0].line, 16);
   EXPECT_EQ(policy.rules[1].match, (RuleMatch{.min_bytes = 1U << 20,
                                               .max_bytes = 2U << 20,
                                               .ndim = 2,
@@ -71,7 +73,7 @@ order = 9
                                               .order = OrderRange{3, 7},
                                               .communicator_size = 4}));
   EXPECT_EQ(policy.rules[1].policy, policy.defaults) << "what a rule does not say comes from the defaults";
-  EXPECT_EQ(policy.rules[1].line, 20);
+  EXPECT_EQ(policy.rules[1].line, 21);
   EXPECT_EQ(policy.rules[2].match, (RuleMatch{.order = OrderRange{9, 9}}));
 }
 
@@ -82,6 +84,7 @@ TEST(Policy, AnEmptyFileIsTheDefault) {
   EXPECT_EQ(policy.small, built_in.small);
   EXPECT_EQ(policy.bucket_bytes, 32U << 20);
   EXPECT_EQ(policy.chunk_bytes, built_in.chunk_bytes);
+  EXPECT_EQ(policy.in_flight_bytes, 64U << 20);
   EXPECT_EQ(built_in.defaults, (TensorPolicy{.codec = codec("int8")}));
   EXPECT_EQ(built_in.small, (Policy::Small{65536, codec("bf16")}));
   EXPECT_FALSE(policy.strict || policy.deterministic);
@@ -217,6 +220,7 @@ TEST(Policy, BadValues) {
            {"[bucket]\nbytes = 0", "2:9", "bytes is 0B; write a size from 1KiB to 1024GiB"},
            {"[bucket]\nbytes = -1", "2:9", "bytes is negative; write a size such as \"64KiB\""},
            {"[bucket]\nchunk = \"2GiB\"", "2:9", "chunk is 2GiB; write a size from 1KiB to 1GiB"},
+           {"[bucket]\nin_flight = \"2TiB\"", "2:13", "in_flight is 2048GiB; write a size from 0B to 1024GiB"},
            {"[bucket]\nbytes = \"99999999999999999999GiB\"", "2:9", "bad size \"99999999999999999999GiB\""},
            {"[[rule]]\nmin_bytes = \"8388608TiB\"", "2:13", "bad size"},
            {"[[rule]]\nmin_bytes = 9223372036854775808", "2:32", "not valid TOML"},

@@ -115,6 +115,11 @@ TEST(AutoCodec, AGivenLinkIsNotMeasured) {
 }
 
 TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
+  // Far: what is in flight at once must not hide what the link carries.
+  run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy());
+    EXPECT_NEAR(session.link().inter.bytes_per_second, 50e6, 15e6);
+  });
   run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
     Session session(transport, Policy::uniform("int8"));
     const LinkEstimate link = session.link();

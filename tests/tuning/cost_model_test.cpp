@@ -37,6 +37,20 @@ TEST(CostModel, TwoShotTakesTheLargerOfWireAndCodecPlusOneChunk) {
   EXPECT_DOUBLE_EQ(cost.total, 64 + 8 / 4.0);
 }
 
+// A quarter of the memory is on the link at once.
+TEST(CostModel, LittleMemoryMakesAFarLinkSlow) {
+  const CodecCost codec{.bytes = 1};
+  Cluster cluster = flat(2, 1e9, 0.5);
+  EXPECT_DOUBLE_EQ(two_shot_cost(cluster, 1e9, codec, codec).wire, 1);
+  cluster.in_flight_bytes = 1e9;
+  EXPECT_DOUBLE_EQ(two_shot_cost(cluster, 1e9, codec, codec).wire, 2);
+  EXPECT_DOUBLE_EQ(one_shot_cost(cluster, 1e9, codec).wire, 2);
+  cluster.in_flight_bytes = 4e9;
+  EXPECT_DOUBLE_EQ(two_shot_cost(cluster, 1e9, codec, codec).wire, 1);
+  cluster.in_flight_bytes = 0;  // four lanes remain
+  EXPECT_DOUBLE_EQ(two_shot_cost(cluster, 1e9, codec, codec).wire, 1e9 * 0.5 / (4 * kChunk));
+}
+
 TEST(CostModel, RanksThatShareACoreTakeTurns) {
   const CodecCost codec{.bytes = 1, .encode_seconds = 1e-6, .decode_seconds = 2e-6};
   Cluster cluster = flat(4, 1e6);

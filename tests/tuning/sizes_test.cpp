@@ -41,6 +41,18 @@ TEST(Sizes, ChunksGrowWithTheCostOfAMessage) {
   EXPECT_EQ(best_chunk_bytes(link(1e9, 0), bytes_at(0), 1e6), kDefaultChunkBytes);
 }
 
+TEST(Sizes, ChunksGrowWithWhatIsInFlight) {
+  EXPECT_EQ(least_chunk_bytes(link(1e9, 1e-3)), kDefaultChunkBytes);
+  EXPECT_EQ(least_chunk_bytes(link(1e9, 40e-3)), 128 * kKiB);
+  EXPECT_EQ(best_chunk_bytes(link(1e9, 40e-3), bytes_at(0), kElements) % (128 * kKiB), 0U);
+  EXPECT_EQ(least_chunk_bytes(link(1e11, 1)), kMiB);
+  Cluster little = link(1e11, 1);
+  little.in_flight_bytes = 64e6;
+  EXPECT_EQ(least_chunk_bytes(little), kDefaultChunkBytes);
+  EXPECT_EQ(window_of(Cluster{.ranks = 4, .ranks_per_node = 2, .inter = {0.1, 8e6}}), 500'000U);
+  EXPECT_EQ(window_of(Cluster{}), 0U) << "unlimited";
+}
+
 TEST(Sizes, ChunksAreWithinAPercentOfTheBest) {
   for (const double latency : {1e-7, 1e-6, 1e-5}) {
     const Cluster cluster = link(1e9, latency);
