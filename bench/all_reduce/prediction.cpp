@@ -134,7 +134,8 @@ Predictor::Predictor(const Options& options, double bytes_per_second)
               .ranks_per_node = ranks_per_node,
               .ranks_per_core = std::isnan(options.ranks_per_core) ? world_size() / cores : options.ranks_per_core,
               .transport_seconds = measure_transport(),
-              .inter = {measure_latency(ranks_per_node) + added, bytes_per_second}};
+              .inter = {measure_latency(ranks_per_node) + added, bytes_per_second},
+              .in_flight_bytes = static_cast<double>(kDefaultInFlightBytes)};
   if (ranks_per_node > 1) {
     cluster_.intra = {measure_latency(1), measure_inside(ranks_per_node)};
   }

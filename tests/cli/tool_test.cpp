@@ -129,6 +129,9 @@ repeat = 12
   const Outcome fast = gradwire(call + "--link 400Gbit/s --latency 1us");
   EXPECT_THAT(fast.output, HasSubstr("leave the job alone"));
   EXPECT_THAT(fast.output, HasSubstr("codec = \"exact\""));
+  const Outcome far = gradwire(call + "--link 10Gbit/s --latency 100ms");
+  EXPECT_THAT(far.output, HasSubstr("keep the link full, its frames may take 64MiB: less than the "));
+  EXPECT_THAT(gradwire(call + "--link 10Gbit/s --latency 100ms --in-flight 1GiB").output, Not(HasSubstr("less than")));
   const Outcome tiers =
       gradwire(call + "--nodes-of 8 --link 10Gbit/s --intra-link 400Gbit/s --codecs int8 --target-exposed 1%");
   EXPECT_THAT(tiers.output, ContainsRegex("64 +int8 +hierarchical"));

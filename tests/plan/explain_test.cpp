@@ -11,6 +11,7 @@ namespace gradwire::plan {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Explain, ShowsEveryTensorBucketAndReason) {
   const Policy policy = Policy::parse(R"(version = 1
