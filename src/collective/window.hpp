@@ -17,8 +17,8 @@ namespace gradwire::collective {
 
 /// Lanes that are always allowed: enough for encoding, two hops and decoding to overlap on a near link.
 inline constexpr int kLeastLanes = 4;
-/// Lanes that are never exceeded, so that tags of lanes stay apart.
-inline constexpr int kMostLanes = 2048;
+/// Lanes that are never exceeded: a peer may be as many ahead, and tags of all must stay apart.
+inline constexpr int kMostLanes = 1024;
 
 struct WindowLimits {
   int least_lanes = kLeastLanes;                       // whatever they weigh
@@ -27,9 +27,11 @@ struct WindowLimits {
 
 /// What one lane holds of a window, bytes.
 struct LaneLoad {
-  std::uint64_t travels = 0;  // in the busier direction of its rank
-  std::uint64_t memory = 0;   // its frames, all at once
-  std::uint32_t hops = 0;     // of its messages wait for each other: latencies that it takes
+  /// In the busier direction of its rank. 0: what stays within the least lanes, such as a native sum behind weights,
+  /// which must come in the same order on every rank.
+  std::uint64_t travels = 0;
+  std::uint64_t memory = 0;  // its frames, all at once
+  std::uint32_t hops = 0;    // of its messages wait for each other: latencies that it takes
 
   /// What is on the link at any one time.
   [[nodiscard]] double a_hop() const noexcept { return static_cast<double>(travels) / (hops > 0 ? hops : 1); }
@@ -104,6 +106,7 @@ LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
   LaneLoad load;
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
+  bool native = false;
   std::array<bool, std::size_t{1} << kHopBits> waits{};
   for (const Step& step : lane.steps) {
     const bool fills = step.kind == StepKind::receive || step.kind == StepKind::encode ||
@@ -113,6 +116,7 @@ LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
       continue;
     }
     const std::uint64_t bytes = frame_bytes(step);
+    native = native || step.kind == StepKind::native_load;
     load.memory += fills ? (bytes + kPage - 1) / kPage * kPage : 0;
     sent += step.kind == StepKind::send ? bytes : 0;
     if (step.kind == StepKind::receive) {
@@ -121,6 +125,10 @@ LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
     }
   }
   load.travels = sent > received ? sent : received;
+  if (native) {
+    load.travels = load.travels > 0 ? 0 : load.memory;
+    return load;
+  }
   for (const bool hop : waits) {
     load.hops += hop ? 1 : 0;
   }

@@ -120,6 +120,24 @@ TEST(Window, DoesNotFillQueues) {
   }
 }
 
+// Native sums come in the same order on every rank, which weights would change. A copy travels nowhere.
+TEST(Window, WhatMustComeInOrderStaysWithinTheLeastLanes) {
+  const auto bytes = [](const Step&) { return std::uint64_t{100}; };
+  const Shape shape{.rank = 0, .world_size = 2, .weighted = true};
+  const Lane weighted = native_all_reduce(shape, 1000, {}).make_lane(0);
+  const Lane alone = native_all_reduce({.rank = 0, .world_size = 2}, 1000, {}).make_lane(0);
+  EXPECT_EQ(load_of(weighted, bytes).travels, 0U);
+  EXPECT_EQ(load_of(alone, bytes).travels, 4096U);
+  Window window({});
+  window.set_known(1 << 30);
+  for (int lane = 0; lane < kLeastLanes; ++lane) {
+    EXPECT_TRUE(window.admits({.travels = 0}));
+    static_cast<void>(window.open({.travels = 0}, {}));
+  }
+  EXPECT_FALSE(window.admits({.travels = 0}));
+  EXPECT_TRUE(window.admits({.travels = 100}));
+}
+
 TEST(Window, FollowsALinkThatGetsFarther) {
   SimulatedLink link{1e9 / kBits, 1e-3};
   const World world(2, 800);
