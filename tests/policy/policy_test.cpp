@@ -220,7 +220,7 @@ TEST(Policy, BadValues) {
            {"[bucket]\nbytes = 0", "2:9", "bytes is 0B; write a size from 1KiB to 1024GiB"},
            {"[bucket]\nbytes = -1", "2:9", "bytes is negative; write a size such as \"64KiB\""},
            {"[bucket]\nchunk = \"2GiB\"", "2:9", "chunk is 2GiB; write a size from 1KiB to 1GiB"},
-           {"[bucket]\nin_flight = \"2TiB\"", "2:13", "in_flight is 2048GiB; write a size from 0B to 1024GiB"},
+           {"[bucket]\nin_flight = \"2048GiB\"", "2:13", "in_flight is 2048GiB; write a size from 0B to 1024GiB"},
            {"[bucket]\nbytes = \"99999999999999999999GiB\"", "2:9", "bad size \"99999999999999999999GiB\""},
            {"[[rule]]\nmin_bytes = \"8388608TiB\"", "2:13", "bad size"},
            {"[[rule]]\nmin_bytes = 9223372036854775808", "2:32", "not valid TOML"},
