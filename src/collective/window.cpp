@@ -6,6 +6,7 @@ namespace gradwire::collective {
 namespace {
 
 constexpr double kSpare = 1.25;        // of rate times delay: what varies must not leave the link empty
+constexpr double kBeside = 2;          // lanes beside what a known link holds: being encoded, sent and decoded
 constexpr double kSearch = 2;          // while the link took all that it was given
 constexpr double kTaken = 0.8;         // of a window: a smaller part was on the link, so the rest has queued
 constexpr std::uint32_t kPeriods = 8;  // after which what was seen before is forgotten
@@ -26,7 +27,7 @@ bool Window::admits(const LaneLoad& load) {
   }
   if (lanes_ >= kMostLanes || load.travels == 0 || memory_ + load.memory > limits_.memory_bytes) {
     refused_ = Refused::by_memory;
-  } else if (open_ + load.a_hop() > std::max(known_, grown_)) {
+  } else if (open_ + load.a_hop() > std::max(known_ + (known_ > 0 ? kBeside * load.a_hop() : 0), grown_)) {
     refused_ = Refused::by_link;
   }
   counts_ = counts_ || refused_ != Refused::no;
