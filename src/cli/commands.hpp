@@ -31,7 +31,7 @@ struct PlanCommandOptions {
   std::string intra_latency = "5us";
   std::vector<std::string> codecs{"bf16", "int8", "int4"};  // best quality first; topk only if asked
   std::string target_exposed = "10%";
-  std::string in_flight = "64MiB";  // memory of a rank's frames under way
+  std::string in_flight = "64MiB";                       // memory of a rank's frames under way
   std::optional<std::string> codec_rate = std::nullopt;  // of every codec, instead of measuring them
   std::optional<std::string> svg = std::nullopt;         // file
 };
