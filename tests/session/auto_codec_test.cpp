@@ -118,7 +118,8 @@ TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
   // Far: what is in flight at once must not hide what the link carries.
   run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
     Session session(transport, Policy());
-    EXPECT_NEAR(session.link().inter.bytes_per_second, 50e6, 15e6);
+    EXPECT_GT(session.link().inter.bytes_per_second, 12e6) << "3.2e6 with 64 KiB in each round trip";
+    EXPECT_LT(session.link().inter.bytes_per_second, 65e6);
   });
   run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
     Session session(transport, Policy::uniform("int8"));

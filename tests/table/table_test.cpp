@@ -256,7 +256,7 @@ TEST(Table, CollectivesEndWhileAnotherThreadPushes) {
 TEST(Table, PushesFillAFarLink) {
   auto world = make_inproc_world(2);
   for (auto& transport : world) {
-    transport = make_throttled(transport, LinkSchedule::parse("400Mbit/s,20ms"));
+    transport = make_throttled(transport, LinkSchedule::parse("4Gbit/s,100ms"));
   }
   TableOptions options = table_options(8000, 64);
   options.gradient_codec = "exact";
@@ -269,7 +269,7 @@ TEST(Table, PushesFillAFarLink) {
     table.push(ids, gradients);
     table.synchronize();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    EXPECT_LT(seconds, 0.25) << "0.64 with 64 KiB in each round trip";
+    EXPECT_LT(seconds, 1.6) << "3.2 with 64 KiB in each round trip";
   });
 }
 
