@@ -38,7 +38,7 @@ void MpiTransport::start(Operation& operation, Post post) {
     cancel(operation);
     throw;
   }
-  backoff_.touch();
+  backoff_.posted();
 }
 
 void MpiTransport::send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes,
