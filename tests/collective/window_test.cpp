@@ -120,6 +120,21 @@ TEST(Window, DoesNotFillQueues) {
   }
 }
 
+// More would only queue; what waits behind it is the end of a call. Mutation tried: a quarter above what was seen.
+TEST(Window, KeepsTheLeastLanesOnANearLink) {
+  for (const int ranks : {2, 4}) {
+    const SimulatedLink link{1e9 / kBits, 20e-6, true};
+    const World world(ranks, 400);
+    SimulatedLinks links(ranks, link, {});
+    int calls = 0;
+    for (int call = 0; call < 40; ++call) {
+      world.run(links);
+      calls += links.window(0).bytes() <= kLeastLanes * world.load().a_hop() ? 1 : 0;
+    }
+    EXPECT_GE(calls, 30) << ranks << " ranks; the others looked whether the link is far";
+  }
+}
+
 // Native sums come in the same order on every rank, which weights would change. A copy travels nowhere.
 TEST(Window, WhatMustComeInOrderStaysWithinTheLeastLanes) {
   const auto bytes = [](const Step&) { return std::uint64_t{100}; };
