@@ -32,6 +32,8 @@ class SimulatedLinks {
   void change(SimulatedLink link) { link_ = link; }
   /// That a rank sends in the collective that ran last.
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return ranks_[0].sent; }
+  /// The most that ever waited for one rank's link, where several sent to it.
+  [[nodiscard]] double peak_queue_bytes() const noexcept { return peak_queue_seconds_ * link_.bytes_per_second; }
   [[nodiscard]] std::uint64_t peak_memory() const noexcept { return peak_memory_; }
   [[nodiscard]] const Window& window(int rank) const { return ranks_[static_cast<std::size_t>(rank)].window; }
 
@@ -84,6 +86,7 @@ class SimulatedLinks {
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::uint64_t peak_memory_ = 0;
+  double peak_queue_seconds_ = 0;
 };
 
 }  // namespace gradwire::collective
