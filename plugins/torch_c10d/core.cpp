@@ -47,6 +47,7 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
   configuration_.recording.reset();  // a choice is kept by communicators of MPI, which have names
   configuration_.script.reset();
   agreement_ = agree(store);
+  only_exact_ = configuration_.planner.only_exact();
   if (options.first && options.rank == 0) {
     const std::lock_guard lock(reporting().mutex);
     reporting().head = {.world_size = options.world_size,
@@ -110,7 +111,10 @@ drop_in::Call Core::describe(drop_in::Function function, std::optional<DType> dt
 
 bool Core::takes(drop_in::Function function, std::optional<DType> dtype, std::optional<Reduction> reduction,
                  std::uint64_t count, std::uint64_t bytes) {
-  const drop_in::Decision decision = drop_in::decide(describe(function, dtype, reduction, count), member_->settings());
+  drop_in::Call call = describe(function, dtype, reduction, count);
+  // Nothing is to be routed then. But a reduce-scatter that passes blocks, which the thread may and the caller may not.
+  call.policy_exact = only_exact_ && function == drop_in::Function::c10d_all_reduce;
+  const drop_in::Decision decision = drop_in::decide(call, member_->settings());
   if (decision.compress) {
     return true;
   }

@@ -72,6 +72,7 @@ class Core {
   CoreOptions options_;
   drop_in::Configuration configuration_;
   drop_in::Agreement agreement_;
+  bool only_exact_ = false;  // no call needs the thread to know where it goes
   std::unique_ptr<drop_in::Member> member_;
   std::uint64_t others_ = 0;  // calls that were not posted
   std::string failure_;       // the worker's: ranks are out of step

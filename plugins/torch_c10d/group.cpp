@@ -34,6 +34,9 @@ std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
+// Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
+bool whole(const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
 bool on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.layout() == at::kStrided; }
 
 // Store::wait() keeps the store's lock, and the job would wait for it at its own calls of the store; the key may come
@@ -155,7 +158,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
   const auto dtype = dtype_of(tensor);
   const auto reduction = reduction_of(opts.reduceOp);
   if (!core_->takes(drop_in::Function::c10d_all_reduce, dtype, reduction, count, bytes_of(tensors))) {
-    return inner_of(tensor).allreduce(tensors, opts);
+    return whole(tensor) ? inner_of(tensor).allreduce(tensors, opts) : pass_view(tensor, opts);
   }
   const auto work =
       c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce", tensors, tensors);
@@ -171,8 +174,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
        .order = order,
        .pass =
            [beside = inner_.beside, tensor, flat, opts] {
-             // Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
-             Tensors same{tensor.is_non_overlapping_and_dense() ? tensor : flat};
+             Tensors same{whole(tensor) ? tensor : flat};
              beside->allreduce(same, opts)->wait();
              if (!flat.is_same(same[0])) {
                const at::NoGradGuard no_grad;
@@ -180,6 +182,16 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
              }
            },
        .done = [work, tensor, flat](std::exception_ptr error) { end_work(*work, tensor, flat, std::move(error)); }});
+  return work;
+}
+
+// Where Gloo would write what lies between. Returns when the sum is made.
+WorkPointer Group::pass_view(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
+  const auto work = c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce",
+                                                       Tensors{tensor}, Tensors{tensor});
+  Tensors flat{tensor.contiguous()};
+  inner_.cpu->allreduce(flat, opts)->wait();
+  end_work(*work, tensor, flat[0], nullptr);
   return work;
 }
 

@@ -70,6 +70,7 @@ class Group final : public Base {
   [[nodiscard]] Base& pass(const Tensors& tensors);
   WorkPointer all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
                          const c10d::AllreduceOptions& opts);
+  WorkPointer pass_view(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
   WorkPointer scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                            const c10d::ReduceScatterOptions& opts);
 
