@@ -1,6 +1,7 @@
 #include "plugins/torch_c10d/core.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -28,6 +29,13 @@ struct Reporting {
 Reporting& reporting() {
   static auto* const instance = new Reporting;  // a group may end after static objects have
   return *instance;
+}
+
+void tell_of_nonfinite() {
+  static std::atomic<bool> told = false;
+  if (!told.exchange(true)) {
+    say(std::string(drop_in::kNonfiniteWarning));
+  }
 }
 
 std::string key_of(int rank) { return "settings/" + std::to_string(rank); }
@@ -171,6 +179,9 @@ void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   } else {
     posted.pass();
     member_->count_passed(route, posted.count * element_bytes(posted.dtype), seconds_since(begin));
+  }
+  if (options_.rank == 0 && !configuration_.quiet && ledger().nonfinite()) {
+    tell_of_nonfinite();
   }
   if (route.turn.timed) {
     member_->measured(seconds_since(begin));

@@ -57,6 +57,9 @@ class Core {
   /// An operation that is always passed on.
   void count_other(std::uint64_t bytes);
 
+  /// Whether the thread that makes reductions asks, which cannot end it.
+  [[nodiscard]] bool on_own_thread() const noexcept { return queue_ && queue_->on_own_thread(); }
+
   /// Whether names of buffers matter to the policy.
   [[nodiscard]] const drop_in::Configuration& configuration() const noexcept { return configuration_; }
 

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -107,7 +108,38 @@ void end_work(ReductionWork& work, const at::Tensor& given, const at::Tensor& fl
   work.complete(std::move(error));
 }
 
+// Groups whose last user was a callback of their own reductions. Their thread runs it, and cannot wait for itself.
+struct Ending {
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+};
+
+Ending& ending() {
+  static auto* const instance = new Ending;  // such a callback may run after static objects have gone
+  return *instance;
+}
+
+void end_elsewhere(std::unique_ptr<Core> core, Inner inner) {
+  const std::lock_guard lock(ending().mutex);
+  ending().threads.emplace_back([core = std::move(core), inner = std::move(inner)]() mutable {
+    core.reset();
+    inner = {};
+  });
+}
+
 }  // namespace
+
+void wait_for_ending_groups() {
+  const WithoutInterpreter waiting;
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(ending().mutex);
+    threads.swap(ending().threads);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
 
 Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& options, Inner inner)
     : Base(rank, size), inner_(std::move(inner)) {
@@ -117,6 +149,10 @@ Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& o
 
 Group::~Group() {
   const WithoutInterpreter waiting;
+  if (core_ && core_->on_own_thread()) {
+    end_elsewhere(std::move(core_), std::move(inner_));
+    return;
+  }
   core_.reset();
   inner_ = {};
 }

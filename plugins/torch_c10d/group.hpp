@@ -78,4 +78,7 @@ class Group final : public Base {
   std::unique_ptr<Core> core_;
 };
 
+/// Before the process ends: for groups that a callback of theirs has ended.
+void wait_for_ending_groups();
+
 }  // namespace gradwire::torch_c10d
