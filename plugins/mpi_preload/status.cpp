@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <string>
 
 #include "plugins/mpi_preload/process.hpp"
 
