@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "drop_in/choice_file.hpp"
@@ -57,6 +58,11 @@ struct CallTotals {
 [[nodiscard]] CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size);
 
 /// Any thread may add.
+/// What a drop-in tells once when Ledger::nonfinite() says so.
+inline constexpr std::string_view kNonfiniteWarning =
+    "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
+    "tile of 4096 with topk, on all ranks alike; told once";
+
 class Ledger {
  public:
   using Classes = std::map<CallClass, CallTotals>;

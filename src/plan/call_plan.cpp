@@ -125,6 +125,11 @@ bool CallPlanner::is_auto() const noexcept {
                                                    [](const Policy::Rule& rule) { return rule.policy.is_auto(); });
 }
 
+bool CallPlanner::only_exact() const {
+  return policy_.rules.empty() &&
+         resolve({.count = policy_.floor + (1U << 30U), .communicator_size = 2}).pass == Pass::exact;
+}
+
 bool CallPlanner::only_automatic() const noexcept {
   return policy_.defaults.is_auto() &&
          std::all_of(policy_.rules.begin(), policy_.rules.end(), [](const Policy::Rule& rule) {
