@@ -7,6 +7,7 @@
 
 #include "base/units.hpp"
 #include "bench/support/command_line.hpp"
+#include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
 #include "collective/reduction.hpp"
 #include "gradwire/link.hpp"
