@@ -11,6 +11,7 @@ namespace gradwire::kernels {
 /// the level (2 c - 15) S.
 struct SelectedNibbles {
   using Value = float;
+  static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
   static constexpr std::uint16_t kLargestScale = 0x7D88U;  // 15 S is finite
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return 2 + (count + 1) / 2; }

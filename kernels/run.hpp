@@ -142,6 +142,14 @@ class OrderedLanes {
   VF32 partials_[kVectors];
 };
 
+/// Bit i is set where the mask is, in lane i.
+template <class Mask>
+HWY_INLINE std::uint64_t mask_bits(Mask mask) {
+  std::uint8_t bytes[8];
+  hn::StoreMaskBits(I32(), mask, bytes);
+  return kLanes == 16 ? kernels::load<std::uint16_t>(bytes, 0) : bytes[0];
+}
+
 /// Bit i % 8 of byte i / 8 is set where lane i is negative, for the lanes of two vectors.
 HWY_INLINE void store_sign_bits(VI32 first, VI32 second, std::uint8_t* out) {
   const I32 d;

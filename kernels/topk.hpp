@@ -199,70 +199,86 @@ namespace gradwire::kernels::HWY_NAMESPACE {
 
 #if GRADWIRE_FIXED_LANES
 
-/// Finds what a tile keeps in about one pass: the largest of each of many groups give a threshold that at least the
-/// selected elements reach, and few others; the exact threshold is then looked for among these.
+/// Finds what a tile keeps in two passes: the largest of each of many groups give a threshold that at least the
+/// selected elements reach, and few others; these are collected, and the exact threshold is looked for among them.
 class Selector {
  public:
-  /// The tile's x = value + residual, which stay valid as long as both this and `values`.
+  /// Looks at the maxima of the tile's x = value + residual. A short tile is made a full one, with zeros behind.
   template <bool kResidual>
-  HWY_NOINLINE const float* take(const float* values, const float* residual, std::uint32_t count,
-                                 std::uint32_t selected) {
+  HWY_NOINLINE void look(const float* values, const float* residual, std::uint32_t count, std::uint32_t selected) {
     const F32 d;
     const I32 di;
-    maxima_ = 0;
-    vectors_ = group_vectors(selected);
-    const bool in_place = !kResidual && count == kTileElements;
-    const float* from = values;
-    if (count != kTileElements) {  // zeros behind a short tile
+    if (count != kTileElements) {
       for (std::uint32_t i = 0; i < kTileElements; ++i) {
         x_[i] = i >= count ? 0.0F : (kResidual ? values[i] + residual[i] : values[i]);
       }
-      from = x_;
     }
-    for (std::size_t i = 0; i < kTileElements;) {
-      VI32 most = hn::Zero(di);
-      for (const std::size_t end = i + vectors_ * kLanes; i < end; i += kLanes) {
-        VF32 v = hn::LoadU(d, from + i);
-        if constexpr (kResidual) {
-          if (count == kTileElements) {
-            v = v + hn::LoadU(d, residual + i);
-            hn::Store(v, d, x_ + i);
-          }
+    const bool add = kResidual && count == kTileElements;
+    const float* from = count == kTileElements ? values : x_;
+    maxima_ = groups(selected);
+    for (std::size_t first = 0; first < kTileElements; first += maxima_) {
+      for (std::size_t j = 0; j < maxima_; j += kLanes) {
+        VF32 v = hn::LoadU(d, from + first + j);
+        if (add) {
+          v = v + hn::LoadU(d, residual + first + j);
         }
-        most = hn::Max(most, hn::BitCast(di, abs_bits(v)));
+        const VI32 bits = hn::BitCast(di, abs_bits(v));
+        hn::Store(first == 0 ? bits : hn::Max(bits, hn::Load(di, bits_ + j)), di, bits_ + j);
       }
-      hn::Store(most, di, bits_ + maxima_);
-      maxima_ += kLanes;
     }
-    return in_place ? values : x_;
+    VI32 least = hn::Load(di, bits_);
+    VI32 most = least;
+    for (std::size_t j = kLanes; j < maxima_; j += kLanes) {
+      least = hn::Min(least, hn::Load(di, bits_ + j));
+      most = hn::Max(most, hn::Load(di, bits_ + j));
+    }
+    least_ = hn::GetLane(hn::MinOfLanes(di, least));
+    most_ = hn::GetLane(hn::MaxOfLanes(di, most));
   }
 
-  /// The indices of what is selected of x, from take(), ascending.
-  HWY_NOINLINE const std::uint16_t* select(const float* x, std::uint32_t count, std::uint32_t selected) {
+  /// The bits of the largest |x|.
+  [[nodiscard]] std::uint32_t absmax() const { return static_cast<std::uint32_t>(most_); }
+  /// Where x may go if it may not go to the residual.
+  [[nodiscard]] float* scratch() { return x_; }
+
+  /// After look(): the indices of what is selected, ascending. Where there is a residual, x goes to `to`, which may be
+  /// the residual itself; else it is `values`. A short tile has its x in scratch().
+  template <bool kResidual>
+  HWY_NOINLINE const std::uint16_t* select(const float* values, const float* residual, float* to, std::uint32_t count,
+                                           std::uint32_t selected) {
+    const std::int32_t reached = reach(selected);
+    const std::int32_t least = reached > 1 ? reached : 1;
+    const float* x = x_;
+    if (count != kTileElements) {
+      compare<false>(x_, nullptr, nullptr, least);
+    } else {
+      compare<kResidual>(values, residual, to, least);
+      x = kResidual ? to : values;
+    }
     if (selected == count) {
       for (std::uint32_t i = 0; i < count; ++i) {
         index_[i] = static_cast<std::uint16_t>(i);
       }
       return index_;
     }
-    const std::int32_t reached = selected_reach(selected);
-    const std::uint32_t found = collect(x, reached > 1 ? reached : 1);
+    const std::uint32_t found = collect(x);
     if (found < selected) {  // the others are zeros, the first ones
       add_zeros(x, selected - found, selected);
     } else if (found > selected) {
-      reduce(found, selected, reached > 1 ? reached : 1);
+      reduce(found, selected, least);
     }
     return index_;
   }
 
  private:
-  // Vectors in a group: as many as leave twice as many groups as are selected.
-  static std::size_t group_vectors(std::uint32_t selected) {
-    std::size_t vectors = 32;
-    while (vectors > 1 && kTileElements / vectors < std::size_t{2} * selected) {
-      vectors /= 2;
+  // A power of two; twice as many as are selected. The members of a group lie far apart: large elements often stand
+  // together, as in a row of a tensor.
+  static std::size_t groups(std::uint32_t selected) {
+    std::size_t groups = kTileElements / 32;
+    while (groups < kTileElements && groups < std::size_t{2} * selected) {
+      groups *= 2;
     }
-    return vectors;
+    return groups;
   }
 
   // How many of the first n of bits_, a multiple of kLanes, are at least `least`, which is above 0.
@@ -283,47 +299,76 @@ class Selector {
   }
 
   // What at least `selected` of the maxima reach, with few more: their upper bits are enough.
-  [[nodiscard]] std::int32_t selected_reach(std::uint32_t selected) const {
-    std::int32_t threshold = 0;
-    for (std::int32_t bit = 1 << 30; bit >= 1 << 16; bit /= 2) {
-      if (count_from(threshold | bit, maxima_) >= selected) {
-        threshold |= bit;
-      }
+  [[nodiscard]] std::int32_t reach(std::uint32_t selected) const {
+    std::int32_t low = least_;  // at least `selected` reach it
+    std::int32_t high = most_;  // none is above it
+    while (high - low >= 1 << 16) {
+      const std::int32_t middle = low + (high - low) / 2;
+      (count_from(middle, maxima_) >= selected ? low : high) = middle;
     }
-    return threshold;
+    return low;
   }
 
-  // All with bits of at least `least`: their indices, ascending, and bits; zeros behind these.
-  std::uint32_t collect(const float* x, std::int32_t least) {
+  // Which elements have bits of at least `least`: in words_. The next tile, which often lies behind this one, is asked
+  // for on the way.
+  template <bool kResidual>
+  HWY_INLINE void compare(const float* values, const float* residual, float* to, std::int32_t least) {
+    constexpr std::size_t kLine = 16;  // floats in a cache line
     const F32 df;
     const I32 d;
     const VI32 below = hn::Set(d, least - 1);
+    for (std::size_t i = 0; i < kTileElements; i += 64) {
+      std::uint64_t word = 0;
+      for (std::size_t j = 0; j < 64; j += kLanes) {
+        if (j % kLine == 0) {
+          hwy::Prefetch(values + kTileElements + i + j);
+          if constexpr (kResidual) {
+            hwy::Prefetch(residual + kTileElements + i + j);
+          }
+        }
+        const VF32 x = input<kResidual>(values, residual, i + j);
+        if constexpr (kResidual) {
+          hn::StoreU(x, df, to + i + j);
+        }
+        word |= mask_bits(hn::BitCast(d, abs_bits(x)) > below) << j;
+      }
+      words_[i / 64] = word;
+    }
+  }
+
+  // The indices of the bits that are set in words_, ascending, and the bits of these elements; zeros behind the latter.
+  std::uint32_t collect(const float* x) {
+    constexpr std::uint32_t kFew = 4;  // of a word, without asking how many there are: processors guess that badly
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < kTileElements; i += 64) {
-      std::uint8_t bytes[8];
-      for (std::uint32_t j = 0; j < 64; j += 2 * kLanes) {
-        // Negative where it is large enough.
-        const VI32 low = below - hn::BitCast(d, abs_bits(hn::LoadU(df, x + i + j)));
-        const VI32 high = below - hn::BitCast(d, abs_bits(hn::LoadU(df, x + i + j + kLanes)));
-        store_sign_bits(low, high, bytes + j / 8);
+      std::uint64_t word = words_[i / 64];
+      const auto many = static_cast<std::uint32_t>(hwy::PopCount(word));
+      std::uint16_t* to = index_ + found;
+      for (std::uint32_t j = 0; j < kFew; ++j, word &= word - 1) {
+        to[j] = first_bit(i, word | std::uint64_t{1} << 63);
       }
-      for (auto word = kernels::load<std::uint64_t>(bytes, 0); word != 0; word &= word - 1) {
-        const std::uint32_t at = i + static_cast<std::uint32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(word));
-        index_[found] = static_cast<std::uint16_t>(at);
-        bits_[found] = static_cast<std::int32_t>(kernels::abs_bits(x[at]));
-        ++found;
+      for (std::uint32_t j = kFew; HWY_UNLIKELY(j < many); ++j, word &= word - 1) {
+        to[j] = first_bit(i, word);
       }
+      found += many;
     }
+    for (std::uint32_t j = 0; j < found; ++j) {
+      bits_[j] = static_cast<std::int32_t>(kernels::abs_bits(x[index_[j]]));
+    }
+    const I32 d;
     hn::StoreU(hn::Zero(d), d, bits_ + found);
     return found;
+  }
+  static HWY_INLINE std::uint16_t first_bit(std::uint32_t i, std::uint64_t word) {
+    return static_cast<std::uint16_t>(i + static_cast<std::uint32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(word)));
   }
 
   // From those collected to those selected.
   HWY_INLINE void reduce(std::uint32_t found, std::uint32_t selected, std::int32_t reached) {
     const std::size_t n = (found + kLanes - 1) / kLanes * kLanes;
-    std::int32_t low = reached;      // at least `selected` reach it
-    std::int32_t high = 0x7FFFFFFF;  // fewer reach it
-    std::uint32_t at_low = found;    // that many do
+    std::int32_t low = reached;                                   // at least `selected` reach it
+    std::int32_t high = most_ == 0x7FFFFFFF ? most_ : most_ + 1;  // fewer reach it
+    std::uint32_t at_low = found;                                 // that many do
     std::uint32_t at_high = 0;
     while (at_low != selected && high - low > 1) {
       const std::int32_t middle = low + (high - low) / 2;
@@ -355,9 +400,11 @@ class Selector {
 
   alignas(64) float x_[kTileElements];
   alignas(64) std::int32_t bits_[kTileElements + kLanes];  // of the maxima, then of what is collected
-  std::uint16_t index_[kTileElements];
-  std::size_t maxima_;   // how many
-  std::size_t vectors_;  // in a group
+  std::uint64_t words_[kTileElements / 64];
+  std::uint16_t index_[kTileElements + 4];
+  std::size_t maxima_;  // how many
+  std::int32_t least_;  // of the maxima
+  std::int32_t most_;
 };
 
 template <class SelectedCoder, class Value = typename SelectedCoder::Value>
@@ -368,20 +415,34 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
   using Core = kernels::TopK<SelectedCoder>;
 
   static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    return residual == nullptr ? encode_tile<false>(tile, values, residual, count, out)
+                               : encode_tile<true>(tile, values, residual, count, out);
+  }
+
+ private:
+  template <bool kResidual>
+  static bool encode_tile(const Tile& tile, const float* values, float* residual, std::uint32_t count,
+                          std::uint8_t* out) {
     const std::uint32_t selected = selected_count(tile.k, count);
     Selector selector;
-    const float* x = residual == nullptr ? selector.take<false>(values, residual, count, selected)
-                                         : selector.take<true>(values, residual, count, selected);
-    const std::uint16_t* index = selector.select(x, count, selected);
+    selector.look<kResidual>(values, residual, count, selected);
+    // Whether the residual may take x before the values are coded: none of them becomes Inf or NaN.
+    const bool finite = selector.absmax() < SelectedCoder::kNonfiniteFrom;
+    const bool whole = count == kTileElements;
+    float* to = whole && finite ? residual : selector.scratch();
+    const std::uint16_t* index = selector.select<kResidual>(values, residual, to, count, selected);
+    const float* x = kResidual || !whole ? to : values;
     float selected_values[kTileElements];
     for (std::uint32_t j = 0; j < selected; ++j) {
       selected_values[j] = x[index[j]];
     }
     const bool nonfinite = Core::put(index, selected_values, selected, out, Core::used_bytes(tile.k, count));
-    if (residual == nullptr || nonfinite) {
+    if (!kResidual || nonfinite) {
       return nonfinite;
     }
-    memcpy(residual, x, count * sizeof(float));
+    if (to != residual) {
+      memcpy(residual, to, count * sizeof(float));
+    }
     SelectedCoder::decode(out + index_bytes(selected), selected, selected_values);
     for (std::uint32_t j = 0; j < selected; ++j) {
       residual[index[j]] = residual[index[j]] - selected_values[j];
