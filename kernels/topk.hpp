@@ -321,9 +321,9 @@ class Selector {
       std::uint64_t word = 0;
       for (std::size_t j = 0; j < 64; j += kLanes) {
         if (j % kLine == 0) {
-          hwy::Prefetch(values + kTileElements + i + j);
+          prefetch_later(values + kTileElements + i + j);
           if constexpr (kResidual) {
-            hwy::Prefetch(residual + kTileElements + i + j);
+            prefetch_later(residual + kTileElements + i + j);
           }
         }
         const VF32 x = input<kResidual>(values, residual, i + j);
