@@ -105,7 +105,7 @@ HWY_INLINE VF32 swap_lanes(VF32 v) {
   } else if constexpr (kStride == 4) {
     return hn::SwapAdjacentBlocks(v);
   } else {
-    return hn::SwapAdjacentBlocks(hn::ReverseBlocks(F32(), v));
+    return hn::ConcatLowerUpper(F32(), v, v);
   }
 }
 

@@ -261,7 +261,7 @@ class Selector {
       }
       return index_;
     }
-    const std::uint32_t found = collect(x);
+    const std::uint32_t found = collect(x, residual);
     if (found < selected) {  // the others are zeros, the first ones
       add_zeros(x, selected - found, selected);
     } else if (found > selected) {
@@ -309,8 +309,8 @@ class Selector {
     return low;
   }
 
-  // Which elements have bits of at least `least`: in words_. The next tile, which often lies behind this one, is asked
-  // for on the way.
+  // Which elements have bits of at least `least`: in words_. The values of the next tile, which often lies behind this
+  // one, are asked for on the way.
   template <bool kResidual>
   HWY_INLINE void compare(const float* values, const float* residual, float* to, std::int32_t least) {
     constexpr std::size_t kLine = 16;  // floats in a cache line
@@ -322,9 +322,6 @@ class Selector {
       for (std::size_t j = 0; j < 64; j += kLanes) {
         if (j % kLine == 0) {
           prefetch_later(values + kTileElements + i + j);
-          if constexpr (kResidual) {
-            prefetch_later(residual + kTileElements + i + j);
-          }
         }
         const VF32 x = input<kResidual>(values, residual, i + j);
         if constexpr (kResidual) {
@@ -337,10 +334,16 @@ class Selector {
   }
 
   // The indices of the bits that are set in words_, ascending, and the bits of these elements; zeros behind the latter.
-  std::uint32_t collect(const float* x) {
+  // Asks for the next tile's residual.
+  std::uint32_t collect(const float* x, const float* residual) {
     constexpr std::uint32_t kFew = 4;  // of a word, without asking how many there are: processors guess that badly
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < kTileElements; i += 64) {
+      if (residual != nullptr) {
+        for (std::uint32_t j = 0; j < 64; j += 16) {
+          prefetch_later(residual + kTileElements + i + j);
+        }
+      }
       std::uint64_t word = words_[i / 64];
       const auto many = static_cast<std::uint32_t>(hwy::PopCount(word));
       std::uint16_t* to = index_ + found;
