@@ -209,20 +209,16 @@ struct Flips : RotationSigns {
   }
 };
 
-/// x = value + residual with the signs of the tile; keeps x where there is a residual, and the largest |x|.
+/// x = value + residual with the signs of the tile, and the largest |x|.
 template <bool kResidual>
 struct Take {
   const float* values;
   const float* residual;
   const float* sign_bit;
-  float* x;
   VI32 most[2] = {hn::Zero(I32()), hn::Zero(I32())};
 
   HWY_INLINE VF32 at(std::size_t i) {
     const VF32 v = input<kResidual>(values, residual, i);
-    if constexpr (kResidual) {
-      hn::Store(v, F32(), x + i);
-    }
     VI32& largest = most[i / kLanes % 2];
     largest = hn::Max(largest, hn::BitCast(I32(), abs_bits(v)));
     return hn::Xor(v, hn::Load(F32(), sign_bit + i));
@@ -272,14 +268,14 @@ struct Decoded {
 struct Left {
   const std::int32_t* pick;
   VF32 scale;  // over 16
-  const float* x;
+  const float* values;
   float* residual;
 
   HWY_INLINE void put(std::size_t first, V16 rotated) const {
     const F32 d;
     for (std::size_t i = first; i < first + kLanes16; i += kLanes) {
       const VI32 one = sum_pairs(rotated, hn::BitCast(B16(), hn::Load(I32(), pick + i)));
-      hn::StoreU(hn::NegMulAdd(hn::ConvertTo(d, one), scale, hn::LoadU(d, x + i)), d, residual + i);
+      hn::StoreU(hn::NegMulAdd(hn::ConvertTo(d, one), scale, input<true>(values, residual, i)), d, residual + i);
     }
   }
 };
@@ -409,7 +405,6 @@ struct RotatedSimd : RotatedCore<Grid> {
   template <bool kResidual>
   static HWY_INLINE bool encode_group(const Flips& flips, const float* values, float* residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
-    alignas(64) float sums[kGroup * kRotated + 80];  // values + residual; never whole pages away from `y`
     alignas(64) float y[kGroup * kRotated];
     Quantized quantized[kGroup];
     OrderedLanes squares[kGroup];
@@ -420,7 +415,7 @@ struct RotatedSimd : RotatedCore<Grid> {
     const auto usual = [&](std::size_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
     for (std::size_t b = 0; b < n; ++b) {
       const std::size_t at = (first + b) * kRotated;
-      Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit, sums + b * kRotated};
+      Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit};
       rotate_near(from, y + b * kRotated);
       ahead.ask();
       absmax[b] = from.absmax();
@@ -452,7 +447,7 @@ struct RotatedSimd : RotatedCore<Grid> {
         const auto scale_at = static_cast<std::uint32_t>(block);
         const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, scale_at)) * kRotationFactor;
         rotate_levels(quantized[b].levels,
-                      Left{flips.pick, hn::Set(F32(), scale), sums + b * kRotated, residual + block * kRotated});
+                      Left{flips.pick, hn::Set(F32(), scale), values + block * kRotated, residual + block * kRotated});
       }
     }
     return nonfinite;

@@ -94,8 +94,8 @@ HWY_INLINE void prefetch_page_ahead(const void* address) {
   hwy::Prefetch(static_cast<const std::uint8_t*>(address) + 4096);
 }
 
-/// Asks for a cache line that is needed later: into the second level, since the first one is full of what is needed now.
-/// As above, nothing may lie there.
+/// Asks for a cache line that is needed later: into the second level, since the first one is full of what is needed
+/// now. As above, nothing may lie there.
 HWY_INLINE void prefetch_later(const void* address) { __builtin_prefetch(address, 0, 2); }
 
 // Narrowing, here and in ReorderDemote2To, works inside blocks of 16 bytes where that is cheaper: a block holds numbers
