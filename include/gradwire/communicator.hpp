@@ -54,6 +54,7 @@ class FeedbackBuffer {
 /// What one call asks for. Must be equal on every rank.
 struct CallOptions {
   CodecSpec codec = "int8";
+  /// `automatic` is chosen anew for each size and codec, over device memory always two_shot.
   Algorithm algorithm = Algorithm::two_shot;
   Reduction reduction = Reduction::sum;
   /// This rank's weight, such as its sample count, on every rank or on none. sum: sum of w x; mean: that / sum of w.
@@ -82,6 +83,9 @@ class Communicator {
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
   [[nodiscard]] Transport& transport() const noexcept;
+  /// How the latest all_reduce was made, where that was left to `automatic` also why: "hierarchical: 2 nodes of 2
+  /// ranks". Empty before the first one.
+  [[nodiscard]] std::string latest_algorithm() const;
   /// "2 nodes of 2 ranks"; where a hierarchical all-reduce is a two_shot one, also why.
   [[nodiscard]] std::string tiers() const;
 

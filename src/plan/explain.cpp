@@ -1,4 +1,6 @@
 // Tables that show people what the plan is and why.
+#include <map>
+
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
@@ -77,6 +79,17 @@ std::string sync_table(const Plan& plan) {
          "(encoded a step: payload on average; of step: its share of what sync = \"step\" would send)\n";
 }
 
+// Where the policy leaves it open.
+std::string chosen_algorithms(const Plan& plan) {
+  std::string text;
+  for (std::size_t group = 0; plan.options.world_size > 1 && group < plan.groups.size(); ++group) {
+    if (const std::string why = plan.why_algorithms(group); !why.empty()) {
+      text += "algorithm of " + plan.groups[group].name + " by the cost model: " + why + '\n';
+    }
+  }
+  return text;
+}
+
 // How much is under way at once over host memory.
 std::string in_flight(const Plan& plan) {
   std::string text = "in flight: " + std::to_string(collective::kLeastLanes) + " chunks of " +
@@ -91,9 +104,38 @@ std::string in_flight(const Plan& plan) {
 
 }  // namespace
 
+std::string Plan::algorithms(std::size_t group) const {
+  std::map<Algorithm, std::size_t> used;
+  for (const Bucket& bucket : buckets) {
+    used[bucket.algorithm] += bucket.group == group ? 1 : 0;
+  }
+  std::erase_if(used, [](const auto& one) { return one.second == 0; });
+  std::string text;
+  for (const auto& [algorithm, count] : used) {
+    text += (text.empty() ? "" : ", ") + std::string(to_string(algorithm)) +
+            (used.size() > 1 ? " " + std::to_string(count) : "");
+  }
+  return text;
+}
+
+std::string Plan::why_algorithms(std::size_t group) const {
+  std::map<Algorithm, std::string> reasons;
+  for (const Bucket& bucket : buckets) {
+    if (bucket.group == group && !bucket.why.empty()) {
+      reasons.try_emplace(bucket.algorithm, bucket.why);
+    }
+  }
+  std::string text;
+  for (const auto& [algorithm, why] : reasons) {
+    text += (text.empty() ? "" : ", ") + std::string(to_string(algorithm)) + ": " + why;
+  }
+  return text;
+}
+
 std::string Plan::explain() const {
   std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +
                      "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n";
+  text += chosen_algorithms(*this);
   if (has_modes()) {
     text += sync_table(*this);
   }

@@ -14,6 +14,7 @@
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
+#include "tuning/algorithm_choice.hpp"
 #include "tuning/sizes.hpp"
 
 namespace gradwire::plan {
@@ -73,7 +74,8 @@ class Planner {
     }
     const TensorPolicy& defaults = policy_.defaults;
     const CodecSpec& codec = defaults.is_auto() ? defaults.allow.front() : defaults.codec;
-    tuning::Way way{.algorithm = defaults.algorithm == Algorithm::dense ? Algorithm::two_shot : defaults.algorithm};
+    const Algorithm algorithm = typical(defaults).algorithm;
+    tuning::Way way{.algorithm = algorithm == Algorithm::dense ? Algorithm::two_shot : algorithm};
     way.first.bytes = way.second.bytes = way.intra.bytes = policy::bits_per_element(codec) / 8;
     double elements = 0;
     for (const TensorInfo& tensor : tensors_) {
@@ -96,6 +98,28 @@ class Planner {
                                format_bytes(needed) + " in flight, and in_flight in [bucket] allows " +
                                format_bytes(policy_.in_flight_bytes) + "; allow more, or it carries less");
     }
+  }
+
+  // Where buckets choose: as large ones do.
+  [[nodiscard]] TensorPolicy typical(TensorPolicy policy) const {
+    if (policy.algorithm == Algorithm::automatic) {
+      const bool tiered =
+          plan_.options.knows_tiers && plan_.tiers->why_not_hierarchical().empty() && policy.codec.k == 0;
+      policy.algorithm = tiered ? Algorithm::hierarchical : Algorithm::two_shot;
+    }
+    return policy;
+  }
+  [[nodiscard]] tuning::AlgorithmChoice choice_for(const TensorPolicy& policy, const Bucket& bucket) const {
+    if (!plan_.options.knows_tiers) {
+      return {Algorithm::two_shot, "over device memory"};
+    }
+    return tuning::choose_algorithm({.codec = policy.codec,
+                                     .second_hop = policy.second_hop,
+                                     .intra = policy_.tiers.intra_codec,
+                                     .dtype = bucket.dtype,
+                                     .count = bucket.count,
+                                     .native = !plan_.deterministic && policy.warmup.empty() && !policy.is_auto()},
+                                    *plan_.tiers, policy_.link);
   }
 
   // What an owner adds up.
@@ -208,7 +232,7 @@ class Planner {
         policy.algorithm = Algorithm::two_shot;
       }
     }
-    check_feedback(policy, who);
+    check_feedback(typical(policy), who);
     const CodecSpec exact = CodecSpec::exact();
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
       plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
@@ -219,7 +243,7 @@ class Planner {
       policy.warmup.clear();
       policy.allow.clear();
     }
-    if (policy.second_hop && !collective::encodes_at_owner(policy.algorithm)) {
+    if (policy.second_hop && !collective::encodes_at_owner(typical(policy).algorithm)) {
       plan_.warnings.push_back(who + ": second_hop has no effect with the algorithm " +
                                std::string(to_string(policy.algorithm)) + ", which encodes once");
       policy.second_hop.reset();
@@ -305,6 +329,9 @@ class Planner {
       bucket.parts.push_back({i, bucket.count, tensor.info.count});
       bucket.count += tensor.info.count;
     }
+    for (Bucket& bucket : buckets) {
+      settle(bucket);
+    }
     // A bucket is complete when its tensor that was added first is ready; buckets start in that order.
     std::sort(buckets.begin(), buckets.end(),
               [](const Bucket& a, const Bucket& b) { return a.parts.back().tensor > b.parts.back().tensor; });
@@ -313,6 +340,7 @@ class Planner {
       for (const Bucket::Part& part : buckets[i].parts) {
         plan_.tensors[part.tensor].bucket = i;
         plan_.tensors[part.tensor].offset = part.offset;
+        plan_.tensors[part.tensor].policy.algorithm = buckets[i].algorithm;
       }
     }
     give_turns(plan_);
@@ -325,20 +353,30 @@ class Planner {
     bucket.dtype = tensor.info.dtype;
     // Refuses a codec that does not support the dtype.
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
-    bucket.algorithm = tensor.policy.algorithm;
     bucket.sync = tensor.policy.sync;
     bucket.parameters = tensor.info.parameters;
-    bucket.stages = stages_of(tensor.policy);
-    bucket.levels = levels_of(tensor.policy);
+    return bucket;
+  }
+
+  // What depends on how much is in it.
+  void settle(Bucket& bucket) const {
+    TensorPolicy policy = plan_.groups[bucket.group].policy;
+    if (policy.algorithm == Algorithm::automatic) {
+      tuning::AlgorithmChoice choice = choice_for(policy, bucket);
+      policy.algorithm = choice.algorithm;
+      bucket.why = std::move(choice.why);
+    }
+    bucket.algorithm = policy.algorithm;
+    bucket.stages = stages_of(policy);
+    bucket.levels = levels_of(policy);
     for (const policy::Level& level : bucket.levels) {
-      (void)codec::Codec(level.stage.codec, tensor.info.dtype);
+      (void)codec::Codec(level.stage.codec, bucket.dtype);
     }
     for (const policy::Stage& stage : bucket.stages) {
-      (void)codec::Codec(stage.codec, tensor.info.dtype);
-      (void)codec::Codec(stage.second_hop, tensor.info.dtype);
-      (void)codec::Codec(stage.intra.value_or(stage.codec), tensor.info.dtype);
+      (void)codec::Codec(stage.codec, bucket.dtype);
+      (void)codec::Codec(stage.second_hop, bucket.dtype);
+      (void)codec::Codec(stage.intra.value_or(stage.codec), bucket.dtype);
     }
-    return bucket;
   }
 
   [[nodiscard]] bool fits(const Bucket& bucket, std::uint64_t count) const {
