@@ -1,6 +1,4 @@
 // Tables that show people what the plan is and why.
-#include <map>
-
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
@@ -103,34 +101,6 @@ std::string in_flight(const Plan& plan) {
 }
 
 }  // namespace
-
-std::string Plan::algorithms(std::size_t group) const {
-  std::map<Algorithm, std::size_t> used;
-  for (const Bucket& bucket : buckets) {
-    used[bucket.algorithm] += bucket.group == group ? 1 : 0;
-  }
-  std::erase_if(used, [](const auto& one) { return one.second == 0; });
-  std::string text;
-  for (const auto& [algorithm, count] : used) {
-    text += (text.empty() ? "" : ", ") + std::string(to_string(algorithm)) +
-            (used.size() > 1 ? " " + std::to_string(count) : "");
-  }
-  return text;
-}
-
-std::string Plan::why_algorithms(std::size_t group) const {
-  std::map<Algorithm, std::string> reasons;
-  for (const Bucket& bucket : buckets) {
-    if (bucket.group == group && !bucket.why.empty()) {
-      reasons.try_emplace(bucket.algorithm, bucket.why);
-    }
-  }
-  std::string text;
-  for (const auto& [algorithm, why] : reasons) {
-    text += (text.empty() ? "" : ", ") + std::string(to_string(algorithm)) + ": " + why;
-  }
-  return text;
-}
 
 std::string Plan::explain() const {
   std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +

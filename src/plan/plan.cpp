@@ -10,11 +10,11 @@
 #include "codec/codec.hpp"
 #include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
+#include "plan/plan_algorithms.hpp"
 #include "plan/plan_sync.hpp"
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
-#include "tuning/algorithm_choice.hpp"
 #include "tuning/sizes.hpp"
 
 namespace gradwire::plan {
@@ -74,7 +74,7 @@ class Planner {
     }
     const TensorPolicy& defaults = policy_.defaults;
     const CodecSpec& codec = defaults.is_auto() ? defaults.allow.front() : defaults.codec;
-    const Algorithm algorithm = typical(defaults).algorithm;
+    const Algorithm algorithm = typical(defaults, plan_).algorithm;
     tuning::Way way{.algorithm = algorithm == Algorithm::dense ? Algorithm::two_shot : algorithm};
     way.first.bytes = way.second.bytes = way.intra.bytes = policy::bits_per_element(codec) / 8;
     double elements = 0;
@@ -100,39 +100,6 @@ class Planner {
     }
   }
 
-  // Where buckets choose: as large ones do.
-  [[nodiscard]] TensorPolicy typical(TensorPolicy policy) const {
-    if (policy.algorithm == Algorithm::automatic) {
-      const bool tiered =
-          plan_.options.knows_tiers && plan_.tiers->why_not_hierarchical().empty() && policy.codec.k == 0;
-      policy.algorithm = tiered ? Algorithm::hierarchical : Algorithm::two_shot;
-    }
-    return policy;
-  }
-  [[nodiscard]] tuning::AlgorithmChoice choice_for(const TensorPolicy& policy, const Bucket& bucket) const {
-    if (!plan_.options.knows_tiers) {
-      return {Algorithm::two_shot, "over device memory"};
-    }
-    return tuning::choose_algorithm({.codec = policy.codec,
-                                     .second_hop = policy.second_hop,
-                                     .intra = policy_.tiers.intra_codec,
-                                     .dtype = bucket.dtype,
-                                     .count = bucket.count,
-                                     .native = !plan_.deterministic && policy.warmup.empty() && !policy.is_auto()},
-                                    *plan_.tiers, policy_.link);
-  }
-
-  // What an owner adds up.
-  [[nodiscard]] int parts_of(const TensorPolicy& policy) const {
-    return policy.algorithm == Algorithm::hierarchical ? plan_.tiers->nodes() : plan_.options.world_size;
-  }
-  [[nodiscard]] std::vector<policy::Stage> stages_of(const TensorPolicy& policy) const {
-    return policy::make_stages(policy, parts_of(policy), policy_.tiers.intra_codec);
-  }
-  [[nodiscard]] std::vector<policy::Level> levels_of(const TensorPolicy& policy) const {
-    return policy::make_levels(policy, parts_of(policy), policy_.tiers.intra_codec);
-  }
-
   void compile() {
     find_tiers();
     find_bucket_bytes();
@@ -143,8 +110,8 @@ class Planner {
   }
 
   void check_feedback(const TensorPolicy& policy, const std::string& who) {
-    std::vector<policy::Stage> stages = stages_of(policy);
-    for (const policy::Level& level : levels_of(policy)) {
+    std::vector<policy::Stage> stages = stages_of(policy, plan_, policy_);
+    for (const policy::Level& level : levels_of(policy, plan_, policy_)) {
       stages.push_back(level.stage);
     }
     for (const policy::Stage& stage : stages) {
@@ -232,7 +199,7 @@ class Planner {
         policy.algorithm = Algorithm::two_shot;
       }
     }
-    check_feedback(typical(policy), who);
+    check_feedback(typical(policy, plan_), who);
     const CodecSpec exact = CodecSpec::exact();
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
       plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
@@ -243,7 +210,7 @@ class Planner {
       policy.warmup.clear();
       policy.allow.clear();
     }
-    if (policy.second_hop && !collective::encodes_at_owner(typical(policy).algorithm)) {
+    if (policy.second_hop && !collective::encodes_at_owner(typical(policy, plan_).algorithm)) {
       plan_.warnings.push_back(who + ": second_hop has no effect with the algorithm " +
                                std::string(to_string(policy.algorithm)) + ", which encodes once");
       policy.second_hop.reset();
@@ -330,7 +297,7 @@ class Planner {
       bucket.count += tensor.info.count;
     }
     for (Bucket& bucket : buckets) {
-      settle(bucket);
+      settle(bucket, plan_, policy_, policy_.link);
     }
     // A bucket is complete when its tensor that was added first is ready; buckets start in that order.
     std::sort(buckets.begin(), buckets.end(),
@@ -356,27 +323,6 @@ class Planner {
     bucket.sync = tensor.policy.sync;
     bucket.parameters = tensor.info.parameters;
     return bucket;
-  }
-
-  // What depends on how much is in it.
-  void settle(Bucket& bucket) const {
-    TensorPolicy policy = plan_.groups[bucket.group].policy;
-    if (policy.algorithm == Algorithm::automatic) {
-      tuning::AlgorithmChoice choice = choice_for(policy, bucket);
-      policy.algorithm = choice.algorithm;
-      bucket.why = std::move(choice.why);
-    }
-    bucket.algorithm = policy.algorithm;
-    bucket.stages = stages_of(policy);
-    bucket.levels = levels_of(policy);
-    for (const policy::Level& level : bucket.levels) {
-      (void)codec::Codec(level.stage.codec, bucket.dtype);
-    }
-    for (const policy::Stage& stage : bucket.stages) {
-      (void)codec::Codec(stage.codec, bucket.dtype);
-      (void)codec::Codec(stage.second_hop, bucket.dtype);
-      (void)codec::Codec(stage.intra.value_or(stage.codec), bucket.dtype);
-    }
   }
 
   [[nodiscard]] bool fits(const Bucket& bucket, std::uint64_t count) const {

@@ -16,12 +16,15 @@ namespace {
 
 // Of a link that nobody names: Ethernet of 1 Gbit/s.
 constexpr LinkCost kAssumedBetween{.latency_seconds = 50e-6, .bytes_per_second = 125e6};
-constexpr LinkCost kAssumedInside{.latency_seconds = 5e-6, .bytes_per_second = 4e9};
-constexpr double kBusySeconds = 10e-6;      // that a message keeps a rank busy
+constexpr LinkCost kAssumedInside{.latency_seconds = 5e-6, .bytes_per_second = 2e9};
+constexpr double kTurnSeconds = 50e-6;         // of a rank that waits for others of its node, which may share its core
+constexpr double kBusySeconds = 10e-6;         // that a message keeps a rank busy
 constexpr double kTransportSeconds = 2.5e-10;  // of a core, for a byte
 constexpr double kEncodeSeconds = 3e-10;       // an element; so that every rank computes with the same
 constexpr double kDecodeSeconds = 2e-10;
-constexpr double kLeastGain = 1.05;  // for another than two_shot: the model is not exact
+constexpr int kMostAtOnce = 4;        // ranks that send to all others in one hop: eight took longer than by two_shot
+constexpr double kLeastGain = 1.05;   // for one_shot: the model is not exact
+constexpr double kTieredGain = 1.25;  // for hierarchical, whose four hops it knows least
 
 CodecCost cost_of(const CodecSpec& codec, DType dtype) {
   const double bytes =
@@ -33,12 +36,9 @@ Cluster cluster_of(const collective::Tiers& tiers, const std::optional<Link>& li
   Cluster cluster = given_cluster(link.value_or(Link{}), tiers);
   cluster.transport_seconds = kTransportSeconds;
   cluster.intra = kAssumedInside;
-  if (tiers.nodes() == 1) {  // a link between nodes says nothing of it
-    cluster.inter = kAssumedInside;
-  } else if (!link) {
-    cluster.inter = kAssumedBetween;
+  if (!link) {
+    cluster.inter = tiers.nodes() == 1 ? kAssumedInside : kAssumedBetween;
   }
-  cluster.intra.latency_seconds = std::min(cluster.intra.latency_seconds, cluster.inter.latency_seconds);
   return cluster;
 }
 
@@ -56,6 +56,12 @@ class Chooser {
     const Cost cost = two_shot_cost(cluster_, in_shards(), first_, second_);
     return cost.total - cost.latency + 2 * hop_seconds(cluster_.ranks - 1, cluster_.inter);
   }
+  // A message is longer under way than it takes to send, and no rank gets many at once. Two ranks send no byte more.
+  [[nodiscard]] bool latency_may_rule() const {
+    const double bytes = static_cast<double>(call_.count) * first_.bytes;
+    return cluster_.ranks == 2 ||
+           (cluster_.ranks <= kMostAtOnce && bytes <= cluster_.inter.latency_seconds * cluster_.inter.bytes_per_second);
+  }
   [[nodiscard]] double one_shot() const {
     const Cost cost = one_shot_cost(cluster_, static_cast<double>(call_.count), first_);
     return cost.total - cost.latency + hop_seconds(cluster_.ranks - 1, cluster_.inter);
@@ -65,7 +71,8 @@ class Chooser {
     const CodecCost intra = cost_of(policy::intra_codec(call_.codec, call_.intra), call_.dtype);
     const Cost cost = hierarchical_cost(cluster_, in_shards(), intra, first_);
     const int inside = (cluster_.ranks_per_node - 1) * tiers_.nodes();
-    return cost.total - cost.latency + 2 * hop_seconds(inside, cluster_.intra) +
+    const LinkCost turn{.latency_seconds = std::min(kTurnSeconds, cluster_.inter.latency_seconds)};
+    return cost.total - cost.latency + 2 * hop_seconds(inside, turn) +
            2 * hop_seconds(tiers_.nodes() - 1, cluster_.inter);
   }
 
@@ -82,7 +89,7 @@ class Chooser {
   Cluster cluster_;
   CodecCost first_ = cost_of(call_.codec, call_.dtype);
   CodecCost second_ =
-      cost_of(call_.second_hop.value_or(policy::default_second_hop(call_.codec, cluster_.ranks)), call_.dtype);
+      cost_of(call_.second_hop.value_or(call_.codec), call_.dtype);  // after topk less, so that latency alone speaks
 };
 
 // Why two_shot stands.
@@ -106,13 +113,12 @@ AlgorithmChoice choose_algorithm(const AllReduce& call, const collective::Tiers&
   }
   const Chooser model(call, tiers, link);
   AlgorithmChoice best{Algorithm::two_shot, why_flat(call, tiers)};
-  double shortest = model.two_shot() / kLeastGain;
-  // A named second hop is of an owner; after topk all would decode what each rank selected.
-  if (const double seconds = model.one_shot(); !call.second_hop && seconds < shortest) {
-    best = {Algorithm::one_shot, "latency rules"};
-    shortest = seconds;
+  double shortest = model.two_shot();
+  if (!call.second_hop && model.latency_may_rule() && model.one_shot() * kLeastGain < shortest) {
+    best = {Algorithm::one_shot, "latency rules"};  // a second hop would be of an owner
+    shortest = model.one_shot();
   }
-  if (tiers.why_not_hierarchical().empty() && call.codec.k == 0 && model.hierarchical() < shortest) {
+  if (tiers.why_not_hierarchical().empty() && call.codec.k == 0 && model.hierarchical() * kTieredGain < shortest) {
     best = {Algorithm::hierarchical, tiers.describe()};
   }
   if (native && best.algorithm != Algorithm::hierarchical) {
