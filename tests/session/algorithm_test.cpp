@@ -24,15 +24,15 @@ Policy policy_of(const std::string& defaults, const std::string& more = "") {
   return Policy::parse("[defaults]\n" + defaults + "\nsmall = \"off\"\n" + more);
 }
 
-struct Trained {
+struct Chosen {
   std::string explanation;
   SessionStatistics statistics;
   std::vector<std::vector<float>> results;  // of all ranks
 };
 
 // Rank 0's session after three steps.
-Trained train(const Nodes& nodes, const Policy& policy, bool weighted = false) {
-  Trained trained;
+Chosen chosen_on(const Nodes& nodes, const Policy& policy, bool weighted = false) {
+  Chosen trained;
   trained.results.resize(nodes.size());
   run_ranks(make_inproc_world(static_cast<int>(nodes.size()), nodes), [&](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
@@ -69,8 +69,8 @@ TEST(SessionAlgorithm, NodesOfSeveralRanksAreHierarchicalUnasked) {
     for (const bool weighted : {false, true}) {
       for (const char* codec : {"int8", "int4", "bf16"}) {
         const std::string name = "codec = \"" + std::string(codec) + "\"";
-        const Trained chosen = train(nodes, policy_of(name), weighted);
-        const Trained named = train(nodes, policy_of(name + "\nalgorithm = \"hierarchical\""), weighted);
+        const Chosen chosen = chosen_on(nodes, policy_of(name), weighted);
+        const Chosen named = chosen_on(nodes, policy_of(name + "\nalgorithm = \"hierarchical\""), weighted);
         EXPECT_TRUE(chosen.results[0] == named.results[0]) << codec;
         EXPECT_EQ(chosen.statistics.groups.at(0).algorithm, "hierarchical");
         EXPECT_EQ(named.statistics.groups.at(0).algorithm_reason, "");
@@ -85,21 +85,21 @@ TEST(SessionAlgorithm, OtherNodesStayFlat) {
   for (const Nodes& nodes : kFlat) {
     for (const char* codec : {"int8", "int4", "topk(2%)+int8"}) {
       const std::string name = "codec = \"" + std::string(codec) + "\"";
-      const Trained chosen = train(nodes, policy_of(name));
-      EXPECT_TRUE(chosen.results[0] == train(nodes, policy_of(name + "\nalgorithm = \"two_shot\"")).results[0]);
+      const Chosen chosen = chosen_on(nodes, policy_of(name));
+      EXPECT_TRUE(chosen.results[0] == chosen_on(nodes, policy_of(name + "\nalgorithm = \"two_shot\"")).results[0]);
       EXPECT_EQ(chosen.statistics.groups.at(0).algorithm, "two_shot");
     }
   }
-  const Trained selected = train({0, 0, 1, 1}, policy_of("codec = \"topk(2%)+int8\""));
+  const Chosen selected = chosen_on({0, 0, 1, 1}, policy_of("codec = \"topk(2%)+int8\""));
   EXPECT_EQ(selected.statistics.groups.at(0).algorithm, "two_shot");
-  EXPECT_THAT(train({0, 0, 0, 1}, policy_of("")).explanation,
+  EXPECT_THAT(chosen_on({0, 0, 0, 1}, policy_of("")).explanation,
               HasSubstr("by the cost model: two_shot: nodes differ in size: nodes of 3 and 1 ranks\n"));
 }
 
 TEST(SessionAlgorithm, ExplainAndStatisticsSayWhichAndWhy) {
-  const Trained trained = train({0, 0, 1, 1}, policy_of("",
-                                                        "[[rule]]\nmatch = \"layer1.bias\"\n"
-                                                        "[[rule]]\nmatch = \"head*\"\nalgorithm = \"two_shot\"\n"));
+  const Chosen trained = chosen_on({0, 0, 1, 1}, policy_of("",
+                                                           "[[rule]]\nmatch = \"layer1.bias\"\n"
+                                                           "[[rule]]\nmatch = \"head*\"\nalgorithm = \"two_shot\"\n"));
   EXPECT_THAT(trained.explanation, HasSubstr("algorithm of default by the cost model: hierarchical: 2 nodes of 2 "
                                              "ranks\n"));
   EXPECT_THAT(trained.explanation,
@@ -120,7 +120,7 @@ TEST(SessionAlgorithm, ExplainAndStatisticsSayWhichAndWhy) {
 
 // Buckets of one group may differ.
 TEST(SessionAlgorithm, EachBucketChoosesByItsSize) {
-  const Trained trained = train({0, 0, 1, 1}, policy_of("", "[bucket]\nbytes = \"1KiB\"\n"));
+  const Chosen trained = chosen_on({0, 0, 1, 1}, policy_of("", "[bucket]\nbytes = \"1KiB\"\n"));
   EXPECT_THAT(trained.statistics.groups.at(0).algorithm, ::testing::MatchesRegex("one_shot [0-9], hierarchical [0-9]"));
 }
 
@@ -149,10 +149,10 @@ TEST(SessionAlgorithm, RanksThatDifferAreTold) {
   }
 }
 
-struct Trainer {
+struct Member {
   std::vector<Gradient> gradients = make_gradients();
   Session session;
-  Trainer(const std::shared_ptr<Transport>& transport, const Policy& policy) : session(transport, policy) {
+  Member(const std::shared_ptr<Transport>& transport, const Policy& policy) : session(transport, policy) {
     add_all(session, gradients);
   }
   void step(std::uint64_t number) {
@@ -193,7 +193,7 @@ TEST(SessionAlgorithm, StatesOfOtherAlgorithmsLoadAndLoseNothing) {
     const ScratchFolder folder;
     std::vector<double> wanted;
     std::vector<double> got;
-    const auto note = [&](const Trainer& trainer, std::uint64_t number) {
+    const auto note = [&](const Member& trainer, std::uint64_t number) {
       if (trainer.session.rank() != 0) {
         return;
       }
@@ -208,7 +208,7 @@ TEST(SessionAlgorithm, StatesOfOtherAlgorithmsLoadAndLoseNothing) {
       }
     };
     run_ranks(make_inproc_world(4, move.before), [&](const std::shared_ptr<Transport>& transport) {
-      Trainer trainer(transport, policy_of(codec + move.from));
+      Member trainer(transport, policy_of(codec + move.from));
       for (std::uint64_t number = 0; number < 4; ++number) {
         trainer.step(number);
         note(trainer, number);
@@ -216,7 +216,7 @@ TEST(SessionAlgorithm, StatesOfOtherAlgorithmsLoadAndLoseNothing) {
       trainer.session.save(folder.path());
     });
     run_ranks(make_inproc_world(4, move.after), [&](const std::shared_ptr<Transport>& transport) {
-      Trainer trainer(transport, policy_of(codec + move.to));
+      Member trainer(transport, policy_of(codec + move.to));
       trainer.session.load(folder.path());
       EXPECT_EQ(trainer.session.step(), 4U);
       for (std::uint64_t number = 4; number < 9; ++number) {
@@ -237,7 +237,7 @@ TEST(SessionAlgorithm, StatesMoveToWorldsWithOtherNodes) {
   const ScratchFolder folder;
   std::vector<double> before(50000);
   run_ranks(make_inproc_world(8, kTiered[1]), [&](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, policy_of("codec = \"int4\""));
+    Member trainer(transport, policy_of("codec = \"int4\""));
     trainer.step(0);
     trainer.session.save(folder.path());
     trainer.session.flush();  // what residuals are worth
@@ -250,7 +250,7 @@ TEST(SessionAlgorithm, StatesMoveToWorldsWithOtherNodes) {
     }
   });
   run_ranks(make_inproc_world(3, {0, 0, 1}), [&](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, policy_of("codec = \"int4\""));
+    Member trainer(transport, policy_of("codec = \"int4\""));
     trainer.session.load(folder.path());
     trainer.session.flush();
     for (const Gradient& gradient : trainer.gradients) {

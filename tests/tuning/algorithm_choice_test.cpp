@@ -11,8 +11,8 @@ namespace {
 
 using collective::Tiers;
 
-constexpr std::uint64_t kKiB = 1024;
-constexpr std::uint64_t kMiB = 1024 * kKiB;
+constexpr std::uint64_t kKilobyte = 1024;
+constexpr std::uint64_t kMegabyte = 1024 * kKilobyte;
 
 Tiers nodes(const std::vector<std::uint32_t>& of_ranks) { return {of_ranks, static_cast<int>(of_ranks.size())}; }
 Tiers rows(std::uint32_t ranks_per_node, int world) { return Tiers::in_rows(ranks_per_node, world); }
@@ -38,30 +38,31 @@ TEST(AlgorithmChoice, TableOfWorlds) {
   const std::string none;
   const Tiers uneven = nodes({0, 0, 0, 1});
   const std::vector<Case> cases{
-      {"2 x 2", rows(2, 4), 64 * kMiB, "int8", none, Algorithm::hierarchical, "2 nodes of 2 ranks"},
-      {"4 x 2", rows(2, 8), 64 * kMiB, "int8", none, Algorithm::hierarchical, "4 nodes of 2 ranks"},
-      {"2 x 4", rows(4, 8), 64 * kMiB, "int8", none, Algorithm::hierarchical, "2 nodes of 4 ranks"},
-      {"2 x 2, ranks take turns", nodes({0, 1, 0, 1}), kMiB, "int4", none, Algorithm::hierarchical,
+      {"2 x 2", rows(2, 4), 64 * kMegabyte, "int8", none, Algorithm::hierarchical, "2 nodes of 2 ranks"},
+      {"4 x 2", rows(2, 8), 64 * kMegabyte, "int8", none, Algorithm::hierarchical, "4 nodes of 2 ranks"},
+      {"2 x 4", rows(4, 8), 64 * kMegabyte, "int8", none, Algorithm::hierarchical, "2 nodes of 4 ranks"},
+      {"2 x 2, ranks take turns", nodes({0, 1, 0, 1}), kMegabyte, "int4", none, Algorithm::hierarchical,
        "2 nodes of 2 ranks"},
-      {"2 x 2, exact", rows(2, 4), 64 * kMiB, "exact", none, Algorithm::hierarchical, "2 nodes of 2 ranks"},
-      {"2 x 2, small", rows(2, 4), 4 * kKiB, "int8", none, Algorithm::one_shot, "latency rules"},
-      {"2 x 2, a fast link", rows(2, 4), 64 * kMiB, "int8", "200Gbit/s,2us", Algorithm::two_shot,
+      {"2 x 2, exact", rows(2, 4), 64 * kMegabyte, "exact", none, Algorithm::hierarchical, "2 nodes of 2 ranks"},
+      {"2 x 2, small", rows(2, 4), 4 * kKilobyte, "int8", none, Algorithm::one_shot, "latency rules"},
+      {"2 x 2, a fast link", rows(2, 4), 64 * kMegabyte, "int8", "200Gbit/s,2us", Algorithm::two_shot,
        "quickest by the cost model"},
-      {"2 x 2, topk", rows(2, 4), 64 * kMiB, "topk(1%)+int8", none, Algorithm::two_shot,
+      {"2 x 2, topk", rows(2, 4), 64 * kMegabyte, "topk(1%)+int8", none, Algorithm::two_shot,
        "topk sends less than sums inside nodes would take"},
-      {"3 + 1", uneven, 64 * kMiB, "int8", none, Algorithm::two_shot, "nodes differ in size: nodes of 3 and 1 ranks"},
-      {"3 + 1, small", uneven, 4 * kKiB, "int8", none, Algorithm::one_shot, "latency rules"},
-      {"2 hosts", rows(1, 2), 64 * kMiB, "int8", none, Algorithm::two_shot, "each node has one rank"},
-      {"2 hosts, small", rows(1, 2), 16 * kKiB, "int8", none, Algorithm::one_shot, "latency rules"},
-      {"4 hosts", rows(1, 4), kMiB, "int8", none, Algorithm::two_shot, "each node has one rank"},
-      {"4 hosts, small", rows(1, 4), 4 * kKiB, "int8", none, Algorithm::one_shot, "latency rules"},
-      {"4 hosts, far", rows(1, 4), kMiB, "int8", "1Gbit/s,20ms", Algorithm::one_shot, "latency rules"},
-      {"64 hosts, small", rows(1, 64), 4 * kKiB, "int8", none, Algorithm::two_shot, "each node has one rank"},
-      {"one host", rows(4, 4), kMiB, "int8", none, Algorithm::two_shot, "all ranks are on one node"},
-      {"one host, exact", rows(4, 4), kMiB, "exact", none, Algorithm::dense, "nothing to compress"},
-      {"4 hosts, exact", rows(1, 4), kMiB, "exact", none, Algorithm::dense, "nothing to compress"},
-      {"2 x 2, exact and small", rows(2, 4), 32 * kKiB, "exact", none, Algorithm::dense, "nothing to compress"},
-      {"one rank", rows(1, 1), kMiB, "int8", none, Algorithm::two_shot, "one rank"},
+      {"3 + 1", uneven, 64 * kMegabyte, "int8", none, Algorithm::two_shot,
+       "nodes differ in size: nodes of 3 and 1 ranks"},
+      {"3 + 1, small", uneven, 4 * kKilobyte, "int8", none, Algorithm::one_shot, "latency rules"},
+      {"2 hosts", rows(1, 2), 64 * kMegabyte, "int8", none, Algorithm::two_shot, "each node has one rank"},
+      {"2 hosts, small", rows(1, 2), 16 * kKilobyte, "int8", none, Algorithm::one_shot, "latency rules"},
+      {"4 hosts", rows(1, 4), kMegabyte, "int8", none, Algorithm::two_shot, "each node has one rank"},
+      {"4 hosts, small", rows(1, 4), 4 * kKilobyte, "int8", none, Algorithm::one_shot, "latency rules"},
+      {"4 hosts, far", rows(1, 4), kMegabyte, "int8", "1Gbit/s,20ms", Algorithm::one_shot, "latency rules"},
+      {"64 hosts, small", rows(1, 64), 4 * kKilobyte, "int8", none, Algorithm::two_shot, "each node has one rank"},
+      {"one host", rows(4, 4), kMegabyte, "int8", none, Algorithm::two_shot, "all ranks are on one node"},
+      {"one host, exact", rows(4, 4), kMegabyte, "exact", none, Algorithm::dense, "nothing to compress"},
+      {"4 hosts, exact", rows(1, 4), kMegabyte, "exact", none, Algorithm::dense, "nothing to compress"},
+      {"2 x 2, exact and small", rows(2, 4), 32 * kKilobyte, "exact", none, Algorithm::dense, "nothing to compress"},
+      {"one rank", rows(1, 1), kMegabyte, "int8", none, Algorithm::two_shot, "one rank"},
   };
   for (const Case& c : cases) {
     const AlgorithmChoice got = choice(c.tiers, c.bytes, c.codec, c.link);
@@ -94,7 +95,7 @@ TEST(AlgorithmChoice, LargerMessagesNeverReturnToOneLatency) {
     for (const Tiers& tiers : {rows(1, 2), rows(1, 4), rows(2, 4), rows(4, 8), rows(2, 8), rows(8, 64), rows(4, 4)}) {
       for (const char* codec : {"bf16", "int8", "int4", "sign", "topk(1%)+int8"}) {
         bool large = false;
-        for (std::uint64_t bytes = kKiB; bytes <= 1024 * kMiB; bytes *= 2) {
+        for (std::uint64_t bytes = kKilobyte; bytes <= 1024 * kMegabyte; bytes *= 2) {
           const bool one_shot = choice(tiers, bytes, codec, link).algorithm == Algorithm::one_shot;
           EXPECT_FALSE(large && one_shot) << codec << " " << link << " " << tiers.describe() << " " << bytes;
           large = large || !one_shot;
