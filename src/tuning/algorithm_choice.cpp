@@ -17,12 +17,14 @@ namespace {
 // Of a link that nobody names: Ethernet of 1 Gbit/s.
 constexpr LinkCost kAssumedBetween{.latency_seconds = 50e-6, .bytes_per_second = 125e6};
 constexpr LinkCost kAssumedInside{.latency_seconds = 5e-6, .bytes_per_second = 2e9};
+constexpr double kMemoryRate = 4e9;            // that a rank sends to its node while it sends to others
 constexpr double kTurnSeconds = 50e-6;         // of a rank that waits for others of its node, which may share its core
 constexpr double kBusySeconds = 10e-6;         // that a message keeps a rank busy
 constexpr double kTransportSeconds = 2.5e-10;  // of a core, for a byte
 constexpr double kEncodeSeconds = 3e-10;       // an element; so that every rank computes with the same
 constexpr double kDecodeSeconds = 2e-10;
-constexpr int kMostAtOnce = 4;        // ranks that send to all others in one hop: eight took longer than by two_shot
+constexpr int kMostAtOnce = 4;  // ranks that send to all others in one hop: eight took longer than by two_shot
+constexpr double kOfTwoRanks = 16;
 constexpr double kLeastGain = 1.05;   // for one_shot: the model is not exact
 constexpr double kTieredGain = 1.25;  // for hierarchical, whose four hops it knows least
 
@@ -35,9 +37,11 @@ CodecCost cost_of(const CodecSpec& codec, DType dtype) {
 Cluster cluster_of(const collective::Tiers& tiers, const std::optional<Link>& link) {
   Cluster cluster = given_cluster(link.value_or(Link{}), tiers);
   cluster.transport_seconds = kTransportSeconds;
-  cluster.intra = kAssumedInside;
+  cluster.intra = {.bytes_per_second = kMemoryRate};
   if (!link) {
     cluster.inter = tiers.nodes() == 1 ? kAssumedInside : kAssumedBetween;
+  } else if (link->latency.count() == 0) {  // not said
+    cluster.inter.latency_seconds = kAssumedBetween.latency_seconds;
   }
   return cluster;
 }
@@ -56,14 +60,16 @@ class Chooser {
     const Cost cost = two_shot_cost(cluster_, in_shards(), first_, second_);
     return cost.total - cost.latency + 2 * hop_seconds(cluster_.ranks - 1, cluster_.inter);
   }
-  // A message is longer under way than it takes to send, and no rank gets many at once. Two ranks send no byte more.
+  // A message is longer under way than it takes to send, and no rank gets many at once. Of two ranks, which send no
+  // byte more, larger ones may do.
   [[nodiscard]] bool latency_may_rule() const {
-    const double bytes = static_cast<double>(call_.count) * first_.bytes;
-    return cluster_.ranks == 2 ||
-           (cluster_.ranks <= kMostAtOnce && bytes <= cluster_.inter.latency_seconds * cluster_.inter.bytes_per_second);
+    const double held = cluster_.inter.latency_seconds * cluster_.inter.bytes_per_second;
+    return cluster_.ranks <= kMostAtOnce &&
+           static_cast<double>(call_.count) * first_.bytes <= (cluster_.ranks == 2 ? kOfTwoRanks : 1) * held;
   }
   [[nodiscard]] double one_shot() const {
-    const Cost cost = one_shot_cost(cluster_, static_cast<double>(call_.count), first_);
+    constexpr double kChunk = kDefaultChunkBytes;  // as many lanes as by two_shot, so that hops alone are compared
+    const Cost cost = one_shot_cost(cluster_, static_cast<double>(call_.count), first_, kChunk * cluster_.ranks);
     return cost.total - cost.latency + hop_seconds(cluster_.ranks - 1, cluster_.inter);
   }
   // A node's sums of every shard travel inside it, those of a place between nodes.
@@ -77,11 +83,11 @@ class Chooser {
   }
 
  private:
-  // Shards are whole tiles, and the largest one is waited for.
+  // Shards are whole tiles, and the link of the busiest node is waited for; inside one, the busiest rank.
   [[nodiscard]] double in_shards() const {
     const std::uint64_t tiles = (call_.count + codec::kTileElements - 1) / codec::kTileElements;
-    const auto ranks = static_cast<std::uint64_t>(cluster_.ranks);
-    return static_cast<double>(std::min((tiles + ranks - 1) / ranks * codec::kTileElements, call_.count) * ranks);
+    const auto owners = static_cast<std::uint64_t>(tiers_.nodes() > 1 ? tiers_.nodes() : cluster_.ranks);
+    return static_cast<double>(std::min((tiles + owners - 1) / owners * codec::kTileElements, call_.count) * owners);
   }
 
   const AllReduce& call_;

@@ -142,7 +142,6 @@ TEST(SessionAlgorithm, RanksThatDifferAreTold) {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::mismatch);
       EXPECT_THAT(e.what(), HasSubstr("rank 0 has codec int8, intra bf16, algorithm hierarchical"));
       EXPECT_THAT(e.what(), HasSubstr("rank 2 has codec int8, algorithm two_shot"));
     }
@@ -276,7 +275,7 @@ TEST(SessionAlgorithm, SyncModesGoByTheDefault) {
     const TensorId a =
         session.add("local", view(gradient.data(), gradient.size()), {parameter.data(), parameter.size(), DType::f32});
     const TensorId b = session.add("late", view(late.data(), late.size()));
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 5; ++step) {  // parameters as step 4 finds them are averaged
       std::fill(parameter.begin(), parameter.end(), 1.0F + static_cast<float>(transport->rank()));
       std::fill(late.begin(), late.end(), 2.0F);
       session.ready(a);
