@@ -279,6 +279,43 @@ TEST(Hierarchical, WithoutEvenTiersItIsTwoShotAndSaysSo) {
   }
 }
 
+// What is left open comes to what naming it gives, call by call; a reduce-scatter has no such choice. Mutation tried:
+// the latest choice is kept for the next call, whatever its size.
+TEST(Hierarchical, AnOpenAlgorithmIsChosenForEachCall) {
+  struct Case {
+    Nodes nodes;
+    std::size_t count;
+    Algorithm wanted;
+    std::string text;
+  };
+  const std::vector<Case> cases{
+      {{0, 0, 1, 1}, 300000, Algorithm::hierarchical, "hierarchical: 2 nodes of 2 ranks"},
+      {{0, 0, 1, 1}, 1000, Algorithm::one_shot, "one_shot: latency rules"},
+      {{0, 0, 0, 1}, 300000, Algorithm::two_shot, "two_shot: nodes differ in size: nodes of 3 and 1 ranks"},
+      {{0, 1}, 300000, Algorithm::two_shot, "two_shot: each node has one rank"}};
+  for (const Case& c : cases) {
+    const auto inputs = gaussians(c.nodes, c.count);
+    CallOptions options{.codec = CodecSpec::parse("int8"), .algorithm = c.wanted};
+    const std::string wanted = reduce(c.nodes, inputs, DType::f32, options).results[0].bytes();
+    options.algorithm = Algorithm::automatic;
+    EXPECT_TRUE(reduce(c.nodes, inputs, DType::f32, options).results[0].bytes() == wanted) << c.text;
+    run_ranks(make_inproc_world(world_of(c.nodes), c.nodes), [&](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      EXPECT_EQ(communicator.latest_algorithm(), "");
+      std::vector<float> small(100, 1.0F);
+      communicator.all_reduce(view(small.data(), small.size()), options);
+      std::vector<float> values(c.count, 1.0F);
+      communicator.all_reduce(view(values.data(), values.size()), options);
+      EXPECT_EQ(communicator.latest_algorithm(), c.text);
+      const std::vector<std::uint64_t> counts(static_cast<std::size_t>(communicator.world_size()), 25);
+      std::vector<float> part(25 * counts.size(), 1.0F);
+      communicator.reduce_scatter(view(part.data(), part.size()), view(small.data(), 25), counts, options);
+      communicator.all_reduce(view(small.data(), small.size()), {.algorithm = Algorithm::dense});
+      EXPECT_EQ(communicator.latest_algorithm(), "dense");
+    });
+  }
+}
+
 TEST(Hierarchical, RanksPerNodeOverridesTheTransport) {
   const Nodes one{0, 0, 0, 0};
   const auto inputs = gaussians(one, 50000);
