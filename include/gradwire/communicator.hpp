@@ -22,7 +22,8 @@ struct CommunicatorOptions {
   std::optional<bool> checksum = {};                           // default: as the transport says
   /// For hierarchical: so many ranks in a row share a node, the same on every rank. Default: as the transport says.
   std::optional<std::uint32_t> ranks_per_node = {};
-  /// The link, where it is known: so much is kept in flight from the first call on. Default: found while calls run.
+  /// The link, where it is known, the same on every rank: so much is kept in flight from the first call on, and
+  /// `automatic` chooses by it. Default: found while calls run.
   std::optional<Link> link = {};
   /// Memory of the frames under way, beyond four chunks a shard; may differ between ranks.
   std::uint64_t in_flight_bytes = kDefaultInFlightBytes;

@@ -360,6 +360,24 @@ TEST(Hierarchical, RanksThatDisagreeAboutNodesAllFail) {
   }
 }
 
+// Choices would differ, and ranks would wait for each other. Seen red where only nodes are compared.
+TEST(Hierarchical, RanksThatDisagreeAboutTheLinkAllFail) {
+  const auto errors = run_ranks_catching(make_inproc_world(4, {0, 0, 1, 1}), [](const std::shared_ptr<Transport>& one) {
+    const Link link = Link::parse(one->rank() == 2 ? "400Gbit/s,1us" : "1Gbit/s,50us");
+    Communicator communicator(one, {.timeout = std::chrono::seconds(20), .link = link});
+    std::vector<float> values(300000);
+    communicator.all_reduce(view(values.data(), values.size()), {.algorithm = Algorithm::automatic});
+  });
+  for (const std::exception_ptr& error : errors) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("ranks disagree about the link: rank 0 has 1Gbit/s,50us, rank 2 has 400Gbit/s"));
+    }
+  }
+}
+
 // Whatever message of whatever hop is lost or damaged: every rank gets an error within its timeout.
 TEST(Hierarchical, FaultyPeersEndEveryRank) {
   using transport::Fault;

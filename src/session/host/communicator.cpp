@@ -151,16 +151,25 @@ struct Communicator::State {
 
   [[nodiscard]] const collective::Tiers& tiers() const { return *executor.tiers(); }
 
+  // On what choices rest on: the nodes, and the link.
   void agree_on_tiers(Algorithm asked) {
     if (std::exchange(tiers_agreed, true)) {
       return;
     }
-    const auto all = control.all_gather(tiers().text(), "the agreement on nodes");
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank] != all[0]) {
-        throw Error(ErrorCode::mismatch, "ranks disagree about which of them share a node: rank 0 has " + all[0] +
-                                             " (the node of each rank), rank " + std::to_string(rank) + " has " +
-                                             all[rank] + "; give the same ranks_per_node on every rank");
+    const std::string mine = tiers().text() + '\n' + (link ? link->to_string() : "none");
+    const auto all = control.all_gather(mine, "the agreement on nodes");
+    const auto nodes = [&](std::size_t of) { return all[of].substr(0, all[of].find('\n')); };
+    const auto known = [&](std::size_t of) { return all[of].substr(all[of].find('\n') + 1); };
+    for (std::size_t other = 0; other < all.size(); ++other) {
+      const std::string number = std::to_string(other);
+      if (nodes(other) != nodes(0)) {
+        throw Error(ErrorCode::mismatch, "ranks disagree about which of them share a node: rank 0 has " + nodes(0) +
+                                             " (the node of each rank), rank " + number + " has " + nodes(other) +
+                                             "; give the same ranks_per_node on every rank");
+      }
+      if (known(other) != known(0)) {
+        throw Error(ErrorCode::mismatch, "ranks disagree about the link: rank 0 has " + known(0) + ", rank " + number +
+                                             " has " + known(other) + "; give the same link on every rank");
       }
     }
     if (const std::string why = tiers().why_not_hierarchical(); !why.empty() && asked == Algorithm::hierarchical) {
