@@ -63,7 +63,7 @@ Chosen chosen_on(const Nodes& nodes, const Policy& policy, bool weighted = false
   return trained;
 }
 
-// What is chosen is what naming it gives, bit by bit, on every rank. Mutation tried: the choice asks for the rank.
+// What is chosen is what naming it gives, bit by bit, on every rank. Mutation tried: nothing is chosen hierarchical.
 TEST(SessionAlgorithm, NodesOfSeveralRanksAreHierarchicalUnasked) {
   for (const Nodes& nodes : kTiered) {
     for (const bool weighted : {false, true}) {
