@@ -282,18 +282,18 @@ TEST(Hierarchical, WithoutEvenTiersItIsTwoShotAndSaysSo) {
 // What is left open comes to what naming it gives, call by call; a reduce-scatter has no such choice. Mutation tried:
 // the latest choice is kept for the next call, whatever its size.
 TEST(Hierarchical, AnOpenAlgorithmIsChosenForEachCall) {
-  struct Case {
+  struct Open {
     Nodes nodes;
     std::size_t count;
     Algorithm wanted;
     std::string text;
   };
-  const std::vector<Case> cases{
+  const std::vector<Open> cases{
       {{0, 0, 1, 1}, 300000, Algorithm::hierarchical, "hierarchical: 2 nodes of 2 ranks"},
       {{0, 0, 1, 1}, 1000, Algorithm::one_shot, "one_shot: latency rules"},
       {{0, 0, 0, 1}, 300000, Algorithm::two_shot, "two_shot: nodes differ in size: nodes of 3 and 1 ranks"},
       {{0, 1}, 300000, Algorithm::two_shot, "two_shot: each node has one rank"}};
-  for (const Case& c : cases) {
+  for (const Open& c : cases) {
     const auto inputs = gaussians(c.nodes, c.count);
     CallOptions options{.codec = CodecSpec::parse("int8"), .algorithm = c.wanted};
     const std::string wanted = reduce(c.nodes, inputs, DType::f32, options).results[0].bytes();
