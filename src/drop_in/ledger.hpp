@@ -49,6 +49,7 @@ struct CallTotals {
   std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
   double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
   std::optional<Measured> measured = std::nullopt;  // at the latest comparison
+  std::string algorithm = {};  // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;

@@ -181,6 +181,9 @@ std::string CallPlanner::describe() const {
   if (policy_.tiers.intra_codec) {
     add("intra codec", policy_.tiers.intra_codec->to_string());
   }
+  if (policy_.link) {  // algorithms are chosen by it
+    add("link", policy_.link->to_string());
+  }
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
     const RuleMatch& match = policy_.rules[rule].match;  // sizes once more, since describe() of a rule rounds them
