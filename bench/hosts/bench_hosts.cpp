@@ -1,7 +1,9 @@
 // bench_hosts: what an all-reduce would take on more hosts than there are, by a simulation of links and their queues.
 // It runs the schedules of the library, without data, in the host executor's order and with its window. Computing takes
 // no time, and no message is lost: what is left is what the exchange itself costs.
+#include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct Options {
   std::vector<std::string> codecs{"int8", "exact"};
   std::vector<std::string> bytes{"16MiB", "64MiB", "256MiB"};
   std::string link = "1Gbit/s,50us";
+  std::string jitter = "500us";
   std::string markdown;
 };
 
@@ -34,10 +37,12 @@ struct Outcome {
   double queue_bytes = 0;
 };
 
-Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const Link& link) {
+double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
+Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const SimulatedLink& link) {
   constexpr int kCallsBefore = 2;  // in which the window learns
   std::vector<collective::Schedule> schedules;
-  collective::HopCodecs codecs;
+  std::optional<collective::HopCodecs> codecs;
   for (int rank = 0; rank < hosts; ++rank) {
     const CodecSpec spec = CodecSpec::parse(codec);
     auto [call, schedule] = collective::resolve({.codec = spec, .count = bytes / sizeof(float)}, {rank, hosts});
@@ -45,9 +50,9 @@ Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const
     schedules.push_back(std::move(schedule));
   }
   const auto frame_bytes = [&](const collective::Step& step) {
-    return codecs.of(step.hop).frame_bytes(step.chunk.count);
+    return codecs->of(step.hop).frame_bytes(step.chunk.count);
   };
-  SimulatedLinks links(hosts, {link.bytes_per_second, std::chrono::duration<double>(link.latency).count(), true}, {});
+  SimulatedLinks links(hosts, link, {});
   Outcome outcome{.lanes = schedules[0].lanes};
   for (int call = 0; call <= kCallsBefore; ++call) {
     outcome.seconds = links.run(schedules, frame_bytes);
@@ -58,7 +63,9 @@ Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const
 }
 
 void run(const Options& options) {
-  const Link link = Link::parse(options.link);
+  const Link parsed = Link::parse(options.link);
+  const SimulatedLink link{parsed.bytes_per_second, seconds(parsed.latency), seconds(parse_duration(options.jitter)),
+                           true};
   Table table({"hosts", "bytes", "codec", "lanes", "ms", "wire ms", "wire busy", "score", "queue"});
   for (const std::string& hosts_text : options.hosts) {
     const int hosts = std::stoi(hosts_text);
@@ -74,10 +81,13 @@ void run(const Options& options) {
       }
     }
   }
-  const std::string head = "Simulated, nothing was sent: all-reduce by two_shot, a link of " + options.link +
-                           " for each host and direction, one rank a host. Computing takes no time. Score: time of a "
-                           "perfect uncompressed ring without latency, over that of this. Queue: the most that waited "
-                           "at a switch for one host's link.";
+  const std::string head =
+      "Simulated, nothing was sent: all-reduce by two_shot, a link of " + options.link +
+      " for each host and direction, one rank a host. Computing takes no time, but a message is up to " +
+      options.jitter +
+      " late, by chance. Score: time of a "
+      "perfect uncompressed ring without latency, over that of this. Queue: the most that waited "
+      "at a switch for one host's link.";
   std::fputs((head + "\n\n" + table.to_text()).c_str(), stdout);
   if (!options.markdown.empty()) {
     write_text(options.markdown, to_document(head, table));
@@ -98,6 +108,7 @@ int main(int argc, char** argv) {
     line.option("--codec", options.codecs, "Codecs, such as int8,exact");
     line.option("--bytes", options.bytes, "Uncompressed sizes");
     line.option("--link", options.link, "Each host's link, such as 1Gbit/s,50us");
+    line.option("--jitter", options.jitter, "A message is so much late at most, as where its rank has no core");
     line.option("--markdown", options.markdown, "Write the table to this file, as Markdown");
     line.parse(argc, argv);
     gradwire::bench::run(options);

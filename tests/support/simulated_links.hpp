@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <random>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -17,7 +18,8 @@ namespace gradwire::collective {
 struct SimulatedLink {
   double bytes_per_second;  // of each rank, in each direction
   double latency_seconds;
-  bool hides_queue = false;  // a send is over at once, as where the kernel takes it, however long the link needs
+  double jitter_seconds = 0;  // a message may be so much later, by chance: its rank had no core, say
+  bool hides_queue = false;   // a send is over at once, as where the kernel takes it, however long the link needs
 };
 
 class SimulatedLinks {
@@ -83,6 +85,7 @@ class SimulatedLinks {
   std::map<Key, Channel> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   const std::function<std::uint64_t(const Step&)>* frame_bytes_ = nullptr;
+  std::mt19937 random_{1};
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::uint64_t peak_memory_ = 0;
