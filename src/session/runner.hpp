@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
+#include "observe/sources.hpp"
 #include "plan/plan.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/peers.hpp"
@@ -30,6 +31,7 @@ struct RunnerInfo {
   bool checksum = false;                  // frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes
   bool background = false;                // start() takes buckets in the background, one of each at a time
+  observe::SourceId source = 0;           // of its events
 };
 
 /// What moves buckets.

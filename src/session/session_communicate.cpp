@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "observe/record.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "session/session_state.hpp"
 
@@ -141,6 +142,11 @@ void Session::State::rethrow_given_up(bool to_caller) {
 }
 
 void Session::State::give_up(const Error& error) noexcept {
+  observe::record({.begin = observe::ticks(),
+                   .bytes = static_cast<std::uint64_t>(error.code()),
+                   .source = runner->info().source,
+                   .step = static_cast<std::uint32_t>(step.number()),
+                   .kind = observe::EventKind::error});
   runner->fail(error.code(), error.what());
   const std::lock_guard lock(progress.state);
   step.faults.fail(error);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "observe/record.hpp"
 #include "policy/sync.hpp"
 #include "session/logging.hpp"
 
@@ -51,6 +52,7 @@ Session::State::~State() {
       runner->abort(why->code(), why->what());
     }
   });
+  publish(true);
 }
 
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
@@ -165,6 +167,12 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
     }
     tensors.give(index, gradient, zero);
     const auto now = Clock::now();
+    if (!step.in_step()) {
+      observe::record({.begin = observe::ticks(),
+                       .source = runner->info().source,
+                       .step = static_cast<std::uint32_t>(step.number()),
+                       .kind = observe::EventKind::step_begin});
+    }
     ticket = step.ready(index, now);
     watch.bucket_ready(ticket.bucket, now);
     progress.wake_after_ready();
@@ -232,6 +240,7 @@ void Session::State::check_all_ready() {
 }
 
 StepOutcome Session::State::finish() {
+  const std::uint64_t ticks = observe::ticks();
   const auto begin = Clock::now();
   checked([&] {
     if (no_sync) {
@@ -276,6 +285,12 @@ StepOutcome Session::State::finish() {
     on_wire([&] { runner->compare(results, end.outcome.step); });
   }
   tell(end.outcome);
+  if (ticks != 0) {
+    observe::record_since(ticks, {.source = runner->info().source,
+                                  .step = static_cast<std::uint32_t>(end.outcome.step),
+                                  .kind = observe::EventKind::step_end});
+    publish(false);
+  }
   return end.outcome;
 }
 

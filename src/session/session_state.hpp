@@ -58,6 +58,7 @@ struct Session::State final : private session::Progress::Work {
   // Of finish() alone, on rank 0.
   session::StatusLine status;
   bool told_nonfinite = false;
+  std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
   session::Progress progress;
 
@@ -101,6 +102,8 @@ struct Session::State final : private session::Progress::Work {
   void reserve();
   [[nodiscard]] LinkEstimate link();
   [[nodiscard]] SessionStatistics statistics() const;
+  /// Counts for whoever observes, now and then; `last`: no more follow.
+  void publish(bool last) noexcept;
   /// In the log, at the end of a step.
   void tell(const StepOutcome& outcome);
   /// For save() and load(). The caller holds `wire`.

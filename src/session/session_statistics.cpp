@@ -1,4 +1,6 @@
 // What a session counts, and what it tells in the log while it runs.
+#include "observe/record.hpp"
+#include "observe/sources.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 #include "session/logging.hpp"
@@ -35,6 +37,20 @@ SessionStatistics Session::State::statistics() const {
          .algorithm_reason = statistics.world_size > 1 ? plan->why_algorithms(i) : ""});
   }
   return statistics;
+}
+
+// A step of a millisecond must not pay for it each time.
+void Session::State::publish(bool last) noexcept {
+  constexpr std::chrono::milliseconds kInterval{500};
+  const auto now = std::chrono::steady_clock::now();
+  if (!observe::on() || (!last && published && now - *published < kInterval)) {
+    return;
+  }
+  published = now;
+  try {
+    observe::publish({.source = runner->info().source, .statistics = statistics(), .last = last});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for it, which must not end a step
+  }
 }
 
 void Session::State::tell(const StepOutcome& outcome) {

@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "observe/record.hpp"
+#include "observe/sources.hpp"
 #include "transport/foreground.hpp"
+#include "transport/shares_process.hpp"
 #include "transport/silence.hpp"
 
 namespace gradwire::table {
@@ -24,6 +27,10 @@ constexpr std::chrono::seconds kLongestHold{1};  // then writes share the link w
 Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options)
     : transport_(std::move(transport)),
       options_(options),
+      source_(observe::add_source({.kind = observe::Source::Kind::table,
+                                   .rank = transport_->rank(),
+                                   .world_size = transport_->world_size(),
+                                   .shares_process = transport::shares_process(*transport_)})),
       threading_(std::max(options.threading,
                           transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
       service_(transport_->rank(), transport_->world_size(), options),
@@ -66,6 +73,10 @@ bool Driver::failed() const {
 
 void Driver::abort(ErrorCode code, const std::string& message) noexcept {
   transport_->abort(code, message);
+  observe::record({.begin = observe::ticks(),
+                   .bytes = static_cast<std::uint64_t>(code),
+                   .source = source_,
+                   .kind = observe::EventKind::error});
   const std::lock_guard lock(mutex_);
   if (!failure_) {
     try {

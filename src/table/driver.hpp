@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gradwire/table.hpp"
+#include "observe/event.hpp"
 #include "table/mailbox.hpp"
 #include "table/service.hpp"
 
@@ -51,6 +52,8 @@ class Driver {
   void abort(ErrorCode code, const std::string& message) noexcept;
   [[nodiscard]] bool failed() const;
   [[nodiscard]] Transport& transport() const noexcept { return *transport_; }
+  /// Of its events.
+  [[nodiscard]] observe::SourceId source() const noexcept { return source_; }
 
  private:
   void check_thread(const char* call) const;
@@ -69,6 +72,7 @@ class Driver {
 
   std::shared_ptr<Transport> transport_;
   const TableOptions& options_;
+  const observe::SourceId source_;
   Threading threading_;
   std::thread::id maker_ = std::this_thread::get_id();
 

@@ -7,6 +7,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "codec/codec.hpp"
+#include "observe/record.hpp"
 #include "table/driver.hpp"
 #include "table/merge.hpp"
 #include "table/options.hpp"
@@ -40,6 +41,9 @@ struct Table::State {
              std::span<const float> values) const;
   [[nodiscard]] std::string said(const char* call) const { return "table \"" + options.name + "\": " + call; }
   [[nodiscard]] table::FileHead file_head() const;
+  [[nodiscard]] observe::Event event(observe::EventKind kind, std::size_t values) const {
+    return {.bytes = values * sizeof(float), .source = driver->source(), .kind = kind};
+  }
 
   TableOptions options;
   int exceptions = std::uncaught_exceptions();
@@ -117,6 +121,7 @@ void Table::State::check_finite(const char* call, std::span<const std::uint64_t>
 
 void Table::State::write(const char* call, MessageKind kind, std::span<const std::uint64_t> ids,
                          std::span<const float> values) const {
+  const observe::Span span(event(observe::EventKind::push, values.size()));
   check_size(call, ids.size(), values.size());
   const MergedIds merged = table::merge_ids(ids, options.rows, said(call).c_str());
   const std::vector<float> rows = kind == MessageKind::push ? table::add_rows(merged, values, options.width)
@@ -166,6 +171,7 @@ int Table::owner(std::uint64_t id) const {
 
 void Table::pull(std::span<const std::uint64_t> ids, std::span<float> rows) {
   State& state = *state_;
+  const observe::Span span(state.event(observe::EventKind::pull, rows.size()));
   const auto begin = std::chrono::steady_clock::now();
   state.check_size("pull", ids.size(), rows.size());
   MergedIds merged = table::merge_ids(ids, state.options.rows, state.said("pull").c_str());

@@ -33,7 +33,7 @@ inline const std::vector<Layer> kLayers = {
     {"policy", {"collective"}, {"policy"}},
     {"tuning", {"policy"}, {}},
     {"plan", {"policy", "tuning"}, {}},
-    {"table", {"codec", "transport"}, {"table"}},
+    {"table", {"codec", "transport", "observe"}, {"table"}},
     {"session", {"plan", "table"}, {"communicator", "session", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
     {"api", {"session"}, {}},
     {"drop_in", {"session"}, {}},

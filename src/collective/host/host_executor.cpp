@@ -8,6 +8,7 @@
 #include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "collective/host/lane_run.hpp"
+#include "observe/record.hpp"
 #include "transport/silence.hpp"
 
 namespace gradwire::collective {
@@ -45,6 +46,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   e.lanes_left_ = e.schedule_.lanes;
   e.sequence_ = next_sequence_++;
   e.started_ = std::chrono::steady_clock::now();
+  e.entered_ = observe::ticks();
   const bool alone = transport_.world_size() == 1;
   e.total_weight_ = alone && e.task_->call.weighted ? e.task_->weight : transport_.world_size();
   e.weights_known_ = !e.task_->call.weighted || alone;
@@ -55,7 +57,14 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
   e.statistics_.calls = 1;
   e.statistics_.elements = e.task_->tensors.count();
   e.statistics_.bytes_in = e.task_->tensors.bytes();
+  observe::record({.begin = e.entered_,
+                   .bytes = e.statistics_.bytes_in,
+                   .source = options_.source,
+                   .step = e.task_->step,
+                   .bucket = e.task_->bucket,
+                   .kind = observe::EventKind::bucket_begin});
   if (e.lanes_left_ == 0) {
+    note_end(e);
     e.done_ = true;
     return execution;
   }
@@ -77,12 +86,20 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
     const bool all_open = open_lanes();
     bool worked = run_lanes();
     close_lanes();
+    if (worked || outside >= kBetweenLooks) {
+      end_wait(waited_until_);
+    }
     if (!worked && !lanes_.empty()) {
       if (!all_open && !sending()) {
         window_.starved();
       }
+      waits_since_ = waits_since_ != 0 ? waits_since_ : observe::ticks();
       const auto begin = std::chrono::steady_clock::now();
       worked = transport_.progress(wait);
+      waited_until_ = observe::ticks();
+      if (worked) {
+        end_wait(waited_until_);
+      }
       const auto end = std::chrono::steady_clock::now();
       if (!lanes_.empty()) {
         lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(end - begin).count();
@@ -157,10 +174,35 @@ void HostExecutor::close_lanes() {
     if (--execution.lanes_left_ == 0) {
       execution.statistics_.total_seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - execution.started_).count();
+      note_end(execution);
       execution.done_ = true;
     }
     lane = lanes_.erase(lane);
   }
+}
+
+void HostExecutor::end_wait(std::uint64_t now) noexcept {
+  if (waits_since_ == 0) {
+    return;
+  }
+  observe::Event event{.begin = waits_since_,
+                       .source = options_.source,
+                       .duration = observe::duration_between(waits_since_, now),
+                       .kind = observe::EventKind::wait};
+  if (!lanes_.empty()) {
+    event.step = lanes_.front()->execution()->task_->step;
+    event.bucket = lanes_.front()->execution()->task_->bucket;
+  }
+  observe::record(event);
+  waits_since_ = 0;
+}
+
+void HostExecutor::note_end(const Execution& execution) const noexcept {
+  observe::record_since(execution.entered_, {.bytes = execution.statistics_.bytes_in,
+                                             .source = options_.source,
+                                             .step = execution.task_->step,
+                                             .bucket = execution.task_->bucket,
+                                             .kind = observe::EventKind::bucket_end});
 }
 
 void HostExecutor::check_timeout() {

@@ -24,6 +24,7 @@
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
 #include "memory/buffer_pool.hpp"
+#include "observe/event.hpp"
 
 namespace gradwire::collective {
 
@@ -63,10 +64,11 @@ class Execution {
   bool done_ = false;
   bool nonfinite_ = false;
   std::chrono::steady_clock::time_point started_;
+  std::uint64_t entered_ = 0;  // observe::ticks()
   Statistics statistics_;
 };
 
-/// What happened, in order; for tests that prove pipelining.
+/// What happened, in order, told at once: for tests that prove pipelining, and act meanwhile.
 struct TraceEvent {
   StepKind kind;
   std::uint32_t sequence;
@@ -82,6 +84,7 @@ struct HostExecutorOptions {
   WindowLimits window = {};   // of lanes in flight
   std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never match
   std::function<void(const TraceEvent&)> trace = {};
+  observe::SourceId source = 0;  // whose events are recorded
 };
 
 class LaneRun;
@@ -116,9 +119,12 @@ class HostExecutor {
   void fail(ErrorCode code, const std::string& message) noexcept;
 
   [[nodiscard]] const memory::BufferPool& pool() const noexcept { return pool_; }
+  [[nodiscard]] observe::SourceId source() const noexcept { return options_.source; }
 
  private:
   friend class LaneRun;
+  void end_wait(std::uint64_t now) noexcept;
+  void note_end(const Execution& execution) const noexcept;
   bool open_lanes();
   bool run_lanes();
   void close_lanes();
@@ -137,6 +143,8 @@ class HostExecutor {
   std::chrono::steady_clock::time_point last_progress_;
   std::chrono::steady_clock::time_point left_;  // when the last advance() ended
   bool waits_ = false;                          // it found nothing to do
+  std::uint64_t waits_since_ = 0;               // observe::ticks(); 0: it does not, or nobody wants to know
+  std::uint64_t waited_until_ = 0;              // likewise, at the latest look
   bool failed_ = false;
   ErrorCode failure_code_ = ErrorCode::internal;
   std::string failure_message_;

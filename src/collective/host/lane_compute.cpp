@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collective/host/lane_run.hpp"
+#include "observe/record.hpp"
 
 namespace gradwire::collective {
 namespace {
@@ -282,6 +283,7 @@ void LaneRun::sum_weights(const Step& step) {
 void LaneRun::post_native(Slot slot, View values) {
   Pending& pending = pending_.emplace_back();
   pending.slot = slot;
+  pending.posted = observe::ticks();
   slots_[slot].receive = &pending.operation;
   ++slots_[slot].uses;
   executor_.transport_.post_all_reduce(pending.operation, values);
@@ -344,8 +346,11 @@ void LaneRun::native(const Step& step) {
       return;
     }
     const TransportCounters before = executor_.transport_.counters();
+    const std::uint64_t ticks = observe::ticks();
     executor_.transport_.all_reduce(view);
-    count_sent(-1, executor_.transport_.counters().bytes_sent - before.bytes_sent);
+    const std::uint64_t sent = executor_.transport_.counters().bytes_sent - before.bytes_sent;
+    count_sent(-1, sent);
+    observe::record_since(ticks, event(observe::EventKind::all_reduce, sent));
     return;
   }
   if (!step.inputs.empty()) {

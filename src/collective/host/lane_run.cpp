@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "observe/record.hpp"
+
 namespace gradwire::collective {
 namespace {
 
@@ -46,6 +48,7 @@ LaneRun::Outcome LaneRun::run() {
     if (!ready(step)) {
       return posted ? Outcome::posted : Outcome::blocked;
     }
+    const std::uint64_t ticks = observe::ticks();
     const auto begin = std::chrono::steady_clock::now();
     execute(step);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -58,6 +61,9 @@ LaneRun::Outcome LaneRun::run() {
     Statistics& statistics = execution_->statistics_;
     (step.kind == StepKind::decode || step.kind == StepKind::copy ? statistics.decode_seconds
                                                                   : statistics.encode_seconds) += seconds;
+    if (ticks != 0) {
+      note_stage(step, ticks);
+    }
     return Outcome::computed;
   }
   return posted ? Outcome::posted : Outcome::finished;
@@ -118,6 +124,7 @@ void LaneRun::post_receive(const Step& step) {
   const auto bytes = open_slot(step);
   Pending& pending = pending_.emplace_back();
   pending.slot = step.slot;
+  pending.posted = observe::ticks();
   SlotState& slot = slots_[step.slot];
   slot.receive = &pending.operation;
   slot.from = step.peer;
@@ -130,6 +137,7 @@ void LaneRun::post_receive(const Step& step) {
 void LaneRun::post_send(const Step& step) {
   Pending& pending = pending_.emplace_back();
   pending.slot = step.slot;
+  pending.posted = observe::ticks();
   ++slots_[step.slot].uses;
   executor_.transport_.post_send(pending.operation, step.peer, tag(step.hop), slots_[step.slot].buffer.bytes());
   ++open_operations_;
@@ -162,6 +170,9 @@ void LaneRun::harvest() {
       pending.counted = true;
       --open_operations_;
       count_sent(pending.operation.peer, pending.operation.bytes_counted);
+      if (pending.posted != 0) {
+        note_message(pending);
+      }
       release_slot(pending.slot);
     }
   }
@@ -215,6 +226,44 @@ void LaneRun::cancel(Transport& transport) noexcept {
       slots_[pending.slot].buffer.leak();
     }
   }
+}
+
+observe::Event LaneRun::event(observe::EventKind kind, std::uint64_t bytes) const {
+  return {.bytes = bytes,
+          .source = executor_.options_.source,
+          .step = task_.step,
+          .bucket = task_.bucket,
+          .kind = kind,
+          .lane = static_cast<std::uint16_t>(index_)};
+}
+
+void LaneRun::note_stage(const Step& step, std::uint64_t begin) const {
+  using observe::EventKind;
+  const std::uint64_t bytes = step.chunk.count * element_bytes(task_.tensors.dtype());
+  switch (step.kind) {
+    case StepKind::encode: observe::record_since(begin, event(EventKind::encode, bytes)); break;
+    case StepKind::reduce:
+    case StepKind::reduce_encode: observe::record_since(begin, event(EventKind::reduce, bytes)); break;
+    case StepKind::decode:
+    case StepKind::copy: observe::record_since(begin, event(EventKind::decode, bytes)); break;
+    case StepKind::native_load:
+    case StepKind::native_store: observe::record_since(begin, event(EventKind::native, task_.tensors.bytes())); break;
+    default: break;  // no work to speak of, or a message
+  }
+}
+
+void LaneRun::note_message(const Pending& pending) const {
+  using observe::EventKind;
+  const Operation& operation = pending.operation;
+  const bool receives = operation.kind == Operation::Kind::receive;
+  const bool sends = operation.kind == Operation::Kind::send;
+  observe::Event message = event(receives ? EventKind::receive
+                                 : sends  ? EventKind::send
+                                          : EventKind::all_reduce,
+                                 receives ? operation.bytes : operation.bytes_counted);
+  message.hop = receives || sends ? operation.tag & ((1U << kHopBits) - 1) : 0;
+  message.peer = observe::peer_of(operation.peer);
+  observe::record_since(pending.posted, message);
 }
 
 void LaneRun::trace(const Step& step, bool completed) const {

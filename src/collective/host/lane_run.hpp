@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collective/host/host_executor.hpp"
+#include "observe/event.hpp"
 
 namespace gradwire::collective {
 
@@ -64,6 +65,9 @@ class LaneRun {
   void harvest();
   void count_sent(int peer, std::uint64_t bytes) const;
   void trace(const Step& step, bool completed) const;
+  // What observe records of it.
+  [[nodiscard]] observe::Event event(observe::EventKind kind, std::uint64_t bytes) const;
+  void note_stage(const Step& step, std::uint64_t begin) const;
 
   [[nodiscard]] Tag tag(Hop hop) const;
   void post_native(Slot slot, View values);
@@ -94,9 +98,11 @@ class LaneRun {
   struct Pending {
     Operation operation;
     Slot slot;
+    std::uint64_t posted = 0;  // observe::ticks()
     bool counted = false;
     bool terms_known = false;  // of a frame that came before the weights
   };
+  void note_message(const Pending& pending) const;
   std::deque<Pending> pending_;  // addresses must stay
   std::size_t open_operations_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "observe/record.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -201,6 +202,11 @@ void AutoCodec::note(const tuning::Change& change) {
   levels_ = change.to;
   for (const auto& [move, buckets] : moves) {
     switches_.push_back({change.step, move.first, move.second, buckets, change.reason});
+    observe::record({.begin = observe::ticks(),
+                     .bytes = buckets,
+                     .source = runner_.info().source,
+                     .step = static_cast<std::uint32_t>(change.step),
+                     .kind = observe::EventKind::choice});
     log(runner_.info().rank == 0 ? LogLevel::info : LogLevel::debug,
         "codec from step " + std::to_string(change.step) + " on: " + (move.first.empty() ? "" : move.first + " -> ") +
             move.second + " in " + std::to_string(buckets) + " bucket(s); " + change.reason);

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "collective/collectives.hpp"
+#include "observe/record.hpp"
 #include "policy/sync.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/session_state.hpp"
@@ -229,6 +230,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
 
 void Session::save(const std::filesystem::path& directory) {
   State& state = *state_;
+  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {
     state.catch_up_with_replays();
     const std::lock_guard lock(state.progress.wire);
@@ -241,6 +243,7 @@ void Session::save(const std::filesystem::path& directory) {
 
 void Session::save(std::ostream& stream) {
   State& state = *state_;
+  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {
     state.catch_up_with_replays();
     const std::lock_guard lock(state.progress.wire);
@@ -251,6 +254,7 @@ void Session::save(std::ostream& stream) {
 
 void Session::load(const std::filesystem::path& directory) {
   State& state = *state_;
+  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);
     const std::vector<SavedState> saved = session::read_state_files(directory, rank(), world_size());
@@ -261,6 +265,7 @@ void Session::load(const std::filesystem::path& directory) {
 
 void Session::load(std::istream& stream) {
   State& state = *state_;
+  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);
     const std::vector<SavedState> saved{session::read_state(stream, "load")};

@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "observe/sources.hpp"
 #include "policy/sync.hpp"
+#include "transport/shares_process.hpp"
 #include "tuning/sizes.hpp"
 
 namespace gradwire::session {
@@ -69,7 +71,11 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .transport = transport.name() + (capabilities.emulation.empty() ? "" : ", " + capabilities.emulation),
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
-          .background = true};
+          .background = true,
+          .source = observe::add_source({.kind = observe::Source::Kind::session,
+                                         .rank = transport.rank(),
+                                         .world_size = transport.world_size(),
+                                         .shares_process = transport::shares_process(transport)})};
 }
 
 }  // namespace
@@ -78,8 +84,9 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
     : Runner(info_of(*transport, options)),
       transport_(std::move(transport)),
       options_(options),
-      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum}),
-      background_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .channel = 1}),
+      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .source = info().source}),
+      background_(*transport_,
+                  {.timeout = options.timeout, .checksum = info().checksum, .channel = 1, .source = info().source}),
       peers_(*transport_, options.timeout) {}
 
 void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {

@@ -11,9 +11,12 @@
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
 #include "collective/host/host_executor.hpp"
+#include "observe/record.hpp"
+#include "observe/sources.hpp"
 #include "plan/bucket_residuals.hpp"
 #include "policy/stage.hpp"
 #include "session/device/device_pointer.hpp"
+#include "transport/shares_process.hpp"
 #include "tuning/algorithm_choice.hpp"
 #include "tuning/sizes.hpp"
 #include "wire/frame.hpp"
@@ -128,9 +131,14 @@ struct Communicator::State {
 
   State(std::shared_ptr<Transport> t, const CommunicatorOptions& options)
       : transport(std::move(t)),
-        executor(*transport, {.timeout = options.timeout,
-                              .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default),
-                              .window = {.memory_bytes = options.in_flight_bytes}}),
+        executor(*transport,
+                 {.timeout = options.timeout,
+                  .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default),
+                  .window = {.memory_bytes = options.in_flight_bytes},
+                  .source = observe::add_source({.kind = observe::Source::Kind::communicator,
+                                                 .rank = transport->rank(),
+                                                 .world_size = transport->world_size(),
+                                                 .shares_process = transport::shares_process(*transport)})}),
         control(*transport, options.timeout),
         link(options.link) {
     if (options.ranks_per_node) {
@@ -254,6 +262,10 @@ struct Communicator::State {
       return execution->statistics();
     } catch (...) {
       const Error error = current_error();
+      observe::record({.begin = observe::ticks(),
+                       .bytes = static_cast<std::uint64_t>(error.code()),
+                       .source = executor.source(),
+                       .kind = observe::EventKind::error});
       executor.fail(error.code(), error.what());
       throw Error(error);
     }

@@ -1,0 +1,223 @@
+#include "observe/collector.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "base/log.hpp"
+#include "observe/process.hpp"
+#include "observe/record.hpp"
+
+namespace gradwire::observe {
+namespace {
+
+using detail::Process;
+using detail::ThreadRing;
+
+double thread_seconds() noexcept {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+// A library that is unloaded would take the thread's code with it.
+void stay_loaded() noexcept {
+  static const bool done = [] {
+    Dl_info info{};
+    if (::dladdr(reinterpret_cast<void*>(&stay_loaded), &info) != 0 && info.dli_fname != nullptr) {
+      // The program itself is not found by its name, and stays anyway.
+      static_cast<void>(::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+// Whose last round it is.
+struct Leaving {
+  bool all = false;
+  const Sink* one = nullptr;
+  [[nodiscard]] bool has(const Sink* sink) const noexcept { return all || sink == one; }
+};
+
+// A sink that fails once would fail again.
+void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Leaving& leaving) {
+  std::erase_if(sinks, [&](const std::shared_ptr<Sink>& sink) {
+    round.last = leaving.has(sink.get());
+    try {
+      sink->take(round);
+      return round.last;
+    } catch (...) {
+      log(LogLevel::warning,
+          "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
+      return true;
+    }
+  });
+  if (sinks.empty()) {
+    detail::g_clock.store(ClockKind::none, std::memory_order_relaxed);
+  }
+}
+
+// The caller holds `work`.
+void make_round(Process& self, const Leaving& leaving = {}) {
+  if (self.sinks.empty()) {
+    return;
+  }
+  Round round{.clock = self.options.clock, .scale = self.calibration->scale()};
+  std::vector<Snapshot> snapshots;
+  {
+    const std::lock_guard lock(self.sources_mutex);
+    snapshots.swap(self.snapshots);
+  }
+  const std::vector<ThreadRing*> rings = self.rings.all();
+  std::vector<Stretch> stretches;
+  std::vector<std::size_t> seen;
+  for (ThreadRing* ring : rings) {
+    seen.push_back(0);
+    for (const std::span<const Event> part : ring->ring.peek()) {
+      if (!part.empty()) {
+        stretches.push_back({ring->thread, part});
+        seen.back() += part.size();
+      }
+    }
+    self.recorded += seen.back();
+  }
+  round.stretches = stretches;
+  round.snapshots = snapshots;
+  round.recorded = self.recorded;
+  round.dropped = self.rings.dropped();
+  round.collector_seconds = self.collector_seconds.load(std::memory_order_relaxed);
+  hand_over(self.sinks, round, leaving);
+  for (std::size_t i = 0; i < rings.size(); ++i) {
+    rings[i]->ring.release(seen[i]);
+  }
+  self.rings.forget_ended();
+}
+
+void run(Process& self) {
+  std::chrono::milliseconds interval;
+  {
+    const std::lock_guard lock(self.work);
+    interval = self.options.interval;
+  }
+  std::unique_lock lock(self.wake_mutex);
+  while (!self.wake.wait_for(lock, interval, [&] { return self.stopping; })) {
+    lock.unlock();
+    {
+      const std::lock_guard work(self.work);
+      make_round(self);
+    }
+    self.collector_seconds.store(thread_seconds(), std::memory_order_relaxed);
+    lock.lock();
+  }
+}
+
+// No signal of the job is ever handled there.
+void start_thread(Process& self) {
+  stay_loaded();
+  {
+    const std::lock_guard lock(self.wake_mutex);
+    self.stopping = false;
+  }
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    self.thread = std::thread([&self] { run(self); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_setname_np(self.thread.native_handle(), "gradwire-events");
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void stop_thread(Process& self) {
+  {
+    const std::lock_guard lock(self.wake_mutex);
+    self.stopping = true;
+  }
+  self.wake.notify_all();
+  if (self.thread.joinable()) {
+    self.thread.join();
+  }
+}
+
+// The caller holds `control`.
+void leave(Process& self, const Leaving& leaving) {
+  bool last = false;
+  {
+    const std::lock_guard lock(self.work);
+    last = std::all_of(self.sinks.begin(), self.sinks.end(), [&](const auto& sink) { return leaving.has(sink.get()); });
+    if (last) {
+      detail::g_clock.store(ClockKind::none, std::memory_order_relaxed);
+    }
+    make_round(self, leaving);
+  }
+  if (last) {
+    stop_thread(self);
+  }
+}
+
+struct StopsAtExit {
+  ~StopsAtExit() { stop_collecting(); }
+};
+
+}  // namespace
+
+void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
+  static const StopsAtExit at_exit;
+  Process& self = detail::process();
+  const std::lock_guard control(self.control);
+  bool first = false;
+  {
+    const std::lock_guard lock(self.work);
+    first = self.sinks.empty();
+    if (first) {
+      self.options = options;
+      self.calibration.emplace(options.clock);
+      self.recorded = 0;
+      self.collector_seconds.store(0, std::memory_order_relaxed);
+      self.rings.clear(options.ring_events);
+    }
+    self.sinks.push_back(std::move(sink));
+  }
+  if (first) {
+    stop_thread(self);  // of sinks that have failed
+    try {
+      start_thread(self);
+    } catch (...) {
+      const std::lock_guard lock(self.work);
+      self.sinks.clear();
+      throw;
+    }
+    detail::g_clock.store(options.clock, std::memory_order_relaxed);
+  }
+}
+
+void remove_sink(const std::shared_ptr<Sink>& sink) {
+  Process& self = detail::process();
+  const std::lock_guard control(self.control);
+  leave(self, {.one = sink.get()});
+}
+
+void collect() {
+  Process& self = detail::process();
+  const std::lock_guard lock(self.work);
+  make_round(self);
+}
+
+void stop_collecting() {
+  Process& self = detail::process();
+  const std::lock_guard control(self.control);
+  leave(self, {.all = true});
+}
+
+}  // namespace gradwire::observe

@@ -1,0 +1,81 @@
+#include "observe/process.hpp"
+
+#include <pthread.h>
+
+#include "observe/record.hpp"
+
+namespace gradwire::observe {
+namespace detail {
+namespace {
+
+std::atomic<Process*> g_process{nullptr};
+std::atomic<std::uint32_t> g_sources{0};  // that were ever added, in parents too: their numbers stay theirs
+
+constexpr std::uint32_t kLastSource = 0xFFFF;
+
+void in_child() noexcept {
+  g_clock.store(ClockKind::none, std::memory_order_relaxed);
+  g_process.store(nullptr, std::memory_order_relaxed);
+  forget_ring_after_fork();
+}
+
+}  // namespace
+
+Process& process() {
+  Process* there = g_process.load(std::memory_order_acquire);
+  if (there == nullptr) {
+    static std::once_flag once;
+    std::call_once(once, [] { ::pthread_atfork(nullptr, nullptr, &in_child); });
+    auto* made = new Process;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+    if (g_process.compare_exchange_strong(there, made, std::memory_order_acq_rel)) {
+      return *made;
+    }
+    delete made;  // NOLINT(cppcoreguidelines-owning-memory): nobody has seen it
+  }
+  return *there;
+}
+
+Rings& rings() { return process().rings; }
+
+}  // namespace detail
+
+SourceId add_source(const Source& source) {
+  detail::Process& self = detail::process();
+  const std::lock_guard lock(self.sources_mutex);
+  if (detail::g_sources.load(std::memory_order_relaxed) == detail::kLastSource) {
+    return static_cast<SourceId>(detail::kLastSource);
+  }
+  const auto id = static_cast<SourceId>(detail::g_sources.fetch_add(1, std::memory_order_relaxed) + 1);
+  if (self.sources.empty()) {
+    self.first_source = id;
+  }
+  self.sources.push_back(source);
+  return id;
+}
+
+std::optional<Source> source_of(SourceId id) {
+  detail::Process& self = detail::process();
+  const std::lock_guard lock(self.sources_mutex);
+  const std::size_t place = static_cast<std::size_t>(id) - self.first_source;
+  if (id < self.first_source || place >= self.sources.size()) {
+    return std::nullopt;
+  }
+  return self.sources[place];
+}
+
+void publish(Snapshot snapshot) {
+  if (!on()) {
+    return;
+  }
+  detail::Process& self = detail::process();
+  const std::lock_guard lock(self.sources_mutex);
+  for (Snapshot& waiting : self.snapshots) {
+    if (waiting.source == snapshot.source) {
+      waiting = std::move(snapshot);
+      return;
+    }
+  }
+  self.snapshots.push_back(std::move(snapshot));
+}
+
+}  // namespace gradwire::observe

@@ -1,0 +1,109 @@
+#include "observe/rings.hpp"
+
+#include <algorithm>
+
+#include "observe/process.hpp"
+#include "observe/record.hpp"
+
+namespace gradwire::observe::detail {
+
+std::atomic<ClockKind> g_clock{ClockKind::none};
+
+namespace {
+
+// Pointers, which need no initialisation: what a library that is loaded late has for each thread must be small.
+thread_local ThreadRing* t_ring = nullptr;
+thread_local bool t_ends = false;
+
+// Takes no lock: the thread may be one of a child, whose parent's locks nobody gives back.
+struct EndsRing {
+  ~EndsRing() {
+    t_ends = true;
+    if (t_ring != nullptr) {
+      t_ring->ended.store(true, std::memory_order_release);
+      t_ring = nullptr;
+    }
+  }
+};
+
+ThreadRing* make_ring() noexcept {
+  if (t_ends) {  // nobody would say that it has ended
+    return nullptr;
+  }
+  try {
+    t_ring = rings().make();
+  } catch (...) {
+    return nullptr;
+  }
+  static thread_local const EndsRing at_the_end_of_the_thread;
+  return t_ring;
+}
+
+}  // namespace
+
+void record_now(const Event& event) noexcept {
+  ThreadRing* ring = t_ring;
+  if (ring == nullptr) [[unlikely]] {
+    ring = make_ring();
+    if (ring == nullptr) {
+      rings().count_lost();
+      return;
+    }
+  }
+  ring->ring.push(event);
+}
+
+void forget_ring_after_fork() noexcept { t_ring = nullptr; }
+
+ThreadRing* Rings::make() {
+  const std::lock_guard lock(mutex_);
+  rings_.push_back(std::make_unique<ThreadRing>(events_, next_));
+  ++next_;
+  return rings_.back().get();
+}
+
+std::vector<ThreadRing*> Rings::all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<ThreadRing*> all;
+  all.reserve(rings_.size());
+  for (const auto& ring : rings_) {
+    all.push_back(ring.get());
+  }
+  return all;
+}
+
+void Rings::forget_ended() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(rings_, [this](const auto& ring) {
+    // In this order: what it wrote before it said so is there to be seen.
+    const bool gone = ring->ended.load(std::memory_order_acquire) && ring->ring.peek()[0].empty();
+    dropped_by_gone_ += gone ? ring->ring.dropped() : 0;
+    return gone;
+  });
+}
+
+void Rings::clear(std::size_t events) {
+  for (ThreadRing* ring : all()) {
+    const auto parts = ring->ring.peek();
+    ring->ring.release(parts[0].size() + parts[1].size());
+  }
+  forget_ended();
+  const std::lock_guard lock(mutex_);
+  events_ = events;
+  dropped_before_ = dropped_in_all();
+}
+
+std::uint64_t Rings::dropped() {
+  const std::lock_guard lock(mutex_);
+  return dropped_in_all() - dropped_before_;
+}
+
+std::uint64_t Rings::dropped_in_all() const {
+  std::uint64_t dropped = dropped_by_gone_ + lost_.load(std::memory_order_relaxed);
+  for (const auto& ring : rings_) {
+    dropped += ring->ring.dropped();
+  }
+  return dropped;
+}
+
+}  // namespace gradwire::observe::detail

@@ -1,0 +1,35 @@
+// Who events are of. A process may hold several ranks as threads, and several sessions of each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gradwire/statistics.hpp"
+#include "observe/event.hpp"
+
+namespace gradwire::observe {
+
+struct Source {
+  enum class Kind : std::uint8_t { session, communicator, table, drop_in };
+  Kind kind = Kind::session;
+  int rank = 0;
+  int world_size = 1;
+  bool shares_process =
+      false;  // with other ranks of its world: each is then a rank of its own, whatever the process is
+};
+
+/// A number for it; the last of them stands for all that come when there are no more. Any thread.
+[[nodiscard]] SourceId add_source(const Source& source);
+[[nodiscard]] std::optional<Source> source_of(SourceId id);
+
+/// The latest counts of a source, for whoever reads events; `last`: no more follow, and the source may be forgotten.
+/// Nothing happens where nothing is recorded.
+struct Snapshot {
+  SourceId source = 0;
+  SessionStatistics statistics = {};
+  bool last = false;
+};
+void publish(Snapshot snapshot);
+
+}  // namespace gradwire::observe

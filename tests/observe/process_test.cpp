@@ -1,0 +1,123 @@
+// What a fork and the end of a process do to recording.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "gathering.hpp"
+#include "observe/record.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::observe::test {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
+// Runs `body` in a child; returns its exit status, or -1 where a signal ended it.
+template <typename Body>
+int in_child(Body&& body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // a child that hangs is a failure, not a wait
+    body();
+    std::_Exit(99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Fork, AChildRecordsNothingAndItsParentGoesOn) {
+  Observed observed(kByHand);
+  record({.bytes = 1, .kind = EventKind::send});
+  EXPECT_EQ(in_child([] {
+              record({.bytes = 2, .kind = EventKind::send});
+              collect();
+              stop_collecting();
+              std::_Exit(on() ? 1 : 0);
+            }),
+            0);
+  record({.bytes = 3, .kind = EventKind::send});
+  observed.stop();
+  const auto seen = observed.kept->seen();
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0].event.bytes, 1U);
+  EXPECT_EQ(seen[1].event.bytes, 3U);
+}
+
+// The exit of a child must not wait for a thread that it does not have, nor write what is its parent's.
+TEST(Fork, AChildMayExitAsProgramsDo) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "exit handlers of a child that has lost its threads confuse it";
+  }
+  Observed observed(kByHand);
+  record({.kind = EventKind::send});
+  EXPECT_EQ(in_child([] { std::exit(0); }), 0);
+  observed.stop();
+  EXPECT_EQ(observed.kept->seen().size(), 1U);
+}
+
+TEST(Fork, AChildMayObserveByItself) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  Observed observed(kByHand);
+  record({.bytes = 1, .kind = EventKind::send});
+  const SourceId before = add_source({.rank = 1});
+  EXPECT_EQ(in_child([&] {
+              Observed own(kByHand);
+              record({.bytes = 2, .kind = EventKind::send});
+              const bool unknown = !source_of(before);
+              const SourceId mine = add_source({.rank = 5});
+              const bool known = source_of(mine) && source_of(mine)->rank == 5 && mine != before;
+              own.stop();
+              const auto seen = own.kept->seen();
+              std::_Exit(unknown && known && seen.size() == 1 && seen[0].event.bytes == 2 ? 0 : 1);
+            }),
+            0);
+}
+
+class WritesAtTheEnd final : public Sink {
+ public:
+  explicit WritesAtTheEnd(std::string file) : file_(std::move(file)) {}
+  void take(const Round& round) override {
+    events_ += round.recorded;
+    if (round.last) {
+      std::FILE* file = std::fopen(file_.c_str(), "w");
+      std::fprintf(file, "%d", static_cast<int>(events_));
+      std::fclose(file);
+    }
+  }
+
+ private:
+  std::string file_;
+  std::uint64_t events_ = 0;
+};
+
+TEST(End, OfAProcessThatStopsNothingIsTheLastRound) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  const gradwire::test::ScratchFolder folder;
+  const std::string file = (folder.path() / "end").string();
+  EXPECT_EQ(in_child([&] {
+              add_sink(std::make_shared<WritesAtTheEnd>(file), kByHand);
+              record({.kind = EventKind::send});
+              std::thread([] { record({.kind = EventKind::send}); }).join();
+              std::exit(0);
+            }),
+            0);
+  EXPECT_EQ(gradwire::test::read_text(file), "2");
+}
+
+}  // namespace
+}  // namespace gradwire::observe::test
