@@ -1,0 +1,115 @@
+// bench_observe: what it costs to observe a job.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "bench/observe/costs.hpp"
+#include "bench/observe/step_share.hpp"
+#include "bench/support/command_line.hpp"
+#include "bench/support/report.hpp"
+#include "bench/support/table.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+struct Options {
+  std::string bytes = "25MB";
+  std::vector<std::string> links{"", "1Gbit/s,50us"};
+  StepOptions step;
+  int rounds = 51;
+  std::string json;
+  std::string markdown;
+};
+
+class Nothing final : public observe::Sink {
+ public:
+  void take(const observe::Round& /*round*/) override {}
+};
+
+class Rows {
+ public:
+  Rows() : table_({"what", "value", "unit"}), report_(make_report("gradwire.bench_observe.1")) {}
+  void add(const std::string& what, double value, int digits, const std::string& unit) {
+    table_.add({what, fixed(value, digits), unit});
+    report_["rows"].push_back({{"what", what}, {"value", number_or_null(value)}, {"unit", unit}});
+  }
+  void tell(const Options& options) const {
+    const std::string head = "What it costs to observe: " + std::to_string(options.step.ranks) + " ranks as threads, " +
+                             options.bytes + " of gradients a step, " + options.step.codec + ".";
+    std::printf("%s\n%s", head.c_str(), table_.to_text().c_str());
+    if (!options.json.empty()) {
+      write_report(options.json, report_);
+    }
+    if (!options.markdown.empty()) {
+      write_text(options.markdown, to_document(head, table_));
+    }
+  }
+
+ private:
+  Table table_;
+  Json report_;
+};
+
+void measure_events(const Options& options, Rows& rows, double& span) {
+  for (const observe::ClockKind clock : {observe::best_clock(), observe::ClockKind::monotonic}) {
+    const EventCosts costs = event_costs(clock, options.rounds);
+    const std::string by = " by " + std::string(to_string(clock));
+    rows.add("an event that has no duration" + by, costs.moment, 1, "ns");
+    rows.add("an event that has one" + by, costs.span, 1, "ns");
+    span = clock == observe::best_clock() ? costs.span : span;
+  }
+  rows.add("a place while nobody reads", cost_when_off(options.rounds), 2, "ns");
+}
+
+void measure_loss(Rows& rows) {
+  for (const double rate : {1e6, 4e6}) {
+    const Loss loss = reader_loss(rate, 3);
+    const std::string at = " of one thread at " + fixed(rate / 1e6, 0) + " million a second";
+    rows.add("events lost" + at, static_cast<double>(loss.dropped), 0, "of " + std::to_string(loss.events));
+    rows.add("CPU of the reader" + at, 100 * loss.reader_seconds / 3, 2, "% of a core");
+  }
+}
+
+void measure_steps(Options options, Rows& rows, double span) {
+  options.step.elements = parse_bytes(options.bytes) / sizeof(float);
+  for (const std::string& link : options.links) {
+    options.step.link = link;
+    const StepShare share = step_share(options.step, [] { return std::make_shared<Nothing>(); });
+    const std::string over = link.empty() ? ", memory" : ", " + link;
+    rows.add("step without" + over, 1e3 * share.off_seconds, 2, "ms");
+    rows.add("A/A spread of that" + over, 100 * share.off_spread, 1, "%");
+    rows.add("events of a step, a rank" + over, share.events / options.step.ranks, 0, "");
+    rows.add("events, accounted" + over, 100 * share.accounted(1e-9 * span, options.step.ranks), 3, "% of a step");
+    rows.add("events, paired" + over, 100 * share.measured(), 1, "% of a step");
+    rows.add("events lost" + over, static_cast<double>(share.dropped), 0, "");
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CommandLine line("What it costs to observe a job: an event, a reader, a step.");
+  line.option("--bytes", options.bytes, "Gradients of a step");
+  line.option("--ranks", options.step.ranks, "Threads that play ranks");
+  line.option("--codec", options.step.codec, "How gradients travel");
+  line.option("--blocks", options.step.blocks, "Blocks of steps with and without, each");
+  line.option("--steps", options.step.steps, "Steps of a block");
+  line.option("--json", options.json, "Write the rows to this file");
+  line.option("--markdown", options.markdown, "Write the table to this file");
+  line.parse(argc, argv);
+  Rows rows;
+  double span = 0;
+  measure_events(options, rows, span);
+  measure_loss(rows);
+  measure_steps(options, rows, span);
+  rows.tell(options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradwire::bench
+
+int main(int argc, char** argv) {
+  return gradwire::bench::program("bench_observe", [&] { return gradwire::bench::run(argc, argv); });
+}
