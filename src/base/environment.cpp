@@ -22,6 +22,8 @@ constexpr std::array kVariables{
                         "1: replaced calls pass through and are counted as they would have been sent"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
+    EnvironmentVariable{"GRADWIRE_METRICS", "file:directory", "none",
+                        "every rank writes its metrics there for Prometheus' node_exporter, every 5 s and at the end"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
     EnvironmentVariable{"GRADWIRE_REPORT", "file", "none",
                         "rank 0 writes what became of replaced calls there, at its end, as JSON; %p: its process"},

@@ -58,7 +58,8 @@ Calibration::Moment Calibration::look() const {
 
 TimeScale Calibration::scale() {
   if (kind_ != ClockKind::tsc) {
-    return {};
+    const std::uint64_t now = monotonic_nanoseconds();
+    return {now, now, 1};
   }
   const Moment now = look();
   if (now.ticks > first_.ticks && now.nanoseconds > first_.nanoseconds) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "export/exporting.hpp"
 #include "observe/record.hpp"
 #include "policy/sync.hpp"
 #include "session/logging.hpp"
@@ -34,6 +35,7 @@ Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptio
       runner(std::move(r)),
       step(next_number(), o.nonfinite),
       progress(threading_over(*runner, o.threading), step, *this) {
+  metrics::export_from_environment();
   progress.start();
 }
 

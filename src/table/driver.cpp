@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "export/exporting.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "transport/foreground.hpp"
@@ -35,6 +36,7 @@ Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options
                           transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
       service_(transport_->rank(), transport_->world_size(), options),
       mailbox_(transport_, {.rows = options.rows, .width = options.width}) {
+  metrics::export_from_environment();
   if (threading_ == Threading::background && transport_->world_size() > 1) {
     thread_ = std::thread([this] { run(); });
   }

@@ -23,6 +23,7 @@ struct Layer {
 inline const std::vector<Layer> kLayers = {
     {"base", {}, {"dtype", "error", "version"}},
     {"observe", {"base"}, {"statistics"}},
+    {"export", {"observe"}, {}},
     {"memory", {"base"}, {}},
     {"wire", {"base"}, {}},
     {"kernels", {"wire"}, {}},
@@ -33,7 +34,7 @@ inline const std::vector<Layer> kLayers = {
     {"policy", {"collective"}, {"policy"}},
     {"tuning", {"policy"}, {}},
     {"plan", {"policy", "tuning"}, {}},
-    {"table", {"codec", "transport", "observe"}, {"table"}},
+    {"table", {"codec", "transport", "export"}, {"table"}},
     {"session", {"plan", "table"}, {"communicator", "session", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
     {"api", {"session"}, {}},
     {"drop_in", {"session"}, {}},

@@ -11,6 +11,7 @@
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
 #include "collective/host/host_executor.hpp"
+#include "export/exporting.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "plan/bucket_residuals.hpp"
@@ -141,6 +142,7 @@ struct Communicator::State {
                                                  .shares_process = transport::shares_process(*transport)})}),
         control(*transport, options.timeout),
         link(options.link) {
+    metrics::export_from_environment();
     if (options.ranks_per_node) {
       executor.set_tiers(
           std::make_shared<const collective::Tiers>(collective::Tiers::in_rows(*options.ranks_per_node, world())));

@@ -1,0 +1,95 @@
+// Events and counts of a process, summed up by rank. Pure: told of what happened, it knows no clock, lock or thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "export/metric.hpp"
+#include "observe/clock.hpp"
+#include "observe/event.hpp"
+#include "observe/sources.hpp"
+
+namespace gradwire::metrics {
+
+/// Calls of a job that a drop-in took over, or passed on.
+struct ReplacedCalls {
+  std::string function;  // "MPI_Allreduce"
+  std::string reason;    // why they were passed on; empty: they were compressed
+  std::uint64_t calls = 0;
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_sent = 0;
+  double seconds = 0;
+};
+
+/// A codec as a label: of codec = "auto" the text also says what is in use now, which would make a new series each
+/// time.
+[[nodiscard]] inline std::string label_of_codec(const std::string& codec) { return codec.substr(0, codec.find(':')); }
+
+/// What the reader of events says of itself.
+struct ReaderState {
+  observe::ClockKind clock = observe::ClockKind::none;
+  std::uint64_t recorded = 0;
+  std::uint64_t dropped = 0;
+  double cpu_seconds = 0;
+  bool ended = false;  // nothing follows
+};
+
+/// One rank's.
+struct RankTotals {
+  RankTotals();
+
+  int world_size = 1;
+  std::map<observe::EventKind, Histogram> seconds;  // of the kinds that have a duration
+  std::map<observe::EventKind, Histogram> bytes;    // of send, receive, all_reduce
+  std::map<observe::EventKind, std::uint64_t> events;
+  std::map<observe::EventKind, std::uint64_t> sum_of_bytes;  // of pull and push
+  Histogram steps = Histogram::of_seconds();                 // from the end of one to the end of the next
+  std::map<observe::SourceId, std::uint64_t> step_ended;     // ticks
+  std::map<observe::SourceId, SessionStatistics> sessions;   // the latest of those that go on
+  SessionStatistics gone;                                    // the sum of those that do not
+  std::map<int, std::uint64_t> passed;                       // events EventKind::passed, by reason
+
+  /// All sessions as one: groups of one name and codec are one.
+  [[nodiscard]] SessionStatistics sum() const;
+};
+
+/// Metrics of a rank, in a fixed order. `replaced`: of a drop-in.
+[[nodiscard]] std::vector<Family> families(const RankTotals& rank, const ReaderState& reader,
+                                           std::span<const ReplacedCalls> replaced);
+
+class Aggregate {
+ public:
+  using SourceOf = std::function<std::optional<observe::Source>(observe::SourceId)>;
+
+  /// `source_of`: observe::source_of, or a test's.
+  explicit Aggregate(SourceOf source_of) : source_of_(std::move(source_of)) {}
+
+  /// The rank of this process, where that is known better than from its first source.
+  void set_home(int rank) { home_ = rank; }
+  void add(std::span<const observe::Event> events, const observe::TimeScale& scale);
+  void add(const observe::Snapshot& snapshot);
+
+  /// By rank. Sources whose ranks have processes of their own are all of this process's rank.
+  [[nodiscard]] const std::map<int, RankTotals>& ranks() const noexcept { return ranks_; }
+  /// Where it is known: the rank that events of nobody are of.
+  [[nodiscard]] std::optional<int> home() const noexcept { return home_; }
+  /// Makes that rank known although nothing has come of it.
+  void touch(int rank) { ranks_[rank]; }
+
+ private:
+  [[nodiscard]] RankTotals* rank_of(observe::SourceId id);
+  [[nodiscard]] std::optional<int> find_home(observe::SourceId id) const;
+
+  SourceOf source_of_;
+  std::optional<int> home_;
+  std::map<int, RankTotals> ranks_;
+  std::map<observe::SourceId, RankTotals*> known_;
+};
+
+}  // namespace gradwire::metrics

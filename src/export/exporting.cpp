@@ -1,0 +1,70 @@
+#include "export/exporting.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "export/textfile.hpp"
+#include "gradwire/error.hpp"
+#include "observe/collector.hpp"
+
+namespace gradwire::metrics {
+namespace {
+
+void begin(const ExportOptions& options) noexcept {
+  const auto warn = options.warn ? options.warn : [](const std::string& text) { log(LogLevel::warning, text); };
+  try {
+    const auto value = environment("GRADWIRE_METRICS");
+    if (!value) {
+      return;
+    }
+    observe::add_sink(std::make_shared<TextfileSink>(TextfileOptions{.directory = Target::parse(*value).directory,
+                                                                     .part = options.part,
+                                                                     .rank = options.rank,
+                                                                     .replaced = options.replaced,
+                                                                     .warn = warn}));
+  } catch (...) {
+    try {
+      warn("metrics are off: " + std::string(current_error().what()));
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
+    }
+  }
+}
+
+}  // namespace
+
+Target Target::parse(std::string_view text) {
+  constexpr std::string_view kFile = "file:";
+  if (!text.starts_with(kFile) || text.size() == kFile.size()) {
+    throw Error(ErrorCode::invalid_argument, "GRADWIRE_METRICS is \"" + std::string(text) +
+                                                 "\"; write file:DIRECTORY, such as file:/var/lib/node_exporter");
+  }
+  return {.directory = std::string(text.substr(kFile.size()))};
+}
+
+void export_from_environment(const ExportOptions& options) noexcept {
+  // By process: a child that forks off, perhaps in the middle of this, is one of its own. No lock, which it could
+  // inherit taken.
+  static std::atomic<pid_t> begun{0};
+  static std::atomic<pid_t> done{0};
+  const pid_t self = ::getpid();
+  if (done.load(std::memory_order_acquire) == self) {
+    return;
+  }
+  if (begun.exchange(self) == self) {
+    while (done.load(std::memory_order_acquire) != self) {
+      std::this_thread::yield();  // what follows is to be recorded
+    }
+    return;
+  }
+  begin(options);
+  done.store(self, std::memory_order_release);
+}
+
+}  // namespace gradwire::metrics

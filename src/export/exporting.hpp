@@ -1,0 +1,31 @@
+// Metrics of this process, as the environment asks for them.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "export/aggregate.hpp"
+
+namespace gradwire::metrics {
+
+/// Of GRADWIRE_METRICS: "file:/var/lib/node_exporter". Error(invalid_argument) for what it is not.
+struct Target {
+  std::string directory;
+  [[nodiscard]] static Target parse(std::string_view text);
+};
+
+struct ExportOptions {
+  std::string part = "library";                               // as TextfileOptions
+  std::function<std::optional<int>()> rank = {};              // likewise
+  std::function<std::vector<ReplacedCalls>()> replaced = {};  // likewise
+  std::function<void(const std::string&)> warn = {};          // none: the log
+};
+
+/// Begins to write what GRADWIRE_METRICS asks for, at the first call of a process; later ones do nothing. A value that
+/// is wrong is told once, and the job goes on. Any thread.
+void export_from_environment(const ExportOptions& options = {}) noexcept;
+
+}  // namespace gradwire::metrics
