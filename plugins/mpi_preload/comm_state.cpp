@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plugins/mpi_preload/exchange.hpp"
+#include "plugins/mpi_preload/observed.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/requests.hpp"
 #include "session/peers.hpp"
@@ -68,6 +69,7 @@ CommState* make_state(MPI_Comm comm, int key) {
   state->inter = inter != 0;
   state->threads = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE;
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
+  begin_metrics();  // of a job whose MPI_Init was not seen
   const std::lock_guard lock(process().mutex);
   process().states.push_back(state.get());
   return state.release();

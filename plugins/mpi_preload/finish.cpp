@@ -9,6 +9,7 @@
 
 #include "base/current_error.hpp"
 #include "base/durable_file.hpp"
+#include "observe/collector.hpp"
 #include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
@@ -112,7 +113,8 @@ void finish_or_throw() {
   }
   const int rank = world->rank;
   const int size = world->size;
-  free_states();  // what hangs on communicators goes into the ledger
+  free_states();               // what hangs on communicators goes into the ledger
+  observe::stop_collecting();  // the others' numbers are no metrics of this rank
   self.finished = true;
   // MPI_Finalize brings all ranks together; but after a failure they are out of step.
   const bool complete = size == 1 || (!self.failed && gather_ledgers(rank, size));

@@ -2,6 +2,7 @@
 // those of gradwire/replace/mpi.h. What is neither here nor in interpose_requests.cpp goes to the library as ever.
 #include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/interposed.hpp"
+#include "plugins/mpi_preload/observed.hpp"
 #include "plugins/mpi_preload/process.hpp"
 
 namespace gradwire::mpi_preload {
@@ -95,6 +96,7 @@ GRADWIRE_EXPORT int MPI_Init(int* argc, char*** argv) {
   const int code = process().configuration.raise_threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &granted)
                                                          : PMPI_Init(argc, argv);
   watch_for_an_early_end();
+  begin_metrics();
   return code;
 }
 
@@ -102,6 +104,7 @@ GRADWIRE_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* 
   const int code =
       PMPI_Init_thread(argc, argv, process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : required, granted);
   watch_for_an_early_end();
+  begin_metrics();
   return code;
 }
 

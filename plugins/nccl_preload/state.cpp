@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "drop_in/observed_calls.hpp"
 #include "plugins/nccl_preload/real.hpp"
 
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGetVersion, (int*))
@@ -97,12 +98,26 @@ __attribute__((destructor)) void tell() {
   });
 }
 
+/// The rank is that of the largest communicator, once something was called on one.
+void begin_metrics() noexcept {
+  drop_in::observe_process({.part = "nccl",
+                            .rank = []() -> std::optional<int> {
+                              const Seat seat = made.load()->largest.get();
+                              return seat.size > 0 ? std::optional(seat.rank) : std::nullopt;
+                            },
+                            .calls = [] { return drop_in::replaced_calls(made.load()->ledger); }});
+}
+
 }  // namespace
 
 State::State() : implementation(ask_library_name()) {}
 
 State& state() {
-  static State& instance = *(made = new State);  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+  static State& instance = [&]() -> State& {
+    made = new State;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+    begin_metrics();
+    return *made;
+  }();
   return instance;
 }
 

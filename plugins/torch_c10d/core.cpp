@@ -11,6 +11,7 @@
 #include "base/elapsed.hpp"
 #include "base/environment.hpp"
 #include "base/units.hpp"
+#include "drop_in/observed_calls.hpp"
 #include "plugins/torch_c10d/over_mpi.hpp"
 
 namespace gradwire::torch_c10d {
@@ -56,6 +57,11 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
   configuration_.script.reset();
   agreement_ = agree(store);
   only_exact_ = configuration_.planner.only_exact();
+  if (options.first) {
+    drop_in::observe_process({.part = "torch",
+                              .rank = [rank = options.rank] { return std::optional(rank); },
+                              .calls = [] { return drop_in::replaced_calls(ledger()); }});
+  }
   if (options.first && options.rank == 0) {
     const std::lock_guard lock(reporting().mutex);
     reporting().head = {.world_size = options.world_size,

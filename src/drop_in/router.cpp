@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
+#include "observe/record.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -76,6 +77,17 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
 }
 
 Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {
+  Route route = decide_route(call, op, origin);
+  if (observe::on() && !route.decision.compress) {
+    observe::record({.begin = observe::ticks(),
+                     .bytes = call.dtype ? call.count * element_bytes(*call.dtype) : 0,
+                     .kind = observe::EventKind::passed,
+                     .lane = static_cast<std::uint16_t>(route.what.reason)});
+  }
+  return route;
+}
+
+Router::Route Router::decide_route(const Call& call, std::string_view op, const Origin& origin) {
   Route route;
   route.what = {.function = call.function,
                 .dtype = call.dtype,
@@ -281,6 +293,7 @@ void Router::count(const Route& route, const Statistics& statistics, const std::
     totals.measured = measured(*route.choice);
   }
   ledger_.add(route.what, totals);
+  observe::record({.begin = observe::ticks(), .bytes = statistics.bytes_in, .kind = observe::EventKind::replaced});
   if (statistics.nonfinite_frames > 0) {
     ledger_.count_nonfinite();
   }

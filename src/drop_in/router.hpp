@@ -89,6 +89,7 @@ class Router {
     Signature call = {};
   };
 
+  [[nodiscard]] Route decide_route(const Call& call, std::string_view op, const Origin& origin);
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
   /// For a call that may be compressed.
   void choose(Route& route, const Call& call, const plan::CallPlan& plan);

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -163,6 +166,30 @@ TEST(Families, CallsOfADropIn) {
   EXPECT_EQ(value_of(made, "gradwire_replaced_calls_total",
                      {{"function", "MPI_Allreduce"}, {"outcome", "passed"}, {"reason", "too small"}}),
             9);
+}
+
+// Metrics that a rank may have: all.
+std::set<std::string> all_names() {
+  Aggregate aggregate = over({shared(0)});
+  SessionStatistics statistics;
+  statistics.device_memory.emplace();
+  aggregate.add({.source = 1, .statistics = statistics});
+  std::set<std::string> names;
+  for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
+    names.insert(family.name);
+  }
+  return names;
+}
+
+TEST(Families, AreThoseOfTheDocuments) {
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/monitoring.md");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::set<std::string> listed;
+  const std::regex row("\n\\| `(gradwire_[a-z_]+)` \\|");
+  for (std::sregex_iterator match(text.begin(), text.end(), row), end; match != end; ++match) {
+    EXPECT_TRUE(listed.insert((*match)[1]).second) << (*match)[1] << " twice";
+  }
+  EXPECT_EQ(listed, all_names());
 }
 
 // What Prometheus' conventions want of a name.

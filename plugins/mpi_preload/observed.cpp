@@ -1,0 +1,35 @@
+#include "plugins/mpi_preload/observed.hpp"
+
+#include <mpi.h>
+
+#include <mutex>
+
+#include "drop_in/observed_calls.hpp"
+#include "plugins/mpi_preload/comm_state.hpp"
+#include "plugins/mpi_preload/process.hpp"
+
+namespace gradwire::mpi_preload {
+namespace {
+
+// Beside the job's threads, and without MPI: they may be anywhere in it.
+std::vector<metrics::ReplacedCalls> calls_so_far() {
+  Process& self = process();
+  drop_in::Ledger all;
+  all.merge(self.ledger.to_text());
+  const std::lock_guard lock(self.mutex);
+  for (const CommState* state : self.states) {
+    state->count_into(all, true);
+  }
+  return drop_in::replaced_calls(all);
+}
+
+}  // namespace
+
+void begin_metrics() noexcept {
+  int rank = -1;
+  if (may_act() && PMPI_Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS) {
+    drop_in::observe_process({.part = "mpi", .rank = [rank] { return std::optional(rank); }, .calls = calls_so_far});
+  }
+}
+
+}  // namespace gradwire::mpi_preload

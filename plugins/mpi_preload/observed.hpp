@@ -1,0 +1,9 @@
+// Metrics of the drop-in (GRADWIRE_METRICS).
+#pragma once
+
+namespace gradwire::mpi_preload {
+
+/// Once MPI is up. Any thread; later calls do nothing.
+void begin_metrics() noexcept;
+
+}  // namespace gradwire::mpi_preload

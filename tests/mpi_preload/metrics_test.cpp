@@ -1,0 +1,81 @@
+// Metrics of a job under the preload (GRADWIRE_METRICS).
+#include <regex>
+
+#include "tests/mpi_preload/preload.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+std::string file_of(const ScratchFolder& folder, int rank) {
+  return read_text(folder.path() / ("gradwire-mpi-rank-" + std::to_string(rank) + ".prom"));
+}
+
+bool whole(const std::string& text) { return text.ends_with("\n# EOF\n"); }
+
+// The sum of a metric's samples that have `label`.
+double sum_in(const std::string& text, const std::string& metric, const std::string& label = "") {
+  double sum = 0;
+  const std::regex line("\n" + metric + R"(\{[^\n]*)" + label + R"([^\n]*\} (\S+))");
+  for (std::sregex_iterator match(text.begin(), text.end(), line), end; match != end; ++match) {
+    sum += std::stod((*match)[1]);
+  }
+  return sum;
+}
+
+TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
+  const ScratchFolder folder;
+  const Outcome outcome = with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "compressed");
+  expect_ok(outcome, "compressed");
+  double calls = 0;
+  double compressed = 0;
+  double sent = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string text = file_of(folder, rank);
+    ASSERT_TRUE(whole(text)) << outcome.output;
+    calls += sum_in(text, "gradwire_replaced_calls_total");
+    compressed += sum_in(text, "gradwire_replaced_calls_total", "outcome=\"compressed\"");
+    sent += sum_in(text, "gradwire_replaced_bytes_sent_total", "outcome=\"compressed\"");
+    // Messages of compressed calls, as the executor recorded them.
+    EXPECT_GE(sum_in(text, "gradwire_message_bytes_sum", "direction=\"sent\"") +
+                  sum_in(text, "gradwire_message_bytes_sum", "direction=\"native\""),
+              sum_in(text, "gradwire_replaced_bytes_sent_total", "outcome=\"compressed\""));
+    EXPECT_EQ(sum_in(text, "gradwire_job_ended"), 1);
+    EXPECT_EQ(sum_in(text, "gradwire_world_size"), 3);
+    EXPECT_EQ(sum_in(text, "gradwire_events_dropped_total"), 0);
+  }
+  const json totals = report().at("totals");
+  EXPECT_EQ(calls, totals.at("calls").get<double>());
+  EXPECT_EQ(compressed, totals.at("compressed_calls").get<double>());
+  EXPECT_EQ(compressed, 33);
+  EXPECT_EQ(sent, totals.at("bytes_sent").get<double>()) << totals;
+}
+
+TEST_P(Preload, AJobThatNeverFinalizesLeavesItsMetrics) {
+  const ScratchFolder folder;
+  static_cast<void>(with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "early_exit"));
+  int files = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string text = file_of(folder, rank);
+    EXPECT_TRUE(text.empty() || whole(text)) << text;
+    files += text.empty() ? 0 : 1;
+  }
+  EXPECT_GT(files, 0);
+}
+
+TEST_P(Preload, MetricsThatCannotBeWrittenAreOneWarningARank) {
+  for (const char* value : {"file:/proc/nothing/here", "here"}) {
+    const Outcome outcome = with(2, preload() + " GRADWIRE_METRICS=" + value, "compressed");
+    expect_ok(outcome, "compressed");
+    int warnings = 0;
+    std::istringstream lines(outcome.output);
+    for (std::string line; std::getline(lines, line);) {
+      warnings += line.find("GRADWIRE_METRICS") != std::string::npos ? 1 : 0;
+    }
+    EXPECT_EQ(warnings, 2) << outcome.output;
+    EXPECT_EQ(compressed_calls(report()), 22U);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
