@@ -1,5 +1,8 @@
 // bench_observe: what it costs to observe a job.
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
+#include "export/textfile.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -23,10 +27,11 @@ struct Options {
   std::string markdown;
 };
 
-class Nothing final : public observe::Sink {
- public:
-  void take(const observe::Round& /*round*/) override {}
-};
+// Files are written as a job writes them.
+std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder) {
+  return std::make_shared<metrics::TextfileSink>(metrics::TextfileOptions{
+      .directory = folder, .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }});
+}
 
 class Rows {
  public:
@@ -73,18 +78,22 @@ void measure_loss(Rows& rows) {
 }
 
 void measure_steps(Options options, Rows& rows, double span) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("gradwire-bench-observe-" + std::to_string(::getpid()));
   options.step.elements = parse_bytes(options.bytes) / sizeof(float);
   for (const std::string& link : options.links) {
     options.step.link = link;
-    const StepShare share = step_share(options.step, [] { return std::make_shared<Nothing>(); });
+    const StepShare share = step_share(options.step, [&] { return metrics_sink(folder); });
     const std::string over = link.empty() ? ", memory" : ", " + link;
     rows.add("step without" + over, 1e3 * share.off_seconds, 2, "ms");
-    rows.add("A/A spread of that" + over, 100 * share.off_spread, 1, "%");
+    rows.add("A/A: neighbours differ by" + over, 100 * share.off_ratio, 1, "%");
     rows.add("events of a step, a rank" + over, share.events / options.step.ranks, 0, "");
-    rows.add("events, accounted" + over, 100 * share.accounted(1e-9 * span, options.step.ranks), 3, "% of a step");
-    rows.add("events, paired" + over, 100 * share.measured(), 1, "% of a step");
+    rows.add("CPU of the reader, a step" + over, 1e6 * share.reader_seconds, 1, "us");
+    rows.add("metrics, accounted" + over, 100 * share.accounted(1e-9 * span, options.step.ranks), 3, "% of a step");
+    rows.add("metrics, paired" + over, 100 * (share.on_ratio - 1), 1, "% of a step");
     rows.add("events lost" + over, static_cast<double>(share.dropped), 0, "");
   }
+  std::filesystem::remove_all(folder);
 }
 
 int run(int argc, char** argv) {
@@ -93,8 +102,8 @@ int run(int argc, char** argv) {
   line.option("--bytes", options.bytes, "Gradients of a step");
   line.option("--ranks", options.step.ranks, "Threads that play ranks");
   line.option("--codec", options.step.codec, "How gradients travel");
-  line.option("--blocks", options.step.blocks, "Blocks of steps with and without, each");
-  line.option("--steps", options.step.steps, "Steps of a block");
+  line.option("--blocks", options.step.blocks, "Blocks of steps that are observed");
+  line.option("--seconds", options.step.seconds, "Of a block");
   line.option("--json", options.json, "Write the rows to this file");
   line.option("--markdown", options.markdown, "Write the table to this file");
   line.parse(argc, argv);

@@ -1,8 +1,8 @@
 #include "bench/observe/step_share.hpp"
 
-#include <atomic>
+#include <algorithm>
 #include <barrier>
-#include <exception>
+#include <cmath>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -60,60 +60,90 @@ class Rank {
   std::vector<TensorId> ids_;
 };
 
+// All ranks play blocks of steps; rank 0 observes some of them.
+class Contest {
+ public:
+  Contest(const StepOptions& options, const std::function<std::shared_ptr<observe::Sink>()>& make)
+      : options_(options), make_(make), meeting_(options.ranks), world_(make_inproc_world(options.ranks)) {}
+
+  StepShare run() {
+    std::vector<std::thread> threads;
+    for (int rank = 1; rank < options_.ranks; ++rank) {
+      threads.emplace_back([this, rank] { play(rank); });
+    }
+    play(0);
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    share_.off_seconds = median(off_);
+    share_.on_ratio = median(ratios_);
+    share_.off_ratio = quantile(off_ratios_, 0.75);
+    share_.events /= options_.blocks * steps_;
+    share_.reader_seconds /= options_.blocks * steps_;
+    return share_;
+  }
+
+ private:
+  // A round: two blocks of which one is observed, the first in every other round, and two that are not.
+  void play(int rank) {
+    Rank self(world_[static_cast<std::size_t>(rank)], options_);
+    const double seconds = block(self, rank, false);
+    if (rank == 0) {
+      steps_ = std::max(8, static_cast<int>(options_.seconds / seconds));
+    }
+    for (int round = 0; round < options_.blocks; ++round) {
+      const bool first = round % 2 == 1;
+      const double before = block(self, rank, first);
+      const double after = block(self, rank, !first);
+      const double one = block(self, rank, false);
+      const double other = block(self, rank, false);
+      if (rank == 0) {
+        ratios_.push_back(first ? before / after : after / before);
+        off_ratios_.push_back(std::abs(other / one - 1));
+        off_.insert(off_.end(), {first ? after : before, one, other});
+      }
+    }
+  }
+
+  // Seconds of a step.
+  double block(Rank& self, int rank, bool observed) {
+    std::shared_ptr<Watching> watching;
+    if (rank == 0 && observed) {
+      watching = std::make_shared<Watching>(make_());
+      observe::add_sink(watching);
+    }
+    meeting_.arrive_and_wait();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps_; ++i) {
+      self.step();
+    }
+    meeting_.arrive_and_wait();
+    const double seconds = seconds_since(begin) / steps_;
+    if (watching) {
+      observe::remove_sink(watching);
+      share_.events += static_cast<double>(watching->recorded);
+      share_.reader_seconds += watching->reader_seconds;
+      share_.dropped += watching->dropped;
+    }
+    return seconds;
+  }
+
+  const StepOptions& options_;
+  const std::function<std::shared_ptr<observe::Sink>()>& make_;
+  std::barrier<> meeting_;
+  std::vector<std::shared_ptr<Transport>> world_;
+  int steps_ = 8;  // of a block; rank 0 changes it between two
+  // Of rank 0.
+  StepShare share_;
+  std::vector<double> off_;
+  std::vector<double> ratios_;
+  std::vector<double> off_ratios_;
+};
+
 }  // namespace
 
 StepShare step_share(const StepOptions& options, const std::function<std::shared_ptr<observe::Sink>()>& make) {
-  StepShare share;
-  std::vector<double> off;
-  std::vector<double> on;
-  double events = 0;
-  double reader = 0;
-  std::shared_ptr<Watching> watching;
-  std::barrier meeting(options.ranks);
-  const auto world = make_inproc_world(options.ranks);
-  const auto play = [&](int rank) {
-    Rank self(world[static_cast<std::size_t>(rank)], options);
-    for (int i = 0; i < options.steps; ++i) {
-      self.step();
-    }
-    for (int block = 0; block < 2 * options.blocks; ++block) {
-      const bool observed = block % 2 == 1;
-      if (rank == 0 && observed) {
-        watching = std::make_shared<Watching>(make());
-        observe::add_sink(watching);
-      }
-      meeting.arrive_and_wait();
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < options.steps; ++i) {
-        self.step();
-      }
-      meeting.arrive_and_wait();
-      if (rank == 0) {
-        (observed ? on : off).push_back(seconds_since(begin) / options.steps);
-        if (observed) {
-          observe::remove_sink(watching);
-          events += static_cast<double>(watching->recorded);
-          reader += watching->reader_seconds;
-          share.dropped += watching->dropped;
-        }
-      }
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 1; rank < options.ranks; ++rank) {
-    threads.emplace_back(play, rank);
-  }
-  play(0);
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
-  const double steps = static_cast<double>(options.blocks) * options.steps;
-  share.off_seconds = median(off);
-  share.on_seconds = median(on);
-  share.off_spread = (quantile(off, 0.75) - quantile(off, 0.25)) / share.off_seconds;
-  share.events = events / steps;
-  share.reader_seconds = reader / steps;
-  return share;
+  return Contest(options, make).run();
 }
 
 }  // namespace gradwire::bench

@@ -14,15 +14,15 @@ struct StepOptions {
   int ranks = 4;               // as threads
   std::uint64_t elements = 0;  // of all gradients, in 16 tensors
   std::string codec = "int8";
-  std::string link;  // empty: memory
-  int blocks = 8;    // of each kind, in turn
-  int steps = 8;     // of a block
+  std::string link;    // empty: memory
+  int blocks = 8;      // that are observed; three times as many are not
+  double seconds = 1;  // of a block: several rounds of the reader
 };
 
 struct StepShare {
-  double off_seconds = 0;  // of a step, medians of blocks
-  double on_seconds = 0;
-  double off_spread = 0;      // A/A: of blocks without, between the quarters, over the median
+  double off_seconds = 0;     // of a step, median of blocks without
+  double on_ratio = 1;        // of a block with to its neighbour without, median
+  double off_ratio = 0;       // A/A: by how much two neighbours without differ, three quarters of them at most
   double events = 0;          // of a step, all ranks
   double reader_seconds = 0;  // CPU time of the collector's thread for a step
   std::uint64_t dropped = 0;
@@ -30,7 +30,6 @@ struct StepShare {
   [[nodiscard]] double accounted(double seconds_per_event, int ranks) const {
     return (events / ranks * seconds_per_event + reader_seconds) / off_seconds;
   }
-  [[nodiscard]] double measured() const { return on_seconds / off_seconds - 1; }
 };
 
 /// `make`: the sink for each block.
