@@ -60,16 +60,6 @@ bool is_message(EventKind kind) {
 
 }  // namespace
 
-RankTotals::RankTotals() {
-  for (int kind = 0; kind < observe::kEventKinds; ++kind) {
-    const auto of = static_cast<EventKind>(kind);
-    events[of] = 0;
-    if (is_message(of)) {
-      bytes.emplace(of, Histogram::of_bytes());
-    }
-  }
-}
-
 SessionStatistics RankTotals::sum() const {
   SessionStatistics all = gone;
   for (const auto& [source, session] : sessions) {
@@ -119,18 +109,19 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
     if (totals == nullptr) {
       continue;
     }
-    ++totals->events[event.kind];
-    if (event.duration != 0 && !is_message(event.kind)) {
-      const double seconds = scale.seconds(event.duration * observe::kTicksOfDuration);
-      totals->seconds.try_emplace(event.kind, Histogram::of_seconds()).first->second.add(seconds);
+    if (static_cast<int>(event.kind) >= observe::kEventKinds) {
+      continue;  // a kind that this does not know
     }
+    ++totals->events[event.kind];
+    totals->sum_of_bytes[event.kind] += event.bytes;
     if (is_message(event.kind)) {
-      totals->bytes.at(event.kind).add(static_cast<double>(event.bytes));
-    } else if (event.kind == EventKind::pull || event.kind == EventKind::push) {
-      totals->sum_of_bytes[event.kind] += event.bytes;
-    } else if (event.kind == EventKind::passed) {
-      ++totals->passed[event.lane];
-    } else if (event.kind == EventKind::step_end) {
+      totals->bytes[event.kind].add(static_cast<double>(event.bytes));
+      continue;
+    }
+    if (event.duration != 0) {
+      totals->seconds[event.kind].add(scale.seconds(event.duration * observe::kTicksOfDuration));
+    }
+    if (event.kind == EventKind::step_end) {
       const std::uint64_t end = event.begin + event.duration * observe::kTicksOfDuration;
       const auto [before, first] = totals->step_ended.try_emplace(static_cast<observe::SourceId>(event.source), end);
       if (!first && end > before->second) {

@@ -40,20 +40,32 @@ struct ReaderState {
   bool ended = false;  // nothing follows
 };
 
+/// A value for each kind of event.
+template <typename Value>
+class ByKind {
+ public:
+  explicit ByKind(const Value& value = {}) { values_.fill(value); }
+  [[nodiscard]] Value& operator[](observe::EventKind kind) noexcept { return values_[static_cast<std::size_t>(kind)]; }
+  [[nodiscard]] const Value& operator[](observe::EventKind kind) const noexcept {
+    return values_[static_cast<std::size_t>(kind)];
+  }
+
+ private:
+  std::array<Value, observe::kEventKinds> values_;
+};
+
 /// One rank's.
 struct RankTotals {
-  RankTotals();
-
   int world_size = 1;
-  std::map<observe::EventKind, Histogram> seconds;  // of the kinds that have a duration
-  std::map<observe::EventKind, Histogram> bytes;    // of send, receive, all_reduce
-  std::map<observe::EventKind, std::uint64_t> events;
-  std::map<observe::EventKind, std::uint64_t> sum_of_bytes;  // of pull and push
-  Histogram steps = Histogram::of_seconds();                 // from the end of one to the end of the next
-  std::map<observe::SourceId, std::uint64_t> step_ended;     // ticks
-  std::map<observe::SourceId, SessionStatistics> sessions;   // the latest of those that go on
-  SessionStatistics gone;                                    // the sum of those that do not
-  std::map<int, std::uint64_t> passed;                       // events EventKind::passed, by reason
+  ByKind<Histogram> seconds{Histogram::of_seconds()};  // of what has a duration, but for messages
+  ByKind<Histogram> bytes{Histogram::of_bytes()};      // of messages
+  ByKind<std::uint64_t> events;
+  ByKind<std::uint64_t> sum_of_bytes;
+  Histogram steps = Histogram::of_seconds();                // from the end of one to the end of the next
+  std::map<observe::SourceId, std::uint64_t> step_ended;    // ticks
+  std::map<observe::SourceId, SessionStatistics> sessions;  // the latest of those that go on
+  SessionStatistics gone;                                   // the sum of those that do not
+  std::map<int, std::uint64_t> passed;                      // events EventKind::passed, by reason
 
   /// All sessions as one: groups of one name and codec are one.
   [[nodiscard]] SessionStatistics sum() const;

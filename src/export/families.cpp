@@ -52,13 +52,14 @@ class Builder {
     }
     families_.push_back(std::move(family));
   }
+  enum class Empty : bool { shown, left_out };
   void add_histograms(const char* name, const char* help, const char* label,
-                      std::initializer_list<std::pair<EventKind, const char*>> kinds,
-                      const std::map<EventKind, Histogram>& from) {
+                      std::initializer_list<std::pair<EventKind, const char*>> kinds, const ByKind<Histogram>& from,
+                      Empty empty = Empty::shown) {
     Family family{name, help, Type::histogram};
     for (const auto& [kind, value] : kinds) {
-      if (const auto found = from.find(kind); found != from.end()) {
-        family.histograms.push_back({label == nullptr ? Labels{} : Labels{{label, value}}, found->second});
+      if (empty == Empty::shown || from[kind].count() > 0) {
+        family.histograms.push_back({label == nullptr ? Labels{} : Labels{{label, value}}, from[kind]});
       }
     }
     families_.push_back(std::move(family));
@@ -80,7 +81,7 @@ class Builder {
     add("gradwire_observer_cpu_seconds_total", Type::counter, "CPU time of the thread that reads events.",
         reader_.cpu_seconds);
     add("gradwire_errors_total", Type::counter, "Sessions, communicators and tables that gave up.",
-        number(rank_.events.at(EventKind::error)));
+        number(rank_.events[EventKind::error]));
   }
 
   void steps() {
@@ -170,14 +171,16 @@ class Builder {
 
   void others() {
     add_histograms("gradwire_table_seconds", "Time of a call of an embedding table.", "call",
-                   {{EventKind::pull, "pull"}, {EventKind::push, "push"}}, rank_.seconds);
+                   {{EventKind::pull, "pull"}, {EventKind::push, "push"}}, rank_.seconds, Empty::left_out);
     Family bytes{"gradwire_table_bytes_total", "Bytes of rows that were pulled and pushed.", Type::counter};
-    for (const auto& [kind, sum] : rank_.sum_of_bytes) {
-      bytes.samples.push_back({{{"call", std::string(to_string(kind))}}, number(sum)});
+    for (const EventKind kind : {EventKind::pull, EventKind::push}) {
+      if (rank_.events[kind] > 0) {
+        bytes.samples.push_back({{{"call", std::string(to_string(kind))}}, number(rank_.sum_of_bytes[kind])});
+      }
     }
     families_.push_back(std::move(bytes));
     add_histograms("gradwire_checkpoint_seconds", "Time to save or load a session's state.", "call",
-                   {{EventKind::save, "save"}, {EventKind::load, "load"}}, rank_.seconds);
+                   {{EventKind::save, "save"}, {EventKind::load, "load"}}, rank_.seconds, Empty::left_out);
     if (sum_.device_memory) {
       const DeviceMemory& memory = *sum_.device_memory;
       families_.push_back({"gradwire_device_memory_bytes",

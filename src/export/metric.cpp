@@ -1,6 +1,7 @@
 #include "export/metric.hpp"
 
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -67,11 +68,7 @@ void append(std::string& text, const std::string& name, const Labels& common, co
 }  // namespace
 
 void Histogram::add(double value) noexcept {
-  std::size_t place = 0;
-  while (place < kBounds && value > bound(place)) {
-    ++place;
-  }
-  ++counts_[place];
+  ++counts_[place_of(value / first_)];
   sum_ += value;
 }
 
@@ -80,6 +77,20 @@ void Histogram::add(const Histogram& other) noexcept {
     counts_[i] += other.counts_[i];
   }
   sum_ += other.sum_;
+}
+
+// The least i with x <= 4^i, by the bits of x: half of its exponent, and one more where it is above that power.
+std::size_t Histogram::place_of(double x) noexcept {
+  if (!(x > 1)) {
+    return 0;
+  }
+  constexpr int kMantissaBits = 52;
+  constexpr std::uint64_t kBias = 1023;
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t exponent = (bits >> kMantissaBits) - kBias;
+  const bool power_of_4 = exponent % 2 == 0 && (bits & ((std::uint64_t{1} << kMantissaBits) - 1)) == 0;
+  const std::uint64_t place = exponent / 2 + (power_of_4 ? 0 : 1);
+  return place < kBounds ? static_cast<std::size_t>(place) : kBounds;
 }
 
 double Histogram::bound(std::size_t i) const noexcept { return std::ldexp(first_, 2 * static_cast<int>(i)); }

@@ -17,7 +17,7 @@ class Histogram {
  public:
   static constexpr std::size_t kBounds = 13;
 
-  explicit Histogram(double first) noexcept : first_(first) {}
+  explicit Histogram(double first = 1) noexcept : first_(first) {}
   /// Of seconds: from 1 microsecond to 16.8 s.
   [[nodiscard]] static Histogram of_seconds() noexcept { return Histogram(1e-6); }
   /// Of bytes: from 64 to 1 GiB.
@@ -32,6 +32,8 @@ class Histogram {
   [[nodiscard]] double sum() const noexcept { return sum_; }
 
  private:
+  [[nodiscard]] static std::size_t place_of(double x) noexcept;
+
   double first_;
   std::array<std::uint64_t, kBounds + 1> counts_{};
   double sum_ = 0;

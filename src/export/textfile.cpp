@@ -134,7 +134,9 @@ void TextfileSink::write(const observe::Round& round) {
   const std::vector<ReplacedCalls> replaced = options_.replaced ? options_.replaced() : std::vector<ReplacedCalls>();
   for (const auto& [rank, totals] : aggregate_.ranks()) {
     const std::string name = file_name(options_.part, rank);
-    clear_leftovers(options_.directory, name);
+    if (cleared_.insert(rank).second) {
+      clear_leftovers(options_.directory, name);
+    }
     write_whole(options_.directory, name,
                 to_text(families(totals, reader, replaced), {{"part", options_.part}, {"rank", std::to_string(rank)}}));
   }

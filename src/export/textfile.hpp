@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class TextfileSink final : public observe::Sink {
   Aggregate aggregate_;
   std::optional<std::uint64_t> next_;  // CLOCK_MONOTONIC, ns
   bool warned_ = false;
+  std::set<int> cleared_;  // ranks: of what a killed process left
 };
 
 }  // namespace gradwire::metrics

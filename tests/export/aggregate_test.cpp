@@ -62,7 +62,7 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   const std::vector<Event> events{{.source = 1, .kind = EventKind::error}, {.source = 2, .kind = EventKind::error}};
   threads.add(events, kScale);
   EXPECT_EQ(threads.ranks().size(), 2U);
-  EXPECT_EQ(threads.ranks().at(3).events.at(EventKind::error), 1U);
+  EXPECT_EQ(threads.ranks().at(3).events[EventKind::error], 1U);
 
   // A process of rank 5, which also has a place in a smaller world; the one made first says which rank it is.
   Aggregate process = over({{.rank = 5, .world_size = 8}, {.rank = 1, .world_size = 2}});
@@ -70,7 +70,7 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
               kScale);
   process.add(std::vector<Event>{{.source = 1, .kind = EventKind::error}}, kScale);
   ASSERT_EQ(process.ranks().size(), 1U);
-  EXPECT_EQ(process.ranks().at(5).events.at(EventKind::error), 3U);
+  EXPECT_EQ(process.ranks().at(5).events[EventKind::error], 3U);
   EXPECT_EQ(process.ranks().at(5).world_size, 8);
 
   Aggregate told = over({{.rank = 1, .world_size = 2}});
@@ -90,13 +90,13 @@ TEST(Aggregate, StagesAndStepsTakeSeconds) {
           {.begin = ticks(3), .source = 1, .duration = lasting(0.25), .step = 1, .kind = EventKind::step_end}},
       kScale);
   const RankTotals& rank = aggregate.ranks().at(0);
-  EXPECT_EQ(rank.seconds.at(EventKind::encode).count(), 1U);
-  EXPECT_NEAR(rank.seconds.at(EventKind::encode).sum(), 0.002, 1e-6);
-  EXPECT_FALSE(rank.seconds.contains(EventKind::send)) << "until it is seen to be done is no time of a stage";
-  EXPECT_EQ(rank.bytes.at(EventKind::send).sum(), 300);
+  EXPECT_EQ(rank.seconds[EventKind::encode].count(), 1U);
+  EXPECT_NEAR(rank.seconds[EventKind::encode].sum(), 0.002, 1e-6);
+  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "until it is seen to be done is no time of a stage";
+  EXPECT_EQ(rank.bytes[EventKind::send].sum(), 300);
   EXPECT_EQ(rank.steps.count(), 1U);
   EXPECT_NEAR(rank.steps.sum(), 1.75, 1e-6);
-  EXPECT_NEAR(rank.seconds.at(EventKind::step_end).sum(), 0.75, 1e-6);
+  EXPECT_NEAR(rank.seconds[EventKind::step_end].sum(), 0.75, 1e-6);
 }
 
 TEST(Aggregate, CountsOfSessionsThatGoOnAndThatEndedAddUp) {

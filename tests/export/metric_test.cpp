@@ -26,6 +26,19 @@ TEST(Histogram, BoundsArePowersOfFour) {
   EXPECT_EQ(seconds.counts()[Histogram::kBounds], 1U);
   EXPECT_EQ(seconds.count(), 5U);
   EXPECT_DOUBLE_EQ(seconds.sum(), 100 + 6.1e-6);
+  for (std::size_t i = 0; i < Histogram::kBounds; ++i) {
+    for (const Histogram& empty : {Histogram::of_seconds(), Histogram::of_bytes()}) {
+      Histogram at = empty;
+      at.add(empty.bound(i));
+      EXPECT_EQ(at.counts()[i], 1U) << i;
+      Histogram above = empty;
+      above.add(std::nextafter(empty.bound(i), 2 * empty.bound(i)));
+      EXPECT_EQ(above.counts()[i + 1], 1U) << i;
+      Histogram between = empty;
+      between.add(2 * empty.bound(i));
+      EXPECT_EQ(between.counts()[i + 1], 1U) << i;
+    }
+  }
   Histogram twice = seconds;
   twice.add(seconds);
   EXPECT_EQ(twice.count(), 10U);
