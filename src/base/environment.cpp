@@ -23,7 +23,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory", "none",
-                        "every rank writes its metrics there for Prometheus' node_exporter, every 5 s and at the end"},
+                        "metrics of every rank go there, for Prometheus' node_exporter, every 5 s and at the end"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
     EnvironmentVariable{"GRADWIRE_REPORT", "file", "none",
                         "rank 0 writes what became of replaced calls there, at its end, as JSON; %p: its process"},
@@ -39,6 +39,8 @@ constexpr std::array kVariables{
                         "how long a replaced call waits for other ranks before it fails and names them"},
     EnvironmentVariable{"GRADWIRE_TORCH_TRANSPORT", "tcp | mpi", "tcp",
                         "what the PyTorch backend compresses over: its own connections, or MPI under mpirun"},
+    EnvironmentVariable{"GRADWIRE_TRACE", "directory[:steps=first-last]", "none",
+                        "every rank writes there what it did and when; of these steps alone"},
 };
 
 // Whether "a | b | c" has the value.

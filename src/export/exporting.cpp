@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/current_error.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "export/event_file.hpp"
 #include "export/textfile.hpp"
 #include "gradwire/error.hpp"
 #include "observe/collector.hpp"
@@ -17,24 +19,36 @@
 namespace gradwire::metrics {
 namespace {
 
-void begin(const ExportOptions& options) noexcept {
-  const auto warn = options.warn ? options.warn : [](const std::string& text) { log(LogLevel::warning, text); };
+using Warn = std::function<void(const std::string&)>;
+
+// What is wrong with one of them is told, and the other one works.
+template <typename Make>
+void add(const char* variable, const Warn& warn, Make&& make) noexcept {
   try {
-    const auto value = environment("GRADWIRE_METRICS");
-    if (!value) {
-      return;
+    if (const auto value = environment(variable)) {
+      observe::add_sink(make(*value));
     }
-    observe::add_sink(std::make_shared<TextfileSink>(TextfileOptions{.directory = Target::parse(*value).directory,
-                                                                     .part = options.part,
-                                                                     .rank = options.rank,
-                                                                     .replaced = options.replaced,
-                                                                     .warn = warn}));
   } catch (...) {
     try {
-      warn("metrics are off: " + std::string(current_error().what()));
+      warn(current_error().what());
     } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
     }
   }
+}
+
+void begin(const ExportOptions& options) noexcept {
+  const Warn warn = options.warn ? options.warn : [](const std::string& text) { log(LogLevel::warning, text); };
+  add("GRADWIRE_METRICS", warn, [&](const std::string& value) {
+    return std::make_shared<TextfileSink>(TextfileOptions{.directory = Target::parse(value).directory,
+                                                          .part = options.part,
+                                                          .rank = options.rank,
+                                                          .replaced = options.replaced,
+                                                          .warn = warn});
+  });
+  add("GRADWIRE_TRACE", warn, [&](const std::string& value) {
+    return std::make_shared<EventFileSink>(EventFileOptions{
+        .target = TraceTarget::parse(value), .part = options.part, .rank = options.rank, .warn = warn});
+  });
 }
 
 }  // namespace

@@ -63,6 +63,12 @@ std::optional<Source> source_of(SourceId id) {
   return self.sources[place];
 }
 
+SourceId first_source() {
+  detail::Process& self = detail::process();
+  const std::lock_guard lock(self.sources_mutex);
+  return self.first_source;
+}
+
 void publish(Snapshot snapshot) {
   if (!on()) {
     return;

@@ -22,6 +22,8 @@ struct Source {
 /// A number for it; the last of them stands for all that come when there are no more. Any thread.
 [[nodiscard]] SourceId add_source(const Source& source);
 [[nodiscard]] std::optional<Source> source_of(SourceId id);
+/// Of this process; 0: it has none. In a child that forked off they go on from its parent's.
+[[nodiscard]] SourceId first_source();
 
 /// The latest counts of a source, for whoever reads events; `last`: no more follow, and the source may be forgotten.
 /// Nothing happens where nothing is recorded.

@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <regex>
 #include <thread>
 
+#include "export/event_file.hpp"
 #include "export/exporting.hpp"
 #include "gradwire/session.hpp"
 #include "observe/record.hpp"
@@ -213,6 +215,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
   constexpr int kRanks = 4;
   const pid_t child = start_child([&] {
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.file("metrics")).c_str(), 1);
+    ::setenv("GRADWIRE_TRACE", folder.file("trace").c_str(), 1);
     std::vector<SessionStatistics> counted(kRanks);
     gradwire::test::run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
       std::vector<float> values(100'000, 1.0F);
@@ -232,6 +235,19 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
     std::exit(0);  // nothing is stopped by the job
   });
   ASSERT_EQ(status_of(child), 0);
+  std::map<int, std::uint64_t> traced;  // bytes sent
+  std::map<std::uint64_t, int> rank_of;
+  EXPECT_TRUE(read_event_file(folder.path() / "trace" / "gradwire-library-rank-0.events",
+                              {.source = [&](const EventFileSource& source) { rank_of[source.id] = source.rank; },
+                               .events =
+                                   [&](std::uint32_t /*thread*/, std::span<const observe::Event> events) {
+                                     for (const observe::Event& event : events) {
+                                       if (event.kind == observe::EventKind::send ||
+                                           event.kind == observe::EventKind::all_reduce) {
+                                         traced[rank_of.at(event.source)] += event.bytes;
+                                       }
+                                     }
+                                   }}));
   std::istringstream expected(read_text(folder.path() / "expected"));
   for (int rank = 0; rank < kRanks; ++rank) {
     const std::string text = read_text(folder.path() / "metrics" / file_name("library", rank));
@@ -239,6 +255,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
     double sent = 0;
     expected >> sent;
     EXPECT_EQ(sum_in(text, "gradwire_bytes_sent_total"), sent) << text;
+    EXPECT_EQ(static_cast<double>(traced[rank]), sent);
     EXPECT_EQ(sum_in(text, "gradwire_steps_total"), 5);
     EXPECT_EQ(sum_in(text, "gradwire_step_exposed_seconds_count"), 5);
     EXPECT_EQ(sum_in(text, "gradwire_step_seconds_count"), 4);

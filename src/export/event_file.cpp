@@ -1,0 +1,188 @@
+#include "export/event_file.hpp"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <iterator>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/current_error.hpp"
+#include "export/event_blocks.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::metrics {
+namespace {
+
+using observe::Event;
+using observe::EventKind;
+
+[[noreturn]] void bad_target(std::string_view text) {
+  throw Error(ErrorCode::invalid_argument,
+              "GRADWIRE_TRACE is \"" + std::string(text) +
+                  "\"; write a directory, or one and steps, such as /tmp/trace:steps=100-120");
+}
+
+std::int64_t realtime_now() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+bool has_step(EventKind kind) { return kind <= EventKind::all_reduce || kind == EventKind::choice; }
+
+void write_all(int descriptor, const void* data, std::uint64_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor, at, bytes);
+    if (written < 0 && errno != EINTR) {
+      throw Error(ErrorCode::invalid_argument, std::generic_category().message(errno));
+    }
+    at += written > 0 ? written : 0;
+    bytes -= written > 0 ? static_cast<std::uint64_t>(written) : 0;
+  }
+}
+
+}  // namespace
+
+TraceTarget TraceTarget::parse(std::string_view text) {
+  constexpr std::string_view kSteps = ":steps=";
+  TraceTarget target;
+  const std::size_t at = text.rfind(kSteps);
+  target.directory = std::string(text.substr(0, at));
+  if (target.directory.empty()) {
+    bad_target(text);
+  }
+  if (at == std::string_view::npos) {
+    return target;
+  }
+  const std::string_view steps = text.substr(at + kSteps.size());
+  const char* const end = steps.data() + steps.size();
+  const auto first = std::from_chars(steps.data(), end, target.first_step);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') {
+    bad_target(text);
+  }
+  const auto last = std::from_chars(first.ptr + 1, end, target.last_step);
+  if (last.ec != std::errc() || last.ptr != end || target.last_step < target.first_step) {
+    bad_target(text);
+  }
+  return target;
+}
+
+EventFileSink::~EventFileSink() { close(); }
+
+void EventFileSink::close() {
+  if (descriptor_ >= 0) {
+    ::close(std::exchange(descriptor_, -1));
+  }
+}
+
+void EventFileSink::end(const std::string& why) {
+  close();
+  state_ = State::ended;
+  options_.warn("trace: " + why + "; the job goes on without (GRADWIRE_TRACE)");
+}
+
+void EventFileSink::take(const observe::Round& round) {
+  if (state_ == State::ended) {
+    return;
+  }
+  try {
+    if (state_ == State::waits) {
+      const std::optional<int> rank = find_rank(round.stretches);
+      if (!rank) {
+        return;  // nothing has happened
+      }
+      open(*rank, round.clock);
+      state_ = State::writes;
+    }
+    write(round);
+  } catch (...) {
+    end("cannot write " + (file_.empty() ? options_.target.directory : file_.string()) + ": " + current_error().what());
+  }
+}
+
+// Ranks that are threads of one process share the file of the first.
+std::optional<int> EventFileSink::find_rank(std::span<const observe::Stretch> stretches) const {
+  if (options_.rank) {
+    return options_.rank();
+  }
+  if (stretches.empty()) {
+    return std::nullopt;
+  }
+  const auto first = observe::source_of(observe::first_source());
+  return first ? first->rank : 0;
+}
+
+void EventFileSink::open(int rank, observe::ClockKind clock) {
+  std::error_code error;
+  std::filesystem::create_directories(options_.target.directory, error);
+  file_ = std::filesystem::path(options_.target.directory) /
+          ("gradwire-" + options_.part + "-rank-" + std::to_string(rank) + ".events");
+  ::unlink(file_.c_str());  // another job's, which may still be read
+  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (descriptor_ < 0) {
+    throw Error(ErrorCode::invalid_argument, error ? error.message() : std::generic_category().message(errno));
+  }
+  const EventFileHead head{.rank = rank, .clock = static_cast<std::uint32_t>(clock)};
+  append(kFile, 0, &head, sizeof head);
+}
+
+void EventFileSink::append(std::uint32_t kind, std::uint32_t thread, const void* data, std::uint64_t bytes) {
+  const BlockHead head{.kind = kind, .thread = thread, .bytes = bytes, .place = bytes_};
+  write_all(descriptor_, &head, sizeof head);
+  write_all(descriptor_, data, bytes);
+  bytes_ += sizeof head + bytes;
+}
+
+void EventFileSink::note_sources() {
+  next_source_ = std::max<std::uint32_t>(next_source_, observe::first_source());
+  for (auto source = observe::source_of(static_cast<observe::SourceId>(next_source_));
+       next_source_ != 0 && next_source_ < 0xFFFF && source;
+       source = observe::source_of(static_cast<observe::SourceId>(++next_source_))) {
+    const EventFileSource entry{.id = next_source_,
+                                .rank = source->rank,
+                                .world_size = source->world_size,
+                                .kind = static_cast<std::uint32_t>(source->kind)};
+    append(kSource, 0, &entry, sizeof entry);
+  }
+}
+
+void EventFileSink::write(const observe::Round& round) {
+  if (round.stretches.empty() && !round.last) {
+    return;
+  }
+  const EventFileScale scale{.ticks = round.scale.ticks,
+                             .monotonic = round.scale.nanoseconds,
+                             .realtime = realtime_now(),
+                             .nanoseconds_per_tick = round.scale.nanoseconds_per_tick,
+                             .recorded = round.recorded,
+                             .dropped = round.dropped};
+  append(kScale, 0, &scale, sizeof scale);
+  note_sources();
+  for (const observe::Stretch& stretch : round.stretches) {
+    kept_.clear();
+    std::copy_if(stretch.events.begin(), stretch.events.end(), std::back_inserter(kept_), [this](const Event& event) {
+      return !has_step(event.kind) ||
+             (event.step >= options_.target.first_step && event.step <= options_.target.last_step);
+    });
+    if (!kept_.empty()) {
+      append(kEvents, stretch.thread, kept_.data(), kept_.size() * sizeof(Event));
+    }
+  }
+  if (round.last) {
+    append(kEnd, 0, nullptr, 0);
+    close();
+    state_ = State::ended;
+  } else if (bytes_ >= options_.most_bytes) {
+    end(file_.string() + " has " + std::to_string(bytes_) + " bytes and ends here; name the steps that matter, as in " +
+        options_.target.directory + ":steps=100-120");
+  }
+}
+
+}  // namespace gradwire::metrics

@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "export/event_blocks.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::metrics {
+namespace {
+
+using observe::Event;
+
+class Reader {
+ public:
+  Reader(const std::filesystem::path& file, const EventFileVisitor& visitor)
+      : file_(file), visitor_(visitor), stream_(file, std::ios::binary) {
+    if (!stream_) {
+      throw Error(ErrorCode::invalid_argument, "cannot read " + file.string());
+    }
+  }
+
+  bool run() {
+    for (BlockHead head;; place_ += sizeof head + head.bytes) {
+      if (!get(&head, sizeof head)) {
+        if (place_ == 0) {
+          throw corrupt("no head");
+        }
+        return false;
+      }
+      if (head.magic != kMagic || head.place != place_ || head.bytes > kMostBlock ||
+          (place_ == 0) != (head.kind == kFile)) {
+        throw corrupt("no block");
+      }
+      if (head.kind == kEnd) {
+        return true;
+      }
+      if (!block(head)) {
+        return false;
+      }
+    }
+  }
+
+ private:
+  bool get(void* to, std::uint64_t bytes) {
+    return static_cast<bool>(stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes)));
+  }
+  [[nodiscard]] Error corrupt(const std::string& what) const {
+    return {ErrorCode::corrupt, file_.string() + ": " + what + " at byte " + std::to_string(place_) +
+                                    "; it is no file of events, or of another version or machine"};
+  }
+
+  // Whether all of it is there.
+  bool block(const BlockHead& head) {
+    switch (head.kind) {
+      case kFile: return value(head, visitor_.head, [this](const EventFileHead& read) { check(read); });
+      case kSource: return value(head, visitor_.source, [](const EventFileSource& /*read*/) {});
+      case kScale: return value(head, visitor_.scale, [](const EventFileScale& /*read*/) {});
+      case kEvents: return events(head);
+      default: throw corrupt("a block of unknown kind");
+    }
+  }
+  template <typename Value, typename Check>
+  bool value(const BlockHead& head, const std::function<void(const Value&)>& visit, Check&& check) {
+    Value read;
+    if (head.bytes != sizeof read) {
+      throw corrupt("a block of a wrong size");
+    }
+    if (!get(&read, sizeof read)) {
+      return false;
+    }
+    check(read);
+    if (visit) {
+      visit(read);
+    }
+    return true;
+  }
+  void check(const EventFileHead& head) const {
+    if (head.version != kEventFileVersion || head.event_bytes != sizeof(Event)) {
+      throw corrupt("version " + std::to_string(head.version));
+    }
+  }
+  // Of a block that was cut off the events that are there.
+  bool events(const BlockHead& head) {
+    if (head.bytes % sizeof(Event) != 0) {
+      throw corrupt("half an event");
+    }
+    events_.resize(head.bytes / sizeof(Event));
+    const bool whole = get(events_.data(), head.bytes);
+    events_.resize(static_cast<std::size_t>(stream_.gcount()) / sizeof(Event));
+    if (std::any_of(events_.begin(), events_.end(),
+                    [](const Event& event) { return static_cast<int>(event.kind) >= observe::kEventKinds; })) {
+      throw corrupt("an unknown event");
+    }
+    if (visitor_.events && !events_.empty()) {
+      visitor_.events(head.thread, events_);
+    }
+    return whole;
+  }
+
+  const std::filesystem::path& file_;
+  const EventFileVisitor& visitor_;
+  std::ifstream stream_;
+  std::uint64_t place_ = 0;
+  std::vector<Event> events_;
+};
+
+}  // namespace
+
+bool read_event_file(const std::filesystem::path& file, const EventFileVisitor& visitor) {
+  return Reader(file, visitor).run();
+}
+
+}  // namespace gradwire::metrics
