@@ -1,8 +1,10 @@
 // What a fork and the end of a process do to recording.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -113,6 +115,36 @@ TEST(End, OfAProcessThatStopsNothingIsTheLastRound) {
               add_sink(std::make_shared<WritesAtTheEnd>(file), kByHand);
               record({.kind = EventKind::send});
               std::thread([] { record({.kind = EventKind::send}); }).join();
+              std::exit(0);
+            }),
+            0);
+  EXPECT_EQ(gradwire::test::read_text(file), "2");
+}
+
+// Its reader and a thread that has a ring outlive dlclose().
+TEST(End, OfALibraryThatIsUnloadedIsThatOfTheProcess) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  const gradwire::test::ScratchFolder folder;
+  const std::string file = (folder.path() / "end").string();
+  EXPECT_EQ(in_child([&] {
+              void* library = ::dlopen(GRADWIRE_OBSERVE_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+              if (library == nullptr) {
+                std::_Exit(1);
+              }
+              static std::atomic<bool> recorded{false};
+              static std::atomic<bool> released{false};
+              reinterpret_cast<void (*)(const char*)>(::dlsym(library, "plugin_observe"))(file.c_str());
+              reinterpret_cast<void (*)(std::atomic<bool>*, const std::atomic<bool>*)>(
+                  ::dlsym(library, "plugin_record"))(&recorded, &released);
+              while (!recorded) {
+                std::this_thread::yield();
+              }
+              ::dlclose(library);
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              released = true;
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
               std::exit(0);
             }),
             0);
