@@ -107,7 +107,7 @@ void EventFileSink::take(const observe::Round& round) {
   }
 }
 
-// Ranks that are threads of one process share the file of the first.
+// Ranks that are threads of one process share the file of rank 0.
 std::optional<int> EventFileSink::find_rank(std::span<const observe::Stretch> stretches) const {
   if (options_.rank) {
     return options_.rank();
@@ -116,7 +116,7 @@ std::optional<int> EventFileSink::find_rank(std::span<const observe::Stretch> st
     return std::nullopt;
   }
   const auto first = observe::source_of(observe::first_source());
-  return first ? first->rank : 0;
+  return first && !first->shares_process ? first->rank : 0;
 }
 
 void EventFileSink::open(int rank, observe::ClockKind clock) {
