@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -297,6 +298,30 @@ TEST(Environment, WhatIsWrongIsOneWarning) {
     EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
     EXPECT_THAT(told, HasSubstr(value[0] == 'd' ? "write file:DIRECTORY" : "/proc/nothing"));
   }
+}
+
+// Who comes second waits for the first: what follows is to be recorded.
+TEST(Environment, NobodyGoesOnBeforeItHasBegun) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  const pid_t child = start_child([] {
+    ::setenv("GRADWIRE_METRICS", "wrong", 1);
+    std::atomic<bool> begun{false};
+    std::atomic<bool> begun_when_second_went_on{false};
+    std::thread second;
+    export_from_environment({.warn = [&](const std::string&) {
+      second = std::thread([&] {
+        export_from_environment();
+        begun_when_second_went_on = begun.load();
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      begun = true;
+    }});
+    second.join();
+    std::_Exit(begun_when_second_went_on ? 0 : 1);
+  });
+  EXPECT_EQ(status_of(child), 0);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "base/log.hpp"
 #include "gathering.hpp"
@@ -173,6 +174,45 @@ TEST(Collector, ReadsByItself) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(observed.kept->recorded(), 1U);
+}
+
+// In the middle of a round: one more event of a thread that is then gone.
+class Interrupting final : public Sink {
+ public:
+  void take(const Round& round) override {
+    recorded = round.recorded;
+    if (!std::exchange(done_, true)) {
+      record_last = true;
+      thread.join();
+    }
+  }
+  std::thread thread;
+  std::atomic<bool> record_last{false};
+  std::uint64_t recorded = 0;
+
+ private:
+  bool done_ = false;
+};
+
+TEST(Collector, WhatAThreadRecordsBeforeItsEndIsReadInTheNextRound) {
+  const auto sink = std::make_shared<Interrupting>();
+  add_sink(sink, kByHand);
+  std::atomic<bool> begun{false};
+  sink->thread = std::thread([&] {
+    record(numbered(1));
+    begun = true;
+    while (!sink->record_last) {
+      std::this_thread::yield();
+    }
+    record(numbered(2));
+  });
+  while (!begun) {
+    std::this_thread::yield();
+  }
+  collect();
+  EXPECT_EQ(sink->recorded, 1U);
+  remove_sink(sink);
+  EXPECT_EQ(sink->recorded, 2U);
 }
 
 std::atomic<int> g_warnings{0};

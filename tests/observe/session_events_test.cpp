@@ -1,18 +1,21 @@
 // What sessions, communicators and tables record: all of what the transport counted, and nothing where nobody reads.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/elapsed.hpp"
 #include "gathering.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
 #include "observe/record.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/in_call_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -96,6 +99,52 @@ TEST_P(SessionEvents, AddUpToWhatTheTransportCounted) {
 INSTANTIATE_TEST_SUITE_P(Policies, SessionEvents,
                          ::testing::Values("codec = \"int8\"", "codec = \"exact\"", "codec = \"topk(1%)+int8\"",
                                            "codec = \"int4\"\nalgorithm = \"one_shot\""));
+
+// The blocking sum of a library, which no lane sends.
+TEST(SessionEvents, ASumInsideACallCounts) {
+  Observed observed(kQuick);
+  std::vector<std::uint64_t> sent(2);
+  std::atomic<int> calls{0};
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    const auto transport = std::make_shared<InCallTransport>(inner);
+    sent[static_cast<std::size_t>(inner->rank())] = train(transport, Policy::uniform("exact")).all().bytes_sent;
+    calls += transport->calls();
+  });
+  observed.stop();
+  EXPECT_GT(calls, 0);
+  auto ranks = count(*observed.kept);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks[rank].sent(), sent[static_cast<std::size_t>(rank)]);
+  }
+}
+
+TEST(SessionEvents, AWaitForALateRankIsSeen) {
+  constexpr std::chrono::milliseconds kLate{60};
+  Observed observed(kQuick);
+  const auto begin = std::chrono::steady_clock::now();
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> values(300'000, 1.0F);
+    Session session(transport, Policy::uniform("int8"));
+    const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
+    session.ready(id);
+    session.finish();  // agrees on the plan
+    if (transport->rank() == 1) {
+      std::this_thread::sleep_for(kLate);
+    }
+    session.ready(id);
+    session.finish();
+  });
+  const double elapsed = seconds_since(begin);
+  observed.stop();
+  std::map<int, double> waited;
+  for (const Kept::Seen& seen : observed.kept->seen()) {
+    if (seen.event.kind == EventKind::wait && seen.event.step == 1) {
+      waited[rank_of(seen.event)] += observed.kept->scale().seconds(seen.event.duration * observe::kTicksOfDuration);
+    }
+  }
+  EXPECT_GT(waited[0], 0.5 * std::chrono::duration<double>(kLate).count());
+  EXPECT_LE(waited[0], elapsed) << "no moment twice";
+}
 
 TEST(SessionEvents, AStageIsOfItsStepAndBucketAndTakesTime) {
   Observed observed(kQuick);
