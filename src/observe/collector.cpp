@@ -26,7 +26,7 @@ double thread_seconds() noexcept {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// A library that is unloaded would take the thread's code with it.
+// What is unloaded ends the thread from a destructor, under a lock of the loader that the thread may need.
 void stay_loaded() noexcept {
   static const bool done = [] {
     Dl_info info{};

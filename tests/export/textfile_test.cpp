@@ -273,6 +273,26 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
   }
 }
 
+// A process that is gone without a word leaves what it wrote last.
+TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  const ScratchFolder folder;
+  const auto file = folder.path() / file_name("library", 2);
+  const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_METRICS", ("file:" + folder.path().string()).c_str(), 1);
+    export_from_environment({.rank = [] { return std::optional(2); }});
+    while (!exists(file)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::_Exit(0);
+  });
+  EXPECT_EQ(status_of(child), 0);
+  EXPECT_THAT(read_text(file), EndsWith("# EOF\n"));
+  EXPECT_THAT(read_text(file), HasSubstr("gradwire_job_ended{part=\"library\",rank=\"2\"} 0\n"));
+}
+
 // "gradwire: warning", and the job ends as ever.
 TEST(Environment, WhatIsWrongIsOneWarning) {
   if (kThreadSanitizer) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -146,6 +147,9 @@ TEST(End, OfALibraryThatIsUnloadedIsThatOfTheProcess) {
                   std::this_thread::yield();
                 }
                 ::dlclose(library);
+                if (std::filesystem::exists(file)) {  // its end was reached: the reader would have gone with the code
+                  std::_Exit(2);
+                }
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
                 released = true;
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
