@@ -20,11 +20,13 @@ class Backoff {
   explicit Backoff(std::chrono::microseconds yield = kYield) noexcept : yield_(yield) {}
 
   /// Something happened: a completion, or an operation was posted.
-  void touch() noexcept { last_ = Clock::now(); }
+  void touch() noexcept { touched_ = true; }
 
   /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
   void pause(Clock::time_point deadline) noexcept {
     const auto now = Clock::now();
+    last_ = touched_ ? now : last_;
+    touched_ = false;
     const auto idle = now - last_;
     if (idle < yield_ || now < contended_until_) {
       sched_yield();
@@ -48,6 +50,7 @@ class Backoff {
   static constexpr std::chrono::milliseconds kContended{20};
 
   std::chrono::microseconds yield_;
+  bool touched_ = false;  // since the last pause; nobody looks at the clock for that
   Clock::time_point last_ = Clock::now();
   Clock::time_point contended_until_;
 };

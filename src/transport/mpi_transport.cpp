@@ -162,13 +162,15 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   bool over = own.empty();
   if (!over && may_use_mpi()) {
     const int count = static_cast<int>(own.size());
-    over = request.kind == Operation::Kind::receive ? cancel_receives(own.data(), count)
-                                                    : finish_all(own.data(), count, std::chrono::milliseconds(0));
+    over = request.kind == Operation::Kind::receive || request.summed_here
+               ? cancel_receives(own.data(), count)
+               : finish_all(own.data(), count, std::chrono::milliseconds(0));
   }
   if (!over) {
     static_cast<void>(request.head.release());
+    static_cast<void>(request.parts_of_sum.release());
     leaked_ = true;
-    left_sum_ = left_sum_ || request.kind == Operation::Kind::all_reduce;
+    left_sum_ = left_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_here);
   }
   pending_.erase(request.self);
   return over;

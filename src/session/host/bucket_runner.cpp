@@ -80,7 +80,8 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
       options_(options),
       executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum}),
       background_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .channel = 1}),
-      peers_(*transport_, options.timeout) {}
+      peers_(*transport_, options.timeout),
+      small_(*transport_, options.reduction, options.timeout) {}
 
 void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
   {
@@ -345,6 +346,15 @@ std::vector<SavedState::Residual> BucketRunner::save_residuals(const plan::Plan&
 std::vector<Statistics> BucketRunner::statistics() const {
   const std::lock_guard lock(statistics_mutex_);
   return statistics_;
+}
+
+Statistics BucketRunner::totals() const {
+  Statistics totals;
+  const std::lock_guard lock(statistics_mutex_);
+  for (const Statistics& group : statistics_) {
+    totals.add(group);
+  }
+  return totals;
 }
 
 void BucketRunner::reset_statistics() {
