@@ -107,7 +107,7 @@ void MpiTransport::add_up(const MpiOperation& request) const {
   const Operation& operation = *request.operation;
   const std::uint64_t bytes = operation.bytes;
   const std::uint64_t room = summed_here_bytes();
-  const auto* plus = request.dtype == DType::f32 ? &add_values<float> : &add_values<double>;
+  auto* const plus = request.dtype == DType::f32 ? &add_values<float> : &add_values<double>;
   if (world_size_ == 2) {
     plus(operation.data, request.parts_of_sum.get(), bytes);  // of two the order is all one
     return;
