@@ -88,15 +88,17 @@ void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
 
 bool MpiTransport::progress(std::chrono::microseconds wait) {
   enter();
-  const auto deadline = Clock::now() + bounded(wait);
-  for (;;) {
-    const bool any = test();
-    throw_if_aborted();
-    if (any || pending_.empty() || wait.count() <= 0 || Clock::now() >= deadline) {
-      return any;
-    }
-    backoff_.pause(deadline);
+  bool any = test();
+  throw_if_aborted();
+  if (any || pending_.empty() || wait.count() <= 0) {  // without a look at the clock
+    return any;
   }
+  for (const auto deadline = Clock::now() + bounded(wait); !any && Clock::now() < deadline;) {
+    backoff_.pause(deadline);
+    any = test();
+    throw_if_aborted();
+  }
+  return any;
 }
 
 std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {

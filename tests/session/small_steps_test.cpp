@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <thread>
