@@ -30,6 +30,7 @@ struct RunnerInfo {
   bool checksum = false;                  // frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes
   bool background = false;                // start() takes buckets in the background, one of each at a time
+  bool crowded = false;                   // ranks of this node have fewer cores than they are
 };
 
 /// What moves buckets.

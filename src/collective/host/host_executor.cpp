@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,9 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
       }
       const auto begin = std::chrono::steady_clock::now();
       worked = transport_.progress(wait);
+      if (!worked && options_.crowded && wait.count() <= 0) {
+        std::this_thread::yield();
+      }
       const auto end = std::chrono::steady_clock::now();
       if (!lanes_.empty()) {
         lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(end - begin).count();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/cores.hpp"
 #include "policy/sync.hpp"
 #include "tuning/sizes.hpp"
 
@@ -69,7 +70,8 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .transport = transport.name() + (capabilities.emulation.empty() ? "" : ", " + capabilities.emulation),
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
-          .background = true};
+          .background = true,
+          .crowded = share_cores(ranks_here(transport.nodes(), transport.rank(), transport.world_size()))};
 }
 
 }  // namespace
@@ -78,10 +80,11 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
     : Runner(info_of(*transport, options)),
       transport_(std::move(transport)),
       options_(options),
-      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum}),
-      background_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .channel = 1}),
+      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .crowded = info().crowded}),
+      background_(*transport_,
+                  {.timeout = options.timeout, .checksum = info().checksum, .channel = 1, .crowded = info().crowded}),
       peers_(*transport_, options.timeout),
-      small_(*transport_, options.reduction, options.timeout) {}
+      small_(*transport_, options.reduction, options.timeout, info().crowded) {}
 
 void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
   {

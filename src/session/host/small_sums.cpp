@@ -4,7 +4,6 @@
 #include <cstring>
 #include <thread>
 
-#include "base/cores.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "transport/operations.hpp"
@@ -25,11 +24,8 @@ std::uint64_t bytes_of(const plan::Bucket& bucket) { return bucket.count * eleme
 
 }  // namespace
 
-SmallSums::SmallSums(Transport& transport, Reduction reduction, std::chrono::milliseconds timeout)
-    : transport_(transport),
-      reduction_(reduction),
-      timeout_(timeout),
-      crowded_(share_cores(ranks_here(transport.nodes(), transport.rank(), transport.world_size()))) {}
+SmallSums::SmallSums(Transport& transport, Reduction reduction, std::chrono::milliseconds timeout, bool crowded)
+    : transport_(transport), reduction_(reduction), timeout_(timeout), crowded_(crowded) {}
 
 bool SmallSums::are_small(const plan::Plan& plan) {
   std::uint64_t bytes = 0;

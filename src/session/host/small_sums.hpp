@@ -21,7 +21,7 @@ namespace gradwire::session {
 class SmallSums {
  public:
   /// The transport outlives this.
-  SmallSums(Transport& transport, Reduction reduction, std::chrono::milliseconds timeout);
+  SmallSums(Transport& transport, Reduction reduction, std::chrono::milliseconds timeout, bool crowded);
   SmallSums(const SmallSums&) = delete;
   SmallSums& operator=(const SmallSums&) = delete;
   ~SmallSums() { give_up(); }
