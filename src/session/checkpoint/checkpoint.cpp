@@ -224,7 +224,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   if (session::DeviceSteps* device = runner->device()) {
     device->set_step(first.step);
   }
-  reset_step();
+  reset_step(std::chrono::steady_clock::now());
 }
 
 void Session::save(const std::filesystem::path& directory) {

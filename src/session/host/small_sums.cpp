@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::uint64_t kSmallStepBytes = 64ULL << 10;  // of all buckets
 // Looks without sleeping, about a millisecond: peers who call finish() at the same time answer within few.
-constexpr int kLooks = 2000;
+constexpr int kEagerLooks = 2000;
 constexpr int kYieldsAt = 16;  // of these looks where ranks have cores of their own
 constexpr std::chrono::milliseconds kPatience{1};
 
 codec::Working working_of(DType dtype) { return dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32; }
 
-std::uint64_t bytes_of(const plan::Bucket& bucket) { return bucket.count * element_bytes(bucket.dtype); }
+std::uint64_t step_bytes(const plan::Bucket& bucket) { return bucket.count * element_bytes(bucket.dtype); }
 
 }  // namespace
 
@@ -30,7 +30,7 @@ SmallSums::SmallSums(Transport& transport, Reduction reduction, std::chrono::mil
 bool SmallSums::are_small(const plan::Plan& plan) {
   std::uint64_t bytes = 0;
   for (const plan::Bucket& bucket : plan.buckets) {
-    bytes += bytes_of(bucket);
+    bytes += step_bytes(bucket);
   }
   return bytes < kSmallStepBytes;
 }
@@ -41,7 +41,7 @@ void SmallSums::prepare(const plan::Plan& plan) {
   std::uint64_t bytes = 0;
   for (const plan::Bucket& bucket : plan.buckets) {
     places.push_back(bytes);
-    bytes += (bytes_of(bucket) + kLine - 1) / kLine * kLine;
+    bytes += (step_bytes(bucket) + kLine - 1) / kLine * kLine;
   }
   values_ = std::make_unique<std::byte[]>(bytes);
   sums_ = std::vector<Sum>(places.size());
@@ -105,7 +105,7 @@ bool SmallSums::over() const noexcept {
 
 // Nobody looks at the clock while peers come at once.
 void SmallSums::await(const plan::Plan& plan, const StepInfo& step) {
-  for (int look = 1; look <= kLooks; ++look) {
+  for (int look = 1; look <= kEagerLooks; ++look) {
     if (over()) {
       return;
     }
@@ -145,11 +145,11 @@ void SmallSums::count(const plan::Plan& plan, std::span<Statistics> groups) cons
     Statistics& group = groups[bucket.group];
     ++group.calls;
     group.elements += bucket.count;
-    group.bytes_in += bytes_of(bucket);
+    group.bytes_in += step_bytes(bucket);
     group.bytes_sent += sent;
     group.bytes_inter += leaves;
     group.bytes_intra += sent - leaves;
-    group.bytes_uncompressed += transport::ring_bytes(bytes_of(bucket), transport_.world_size());
+    group.bytes_uncompressed += transport::ring_bytes(step_bytes(bucket), transport_.world_size());
   }
 }
 
