@@ -252,7 +252,7 @@ StepOutcome Session::State::finish() {
     progress.wait_until("finish", [&] { return step.ended(); });
   }
   const bool captured = capturing();
-  const bool delivered_nonfinite = deliver();
+  const bool delivered_nonfinite = !was_small && deliver();
   const bool nonfinite = end_device_step() || delivered_nonfinite;
   const Statistics totals = decides() ? runner->totals() : Statistics{};
   const std::uint64_t every = options.compare_ranks_every;

@@ -220,6 +220,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   if (modes) {
     modes->load(first);
   }
+  small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
   if (session::DeviceSteps* device = runner->device()) {
     device->set_step(first.step);
