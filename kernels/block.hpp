@@ -109,6 +109,7 @@ template <class Rule>
 struct SelectedBlock {
   using Value = float;
   using Code = typename Rule::Code;
+  static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) {
     return 2 + count * static_cast<std::uint32_t>(sizeof(Code));

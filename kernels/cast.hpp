@@ -76,6 +76,9 @@ template <DType kWire>
 struct SelectedElements {
   using Core = CastCore<kWire>;
   using Value = typename Core::Value;
+  // What rounds to Inf.
+  static constexpr std::uint32_t kNonfiniteFrom =
+      kWire == DType::f16 ? 0x477FF000U : (kWire == DType::bf16 ? 0x7F7F8000U : kInfinity);
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return Core::used_bytes(count); }
   GRADWIRE_HOST_DEVICE static bool encode(const Value* values, std::uint32_t count, std::uint8_t* out) {

@@ -11,6 +11,7 @@ namespace gradwire::kernels {
 /// i two bits at 2 (i % 4) of byte i / 4: the sign, and whether |v| is above the mean. Below 2^-126 all is 0.
 struct SelectedPairs {
   using Value = float;
+  static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return 4 + (count + 3) / 4; }
 

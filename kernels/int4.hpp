@@ -11,6 +11,7 @@ namespace gradwire::kernels {
 /// the level (2 c - 15) S.
 struct SelectedNibbles {
   using Value = float;
+  static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
   static constexpr std::uint16_t kLargestScale = 0x7D88U;  // 15 S is finite
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return 2 + (count + 1) / 2; }
@@ -88,24 +89,24 @@ HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
 // Multiples of 1/64 below 4 fall into 16 sections with at most one threshold each, so that two look-ups and a
-// comparison find the cell.
+// saturating difference find the cell.
 struct Int4Sections {
-  alignas(16) std::uint8_t code[16] = {};       // of the section's beginning, less one where it starts a cell itself
-  alignas(16) std::uint8_t threshold[16] = {};  // from which on the code is one more
+  alignas(16) std::uint8_t code[16] = {};   // of the section's beginning
+  alignas(16) std::uint8_t below[16] = {};  // above it the code is one more
 
   constexpr Int4Sections() {
     for (std::uint32_t section = 0; section < 16; ++section) {
       const std::uint32_t begin = 16 * section;
-      std::uint32_t below = 0;
-      threshold[section] = static_cast<std::uint8_t>(begin);
+      std::uint32_t reached = 0;
+      below[section] = 255;
       for (std::uint32_t i = 0; i + 1 < Int4Grid::kCells; ++i) {
         const auto at = static_cast<std::uint32_t>(Int4Grid::threshold(i) / 16);
-        below += at <= begin ? 1U : 0U;
+        reached += at <= begin ? 1U : 0U;
         if (at > begin && at < begin + 16) {
-          threshold[section] = static_cast<std::uint8_t>(at);
+          below[section] = static_cast<std::uint8_t>(at - 1);
         }
       }
-      code[section] = static_cast<std::uint8_t>(Int4Grid::kCells + below - (threshold[section] == begin ? 1 : 0));
+      code[section] = static_cast<std::uint8_t>(Int4Grid::kCells + reached);
     }
   }
 };
@@ -116,11 +117,11 @@ struct Int4Lanes {
     const BU8 d;
     const VU8 a = pack_unsigned(hn::ShiftRight<4>(hn::Abs(q0)), hn::ShiftRight<4>(hn::Abs(q1)));
     const VU8 section = hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(B16(), a))), hn::Set(d, 15));
-    const VU8 threshold = hn::TableLookupBytes(hn::LoadDup128(d, kSections.threshold), section);
+    const VU8 below = hn::TableLookupBytes(hn::LoadDup128(d, kSections.below), section);
     const VU8 code = hn::TableLookupBytes(hn::LoadDup128(d, kSections.code), section);
-    const VU8 above = hn::VecFromMask(d, hn::Eq(hn::Max(a, threshold), a));
+    const VU8 above = hn::Min(hn::SaturatedSub(a, below), hn::Set(d, 1));
     const VU8 negative = hn::BitCast(d, hn::BroadcastSignBit(pack(q0, q1)));
-    return hn::Xor(code - above, hn::And(negative, hn::Set(d, 15)));
+    return hn::Xor(code + above, hn::And(negative, hn::Set(d, 15)));
   }
 };
 

@@ -1,6 +1,5 @@
-// SIMD of kernels/rotation.hpp. A block's butterflies go in two sweeps: strides below the elements of two vectors
-// inside these (of 32 elements for floats), then the others over vectors that lie so far apart. Blocks go in groups, so
-// that one waits for its sums while the next is rotated. Lanes is the grid over whole vectors:
+// SIMD of kernels/rotation.hpp. Blocks go in groups, so that one waits for its sums while the next is rotated. Lanes is
+// the grid over whole vectors:
 //   VU8 codes(V16 q0, V16 q1)      in the order that pack() leaves
 #if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_ROTATION_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_ROTATION_SIMD_HPP
@@ -9,158 +8,34 @@
 #define GRADWIRE_KERNELS_ROTATION_SIMD_HPP
 #endif
 
-#include "kernels/rotation.hpp"
-#include "kernels/run.hpp"
+#include "kernels/butterflies_simd.hpp"
 
 #if GRADWIRE_FIXED_LANES
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
-inline constexpr std::size_t kNear = 32;  // elements of the first sweep over floats
-inline constexpr std::size_t kFar = kRotated / kNear;
-static_assert(kNear == OrderedLanes::kVectors * kLanes && kFar == 8);
-
-inline constexpr std::size_t kLanes16 = 2 * kLanes;
-inline constexpr std::size_t kNear16 = 2 * kLanes16;  // of the first sweep over levels
-inline constexpr std::size_t kFar16 = kRotated / kNear16;
-
-template <class V>
-HWY_INLINE void butterfly(V& a, V& b) {
-  const V difference = a - b;
-  a = a + b;
-  b = difference;
-}
-
-/// Strides of 1, 2, ... vectors.
-template <std::size_t kCount, class V>
-HWY_INLINE void butterflies(V* v) {
-#pragma GCC unroll 8
-  for (std::size_t stride = 1; stride < kCount; stride *= 2) {
-#pragma GCC unroll 16
-    for (std::size_t i = 0; i < kCount; ++i) {
-      if ((i & stride) == 0) {
-        butterfly(v[i], v[i + stride]);
-      }
-    }
-  }
-}
-
-/// a + b in one lane, a - b in the other of a pair. The product with 1 or -1 is exact, so this rounds once with FMA or
-/// without.
-template <std::size_t kStride>
-HWY_INLINE VF32 butterfly_lanes(VF32 v) {
-  const U32 d;
-  const VU32 upper = hn::And(hn::Iota(d, 0), hn::Set(d, kStride));
-  const auto is_upper = hn::RebindMask(F32(), hn::Ne(upper, hn::Zero(d)));
-  const VF32 sign = hn::IfThenElse(is_upper, hn::Set(F32(), -1.0F), hn::Set(F32(), 1.0F));
-  return hn::MulAdd(v, sign, swap_lanes<kStride>(v));
-}
-
-HWY_INLINE VF32 butterfly_all_lanes(VF32 v) {
-  v = butterfly_lanes<2>(butterfly_lanes<1>(v));
-  if constexpr (kLanes >= 8) {
-    v = butterfly_lanes<4>(v);
-  }
-  if constexpr (kLanes >= 16) {
-    v = butterfly_lanes<8>(v);
-  }
-  return v;
-}
-
-/// Levels: the stride of 8, or 16, elements, which lie in other blocks of 16 bytes.
-template <std::size_t kStride>
-HWY_INLINE V16 butterfly_blocks(V16 v) {
+/// Two vectors of numbers that fit in 16 bits as one: those of `even` in the even lanes. Only the low halves count.
+HWY_INLINE V16 paired(VI32 even, VI32 odd) {
   const B16 d;
-  const V16 upper = hn::And(hn::Iota(d, 0), hn::Set(d, kStride));
-  const V16 sign = hn::IfThenElse(hn::Eq(upper, hn::Zero(d)), hn::Set(d, 1), hn::Set(d, -1));
-  const auto words = hn::BitCast(F32(), v);
-  return v * sign + hn::BitCast(d, swap_lanes<kStride / 2>(words));
+  return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<16>(odd)), hn::BitCast(d, even));
 }
-
-/// Levels: all strides inside two vectors. To interleave both turns the bits of an element's place (vector, lane in
-/// its block) by one, so that four butterflies between them are those of the strides 4, 2, 1 and of the vectors, and
-/// leave every element where it was.
-HWY_INLINE void butterflies_near(V16& a, V16& b) {
-  const B16 d;
-  if constexpr (kLanes16 >= 16) {
-    a = butterfly_blocks<8>(a);
-    b = butterfly_blocks<8>(b);
-  }
-  if constexpr (kLanes16 >= 32) {
-    a = butterfly_blocks<16>(a);
-    b = butterfly_blocks<16>(b);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const V16 low = hn::InterleaveLower(d, a, b);
-    const V16 high = hn::InterleaveUpper(d, a, b);
-    a = low + high;
-    b = low - high;
-  }
-}
-
-/// The first sweep: 256 elements as from.at(i) to `y`.
-template <class From>
-HWY_INLINE void rotate_near(From& from, float* y) {
-  constexpr std::size_t kVectors = kNear / kLanes;
-  for (std::size_t i = 0; i < kRotated; i += kNear) {
-    VF32 v[kVectors];
-    for (std::size_t j = 0; j < kVectors; ++j) {
-      v[j] = butterfly_all_lanes(from.at(i + j * kLanes));
-    }
-    butterflies<kVectors>(v);
-    for (std::size_t j = 0; j < kVectors; ++j) {
-      hn::Store(v[j], F32(), y + i + j * kLanes);
-    }
-  }
-}
-
-/// The second, which ends with a factor, and the squares.
-HWY_INLINE void rotate_far(float* y, VF32 factor, OrderedLanes& squares) {
-  for (std::size_t i = 0; i < kNear; i += kLanes) {
-    VF32 v[kFar];
-    for (std::size_t t = 0; t < kFar; ++t) {
-      v[t] = hn::Load(F32(), y + i + t * kNear);
-    }
-    butterflies<kFar>(v);
-    VF32 sum = hn::Zero(F32());
-    for (std::size_t t = 0; t < kFar; ++t) {
-      v[t] = v[t] * factor;
-      hn::Store(v[t], F32(), y + i + t * kNear);
-      sum = sum + v[t] * v[t];
-    }
-    squares.add(i / kLanes, sum);
-  }
-}
-
-/// Levels, rotated but for the factor: to.put(i, those from i on).
-template <class To>
-HWY_INLINE void rotate_levels(const std::int8_t* levels, const To& to) {
-  const B16 d;
-  const hn::Half<B8> half;
-  alignas(64) std::int16_t y[kRotated];
-  for (std::size_t i = 0; i < kRotated; i += kNear16) {
-    V16 a = hn::PromoteTo(d, hn::Load(half, levels + i));
-    V16 b = hn::PromoteTo(d, hn::Load(half, levels + i + kLanes16));
-    butterflies_near(a, b);
-    hn::Store(a, d, y + i);
-    hn::Store(b, d, y + i + kLanes16);
-  }
-  for (std::size_t i = 0; i < kNear16; i += kLanes16) {
-    V16 v[kFar16];
-    for (std::size_t t = 0; t < kFar16; ++t) {
-      v[t] = hn::Load(d, y + i + t * kNear16);
-    }
-    butterflies<kFar16>(v);
-    for (std::size_t t = 0; t < kFar16; ++t) {
-      to.put(i + t * kNear16, v[t]);
-    }
-  }
+/// The sum of each pair of products.
+HWY_INLINE VI32 sum_pairs(V16 a, V16 b) {
+#if HWY_ARCH_X86
+  const I32 d;
+  VI32 unused = hn::Zero(d);
+  return hn::ReorderWidenMulAccumulate(d, a, b, hn::Zero(d), unused);
+#else
+  const VI32 products = hn::BitCast(I32(), a * b);  // one of each pair is 0 here, the other fits
+  return hn::ShiftRight<16>(hn::ShiftLeft<16>(products)) + hn::ShiftRight<16>(products);
+#endif
 }
 
 /// The signs of a tile as vectors.
 struct Flips : RotationSigns {
   alignas(64) float sign_bit[kRotated];
   alignas(64) std::int16_t factor[kRotated];  // 1 or -1
+  alignas(64) std::int32_t pick[kRotated];    // the same, beside a 0 for the other of a pair
 
   HWY_INLINE explicit Flips(const Tile& tile) : RotationSigns(tile) {
     const U32 d;
@@ -171,32 +46,25 @@ struct Flips : RotationSigns {
         const VU32 top = bits << (hn::Set(d, 31 - j) - hn::Iota(d, 0));
         hn::Store(hn::BitCast(F32(), hn::And(top, hn::Set(d, 0x80000000U))), F32(), sign_bit + i + j);
         const VI32 minus = hn::ShiftRight<31>(hn::BitCast(I32(), top));
-        hn::Store(hn::DemoteTo(d16, hn::Or(minus, hn::Set(I32(), 1))), d16, factor + i + j);
+        const VI32 one = hn::Or(minus, hn::Set(I32(), 1));
+        hn::Store(hn::DemoteTo(d16, one), d16, factor + i + j);
+        const bool even = (i + j) / kLanes % 2 == 0;
+        hn::Store(even ? hn::And(one, hn::Set(I32(), 0xFFFF)) : hn::ShiftLeft<16>(one), I32(), pick + i + j);
       }
     }
   }
 };
 
-/// x = value + residual with the signs of the tile; keeps x where there is a residual, and the largest |x|.
+/// x = value + residual with the signs of the tile, and the largest |x|.
 template <bool kResidual>
 struct Take {
   const float* values;
   const float* residual;
   const float* sign_bit;
-  float* x;
   VI32 most[2] = {hn::Zero(I32()), hn::Zero(I32())};
 
   HWY_INLINE VF32 at(std::size_t i) {
-    if (i % 16 == 0) {  // a cache line
-      prefetch_page_ahead(values + i);
-      if constexpr (kResidual) {
-        prefetch_page_ahead(residual + i);
-      }
-    }
     const VF32 v = input<kResidual>(values, residual, i);
-    if constexpr (kResidual) {
-      hn::Store(v, F32(), x + i);
-    }
     VI32& largest = most[i / kLanes % 2];
     largest = hn::Max(largest, hn::BitCast(I32(), abs_bits(v)));
     return hn::Xor(v, hn::Load(F32(), sign_bit + i));
@@ -204,6 +72,28 @@ struct Take {
   [[nodiscard]] HWY_INLINE std::uint32_t absmax() const {
     return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), hn::Max(most[0], most[1]))));
   }
+};
+
+/// Asks for what encode reads next, a little at a time: all of it at once would be more than can be under way.
+template <bool kResidual>
+class Ahead {
+ public:
+  HWY_INLINE Ahead(const float* values, const float* residual) : values_(values), residual_(residual) {}
+  HWY_INLINE void ask() {
+    for (std::size_t line = 0; line < kLines; ++line, at_ += kLine) {
+      hwy::Prefetch(values_ + at_);
+      if constexpr (kResidual) {
+        hwy::Prefetch(residual_ + at_);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kLine = 16;  // floats in a cache line
+  static constexpr std::size_t kLines = kResidual ? 4 : 6;
+  const float* values_;
+  const float* residual_;
+  std::size_t at_ = 0;
 };
 
 /// Rotated levels to values.
@@ -219,12 +109,20 @@ struct Decoded {
     put(i + kLanes, hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::UpperHalf(half, v))) * scale);
   }
 };
-struct Left : Decoded {  // residual: x - decoded
-  const float* x;
+/// residual = x - decoded, from rotated levels in pairs. The products have 15 and 8 significant bits and are exact, so
+/// this rounds once with FMA or without.
+struct Left {
+  const std::int32_t* pick;
+  VF32 scale;  // over 16
+  const float* values;
   float* residual;
+
   HWY_INLINE void put(std::size_t first, V16 rotated) const {
-    decode(first, rotated,
-           [this](std::size_t i, VF32 v) HWY_ATTR { hn::StoreU(hn::LoadU(F32(), x + i) - v, F32(), residual + i); });
+    const F32 d;
+    for (std::size_t i = first; i < first + kLanes16; i += kLanes) {
+      const VI32 one = sum_pairs(rotated, hn::BitCast(B16(), hn::Load(I32(), pick + i)));
+      hn::StoreU(hn::NegMulAdd(hn::ConvertTo(d, one), scale, input<true>(values, residual, i)), d, residual + i);
+    }
   }
 };
 template <bool kAdd>
@@ -283,20 +181,24 @@ struct RotatedSimd : RotatedCore<Grid> {
   }
   static HWY_INLINE V8 look_up(V8 table, VU8 codes) { return hn::TableLookupBytes(table, hn::BitCast(B8(), codes)); }
 
-  // Codes and levels of a block, in order, and what fits its scale.
+  // The levels of a block, two vectors of elements in pairs, and what fits its scale.
   struct Quantized {
-    alignas(64) std::int8_t levels[kRotated];
+    alignas(64) std::int16_t levels[kRotated];
     std::int32_t along;
     std::int32_t across;
   };
 
-  static HWY_INLINE VI32 round_to_int(VF32 x) {
-    return hn::BitCast(I32(), x + hn::Set(F32(), 12582912.0F)) - hn::Set(I32(), 0x4B400000);
+  // As round_to_int, in the low half of each lane.
+  static HWY_INLINE VI32 rounded(const float* y, VF32 inverse) {
+    return hn::BitCast(I32(), hn::Load(F32(), y) * inverse + hn::Set(F32(), 12582912.0F));
   }
   static HWY_INLINE V16 fixed_point(const float* y, VF32 inverse) {
-    const VI32 a = round_to_int(hn::Load(F32(), y) * inverse);
-    const VI32 b = round_to_int(hn::Load(F32(), y + kLanes) * inverse);
-    return hn::ReorderDemote2To(B16(), a, b);
+    return paired(rounded(y, inverse), rounded(y + kLanes, inverse));
+  }
+  /// What pack() made of four vectors in pairs, in order.
+  static HWY_INLINE VU8 unpaired_order(VU8 bytes) {
+    alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+    return unpacked_order(hn::TableLookupBytes(bytes, hn::LoadDup128(BU8(), kOrder)));
   }
 
   static HWY_INLINE void quantize(const float* y, float inverse_spread, std::uint8_t* out, Quantized& to) {
@@ -320,20 +222,21 @@ struct RotatedSimd : RotatedCore<Grid> {
       along[0] = hn::ReorderWidenMulAccumulate(d32, q1, level1, along[0], along[1]);
       across[0] = hn::ReorderWidenMulAccumulate(d32, level0, level0, across[0], across[1]);
       across[0] = hn::ReorderWidenMulAccumulate(d32, level1, level1, across[0], across[1]);
-      hn::Store(unpacked_order(levels), B8(), to.levels + k * kBytes);
+      hn::Store(level0, d16, to.levels + k * kBytes);
+      hn::Store(level1, d16, to.levels + k * kBytes + kLanes16);
       const V16 bits = hn::BitCast(d16, codes);
       const int shift = static_cast<int>(Grid::kBits * (k / kPacked));
       V16& field = sent[k % kPacked];
       field = k < kPacked ? bits : hn::Or(field, hn::ShiftLeftSame(bits, shift));  // inside their bytes
     }
     for (std::size_t k = 0; k < kPacked; ++k) {
-      hn::StoreU(unpacked_order(hn::BitCast(BU8(), sent[k])), BU8(), out + k * kBytes);
+      hn::StoreU(unpaired_order(hn::BitCast(BU8(), sent[k])), BU8(), out + k * kBytes);
     }
     to.along = hn::GetLane(hn::SumOfLanes(d32, along[0] + along[1]));
     to.across = hn::GetLane(hn::SumOfLanes(d32, across[0] + across[1]));
   }
 
-  static HWY_INLINE void load_levels(const std::uint8_t* in, std::int8_t* levels) {
+  static HWY_INLINE void unpack_levels(const std::uint8_t* in, std::int8_t* levels) {
     const BU8 d;
     const V8 table = level_table();
     for (std::size_t k = 0; k < kVectors; ++k) {
@@ -348,22 +251,25 @@ struct RotatedSimd : RotatedCore<Grid> {
   template <bool kResidual>
   static HWY_INLINE bool encode_group(const Flips& flips, const float* values, float* residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
-    alignas(64) float sums[kGroup * kRotated + 80];  // values + residual; never whole pages away from `y`
     alignas(64) float y[kGroup * kRotated];
     Quantized quantized[kGroup];
     OrderedLanes squares[kGroup];
     float spread[kGroup];
     std::uint32_t absmax[kGroup];
+    const std::size_t next = (first + kGroup) * kRotated;  // nothing may lie there: it is only asked for
+    Ahead<kResidual> ahead{values + next, kResidual ? residual + next : nullptr};
     const auto usual = [&](std::size_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
     for (std::size_t b = 0; b < n; ++b) {
       const std::size_t at = (first + b) * kRotated;
-      Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit, sums + b * kRotated};
+      Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit};
       rotate_near(from, y + b * kRotated);
+      ahead.ask();
       absmax[b] = from.absmax();
     }
     for (std::size_t b = 0; b < n; ++b) {
       const float down = usual(b) ? inverse_power_of_two(absmax[b]) * kRotationFactor : 0.0F;
       rotate_far(y + b * kRotated, hn::Set(F32(), down), squares[b]);
+      ahead.ask();
     }
     for (std::size_t b = 0; b < n; ++b) {
       spread[b] = sqrtf(squares[b].total() * (1.0F / kBlock));
@@ -378,14 +284,16 @@ struct RotatedSimd : RotatedCore<Grid> {
       } else {
         nonfinite = encode_scalar(flips, values, residual, block, count, out) || nonfinite;
       }
+      ahead.ask();
     }
     for (std::size_t b = 0; kResidual && b < n; ++b) {
+      ahead.ask();
       if (HWY_LIKELY(usual(b))) {
         const std::size_t block = first + b;
         const auto scale_at = static_cast<std::uint32_t>(block);
         const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, scale_at)) * kRotationFactor;
         rotate_levels(quantized[b].levels,
-                      Left{{flips.factor, hn::Set(F32(), scale)}, sums + b * kRotated, residual + block * kRotated});
+                      Left{flips.pick, hn::Set(F32(), scale), values + block * kRotated, residual + block * kRotated});
       }
     }
     return nonfinite;
@@ -417,7 +325,7 @@ struct RotatedSimd : RotatedCore<Grid> {
       for (std::uint32_t i = 0; kAdd && i < kRotated; i += 16) {
         prefetch_page_ahead(to + i);
       }
-      load_levels(in + Core::codes_at(block, count), levels);
+      unpack_levels(in + Core::codes_at(block, count), levels);
       const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(in, block)) * kRotationFactor;
       rotate_levels(levels, Out<kAdd>{{flips.factor, hn::Set(F32(), scale)}, to});
     }

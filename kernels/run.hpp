@@ -105,7 +105,7 @@ HWY_INLINE VF32 swap_lanes(VF32 v) {
   } else if constexpr (kStride == 4) {
     return hn::SwapAdjacentBlocks(v);
   } else {
-    return hn::SwapAdjacentBlocks(hn::ReverseBlocks(F32(), v));
+    return hn::ConcatLowerUpper(F32(), v, v);
   }
 }
 
@@ -141,6 +141,14 @@ class OrderedLanes {
  private:
   VF32 partials_[kVectors];
 };
+
+/// Bit i is set where the mask is, in lane i.
+template <class Mask>
+HWY_INLINE std::uint64_t mask_bits(Mask mask) {
+  std::uint8_t bytes[8];
+  hn::StoreMaskBits(I32(), mask, bytes);
+  return kLanes == 16 ? kernels::load<std::uint16_t>(bytes, 0) : bytes[0];
+}
 
 /// Bit i % 8 of byte i / 8 is set where lane i is negative, for the lanes of two vectors.
 HWY_INLINE void store_sign_bits(VI32 first, VI32 second, std::uint8_t* out) {

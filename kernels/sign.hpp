@@ -109,6 +109,7 @@ struct Sign {
 /// Selected values: one block, a scale and the bits.
 struct SelectedSigns {
   using Value = float;
+  static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count) { return 2 + (count + 7) / 8; }
   GRADWIRE_HOST_DEVICE static bool encode(const float* values, std::uint32_t count, std::uint8_t* out) {

@@ -94,6 +94,10 @@ HWY_INLINE void prefetch_page_ahead(const void* address) {
   hwy::Prefetch(static_cast<const std::uint8_t*>(address) + 4096);
 }
 
+/// Asks for a cache line that is needed later: into the second level, since the first one is full of what is needed
+/// now. As above, nothing may lie there.
+HWY_INLINE void prefetch_later(const void* address) { __builtin_prefetch(address, 0, 2); }
+
 // Narrowing, here and in ReorderDemote2To, works inside blocks of 16 bytes where that is cheaper: a block holds numbers
 // of `a`, then those of `b`. Saturates.
 HWY_INLINE V8 pack(V16 a, V16 b) {

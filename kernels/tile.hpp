@@ -10,8 +10,8 @@
 //                                                                    any bytes may
 //   using Selected = ...                                                 the coder of values that a selector selected
 // A coder of selected values takes a run of at most kTileElements, without padding:
-//   using Value; uint32_t bytes(count); bool encode(values, count, out), returns as above; void decode(in, count,
-//   values)
+//   using Value; kNonfiniteFrom, the bits of |x| from which on encode returns true; uint32_t bytes(count); bool
+//   encode(values, count, out), returns as above; void decode(in, count, values)
 // 1 <= count <= kTileElements, except that a tile of 0 elements has 0 bytes. encode fills all of tile_bytes(k, count).
 #ifndef GRADWIRE_KERNELS_TILE_HPP
 #define GRADWIRE_KERNELS_TILE_HPP

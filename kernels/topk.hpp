@@ -192,173 +192,12 @@ struct TopK {
 #define GRADWIRE_KERNELS_TOPK_SIMD_HPP
 #endif
 
-#include "kernels/run.hpp"
+#include "kernels/selector_simd.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
 #if GRADWIRE_FIXED_LANES
-
-/// Finds what a tile keeps in about one pass: the largest of each of many groups give a threshold that at least the
-/// selected elements reach, and few others; the exact threshold is then looked for among these.
-class Selector {
- public:
-  /// The tile's x = value + residual, which stay valid as long as both this and `values`.
-  template <bool kResidual>
-  HWY_NOINLINE const float* take(const float* values, const float* residual, std::uint32_t count,
-                                 std::uint32_t selected) {
-    const F32 d;
-    const I32 di;
-    maxima_ = 0;
-    vectors_ = group_vectors(selected);
-    const bool in_place = !kResidual && count == kTileElements;
-    const float* from = values;
-    if (count != kTileElements) {  // zeros behind a short tile
-      for (std::uint32_t i = 0; i < kTileElements; ++i) {
-        x_[i] = i >= count ? 0.0F : (kResidual ? values[i] + residual[i] : values[i]);
-      }
-      from = x_;
-    }
-    for (std::size_t i = 0; i < kTileElements;) {
-      VI32 most = hn::Zero(di);
-      for (const std::size_t end = i + vectors_ * kLanes; i < end; i += kLanes) {
-        VF32 v = hn::LoadU(d, from + i);
-        if constexpr (kResidual) {
-          if (count == kTileElements) {
-            v = v + hn::LoadU(d, residual + i);
-            hn::Store(v, d, x_ + i);
-          }
-        }
-        most = hn::Max(most, hn::BitCast(di, abs_bits(v)));
-      }
-      hn::Store(most, di, bits_ + maxima_);
-      maxima_ += kLanes;
-    }
-    return in_place ? values : x_;
-  }
-
-  /// The indices of what is selected of x, from take(), ascending.
-  HWY_NOINLINE const std::uint16_t* select(const float* x, std::uint32_t count, std::uint32_t selected) {
-    if (selected == count) {
-      for (std::uint32_t i = 0; i < count; ++i) {
-        index_[i] = static_cast<std::uint16_t>(i);
-      }
-      return index_;
-    }
-    const std::int32_t reached = selected_reach(selected);
-    const std::uint32_t found = collect(x, reached > 1 ? reached : 1);
-    if (found < selected) {  // the others are zeros, the first ones
-      add_zeros(x, selected - found, selected);
-    } else if (found > selected) {
-      reduce(found, selected, reached > 1 ? reached : 1);
-    }
-    return index_;
-  }
-
- private:
-  // Vectors in a group: as many as leave twice as many groups as are selected.
-  static std::size_t group_vectors(std::uint32_t selected) {
-    std::size_t vectors = 32;
-    while (vectors > 1 && kTileElements / vectors < std::size_t{2} * selected) {
-      vectors /= 2;
-    }
-    return vectors;
-  }
-
-  // How many of the first n of bits_, a multiple of kLanes, are at least `least`, which is above 0.
-  [[nodiscard]] HWY_INLINE std::uint32_t count_from(std::int32_t least, std::size_t n) const {
-    const I32 d;
-    const VI32 below = hn::Set(d, least - 1);
-    VI32 found0 = hn::Zero(d);
-    VI32 found1 = found0;
-    std::size_t i = 0;
-    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-      found0 = found0 - hn::VecFromMask(d, hn::Load(d, bits_ + i) > below);
-      found1 = found1 - hn::VecFromMask(d, hn::Load(d, bits_ + i + kLanes) > below);
-    }
-    if (i < n) {
-      found0 = found0 - hn::VecFromMask(d, hn::Load(d, bits_ + i) > below);
-    }
-    return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d, found0 + found1)));
-  }
-
-  // What at least `selected` of the maxima reach, with few more: their upper bits are enough.
-  [[nodiscard]] std::int32_t selected_reach(std::uint32_t selected) const {
-    std::int32_t threshold = 0;
-    for (std::int32_t bit = 1 << 30; bit >= 1 << 16; bit /= 2) {
-      if (count_from(threshold | bit, maxima_) >= selected) {
-        threshold |= bit;
-      }
-    }
-    return threshold;
-  }
-
-  // All with bits of at least `least`: their indices, ascending, and bits; zeros behind these.
-  std::uint32_t collect(const float* x, std::int32_t least) {
-    const F32 df;
-    const I32 d;
-    const VI32 below = hn::Set(d, least - 1);
-    std::uint32_t found = 0;
-    for (std::uint32_t i = 0; i < kTileElements; i += 64) {
-      std::uint8_t bytes[8];
-      for (std::uint32_t j = 0; j < 64; j += 2 * kLanes) {
-        // Negative where it is large enough.
-        const VI32 low = below - hn::BitCast(d, abs_bits(hn::LoadU(df, x + i + j)));
-        const VI32 high = below - hn::BitCast(d, abs_bits(hn::LoadU(df, x + i + j + kLanes)));
-        store_sign_bits(low, high, bytes + j / 8);
-      }
-      for (auto word = kernels::load<std::uint64_t>(bytes, 0); word != 0; word &= word - 1) {
-        const std::uint32_t at = i + static_cast<std::uint32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(word));
-        index_[found] = static_cast<std::uint16_t>(at);
-        bits_[found] = static_cast<std::int32_t>(kernels::abs_bits(x[at]));
-        ++found;
-      }
-    }
-    hn::StoreU(hn::Zero(d), d, bits_ + found);
-    return found;
-  }
-
-  // From those collected to those selected.
-  HWY_INLINE void reduce(std::uint32_t found, std::uint32_t selected, std::int32_t reached) {
-    const std::size_t n = (found + kLanes - 1) / kLanes * kLanes;
-    std::int32_t low = reached;      // at least `selected` reach it
-    std::int32_t high = 0x7FFFFFFF;  // fewer reach it
-    std::uint32_t at_low = found;    // that many do
-    std::uint32_t at_high = 0;
-    while (at_low != selected && high - low > 1) {
-      const std::int32_t middle = low + (high - low) / 2;
-      const std::uint32_t reach = count_from(middle, n);
-      (reach >= selected ? low : high) = middle;
-      (reach >= selected ? at_low : at_high) = reach;
-    }
-    std::uint32_t ties = at_low == selected ? kTileElements : selected - at_high;
-    std::uint32_t to = 0;
-    for (std::uint32_t i = 0; i < found; ++i) {
-      const bool tie = bits_[i] == low && ties > 0;
-      index_[to] = index_[i];
-      to += bits_[i] > low || tie ? 1U : 0U;
-      ties -= tie ? 1U : 0U;
-    }
-  }
-
-  // All that is not zero, and the first `zeros` zeros.
-  void add_zeros(const float* x, std::uint32_t zeros, std::uint32_t selected) {
-    for (std::uint32_t i = 0, to = 0; to < selected; ++i) {
-      const bool zero = kernels::abs_bits(x[i]) == 0;
-      if (!zero || zeros > 0) {
-        index_[to] = static_cast<std::uint16_t>(i);
-        ++to;
-        zeros -= zero ? 1U : 0U;
-      }
-    }
-  }
-
-  alignas(64) float x_[kTileElements];
-  alignas(64) std::int32_t bits_[kTileElements + kLanes];  // of the maxima, then of what is collected
-  std::uint16_t index_[kTileElements];
-  std::size_t maxima_;   // how many
-  std::size_t vectors_;  // in a group
-};
 
 template <class SelectedCoder, class Value = typename SelectedCoder::Value>
 struct TopK : kernels::TopK<SelectedCoder> {};
@@ -368,20 +207,34 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
   using Core = kernels::TopK<SelectedCoder>;
 
   static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    return residual == nullptr ? encode_tile<false>(tile, values, residual, count, out)
+                               : encode_tile<true>(tile, values, residual, count, out);
+  }
+
+ private:
+  template <bool kResidual>
+  static bool encode_tile(const Tile& tile, const float* values, float* residual, std::uint32_t count,
+                          std::uint8_t* out) {
     const std::uint32_t selected = selected_count(tile.k, count);
     Selector selector;
-    const float* x = residual == nullptr ? selector.take<false>(values, residual, count, selected)
-                                         : selector.take<true>(values, residual, count, selected);
-    const std::uint16_t* index = selector.select(x, count, selected);
+    selector.look<kResidual>(values, residual, count, selected);
+    // Whether the residual may take x before the values are coded: none of them becomes Inf or NaN.
+    const bool finite = selector.absmax() < SelectedCoder::kNonfiniteFrom;
+    const bool whole = count == kTileElements;
+    float* to = whole && finite ? residual : selector.scratch();
+    const std::uint16_t* index = selector.select<kResidual>(values, residual, to, count, selected);
+    const float* x = kResidual || !whole ? to : values;
     float selected_values[kTileElements];
     for (std::uint32_t j = 0; j < selected; ++j) {
       selected_values[j] = x[index[j]];
     }
     const bool nonfinite = Core::put(index, selected_values, selected, out, Core::used_bytes(tile.k, count));
-    if (residual == nullptr || nonfinite) {
+    if (!kResidual || nonfinite) {
       return nonfinite;
     }
-    memcpy(residual, x, count * sizeof(float));
+    if (to != residual) {
+      memcpy(residual, to, count * sizeof(float));
+    }
     SelectedCoder::decode(out + index_bytes(selected), selected, selected_values);
     for (std::uint32_t j = 0; j < selected; ++j) {
       residual[index[j]] = residual[index[j]] - selected_values[j];

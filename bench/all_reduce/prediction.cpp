@@ -157,7 +157,8 @@ tuning::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
   const CodecSpec codec = CodecSpec::parse(recipe.codec);
   const tuning::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
   if (recipe.algorithm == "hierarchical" && cluster_.ranks_per_node > 1) {
-    return tuning::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, false), first, chunk_bytes_);
+    return tuning::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, recipe.error_feedback), first,
+                                     chunk_bytes_);
   }
   if (recipe.algorithm == "one_shot") {
     return tuning::one_shot_cost(cluster_, elements, first, chunk_bytes_);

@@ -22,7 +22,8 @@ struct CommunicatorOptions {
   std::optional<bool> checksum = {};                           // default: as the transport says
   /// For hierarchical: so many ranks in a row share a node, the same on every rank. Default: as the transport says.
   std::optional<std::uint32_t> ranks_per_node = {};
-  /// The link, where it is known: so much is kept in flight from the first call on. Default: found while calls run.
+  /// The link, where it is known, the same on every rank: so much is kept in flight from the first call on, and
+  /// `automatic` chooses by it. Default: found while calls run.
   std::optional<Link> link = {};
   /// Memory of the frames under way, beyond four chunks a shard; may differ between ranks.
   std::uint64_t in_flight_bytes = kDefaultInFlightBytes;
@@ -54,6 +55,7 @@ class FeedbackBuffer {
 /// What one call asks for. Must be equal on every rank.
 struct CallOptions {
   CodecSpec codec = "int8";
+  /// `automatic` is chosen anew for each size and codec, over device memory always two_shot.
   Algorithm algorithm = Algorithm::two_shot;
   Reduction reduction = Reduction::sum;
   /// This rank's weight, such as its sample count, on every rank or on none. sum: sum of w x; mean: that / sum of w.
@@ -82,6 +84,9 @@ class Communicator {
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
   [[nodiscard]] Transport& transport() const noexcept;
+  /// How the latest all_reduce was made, where that was left to `automatic` also why: "hierarchical: 2 nodes of 2
+  /// ranks". Empty before the first one.
+  [[nodiscard]] std::string latest_algorithm() const;
   /// "2 nodes of 2 ranks"; where a hierarchical all-reduce is a two_shot one, also why.
   [[nodiscard]] std::string tiers() const;
 

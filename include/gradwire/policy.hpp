@@ -59,11 +59,12 @@ struct Sync {
 /// What one rule, or the defaults, ask for.
 struct TensorPolicy {
   CodecSpec codec = "int8";
-  Algorithm algorithm = Algorithm::two_shot;
+  Algorithm algorithm = Algorithm::automatic;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
-  /// Codec of the owner's encoding in two_shot and hierarchical. Default: `codec`; after topk the same with k times the
-  /// world size (hierarchical: the number of nodes), or int4 where that takes fewer bytes.
+  /// Codec of the owner's encoding in two_shot and hierarchical; `automatic` chooses among these then. Default:
+  /// `codec`; after topk the same with k times the world size (hierarchical: the number of nodes), or int4 where that
+  /// takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   std::vector<Warmup> warmup = {};  // ascending steps
   /// codec = "auto": what may be chosen at run time besides not compressing, in order of quality; `codec` is the first
@@ -128,10 +129,10 @@ class Policy {
     friend bool operator==(const Tiers&, const Tiers&) = default;
   };
 
-  /// int8 two_shot, small tensors bf16, buckets of 32 MiB.
+  /// int8, small tensors bf16, buckets of 32 MiB.
   Policy();
   /// Every tensor, small ones too, with this codec.
-  [[nodiscard]] static Policy uniform(CodecSpec codec, Algorithm algorithm = Algorithm::two_shot);
+  [[nodiscard]] static Policy uniform(CodecSpec codec, Algorithm algorithm = Algorithm::automatic);
   /// codec = "auto": every tensor, small ones too, travels uncompressed or with one of these, given in order of
   /// quality, whichever is fastest by measurement. Error(invalid_argument) for an empty list, or one out of order.
   [[nodiscard]] static Policy automatic(const std::vector<CodecSpec>& allow = {"bf16", "int8"});

@@ -13,11 +13,12 @@ enum class Reduction : std::uint8_t { sum, mean };
 
 /// How an all-reduce is carried out (ARCHITECTURE.md, "Collectives").
 enum class Algorithm : std::uint8_t {
-  two_shot,      // encode shards, all-to-all, owner reduces and encodes once, all-gather; the default
+  two_shot,      // encode shards, all-to-all, owner reduces and encodes once, all-gather
   one_shot,      // all-gather of every rank's frames, each rank decodes all; for small messages
   hierarchical,  // two_shot between nodes among ranks of equal place, behind a reduce-scatter inside each node and
                  // before an all-gather there; where nodes are uneven, or there is but one tier, two_shot
   dense,  // uncompressed: the transport's own all-reduce below 64 KiB where it has the dtype, else two_shot over exact
+  automatic,  // "auto": the one of these that the cost model finds quickest, for each bucket or call
 };
 
 /// Bytes of a chunk on the wire unless asked otherwise: just below 64 KiB, where Open MPI's TCP sends without a

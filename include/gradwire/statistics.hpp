@@ -86,14 +86,15 @@ struct Lateness {
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
-    std::string name;   // "rule 2 (embed.*)", "default", "small"
-    std::string codec;  // canonical spec; of codec = "auto" also what is in use: "auto: int8 3, dense 1"
-    std::string algorithm;
+    std::string name;         // "rule 2 (embed.*)", "default", "small"
+    std::string codec;        // canonical spec; of codec = "auto" also what is in use: "auto: int8 3, dense 1"
+    std::string algorithm;    // of its buckets: "hierarchical", "hierarchical 3, one_shot 1"
     bool compressed = false;  // the codec is not `exact`
     std::uint64_t tensors = 0;
     Statistics totals;
     std::string sync = "step";  // "every 8", "async, staleness 4"
     Lateness late = {};
+    std::string algorithm_reason = {};  // of algorithm = "auto": "hierarchical: 2 nodes of 2 ranks"; else empty
   };
   std::string transport;  // name, and "emulated ..." where a link is emulated
   int rank = 0;

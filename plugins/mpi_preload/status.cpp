@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <string>
 
 #include "plugins/mpi_preload/process.hpp"
 
@@ -34,10 +35,7 @@ void tell_of_compressed(const CommState& state) {
   static std::atomic<bool> told_nonfinite{false};
   const Process& self = process();
   if (self.ledger.nonfinite() && state.rank == 0 && !self.configuration.quiet && !told_nonfinite.exchange(true)) {
-    tell(
-        "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, "
-        "or "
-        "a tile of 4096 with topk, on all ranks alike; told once");
+    tell(std::string(drop_in::kNonfiniteWarning));
   }
   if (self.configuration.tells_status && is_first_of_all() && due()) {
     tell(drop_in::status_text(self.ledger));

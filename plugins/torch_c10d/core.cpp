@@ -1,6 +1,7 @@
 #include "plugins/torch_c10d/core.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -30,6 +31,13 @@ Reporting& reporting() {
   return *instance;
 }
 
+void tell_of_nonfinite() {
+  static std::atomic<bool> told = false;
+  if (!told.exchange(true)) {
+    say(std::string(drop_in::kNonfiniteWarning));
+  }
+}
+
 std::string key_of(int rank) { return "settings/" + std::to_string(rank); }
 
 }  // namespace
@@ -47,6 +55,7 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
   configuration_.recording.reset();  // a choice is kept by communicators of MPI, which have names
   configuration_.script.reset();
   agreement_ = agree(store);
+  only_exact_ = configuration_.planner.only_exact();
   if (options.first && options.rank == 0) {
     const std::lock_guard lock(reporting().mutex);
     reporting().head = {.world_size = options.world_size,
@@ -110,7 +119,10 @@ drop_in::Call Core::describe(drop_in::Function function, std::optional<DType> dt
 
 bool Core::takes(drop_in::Function function, std::optional<DType> dtype, std::optional<Reduction> reduction,
                  std::uint64_t count, std::uint64_t bytes) {
-  const drop_in::Decision decision = drop_in::decide(describe(function, dtype, reduction, count), member_->settings());
+  drop_in::Call call = describe(function, dtype, reduction, count);
+  // Nothing is to be routed then. But a reduce-scatter that passes blocks, which the thread may and the caller may not.
+  call.policy_exact = only_exact_ && function == drop_in::Function::c10d_all_reduce;
+  const drop_in::Decision decision = drop_in::decide(call, member_->settings());
   if (decision.compress) {
     return true;
   }
@@ -167,6 +179,9 @@ void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   } else {
     posted.pass();
     member_->count_passed(route, posted.count * element_bytes(posted.dtype), seconds_since(begin));
+  }
+  if (options_.rank == 0 && !configuration_.quiet && ledger().nonfinite()) {
+    tell_of_nonfinite();
   }
   if (route.turn.timed) {
     member_->measured(seconds_since(begin));

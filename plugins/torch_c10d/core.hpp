@@ -57,6 +57,9 @@ class Core {
   /// An operation that is always passed on.
   void count_other(std::uint64_t bytes);
 
+  /// Whether the thread that makes reductions asks, which cannot end it.
+  [[nodiscard]] bool on_own_thread() const noexcept { return queue_ && queue_->on_own_thread(); }
+
   /// Whether names of buffers matter to the policy.
   [[nodiscard]] const drop_in::Configuration& configuration() const noexcept { return configuration_; }
 
@@ -72,6 +75,7 @@ class Core {
   CoreOptions options_;
   drop_in::Configuration configuration_;
   drop_in::Agreement agreement_;
+  bool only_exact_ = false;  // no call needs the thread to know where it goes
   std::unique_ptr<drop_in::Member> member_;
   std::uint64_t others_ = 0;  // calls that were not posted
   std::string failure_;       // the worker's: ranks are out of step

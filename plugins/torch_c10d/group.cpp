@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -33,6 +34,9 @@ std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
     default: return std::nullopt;
   }
 }
+
+// Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
+bool whole(const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
 
 bool on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.layout() == at::kStrided; }
 
@@ -104,7 +108,38 @@ void end_work(ReductionWork& work, const at::Tensor& given, const at::Tensor& fl
   work.complete(std::move(error));
 }
 
+// Groups whose last user was a callback of their own reductions. Their thread runs it, and cannot wait for itself.
+struct Ending {
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+};
+
+Ending& ending() {
+  static auto* const instance = new Ending;  // such a callback may run after static objects have gone
+  return *instance;
+}
+
+void end_elsewhere(std::unique_ptr<Core> core, Inner inner) {
+  const std::lock_guard lock(ending().mutex);
+  ending().threads.emplace_back([core = std::move(core), inner = std::move(inner)]() mutable {
+    core.reset();
+    inner = {};
+  });
+}
+
 }  // namespace
+
+void wait_for_ending_groups() {
+  const WithoutInterpreter waiting;
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(ending().mutex);
+    threads.swap(ending().threads);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
 
 Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& options, Inner inner)
     : Base(rank, size), inner_(std::move(inner)) {
@@ -114,6 +149,10 @@ Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& o
 
 Group::~Group() {
   const WithoutInterpreter waiting;
+  if (core_ && core_->on_own_thread()) {
+    end_elsewhere(std::move(core_), std::move(inner_));
+    return;
+  }
   core_.reset();
   inner_ = {};
 }
@@ -155,7 +194,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
   const auto dtype = dtype_of(tensor);
   const auto reduction = reduction_of(opts.reduceOp);
   if (!core_->takes(drop_in::Function::c10d_all_reduce, dtype, reduction, count, bytes_of(tensors))) {
-    return inner_of(tensor).allreduce(tensors, opts);
+    return whole(tensor) ? inner_of(tensor).allreduce(tensors, opts) : pass_view(tensor, opts);
   }
   const auto work =
       c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce", tensors, tensors);
@@ -171,8 +210,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
        .order = order,
        .pass =
            [beside = inner_.beside, tensor, flat, opts] {
-             // Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
-             Tensors same{tensor.is_non_overlapping_and_dense() ? tensor : flat};
+             Tensors same{whole(tensor) ? tensor : flat};
              beside->allreduce(same, opts)->wait();
              if (!flat.is_same(same[0])) {
                const at::NoGradGuard no_grad;
@@ -180,6 +218,16 @@ WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::op
              }
            },
        .done = [work, tensor, flat](std::exception_ptr error) { end_work(*work, tensor, flat, std::move(error)); }});
+  return work;
+}
+
+// Where Gloo would write what lies between. Returns when the sum is made.
+WorkPointer Group::pass_view(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
+  const auto work = c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce",
+                                                       Tensors{tensor}, Tensors{tensor});
+  Tensors flat{tensor.contiguous()};
+  inner_.cpu->allreduce(flat, opts)->wait();
+  end_work(*work, tensor, flat[0], nullptr);
   return work;
 }
 

@@ -70,11 +70,15 @@ class Group final : public Base {
   [[nodiscard]] Base& pass(const Tensors& tensors);
   WorkPointer all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
                          const c10d::AllreduceOptions& opts);
+  WorkPointer pass_view(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
   WorkPointer scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                            const c10d::ReduceScatterOptions& opts);
 
   Inner inner_;
   std::unique_ptr<Core> core_;
 };
+
+/// Before the process ends: for groups that a callback of theirs has ended.
+void wait_for_ending_groups();
 
 }  // namespace gradwire::torch_c10d

@@ -77,5 +77,8 @@ PYBIND11_MODULE(gradwire_torch, module) {
 #else
   enlist("gradwire", module.attr("_create"));
 #endif
-  py::module_::import("atexit").attr("register")(py::cpp_function([] { own::report(); }));
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    own::wait_for_ending_groups();
+    own::report();
+  }));
 }

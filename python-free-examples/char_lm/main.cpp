@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "conclusions.hpp"
 #include "gradwire/policy.hpp"
 #include "report.hpp"
 #include "text.hpp"
@@ -179,6 +180,9 @@ void run(const Options& options, int rank, int world_size) {
   }
   if (options.seeds == 1) {
     char_lm::print_table(rows, world_size);
+    for (const std::string& sentence : char_lm::conclude(rows, options.training.link)) {
+      std::printf("%s\n", sentence.c_str());
+    }
   } else {
     char_lm::print_paired(char_lm::pair_losses(rows));
   }

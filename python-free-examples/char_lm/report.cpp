@@ -20,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kBarCells = 30;
+constexpr int kLineCells = 79;  // of a bar's line: a longer one would break on a common terminal, and stay there
+constexpr int kFewestBarCells = 8, kMostBarCells = 30;
 constexpr double kMega = 1e6;
 
 std::string cpu_model() {
@@ -77,7 +78,7 @@ void print_choices(const RunResult& row) {
   if (!row.switches.empty()) {
     std::string codecs;
     for (const std::string& codec : row.codecs) {
-      codecs += (codecs.empty() ? "" : "; ") + codec;
+      codecs += (codecs.empty() ? "" : "; ") + codec.substr(codec.starts_with("auto: ") ? 6 : 0);
     }
     std::printf("%s chose %s\n", row.policy.c_str(), codecs.c_str());
   }
@@ -147,11 +148,15 @@ void ProgressPrinter::operator()(const Progress& now) {
     std::printf("%-8s step %4d/%d  loss %.3f  %.0f ms/step  %.2f MB sent/step\n", name_.c_str(), now.step, now.steps,
                 now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
   } else {
-    const int full = now.step * kBarCells / now.steps;
-    std::printf("\r%-8s [%s%s] %d/%d  loss %.3f  %.0f ms/step  %.2f MB sent/step ", name_.c_str(),
-                std::string(static_cast<std::size_t>(full), '#').c_str(),
-                std::string(static_cast<std::size_t>(kBarCells - full), '.').c_str(), now.step, now.steps, now.loss,
-                now.ms_per_step, now.bytes_sent_per_step / kMega);
+    const int digits = static_cast<int>(std::to_string(now.steps).size());
+    char state[128];  // of one width all along, so that the bar keeps its own
+    const int length = std::snprintf(state, sizeof state, "%*d/%d  loss %.3f  %4.0f ms/step  %5.2f MB/step", digits,
+                                     now.step, now.steps, now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
+    const int name = std::max(8, static_cast<int>(name_.size()));
+    const int cells = std::clamp(kLineCells - name - length - 4, kFewestBarCells, kMostBarCells);
+    const int full = now.step * cells / now.steps;
+    std::printf("\r%-*s [%s%s] %s", name, name_.c_str(), std::string(static_cast<std::size_t>(full), '#').c_str(),
+                std::string(static_cast<std::size_t>(cells - full), '.').c_str(), state);
     if (last) {
       std::printf("\n");
     }
@@ -164,6 +169,9 @@ void print_introduction(const Text& text, const TrainingOptions& options, int wo
               options.batch, options.context, static_cast<unsigned long long>(options.seed));
   std::printf("text:    %zu characters of %zu files, %zu of them held out, %zu different\n", text.symbols.size(),
               text.files.size(), text.held_out().size(), text.vocabulary.size());
+  if (!options.link.empty()) {
+    std::printf("link:    emulated, %s out of each rank and into it; no real network is used\n", options.link.c_str());
+  }
   std::fflush(stdout);
 }
 
@@ -177,14 +185,14 @@ void print_table(const std::vector<RunResult>& rows, int world_size) {
     width = std::max(width, row.policy.size());
   }
   const int name = static_cast<int>(width);
-  std::printf("%-*s %10s %10s %9s %7s %11s %8s %9s %11s\n", name, "", "training", "held-out", "MB sent", "",
-              "ratio, com-", "", "comm.", "exposed");
-  std::printf("%-*s %10s %10s %9s %7s %11s %8s %9s %11s\n", name, "policy", "loss", "loss", "per step", "ratio",
-              "pressed", "ms/step", "alone, ms", "comm., ms");
+  std::printf("%-*s %8s %8s %8s %6s %8s %8s %8s %8s\n", name, "", "training", "held-out", "MB sent", "", "", "comm.",
+              "exposed", "seconds");
+  std::printf("%-*s %8s %8s %8s %6s %8s %8s %8s %8s\n", name, "policy", "loss", "loss", "per step", "ratio", "ms/step",
+              "alone ms", "comm. ms", "in all");
   for (const RunResult& row : rows) {
-    std::printf("%-*s %10.4f %10.4f %9.3f %7.2f %11.2f %8.1f %9.1f %11.1f\n", name, row.policy.c_str(), row.train_loss,
-                row.held_out_loss, row.bytes_sent_per_step / kMega, row.ratio, row.ratio_compressed, row.ms_per_step,
-                row.communication_ms, row.exposed_comm_ms);
+    std::printf("%-*s %8.4f %8.4f %8.3f %6.2f %8.1f %8.1f %8.1f %8.1f\n", name, row.policy.c_str(), row.train_loss,
+                row.held_out_loss, row.bytes_sent_per_step / kMega, row.ratio, row.ms_per_step, row.communication_ms,
+                row.exposed_comm_ms, row.seconds);
   }
   for (const RunResult& row : rows) {
     print_choices(row);
@@ -196,7 +204,7 @@ void print_table(const std::vector<RunResult>& rows, int world_size) {
       }
       std::printf("%s against dense: held-out loss %+.2f%%, %.2f times fewer bytes, %.2f times the speed\n",
                   row.policy.c_str(), percent_over(row.held_out_loss, dense->held_out_loss),
-                  dense->bytes_sent_per_step / row.bytes_sent_per_step, dense->ms_per_step / row.ms_per_step);
+                  dense->bytes_sent_per_step / row.bytes_sent_per_step, dense->seconds / row.seconds);
     }
   }
   std::fflush(stdout);
@@ -221,9 +229,10 @@ std::vector<PairedLoss> pair_losses(const std::vector<RunResult>& rows) {
       }
     }
     const auto count = static_cast<double>(ratios.size());
-    PairedLoss loss{name, static_cast<int>(ratios.size()), 0, 0};
+    PairedLoss loss{name, static_cast<int>(ratios.size()), 0, 0, 0};
     for (const double ratio : ratios) {
       loss.mean_ratio += ratio / count;
+      loss.largest_ratio = std::max(loss.largest_ratio, ratio);
     }
     for (const double ratio : ratios) {
       loss.standard_error += (ratio - loss.mean_ratio) * (ratio - loss.mean_ratio);
@@ -236,8 +245,8 @@ std::vector<PairedLoss> pair_losses(const std::vector<RunResult>& rows) {
 
 void print_paired(const std::vector<PairedLoss>& losses) {
   for (const PairedLoss& loss : losses) {
-    std::printf("%s over %d seeds: held-out loss %.4f of dense, standard error %.4f\n", loss.policy.c_str(), loss.seeds,
-                loss.mean_ratio, loss.standard_error);
+    std::printf("%s over %d seeds: held-out loss %.4f of dense, standard error %.4f, at most %.4f\n",
+                loss.policy.c_str(), loss.seeds, loss.mean_ratio, loss.standard_error, loss.largest_ratio);
   }
   std::fflush(stdout);
 }
@@ -282,7 +291,8 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
     report["paired"].push_back(Json{{"policy", loss.policy},
                                     {"seeds", loss.seeds},
                                     {"held_out_loss_ratio", loss.mean_ratio},
-                                    {"standard_error", loss.standard_error}});
+                                    {"standard_error", loss.standard_error},
+                                    {"largest_ratio", loss.largest_ratio}});
   }
   std::ofstream out(file);
   out << report.dump(2) << '\n';

@@ -33,6 +33,7 @@ struct PairedLoss {
   int seeds = 0;
   double mean_ratio = 0;
   double standard_error = 0;
+  double largest_ratio = 0;
 };
 [[nodiscard]] std::vector<PairedLoss> pair_losses(const std::vector<RunResult>& rows);
 void print_paired(const std::vector<PairedLoss>& losses);

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::uint64_t kLargeTensorBytes = 64 * 1024;
 constexpr std::uint32_t kPoints = 3;  // early, middle and late in training
+constexpr std::size_t kWindowsTogether = 8;
 
 using Clock = std::chrono::steady_clock;
 using Batch = std::pair<torch::Tensor, torch::Tensor>;  // inputs and targets, [batch, context]
@@ -88,7 +89,7 @@ std::array<double, N> sum_over_ranks(std::array<double, N> values, MPI_Comm comm
   return values;
 }
 
-/// Mean loss over the whole held-out part; the ranks share its windows.
+/// Mean loss over the whole held-out part; the ranks share its windows, of which a few are looked at together.
 double held_out_loss(Transformer& model, const Text& text, const TrainingOptions& options, int rank, int world_size,
                      MPI_Comm communicator) {
   torch::NoGradGuard no_grad;
@@ -96,11 +97,16 @@ double held_out_loss(Transformer& model, const Text& text, const TrainingOptions
   const auto held_out = text.held_out();
   const std::size_t windows = (held_out.size() - 1) / context;
   double loss = 0, count = 0;
+  std::vector<std::size_t> starts;
   for (auto w = static_cast<std::size_t>(rank); w < windows; w += static_cast<std::size_t>(world_size)) {
-    const std::array starts{w * context};
-    const auto [inputs, targets] = make_batch(held_out, starts, options.context);
-    loss += model->loss(inputs, targets).item<double>();
-    ++count;
+    starts.push_back(w * context);
+    if (starts.size() == kWindowsTogether || w + static_cast<std::size_t>(world_size) >= windows) {
+      const auto [inputs, targets] = make_batch(held_out, starts, options.context);
+      const auto here = static_cast<double>(starts.size());
+      loss += here * model->loss(inputs, targets).item<double>();
+      count += here;
+      starts.clear();
+    }
   }
   const auto total = sum_over_ranks(std::array{loss, count}, communicator);
   return total[0] / total[1];
@@ -253,6 +259,7 @@ class Run {
         options_(options),
         communicator_(communicator),
         progress_(progress),
+        begun_(Clock::now()),
         trainer_(policy, text, options, communicator),
         warm_up_(std::min(5, options.steps / 2)) {
     result_.policy = name;
@@ -260,7 +267,6 @@ class Run {
   }
 
   RunResult train() {
-    begun_ = Clock::now();
     while (done_ < options_.steps) {
       if (measured_from_ < 0 && done_ >= warm_up_) {
         begin_measuring();
@@ -370,9 +376,9 @@ class Run {
   const TrainingOptions& options_;
   MPI_Comm communicator_;
   const std::function<void(const Progress&)>& progress_;
+  Clock::time_point begun_;
   Trainer trainer_;
   RunResult result_;
-  Clock::time_point begun_;
   int warm_up_;
   int done_ = 0;  // micro-steps
   int evaluated_ = 0;

@@ -40,7 +40,7 @@ struct RunResult {
   struct Point {
     int micro_steps = 0;
     int reductions = 0;
-    double seconds = 0;          // since the first step began
+    double seconds = 0;          // since the model and the session were begun
     double exposed_seconds = 0;  // of them in finish(), mean over the ranks
     double held_out_loss = 0;
   };
@@ -61,7 +61,7 @@ struct RunResult {
   double exposed_comm_ms = 0;   // of a step, spent in finish(): for communication that was not hidden, or a slower rank
   int measured_steps = 0;
   int reductions = 0;                           // of the whole run
-  double seconds = 0;                           // of the whole run
+  double seconds = 0;                           // of the whole run, from the making of the session to its last step
   std::vector<Point> curve;                     // the last one is the end of the run
   std::vector<Advised> advised;                 // with advised_batch
   std::vector<std::string> codecs;              // in use at the end, by group

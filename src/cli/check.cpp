@@ -6,6 +6,7 @@
 #include "policy/rule.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
+#include "tuning/algorithm_choice.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -41,6 +42,27 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
     }
     return {std::string("for sessions only: ") + error.what()};
   }
+}
+
+// What algorithm = "auto" comes to, as far as the file says what nodes and links there are.
+void print_algorithms(const std::string& who, const TensorPolicy& policy, const Policy& all, int ranks,
+                      std::ostream& out) {
+  if (policy.algorithm != Algorithm::automatic || ranks < 2) {
+    return;
+  }
+  const auto each = static_cast<int>(all.tiers.ranks_per_node.value_or(1));
+  if (ranks % each != 0) {
+    return;  // a session refuses it
+  }
+  const auto tiers = collective::Tiers::in_rows(static_cast<std::uint32_t>(each), ranks);
+  out << "algorithm of " << who << ", "
+      << (all.tiers.ranks_per_node ? tiers.describe() : "where each node has one rank") << ": "
+      << tuning::algorithms_by_size({.codec = policy.codec,
+                                     .second_hop = policy.second_hop,
+                                     .intra = all.tiers.intra_codec,
+                                     .native = !all.deterministic && policy.warmup.empty() && !policy.is_auto()},
+                                    tiers, all.link)
+      << '\n';
 }
 
 void print_sync(const std::string& who, const Sync& sync, std::ostream& out) {
@@ -82,6 +104,10 @@ int check(const std::string& file, int ranks, std::ostream& out) {
                 : std::string())
         << '\n';
   }
+  for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
+    print_algorithms("rule " + std::to_string(rule + 1), policy.rules[rule].policy, policy, ranks, out);
+  }
+  print_algorithms("all others", policy.defaults, policy, ranks, out);
   if (policy.deterministic) {
     out << "deterministic: no native sums\n";
   }

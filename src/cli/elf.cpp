@@ -83,6 +83,12 @@ class ElfFile {
 
 }  // namespace
 
+bool is_script(const std::filesystem::path& program) {
+  std::array<char, SELFMAG> magic{};
+  std::ifstream stream(program, std::ios::binary);
+  return stream.read(magic.data(), magic.size()).gcount() > 0 && std::memcmp(magic.data(), ELFMAG, SELFMAG) != 0;
+}
+
 bool statically_linked(const std::filesystem::path& program) {
   const ElfFile file(program);
   return file.any() && file.segment(PT_INTERP) == nullptr;

@@ -25,6 +25,22 @@ bool is_named(const std::string& program, std::initializer_list<std::string_view
   });
 }
 
+// sh, python3.11: what follows is a script and its arguments.
+bool is_interpreter(const std::string& program) {
+  const std::string name = std::filesystem::path(program).filename().string();
+  constexpr std::array kKnown{"sh",   "bash",   "dash",    "ksh",  "zsh",    "csh",   "tcsh",
+                              "fish", "python", "pypy",    "perl", "lua",    "ruby",  "node",
+                              "java", "julia",  "Rscript", "R",    "octave", "tclsh", "make"};
+  const std::string stem = name.substr(0, name.find_last_not_of("0123456789.-") + 1);
+  return std::find(kKnown.begin(), kKnown.end(), stem) != kKnown.end();
+}
+
+// Whether the words after this one are its own: a script's, an interpreter's, an MPI program's.
+bool keeps_arguments(const std::string& word) {
+  const auto program = find_program(word);
+  return program && (is_interpreter(word) || is_script(*program) || linked_with(*program));
+}
+
 std::optional<std::size_t> find_named(const std::vector<std::string>& command,
                                       std::initializer_list<std::string_view> names) {
   const auto found = std::find_if(command.begin(), command.end(),
@@ -176,7 +192,27 @@ std::string with_names(std::string_view list, const Environment& ranks) {
 }  // namespace
 
 std::optional<std::size_t> find_launcher(const std::vector<std::string>& command) {
-  return find_named(command, {"mpirun", "mpiexec", "orterun", "orte-run", "prterun", "mpdrun"});
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    if (is_named(command[i], {"mpirun", "mpiexec", "orterun", "orte-run", "prterun", "mpdrun"})) {
+      return i;
+    }
+    if (keeps_arguments(command[i])) {
+      break;
+    }
+  }
+  return std::nullopt;
+}
+
+bool repeats_itself(const std::vector<std::string>& command) {
+  for (std::size_t i = 0; i + 1 < command.size(); ++i) {
+    if (is_named(command[i], {"gradwire"}) && command[i + 1] == "run") {
+      return true;
+    }
+    if (keeps_arguments(command[i]) && !find_launcher({command[i]})) {
+      break;
+    }
+  }
+  return false;
 }
 
 bool only_submits(const std::vector<std::string>& command) {

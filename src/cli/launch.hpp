@@ -12,8 +12,12 @@
 
 namespace gradwire::cli {
 
-/// Index of mpirun, mpiexec or the like in a command; others, such as `timeout 60`, may stand before it.
+/// Index of mpirun, mpiexec or the like in a command; others, such as `timeout 60`, may stand before it. Not among the
+/// arguments of a script or a job.
 [[nodiscard]] std::optional<std::size_t> find_launcher(const std::vector<std::string>& command);
+
+/// Whether another `gradwire run` stands in it, even behind a launcher.
+[[nodiscard]] bool repeats_itself(const std::vector<std::string>& command);
 
 /// Whose launcher it is, from what it prints for --version.
 [[nodiscard]] std::optional<Library> identify(std::string_view version);

@@ -21,7 +21,7 @@ struct LossRun {
 inline constexpr std::array<LossRun, 3> kLossRuns{
     {{"classifier", "docs/results/convergence.txt", "8 workers with sorted labels, mean of 5 seeds"},
      {"char_lm, 1,000 steps", "docs/results/convergence-char_lm.txt", "4 workers, mean of 5 seeds"},
-     {"char_lm, 240 steps", "docs/results/demo.txt", "4 workers, one seed, a larger model"}}};
+     {"char_lm, 240 steps", "docs/results/convergence-char_lm-short.txt", "4 workers, one seed, a larger model"}}};
 
 struct MeasuredLoss {
   std::string_view codec;

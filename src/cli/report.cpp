@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "base/read_file.hpp"
@@ -66,6 +67,7 @@ std::vector<std::string> row(const json& entry) {
           std::to_string(number(entry, "calls")),
           std::to_string(number(entry, "compressed_calls")),
           text_or(entry, "codec", "-"),
+          text_or(entry, "algorithm", "-"),
           format_bytes(number(entry, "bytes_in")),
           format_bytes(number(entry, "bytes_dense")),
           format_bytes(number(entry, "bytes_sent")),
@@ -79,16 +81,31 @@ std::string class_table(const json& classes) {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const json& a, const json& b) { return number(a, "bytes_in") > number(b, "bytes_in"); });
   std::vector<std::vector<std::string>> rows{{"function", "dtype", "op", "count", "ranks", "order", "name", "calls",
-                                              "compressed", "codec", "bytes in", "dense bytes", "bytes sent", "ratio",
-                                              "time", "passed because"}};
+                                              "compressed", "codec", "collective", "bytes in", "dense bytes",
+                                              "bytes sent", "ratio", "time", "passed because"}};
   for (std::size_t i = 0; i < std::min(entries.size(), kMostRows); ++i) {
     rows.push_back(row(entries[i]));
   }
-  std::string text = text::table(rows, "lllrrrlrrlrrrrrl");
+  std::string text = text::table(rows, "lllrrrlrrllrrrrrl");
   if (entries.size() > kMostRows) {
     text += "and " + std::to_string(entries.size() - kMostRows) + " classes of fewer bytes\n";
   }
   return text;
+}
+
+// Where the policy left it open: "collective by the cost model: hierarchical: 2 nodes of 2 ranks".
+std::string choices(const json& classes) {
+  std::set<std::string> chosen;
+  for (const json& entry : classes) {
+    if (const std::string why = text_or(entry, "algorithm_reason", ""); !why.empty()) {
+      chosen.insert(text_or(entry, "algorithm", "") + ": " + why);
+    }
+  }
+  std::string text;
+  for (const std::string& one : chosen) {
+    text += (text.empty() ? "collective by the cost model: " : "; ") + one;
+  }
+  return text.empty() ? text : text + '\n';
 }
 
 std::string saving_text(double calls, double seconds, double world) {
@@ -146,7 +163,8 @@ Report make_report(const json& root) {
   if (!disabled.empty()) {
     report.text += "every call is passed through: " + disabled + '\n';
   }
-  report.text += '\n' + class_table(root.at("classes")) + "\ncalls: " + std::to_string(report.calls) +
+  report.text += '\n' + class_table(root.at("classes")) + choices(root.at("classes")) +
+                 "\ncalls: " + std::to_string(report.calls) +
                  ", compressed: " + std::to_string(report.compressed_calls) +
                  "; bytes in: " + format_bytes(number(totals, "bytes_in")) +
                  ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +

@@ -35,11 +35,17 @@ std::string variable(const char* name) {
 
 // The library of the MPI that the launcher belongs to.
 Library library_of(const std::string& launcher) {
-  const auto library = identify(output_of({launcher, "--version"}));
-  if (!library) {
-    refuse(launcher + " --version says neither Open MPI nor MPICH; gradwire knows these two");
+  const std::string said = output_of({launcher, "--version"});
+  if (const auto library = identify(said)) {
+    return *library;
   }
-  return *library;
+  const std::string line = said.substr(0, said.find('\n')).substr(0, 100);
+  refuse(
+      find_program(launcher).value_or(launcher).string() + " is of neither Open MPI nor MPICH: --version says " +
+      (line.empty() ? "nothing" : "\"" + line + "\"") +
+      "; write the path of the mpirun of one of them, or, where this launcher hands the environment on to its ranks, "
+      "gradwire run -- sh -c '" +
+      launcher + " ...'");
 }
 
 // The file of this name beside this program; `jobs` says whose it is.
@@ -279,6 +285,11 @@ Command look_at(const RunOptions& options, std::optional<std::size_t> launcher) 
 
 int run(const RunOptions& options, std::ostream& out) {
   const std::string& first = options.command.front();
+  if (repeats_itself(options.command)) {
+    refuse(
+        "gradwire run stands in the command again; write it once, before everything else: gradwire run --codec int8 " +
+        std::string("-- mpirun -np 4 ./job"));
+  }
   if (only_submits(options.command)) {
     refuse(first + " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
            "or gradwire run -- mpirun ./job");

@@ -103,6 +103,9 @@ void check(const Request& request, const RankGroup& group) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < group.size; };
   const bool in_segments = request.function == Function::reduce_scatter || request.function == Function::all_gather;
   const std::vector<std::uint64_t>& segments = request.segments;
+  if (request.algorithm == Algorithm::automatic) {
+    throw Error(ErrorCode::internal, "an all-reduce whose algorithm nobody chose");
+  }
   if (!is_rank(group.rank) || (request.function == Function::broadcast && !is_rank(request.root)) ||
       (in_segments && (segments.size() != static_cast<std::size_t>(group.size) ||
                        std::accumulate(segments.begin(), segments.end(), std::uint64_t{0}) != request.count))) {

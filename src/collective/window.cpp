@@ -9,6 +9,7 @@ constexpr double kSpare = 1.25;        // of rate times delay: what varies must 
 constexpr double kBeside = 2;          // lanes beside what a known link holds: being encoded, sent and decoded
 constexpr double kSearch = 2;          // while the link took all that it was given
 constexpr double kTaken = 0.8;         // of a window: a smaller part was on the link, so the rest has queued
+constexpr double kNear = 1.02;         // of what the least lanes hold: they fill the link
 constexpr std::uint32_t kPeriods = 8;  // after which what was seen before is forgotten
 
 }  // namespace
@@ -62,10 +63,12 @@ void Window::learn(const LaneLoad& load, const Opened& opened, Time now) {
   seen.hop_seconds = std::min(seen.hop_seconds, life / load.hops);
   const double product = (delivered_ - opened.delivered) / life * hop_seconds();
   seen.product = std::max(seen.product, product);
-  if (opened.open > grown_ * kTaken && product < opened.open * kTaken && grown_ > 0) {
+  const double least = limits_.least_lanes * load.a_hop();
+  if (opened.open > std::max(grown_ * kTaken, least) && product < opened.open * kTaken) {
     searching_ = false;
   }
-  const double wanted = searching_ ? kSearch * this->product() : kSpare * this->product() + load.a_hop();
+  const bool near = this->product() <= kNear * least;
+  const double wanted = searching_ ? kSearch * this->product() : near ? 0 : kSpare * this->product() + load.a_hop();
   if (wanted < grown_ || starved_) {
     grown_ = wanted;
     starved_ = false;
@@ -81,6 +84,7 @@ void Window::end_period() noexcept {
   if (counts_ && ++periods_ >= kPeriods) {
     seen_ = {Seen{}, seen_[0]};
     periods_ = 0;
+    searching_ = true;  // a link that was near may be far by now
   }
   counts_ = false;
   starved_ = false;

@@ -27,6 +27,8 @@ class CallQueue {
   void post(Job job);
   /// Returns when everything that was posted has returned. Whoever calls it may then make such calls itself.
   void drain();
+  /// Whether a job asks, which can neither drain nor end the queue.
+  [[nodiscard]] bool on_own_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   void run();

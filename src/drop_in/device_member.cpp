@@ -215,7 +215,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
   const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
   collective::Resolved resolved = collective::resolve(
       {.function = scatters ? collective::Function::reduce_scatter : collective::Function::all_reduce,
-       .algorithm = route.algorithm,
+       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
        .codec = route.stage.codec,
        .second_hop = route.stage.second_hop,
        .dtype = reduce.dtype,

@@ -58,6 +58,9 @@ void CallTotals::add(const CallTotals& other) {
   bytes_sent += other.bytes_sent;
   seconds += other.seconds;
   measured = other.measured ? other.measured : measured;
+  if (!other.algorithm.empty()) {
+    algorithm = other.algorithm;
+  }
 }
 
 double CallTotals::ratio() const {
@@ -91,7 +94,8 @@ std::string Ledger::to_text() const {
     rows.push_back({static_cast<int>(what.function), what.dtype ? static_cast<int>(*what.dtype) : 0, what.op,
                     what.count, what.communicator_size, or_null(what.order), what.name, what.codec,
                     static_cast<int>(what.reason), totals.calls, totals.compressed_calls, totals.bytes_in,
-                    totals.bytes_dense, totals.bytes_sent, totals.seconds, measured_json(totals.measured)});
+                    totals.bytes_dense, totals.bytes_sent, totals.seconds, measured_json(totals.measured),
+                    totals.algorithm});
   }
   return json{{"resets", resets()}, {"rows", rows}, {"choices", choices_to_text(choices(), "")}}.dump(
       -1, ' ', false, json::error_handler_t::replace);
@@ -124,7 +128,8 @@ void Ledger::merge(const std::string& text) {
                .bytes_dense = row.at(12),
                .bytes_sent = row.at(13),
                .seconds = row.at(14),
-               .measured = measured});
+               .measured = measured,
+               .algorithm = row.at(16)});
   }
   for (const auto& [communicator, choices] : choices_from_text(other.at("choices"), "")) {
     add_choices(communicator, choices);
@@ -146,6 +151,9 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
     row["order"] = or_null(what.order);
     row["name"] = or_null(what.name);
     row["codec"] = or_null(what.codec);
+    const std::size_t name = totals.algorithm.find(": ");
+    row["algorithm"] = or_null(totals.algorithm.substr(0, name));
+    row["algorithm_reason"] = name == std::string::npos ? json() : json(totals.algorithm.substr(name + 2));
     row["seconds"] = totals.seconds;
     row["reason"] = or_null(std::string(text(what.reason)));
     row["measured"] = measured_json(totals.measured);

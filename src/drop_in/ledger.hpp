@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "drop_in/choice_file.hpp"
@@ -48,6 +49,7 @@ struct CallTotals {
   std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
   double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
   std::optional<Measured> measured = std::nullopt;  // at the latest comparison
+  std::string algorithm = {};  // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;
@@ -57,6 +59,11 @@ struct CallTotals {
 [[nodiscard]] CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size);
 
 /// Any thread may add.
+/// What a drop-in tells once when Ledger::nonfinite() says so.
+inline constexpr std::string_view kNonfiniteWarning =
+    "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
+    "tile of 4096 with topk, on all ranks alike; told once";
+
 class Ledger {
  public:
   using Classes = std::map<CallClass, CallTotals>;

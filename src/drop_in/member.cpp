@@ -77,7 +77,8 @@ CallOptions Member::options(const Route& route, Reduction reduction) const {
 }
 
 void Member::all_reduce(const Route& route, ConstView input, View output, Reduction reduction) {
-  router_.count(route, communicator().all_reduce(input, output, options(route, reduction)));
+  const Statistics statistics = communicator().all_reduce(input, output, options(route, reduction));
+  router_.count(route, statistics, communicator().latest_algorithm());
 }
 
 void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,

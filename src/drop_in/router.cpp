@@ -269,13 +269,14 @@ void Router::find_step() {
   tracker_.adopt(all_say(proposal) ? proposal : 0);
 }
 
-void Router::count(const Route& route, const Statistics& statistics) {
+void Router::count(const Route& route, const Statistics& statistics, const std::string& algorithm) {
   CallTotals totals{.calls = 1,
                     .compressed_calls = 1,
                     .bytes_in = statistics.bytes_in,
                     .bytes_dense = statistics.bytes_uncompressed,
                     .bytes_sent = statistics.bytes_sent,
-                    .seconds = statistics.total_seconds};
+                    .seconds = statistics.total_seconds,
+                    .algorithm = algorithm};
   if (route.choice && route.turn.decided) {
     totals.measured = measured(*route.choice);
   }

@@ -68,8 +68,8 @@ class Router {
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const;
   [[nodiscard]] const Choices& choices() const noexcept { return auto_call_.choices(); }
 
-  /// Counts a call that was compressed.
-  void count(const Route& route, const Statistics& statistics);
+  /// Counts a call that was compressed. `algorithm`: of an all-reduce, as Communicator::latest_algorithm() says it.
+  void count(const Route& route, const Statistics& statistics, const std::string& algorithm = {});
   /// What a call counts that was passed through, or would have been compressed in a dry run.
   [[nodiscard]] CallTotals passed_totals(const Route& route, std::uint64_t bytes) const;
   /// Counts a call that was passed through, or would have been compressed in a dry run.

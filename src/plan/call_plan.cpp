@@ -125,6 +125,11 @@ bool CallPlanner::is_auto() const noexcept {
                                                    [](const Policy::Rule& rule) { return rule.policy.is_auto(); });
 }
 
+bool CallPlanner::only_exact() const {
+  return policy_.rules.empty() &&
+         resolve({.count = policy_.floor + (1U << 30U), .communicator_size = 2}).pass == Pass::exact;
+}
+
 bool CallPlanner::only_automatic() const noexcept {
   return policy_.defaults.is_auto() &&
          std::all_of(policy_.rules.begin(), policy_.rules.end(), [](const Policy::Rule& rule) {
@@ -175,6 +180,9 @@ std::string CallPlanner::describe() const {
                          (policy_.chunk_bytes == kDefaultChunkBytes ? " as asked" : ""));
   if (policy_.tiers.intra_codec) {
     add("intra codec", policy_.tiers.intra_codec->to_string());
+  }
+  if (policy_.link) {  // algorithms are chosen by it
+    add("link", policy_.link->to_string());
   }
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {

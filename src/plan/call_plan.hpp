@@ -66,6 +66,8 @@ class CallPlanner {
   [[nodiscard]] bool is_auto() const noexcept;
   /// Every call's is, and none needs its name or its place in the step.
   [[nodiscard]] bool only_automatic() const noexcept;
+  /// No call's is: `exact` holds for all of them.
+  [[nodiscard]] bool only_exact() const;
   /// What the policy says that calls without a name, or calls at all, cannot use; for the log, once.
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
   /// Canonical text of all that ranks must agree on, one item a line; not the name of the file. fingerprint_of() it, or

@@ -77,6 +77,17 @@ std::string sync_table(const Plan& plan) {
          "(encoded a step: payload on average; of step: its share of what sync = \"step\" would send)\n";
 }
 
+// Where the policy leaves it open.
+std::string chosen_algorithms(const Plan& plan) {
+  std::string text;
+  for (std::size_t group = 0; plan.options.world_size > 1 && group < plan.groups.size(); ++group) {
+    if (const std::string why = plan.why_algorithms(group); !why.empty()) {
+      text += "algorithm of " + plan.groups[group].name + " by the cost model: " + why + '\n';
+    }
+  }
+  return text;
+}
+
 // How much is under way at once over host memory.
 std::string in_flight(const Plan& plan) {
   std::string text = "in flight: " + std::to_string(collective::kLeastLanes) + " chunks of " +
@@ -94,6 +105,7 @@ std::string in_flight(const Plan& plan) {
 std::string Plan::explain() const {
   std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +
                      "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n";
+  text += chosen_algorithms(*this);
   if (has_modes()) {
     text += sync_table(*this);
   }

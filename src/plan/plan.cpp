@@ -10,6 +10,7 @@
 #include "codec/codec.hpp"
 #include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
+#include "plan/plan_algorithms.hpp"
 #include "plan/plan_sync.hpp"
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
@@ -73,7 +74,8 @@ class Planner {
     }
     const TensorPolicy& defaults = policy_.defaults;
     const CodecSpec& codec = defaults.is_auto() ? defaults.allow.front() : defaults.codec;
-    tuning::Way way{.algorithm = defaults.algorithm == Algorithm::dense ? Algorithm::two_shot : defaults.algorithm};
+    const Algorithm algorithm = typical(defaults, plan_).algorithm;
+    tuning::Way way{.algorithm = algorithm == Algorithm::dense ? Algorithm::two_shot : algorithm};
     way.first.bytes = way.second.bytes = way.intra.bytes = policy::bits_per_element(codec) / 8;
     double elements = 0;
     for (const TensorInfo& tensor : tensors_) {
@@ -98,17 +100,6 @@ class Planner {
     }
   }
 
-  // What an owner adds up.
-  [[nodiscard]] int parts_of(const TensorPolicy& policy) const {
-    return policy.algorithm == Algorithm::hierarchical ? plan_.tiers->nodes() : plan_.options.world_size;
-  }
-  [[nodiscard]] std::vector<policy::Stage> stages_of(const TensorPolicy& policy) const {
-    return policy::make_stages(policy, parts_of(policy), policy_.tiers.intra_codec);
-  }
-  [[nodiscard]] std::vector<policy::Level> levels_of(const TensorPolicy& policy) const {
-    return policy::make_levels(policy, parts_of(policy), policy_.tiers.intra_codec);
-  }
-
   void compile() {
     find_tiers();
     find_bucket_bytes();
@@ -119,8 +110,8 @@ class Planner {
   }
 
   void check_feedback(const TensorPolicy& policy, const std::string& who) {
-    std::vector<policy::Stage> stages = stages_of(policy);
-    for (const policy::Level& level : levels_of(policy)) {
+    std::vector<policy::Stage> stages = stages_of(policy, plan_, policy_);
+    for (const policy::Level& level : levels_of(policy, plan_, policy_)) {
       stages.push_back(level.stage);
     }
     for (const policy::Stage& stage : stages) {
@@ -208,7 +199,7 @@ class Planner {
         policy.algorithm = Algorithm::two_shot;
       }
     }
-    check_feedback(policy, who);
+    check_feedback(typical(policy, plan_), who);
     const CodecSpec exact = CodecSpec::exact();
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
       plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
@@ -219,7 +210,7 @@ class Planner {
       policy.warmup.clear();
       policy.allow.clear();
     }
-    if (policy.second_hop && !collective::encodes_at_owner(policy.algorithm)) {
+    if (policy.second_hop && !collective::encodes_at_owner(typical(policy, plan_).algorithm)) {
       plan_.warnings.push_back(who + ": second_hop has no effect with the algorithm " +
                                std::string(to_string(policy.algorithm)) + ", which encodes once");
       policy.second_hop.reset();
@@ -305,6 +296,9 @@ class Planner {
       bucket.parts.push_back({i, bucket.count, tensor.info.count});
       bucket.count += tensor.info.count;
     }
+    for (Bucket& bucket : buckets) {
+      settle(bucket, plan_, policy_, policy_.link);
+    }
     // A bucket is complete when its tensor that was added first is ready; buckets start in that order.
     std::sort(buckets.begin(), buckets.end(),
               [](const Bucket& a, const Bucket& b) { return a.parts.back().tensor > b.parts.back().tensor; });
@@ -313,6 +307,7 @@ class Planner {
       for (const Bucket::Part& part : buckets[i].parts) {
         plan_.tensors[part.tensor].bucket = i;
         plan_.tensors[part.tensor].offset = part.offset;
+        plan_.tensors[part.tensor].policy.algorithm = buckets[i].algorithm;
       }
     }
     give_turns(plan_);
@@ -325,19 +320,8 @@ class Planner {
     bucket.dtype = tensor.info.dtype;
     // Refuses a codec that does not support the dtype.
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
-    bucket.algorithm = tensor.policy.algorithm;
     bucket.sync = tensor.policy.sync;
     bucket.parameters = tensor.info.parameters;
-    bucket.stages = stages_of(tensor.policy);
-    bucket.levels = levels_of(tensor.policy);
-    for (const policy::Level& level : bucket.levels) {
-      (void)codec::Codec(level.stage.codec, tensor.info.dtype);
-    }
-    for (const policy::Stage& stage : bucket.stages) {
-      (void)codec::Codec(stage.codec, tensor.info.dtype);
-      (void)codec::Codec(stage.second_hop, tensor.info.dtype);
-      (void)codec::Codec(stage.intra.value_or(stage.codec), tensor.info.dtype);
-    }
     return bucket;
   }
 

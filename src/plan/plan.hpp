@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kFirstBucketBytes = 1ULL << 20;
 
 struct TensorPlan {
   TensorInfo info;
-  TensorPolicy policy;       // resolved; codec `exact` where the algorithm is dense
+  TensorPolicy policy;       // resolved; codec `exact` where the algorithm is dense; the bucket's algorithm
   std::size_t group = 0;     // index into Plan::groups
   std::size_t bucket = 0;    // index into Plan::buckets
   std::uint64_t offset = 0;  // elements before it in the bucket
@@ -42,8 +42,8 @@ struct TensorPlan {
 
 /// The tensors that one rule matched, or none did.
 struct Group {
-  std::string name;  // "rule 2 (embed.*)", "default", "small"
-  TensorPolicy policy;
+  std::string name;     // "rule 2 (embed.*)", "default", "small"
+  TensorPolicy policy;  // its algorithm may be automatic
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;
 };
@@ -54,10 +54,11 @@ struct Bucket {
   std::uint32_t id = 0;  // its index: the agreed order in which buckets start
   std::size_t group = 0;
   DType dtype = DType::f32;
-  CodecSpec codec;                    // after any warm-up
-  std::vector<policy::Stage> stages;  // codecs by step
-  std::vector<policy::Level> levels;  // codec = "auto": what may be chosen instead; else empty
-  Algorithm algorithm = Algorithm::two_shot;
+  CodecSpec codec;                            // after any warm-up
+  std::vector<policy::Stage> stages;          // codecs by step
+  std::vector<policy::Level> levels;          // codec = "auto": what may be chosen instead; else empty
+  Algorithm algorithm = Algorithm::two_shot;  // never automatic
+  std::string why = {};                       // the policy says automatic: why this one; else empty
   Sync sync;
   std::uint32_t sync_offset = 0;  // of `every`: Sync::offset, and the bucket's turn where they are staggered
   std::uint32_t parameters = 0;   // of `every`: registered beside each gradient
@@ -87,6 +88,10 @@ struct Plan {
   [[nodiscard]] bool is_auto() const noexcept;
   /// Whether any group is ever synchronised otherwise than at every step.
   [[nodiscard]] bool has_modes() const noexcept;
+  /// Of a group's buckets: "hierarchical", "hierarchical 3, one_shot 1".
+  [[nodiscard]] std::string algorithms(std::size_t group) const;
+  /// "hierarchical: 2 nodes of 2 ranks, one_shot: latency rules"; empty where the policy names the algorithm.
+  [[nodiscard]] std::string why_algorithms(std::size_t group) const;
   /// Canonical text of all that ranks must agree on, one item a line; equal plans give equal texts.
   [[nodiscard]] std::string describe() const;
   /// 16 hex digits over describe().

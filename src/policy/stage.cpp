@@ -17,11 +17,12 @@ bool lossy(const CodecSpec& codec) { return codec::Codec(codec, DType::f32).loss
 Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
                  std::uint64_t until) {
   Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
-  if (collective::encodes_at_owner(policy.algorithm)) {
+  const bool open = policy.algorithm == Algorithm::automatic;  // calls choose when they are made
+  if (open || collective::encodes_at_owner(policy.algorithm)) {
     const bool last = until == kForever;  // second_hop belongs to the codec beside it, not to warm-up stages
     stage.second_hop = last && policy.second_hop ? *policy.second_hop : default_second_hop(codec, parts);
   }
-  if (policy.algorithm == Algorithm::hierarchical) {
+  if (policy.algorithm == Algorithm::hierarchical || (open && intra)) {
     stage.intra = intra_codec(codec, intra);
   }
   stage.error_feedback = lossy(codec) || lossy(stage.second_hop);

@@ -19,13 +19,14 @@ struct Stage {
   std::uint64_t until_step = kForever;  // exclusive
   CodecSpec codec;
   CodecSpec second_hop;
-  std::optional<CodecSpec> intra = std::nullopt;  // inside nodes; hierarchical only, where `codec` is that between them
+  std::optional<CodecSpec> intra = std::nullopt;  // inside nodes; hierarchical, where `codec` is that between them
   bool error_feedback = false;
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
 /// Warm-up stages in order, then the one that stays; empty only for no policy at all. `parts`: how many encoded ones an
-/// owner adds up, one a rank, or one a node under hierarchical; `intra`: the codec asked for inside nodes.
+/// owner adds up, one a rank, or one a node under hierarchical; `intra`: the codec asked for inside nodes. `automatic`:
+/// as two_shot, and `intra` where it is asked for.
 [[nodiscard]] std::vector<Stage> make_stages(const TensorPolicy& policy, int parts,
                                              const std::optional<CodecSpec>& intra = std::nullopt);
 /// No feedback: `exact` at every encoding that `like` has.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "plan/plan_algorithms.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -136,7 +137,10 @@ void Session::State::agree_on_plan(bool weighted) {
     throw;
   }
   if (auto_codec && !again) {
-    auto_codec->begin(step.number());
+    auto_codec->begin(step.number(), [this](const Link& link) {
+      const std::lock_guard lock(progress.state);
+      plan::settle_again(*plan, policy, link);
+    });
   }
   const std::lock_guard lock(progress.state);
   step.agreed();

@@ -26,12 +26,13 @@ SessionStatistics Session::State::statistics() const {
     statistics.groups.push_back(
         {.name = group.name,
          .codec = begun && group.policy.is_auto() ? auto_codec->codec_text(i) : policy::codec_text(group.policy),
-         .algorithm = std::string(to_string(group.policy.algorithm)),
+         .algorithm = plan->algorithms(i),
          .compressed = group.policy.codec != CodecSpec::exact(),
          .tensors = group.tensors,
          .totals = i < totals.size() ? totals[i] : Statistics{},
          .sync = policy::to_string(group.policy.sync),
-         .late = i < ages.size() ? ages[i] : Lateness{}});
+         .late = i < ages.size() ? ages[i] : Lateness{},
+         .algorithm_reason = statistics.world_size > 1 ? plan->why_algorithms(i) : ""});
   }
   return statistics;
 }

@@ -75,6 +75,9 @@ std::string SessionStatistics::to_text() const {
            std::to_string(switches.size()) + " in all\n";
   }
   for (const Group& group : groups) {
+    if (!group.algorithm_reason.empty()) {
+      more += "collective of " + group.name + " by the cost model: " + group.algorithm_reason + "\n";
+    }
     if (group.sync != "step") {
       more += group.name + ": sync " + group.sync;
       more += group.late.results == 0 ? "\n"
@@ -124,6 +127,7 @@ std::string SessionStatistics::to_json() const {
     json["groups"].push_back({{"name", group.name},
                               {"codec", group.codec},
                               {"algorithm", group.algorithm},
+                              {"algorithm_reason", group.algorithm_reason},
                               {"compressed", group.compressed},
                               {"tensors", group.tensors},
                               {"sync", group.sync},

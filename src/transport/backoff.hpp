@@ -1,46 +1,58 @@
 // Polite polling: yields for a moment after the last sign of life, then sleeps, longer the longer nothing happens.
 // Ranks that share cores must not steal them from ranks that compute. Where a caller would wait inside MPI, which
-// polls, the moment is longer.
+// polls, the moment is longer. Where waits last longer than that moment, as on slow links, there is none: what it would
+// take is lost with every message.
 #pragma once
 
 #include <sched.h>
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 namespace gradwire::transport {
 
-class Backoff {
+/// When to look again. Pure: no clock, no thread.
+class Patience {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr std::chrono::microseconds kYield{50};
+  explicit Patience(std::chrono::microseconds yield) noexcept : yield_(yield) {}
 
-  explicit Backoff(std::chrono::microseconds yield = kYield) noexcept : yield_(yield) {}
+  /// An operation was posted.
+  void posted(Clock::time_point now) noexcept { last_ = now; }
 
-  /// Something happened: a completion, or an operation was posted.
-  void touch() noexcept { touched_ = true; }
-
-  /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
-  void pause(Clock::time_point deadline) noexcept {
-    const auto now = Clock::now();
-    last_ = touched_ ? now : last_;
-    touched_ = false;
-    const auto idle = now - last_;
-    if (idle < yield_ || now < contended_until_) {
-      sched_yield();
-      return;
-    }
-    const auto asked =
-        std::min<Clock::duration>(std::clamp<Clock::duration>(idle / 8, kShortest, kLongest), deadline - now);
-    std::this_thread::sleep_for(asked);
-    // Woken late: others want the cores. Then to yield takes nothing from them, and keeps this thread's turn.
-    const auto woken = Clock::now();
-    if (woken - now - asked > kLate) {
-      contended_until_ = woken + kContended;
+  /// An operation was completed: this ends a wait, where next() was asked before.
+  void completed(Clock::time_point now) noexcept {
+    last_ = now;
+    if (began_) {
+      const auto waited = std::min<Clock::duration>(now - *began_, kLongestSeen);
+      usual_ += (waited - usual_) / kWeight;
+      began_.reset();
     }
   }
+
+  /// How long to sleep; 0: only yield.
+  [[nodiscard]] Clock::duration next(Clock::time_point now) noexcept {
+    began_ = began_.value_or(now);
+    const auto idle = now - last_;
+    const bool soon = usual_ <= std::max<Clock::duration>(yield_, kWorthSleeping);
+    if ((soon && idle < yield_) || now < contended_until_) {
+      return Clock::duration(0);
+    }
+    return std::max(std::clamp<Clock::duration>(idle / 8, kShortest, kLongest), usual_ / 4);
+  }
+
+  /// Woken late: others want the cores. Then to yield takes nothing from them, and keeps this thread's turn.
+  void slept(Clock::duration asked, Clock::time_point from, Clock::time_point until) noexcept {
+    if (until - from - asked > kLate) {
+      contended_until_ = until + kContended;
+    }
+  }
+
+  /// How long the last waits took, on average.
+  [[nodiscard]] Clock::duration usual() const noexcept { return usual_; }
 
  private:
   // A sleep takes some 55 us longer than asked. Longer ones would let a fast link's socket buffers run dry.
@@ -48,11 +60,56 @@ class Backoff {
   static constexpr std::chrono::microseconds kLongest{100};
   static constexpr std::chrono::microseconds kLate{500};
   static constexpr std::chrono::milliseconds kContended{20};
+  static constexpr std::chrono::microseconds kWorthSleeping{120};  // so the shortest sleep does not look like a wait
+  static constexpr std::chrono::milliseconds kLongestSeen{1};      // a pause of the job says nothing of the link
+  static constexpr int kWeight = 8;
 
   std::chrono::microseconds yield_;
-  bool touched_ = false;  // since the last pause; nobody looks at the clock for that
   Clock::time_point last_ = Clock::now();
+  std::optional<Clock::time_point> began_;  // when this wait did
+  Clock::duration usual_{0};
   Clock::time_point contended_until_;
+};
+
+class Backoff {
+ public:
+  using Clock = Patience::Clock;
+
+  static constexpr std::chrono::microseconds kYield{50};
+
+  explicit Backoff(std::chrono::microseconds yield = kYield) noexcept : patience_(yield) {}
+
+  // Nobody looks at the clock for these while nothing waits.
+  void posted() noexcept { touched_ = true; }
+  void completed() noexcept {
+    if (waits_) {
+      patience_.completed(Clock::now());
+    }
+    touched_ = !waits_;
+    waits_ = false;
+  }
+
+  /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
+  void pause(Clock::time_point deadline) noexcept {
+    const auto now = Clock::now();
+    if (touched_) {
+      patience_.posted(now);
+    }
+    touched_ = false;
+    waits_ = true;
+    const auto asked = std::min<Clock::duration>(patience_.next(now), deadline - now);
+    if (asked <= Clock::duration(0)) {
+      sched_yield();
+      return;
+    }
+    std::this_thread::sleep_for(asked);
+    patience_.slept(asked, now, Clock::now());
+  }
+
+ private:
+  Patience patience_;
+  bool touched_ = false;  // since the last pause
+  bool waits_ = false;    // since something was completed
 };
 
 }  // namespace gradwire::transport

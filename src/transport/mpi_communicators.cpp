@@ -12,20 +12,22 @@ namespace {
 constexpr Tag kNumbers = 2 * kTagLimit;  // plain and bulk
 constexpr Tag kMostDuplicates = 32;
 
-int ask_tag_upper_bound(MPI_Comm comm) {
+// Of the world, which has MPI's own attributes: Open MPI's other communicators have them only as copies of it.
+int ask_tag_upper_bound() {
   void* value = nullptr;
   int found = 0;
-  check_mpi(MPI_Comm_get_attr(comm, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr(MPI_TAG_UB)");
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr(MPI_TAG_UB)");
   return found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
 }
 
 }  // namespace
 
 MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout) {
-  const int bound = tag_upper_bound > 0 ? tag_upper_bound : ask_tag_upper_bound(comm);
+  const int bound = tag_upper_bound > 0 ? tag_upper_bound : ask_tag_upper_bound();
   span_ = std::min(kNumbers, static_cast<Tag>(bound) + 1);
   has_spare_tag_ = static_cast<Tag>(bound) >= kNumbers;
   const Tag wanted = (kNumbers + span_ - 1) / span_;
+  folds_ = wanted > kMostDuplicates;
   comms_.assign(std::min(wanted, kMostDuplicates), MPI_COMM_NULL);
   for (MPI_Comm& each : comms_) {
     each = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");

@@ -14,8 +14,8 @@ namespace gradwire::transport {
 
 /// A message is plain or bulk; the two kinds under one tag never match. Together they need 2^29 MPI tags, which one
 /// communicator has in Open MPI. Where MPI_TAG_UB is less, up to 32 duplicates share them out, which is exact down to
-/// MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then two messages between the same ranks may be confused,
-/// but only if they are under way together and their tags differ by a multiple of 32 (MPI_TAG_UB + 1).
+/// MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then two messages of one kind between the same ranks may be
+/// confused, but only if they are under way together and their tags differ by a multiple of 16 (MPI_TAG_UB + 1).
 class MpiCommunicators {
  public:
   /// Collective. `tag_upper_bound` 0: asks MPI. Error(timeout) where a rank does not get through within `timeout`.
@@ -26,7 +26,9 @@ class MpiCommunicators {
     int tag;
   };
   [[nodiscard]] Address plain(Tag tag) const noexcept { return address(tag); }
-  [[nodiscard]] Address bulk(Tag tag) const noexcept { return address(tag + kTagLimit); }
+  [[nodiscard]] Address bulk(Tag tag) const noexcept {
+    return folds_ ? address(tag, comms_.size() / 2) : address(tag + kTagLimit);
+  }
   [[nodiscard]] MPI_Comm first() const noexcept { return comms_.front(); }
   /// Whether one communicator carries all messages, and has a tag beyond theirs.
   [[nodiscard]] bool has_spare_tag() const noexcept { return has_spare_tag_; }
@@ -35,12 +37,15 @@ class MpiCommunicators {
   void free() noexcept;
 
  private:
-  [[nodiscard]] Address address(Tag number) const noexcept {
-    return {comms_[number / span_ % comms_.size()], static_cast<int>(number % span_)};
+  // Folded, each kind has half of the communicators.
+  [[nodiscard]] Address address(Tag number, std::size_t first = 0) const noexcept {
+    const std::size_t of_kind = folds_ ? comms_.size() / 2 : comms_.size();
+    return {comms_[first + number / span_ % of_kind], static_cast<int>(number % span_)};
   }
 
   Tag span_ = 1;  // tags in one communicator
   bool has_spare_tag_ = false;
+  bool folds_ = false;  // there are fewer tags than that takes
   std::vector<MPI_Comm> comms_;
 };
 

@@ -74,7 +74,7 @@ class MpiTransport final : public Transport {
       cancel(operation);
       throw;
     }
-    backoff_.touch();
+    backoff_.posted();
   }
   /// Bytes of a longer message that its head carries.
   [[nodiscard]] std::uint64_t head_payload() const noexcept {

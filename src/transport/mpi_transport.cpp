@@ -106,7 +106,7 @@ std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {
   abort_channel_->ask();
   const auto deadline = Clock::now() + limit;
   const auto& answers = abort_channel_->answers();
-  backoff_.touch();
+  backoff_.posted();
   while (Clock::now() < deadline &&
          !std::all_of(answers.begin(), answers.end(), [](const PeerState& peer) { return peer.answers; })) {
     test();
@@ -143,7 +143,7 @@ bool MpiTransport::test() {
     }
   });
   if (active) {
-    backoff_.touch();
+    backoff_.completed();
   }
   return any;
 }

@@ -35,6 +35,31 @@ TEST(Launch, FindsTheLauncher) {
   EXPECT_EQ(find_launcher({}), std::nullopt);
 }
 
+// A script's arguments are its own, and so are an MPI program's.
+TEST(Launch, WordsBehindAScriptAreNoLauncher) {
+  const std::string script = testing::TempDir() + "launch_test_script";
+  std::ofstream(script) << "#!/bin/sh\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  for (const Command& command : std::vector<Command>{{script, "mpirun"},
+                                                     {"timeout", "60", script, "--launcher", "/usr/bin/mpirun"},
+                                                     {"sh", "-c", "exec /usr/bin/mpirun"},
+                                                     {"env", "A=1", "python3", "train.py", "mpiexec"},
+                                                     {GRADWIRE_MPICH_PROBE, "mpirun"}}) {
+    EXPECT_EQ(find_launcher(command), std::nullopt) << command.front() << ' ' << command.back();
+  }
+  EXPECT_EQ(find_launcher({"env", "A=/bin/sh", "mpirun", script}), 2U);
+  std::filesystem::remove(script);
+}
+
+TEST(Launch, SeesARunInsideARun) {
+  EXPECT_TRUE(repeats_itself({"gradwire", "run", "--", "mpirun", "./job"}));
+  EXPECT_TRUE(repeats_itself({"timeout", "60", "/opt/bin/gradwire", "run", "mpirun", "./job"}));
+  EXPECT_TRUE(repeats_itself({"mpirun", "-np", "2", "gradwire", "run", "./job"}));
+  EXPECT_FALSE(repeats_itself({"mpirun", "-np", "2", "gradwire", "info", "--link"}));
+  EXPECT_FALSE(repeats_itself({"sh", "say", "gradwire", "run"}));
+  EXPECT_FALSE(repeats_itself({}));
+}
+
 TEST(Launch, TellsLibrariesApart) {
   EXPECT_EQ(identify("mpirun (Open MPI) 4.1.4\n\nReport bugs to"), Library::open_mpi);
   EXPECT_EQ(identify("mpirun (OpenRTE) 4.1.4\n"), Library::open_mpi);

@@ -48,14 +48,29 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   EXPECT_THAT(report.text, Not(HasSubstr("dry run")));
   EXPECT_THAT(report.text, Not(HasSubstr("passed through:")));
   const std::string large =
-      "MPI_Allreduce +f32 +sum +16777216 +4 +0 +layer1\\.weight +12 +12 +int8 +768MiB +1.125GiB +290MiB +3\\.97. "
+      "MPI_Allreduce +f32 +sum +16777216 +4 +0 +layer1\\.weight +12 +12 +int8 +- +768MiB +1.125GiB +290MiB +3\\.97. "
       "+2\\.5 s +-\n";
   const std::string small =
-      "MPI_Allreduce +f32 +sum +8 +4 +1 +- +12 +0 +- +384B +576B +576B +1 +0\\.0005 s +below the floor\n";
+      "MPI_Allreduce +f32 +sum +8 +4 +1 +- +12 +0 +- +- +384B +576B +576B +1 +0\\.0005 s +below the floor\n";
   EXPECT_THAT(report.text, ContainsRegex(large + small));
   EXPECT_THAT(report.text,
               HasSubstr("calls: 24, compressed: 12; bytes in: 768MiB, sent: 290MiB instead of 1.125GiB\n"));
   EXPECT_THAT(report.text, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
+}
+
+// Where the policy left it open also why; a report of an older gradwire has neither.
+TEST_F(ReportTable, ShowsTheCollective) {
+  const std::string named = read(replaced("\"codec\": \"int8\"", R"("codec": "int8", "algorithm": "two_shot",
+      "algorithm_reason": null)"))
+                                .text;
+  EXPECT_THAT(named, ContainsRegex(" codec +collective +bytes in"));
+  EXPECT_THAT(named, ContainsRegex("int8 +two_shot +768MiB"));
+  EXPECT_THAT(named, Not(HasSubstr("by the cost model")));
+  const std::string chosen = read(replaced("\"codec\": \"int8\"", R"("codec": "int8", "algorithm": "hierarchical",
+      "algorithm_reason": "2 nodes of 2 ranks")"))
+                                 .text;
+  EXPECT_THAT(chosen, ContainsRegex("int8 +hierarchical +768MiB"));
+  EXPECT_THAT(chosen, HasSubstr("collective by the cost model: hierarchical: 2 nodes of 2 ranks\n"));
 }
 
 TEST_F(ReportTable, ShowsWhatWasMeasured) {

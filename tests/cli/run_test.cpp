@@ -152,6 +152,7 @@ TEST_F(Run, ACodecReachesTheRanks) {
 
 TEST_F(Run, RefusesBeforeAnythingStarts) {
   write("bad.toml", "codec = 1\n");
+  write_script("mpiexec", "echo Launcher of nobody 3\n");
   const std::string job = kOpenMpi + "-np 1 " + kProbe;
   struct Case {
     std::string arguments;
@@ -171,6 +172,11 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
            {"run --report no/such/folder/r.json -- " + job, "", 2, "r.json cannot be written"},
            {"run -- " + job, "GRADWIRE_DISABLE=yes", 2, "GRADWIRE_DISABLE is \"yes\"; write one of 0 | 1"},
            {"run -- " + job, "GRADWIRE_TIMEOUT=soon", 2, "GRADWIRE_TIMEOUT"},
+           {"run -- bin/gradwire run -- " + job, "", 2, "gradwire run stands in the command again; write it once"},
+           {"run -- ./mpiexec -np 1 " + kProbe, "", 2,
+            "mpiexec is of neither Open MPI nor MPICH: --version says \"Launcher of nobody 3\"; write the path of the "
+            "mpirun of one of them"},
+           {"run -- ./mpiexec -np 1 " + kProbe, "", 2, "gradwire run -- sh -c './mpiexec ...'"},
            {"run -- sbatch job.sh", "", 2, "sbatch returns before the job runs; put gradwire run inside"},
            {"run -- ./mpirun -np 1 " + kProbe, "", 127, "./mpirun was not found; write the path"},
            {"run -- mpirun-of-nobody -np 1 " + kProbe, "", 127, "mpirun-of-nobody was not found in PATH"},

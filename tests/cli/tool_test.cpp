@@ -31,13 +31,29 @@ warmup = [ { until_step = 100, codec = "int8" } ]
   const Outcome outcome = gradwire("check policy.toml --ranks 2");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("policy.toml: no mistakes"));
-  EXPECT_THAT(outcome.output, ContainsRegex("1 +2 +\\*\\.bias +exact +two_shot +1\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("1 +2 +\\*\\.bias +exact +auto +1\n"));
   EXPECT_THAT(outcome.output,
               ContainsRegex("2 +5 +calls 0 to 7, communicator of 4 +int8, error feedback, until step 100; then "
-                            "topk\\(41/4096\\)\\+int8, second hop topk\\(82/4096\\)\\+int8, error feedback +two_shot"));
-  EXPECT_THAT(outcome.output, ContainsRegex("default +all others +int8 +two_shot +3\\.9"));
+                            "topk\\(41/4096\\)\\+int8, second hop topk\\(82/4096\\)\\+int8, error feedback +auto"));
+  EXPECT_THAT(outcome.output, ContainsRegex("default +all others +int8 +auto +3\\.9"));
   EXPECT_THAT(outcome.output, HasSubstr("below 1MiB they pass through uncompressed"));
   EXPECT_THAT(outcome.output, HasSubstr("note: rule 1 of policy.toml with `match`: ignored where calls have no names"));
+}
+
+TEST_F(Tool, CheckTellsWhichAlgorithmSizesTake) {
+  write("policy.toml",
+        "[tier]\nranks_per_node = 2\n[[rule]]\nmatch = \"a\"\ncodec = \"exact\"\n"
+        "[[rule]]\nmatch = \"b\"\nalgorithm = \"two_shot\"\n");
+  const std::string output = gradwire("check policy.toml --ranks 4").output;
+  EXPECT_THAT(output, HasSubstr("algorithm of rule 1, 2 nodes of 2 ranks: dense up to 32KiB, hierarchical above\n"));
+  EXPECT_THAT(output,
+              ContainsRegex("algorithm of all others, 2 nodes of 2 ranks: one_shot up to [0-9]+KiB, two_shot up "
+                            "to [0-9]+KiB, hierarchical above\n"));
+  EXPECT_THAT(output, Not(HasSubstr("algorithm of rule 2")));
+  write("policy.toml", "");
+  EXPECT_THAT(gradwire("check policy.toml --ranks 4").output,
+              ContainsRegex("algorithm of all others, where each node has one rank: one_shot up to [0-9]+KiB, two_shot "
+                            "above\n"));
 }
 
 TEST_F(Tool, CheckTellsTheCodecOfEachTier) {
@@ -60,8 +76,8 @@ TEST_F(Tool, CheckTellsWhatAutoMayChooseAndWhoRefusesIt) {
   const Outcome outcome = gradwire("check policy.toml");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output,
-              ContainsRegex("all others +auto: dense; int8; int4, error feedback +two_shot +up to 7\\.88\n"));
-  EXPECT_THAT(outcome.output, ContainsRegex("in a session +auto: dense; bf16 +two_shot +up to 2\n"));
+              ContainsRegex("all others +auto: dense; int8; int4, error feedback +auto +up to 7\\.88\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("in a session +auto: dense; bf16 +auto +up to 2\n"));
   EXPECT_THAT(outcome.output, HasSubstr("note: the drop-in for NCCL refuses this policy: codec \"auto\": calls of NCCL "
                                         "are not measured yet, so name a codec"));
   write("policy.toml", "");

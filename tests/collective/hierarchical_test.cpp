@@ -279,6 +279,43 @@ TEST(Hierarchical, WithoutEvenTiersItIsTwoShotAndSaysSo) {
   }
 }
 
+// What is left open comes to what naming it gives, call by call; a reduce-scatter has no such choice. Mutation tried:
+// the latest choice is kept for the next call, whatever its size.
+TEST(Hierarchical, AnOpenAlgorithmIsChosenForEachCall) {
+  struct Open {
+    Nodes nodes;
+    std::size_t count;
+    Algorithm wanted;
+    std::string text;
+  };
+  const std::vector<Open> cases{
+      {{0, 0, 1, 1}, 300000, Algorithm::hierarchical, "hierarchical: 2 nodes of 2 ranks"},
+      {{0, 0, 1, 1}, 1000, Algorithm::one_shot, "one_shot: latency rules"},
+      {{0, 0, 0, 1}, 300000, Algorithm::two_shot, "two_shot: nodes differ in size: nodes of 3 and 1 ranks"},
+      {{0, 1}, 300000, Algorithm::two_shot, "two_shot: each node has one rank"}};
+  for (const Open& c : cases) {
+    const auto inputs = gaussians(c.nodes, c.count);
+    CallOptions options{.codec = CodecSpec::parse("int8"), .algorithm = c.wanted};
+    const std::string wanted = reduce(c.nodes, inputs, DType::f32, options).results[0].bytes();
+    options.algorithm = Algorithm::automatic;
+    EXPECT_TRUE(reduce(c.nodes, inputs, DType::f32, options).results[0].bytes() == wanted) << c.text;
+    run_ranks(make_inproc_world(world_of(c.nodes), c.nodes), [&](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      EXPECT_EQ(communicator.latest_algorithm(), "");
+      std::vector<float> small(100, 1.0F);
+      communicator.all_reduce(view(small.data(), small.size()), options);
+      std::vector<float> values(c.count, 1.0F);
+      communicator.all_reduce(view(values.data(), values.size()), options);
+      EXPECT_EQ(communicator.latest_algorithm(), c.text);
+      const std::vector<std::uint64_t> counts(static_cast<std::size_t>(communicator.world_size()), 25);
+      std::vector<float> part(25 * counts.size(), 1.0F);
+      communicator.reduce_scatter(view(part.data(), part.size()), view(small.data(), 25), counts, options);
+      communicator.all_reduce(view(small.data(), small.size()), {.algorithm = Algorithm::dense});
+      EXPECT_EQ(communicator.latest_algorithm(), "dense");
+    });
+  }
+}
+
 TEST(Hierarchical, RanksPerNodeOverridesTheTransport) {
   const Nodes one{0, 0, 0, 0};
   const auto inputs = gaussians(one, 50000);
@@ -319,6 +356,24 @@ TEST(Hierarchical, RanksThatDisagreeAboutNodesAllFail) {
     } catch (const Error& e) {
       EXPECT_THAT(e.what(), HasSubstr("ranks disagree about which of them share a node: rank 0 has 0 0 1 1"));
       EXPECT_THAT(e.what(), HasSubstr("rank 2 has 0 1 2 3"));
+    }
+  }
+}
+
+// Choices would differ, and ranks would wait for each other. Seen red where only nodes are compared.
+TEST(Hierarchical, RanksThatDisagreeAboutTheLinkAllFail) {
+  const auto errors = run_ranks_catching(make_inproc_world(4, {0, 0, 1, 1}), [](const std::shared_ptr<Transport>& one) {
+    const Link link = Link::parse(one->rank() == 2 ? "400Gbit/s,1us" : "1Gbit/s,50us");
+    Communicator communicator(one, {.timeout = std::chrono::seconds(20), .link = link});
+    std::vector<float> values(300000);
+    communicator.all_reduce(view(values.data(), values.size()), {.algorithm = Algorithm::automatic});
+  });
+  for (const std::exception_ptr& error : errors) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("ranks disagree about the link: rank 0 has 1Gbit/s,50us, rank 2 has 400Gbit/s"));
     }
   }
 }

@@ -74,7 +74,7 @@ void expect_full(int ranks, const WindowLimits& limits, bool known, bool hides_q
   const World one(ranks, 100);
   for (const double bits : kRates) {
     for (const double latency : kLatencies) {
-      const SimulatedLink link{bits / kBits, latency, hides_queue};
+      const SimulatedLink link{bits / kBits, latency, 0, hides_queue};
       const World world(ranks, lanes_for(link, one, limits));
       SimulatedLinks links(ranks, link, limits, known ? window_bytes(link.bytes_per_second, latency) : 0);
       for (int call = 0; call < (known ? 0 : 3); ++call) {
@@ -107,7 +107,7 @@ TEST(Window, StaysWithinLittleMemory) {
 TEST(Window, DoesNotFillQueues) {
   for (const double bits : kRates) {
     for (const double latency : kLatencies) {
-      const SimulatedLink link{bits / kBits, latency, true};
+      const SimulatedLink link{bits / kBits, latency, 0, true};
       const World world(2, lanes_for(link, World(2, 100), {}));
       SimulatedLinks links(2, link, {});
       for (int call = 0; call < 20; ++call) {
@@ -117,6 +117,21 @@ TEST(Window, DoesNotFillQueues) {
       const double least = kLeastLanes * world.load().a_hop();
       EXPECT_LT(static_cast<double>(links.window(0).bytes()), 3 * needed + 2 * least) << describe(link);
     }
+  }
+}
+
+// More would only queue; what waits behind it is the end of a call. Mutation tried: a quarter above what was seen.
+TEST(Window, KeepsTheLeastLanesOnANearLink) {
+  for (const int ranks : {2, 4}) {
+    const SimulatedLink link{1e9 / kBits, 20e-6, 0, true};
+    const World world(ranks, 400);
+    SimulatedLinks links(ranks, link, {});
+    int calls = 0;
+    for (int call = 0; call < 40; ++call) {
+      world.run(links);
+      calls += links.window(0).bytes() <= kLeastLanes * world.load().a_hop() ? 1 : 0;
+    }
+    EXPECT_GE(calls, 30) << ranks << " ranks; the others looked whether the link is far";
   }
 }
 

@@ -68,6 +68,22 @@ TEST(Ledger, WhatWasMeasuredAndChosenTravelsToo) {
   EXPECT_EQ(row.at("calls"), 3);
 }
 
+TEST(Ledger, TheCollectiveTravelsToo) {
+  Ledger one;
+  Ledger other;
+  one.add(compressed_class(), {.calls = 1, .compressed_calls = 1});
+  other.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .algorithm = "hierarchical: 2 nodes of 2 ranks"});
+  one.merge(other.to_text());
+  const json row = json::parse(report_json({}, one)).at("classes").at(0);
+  EXPECT_EQ(row.at("algorithm"), "hierarchical");
+  EXPECT_EQ(row.at("algorithm_reason"), "2 nodes of 2 ranks");
+  Ledger named;
+  named.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .algorithm = "two_shot"});
+  const json plain = json::parse(report_json({}, named)).at("classes").at(0);
+  EXPECT_EQ(plain.at("algorithm"), "two_shot");
+  EXPECT_TRUE(plain.at("algorithm_reason").is_null());
+}
+
 TEST(Ledger, TheReportSaysAll) {
   Ledger ledger;
   ledger.add(compressed_class(),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
@@ -80,6 +81,38 @@ TEST(Member, Int8NeedsNoStep) {
     EXPECT_EQ(rank.connections, 1);
     EXPECT_EQ(rank.member.residual_bytes(), 0U);
   });
+}
+
+// By the nodes that the transport finds, without a word of the policy. Mutation tried: a member asks for two_shot.
+TEST(Member, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
+  const auto algorithms_of = [](const std::vector<std::uint32_t>& nodes, const std::string& policy) {
+    const Configuration configuration = configuration_of(policy);
+    std::vector<std::string> algorithms;
+    test::run_ranks(make_inproc_world(static_cast<int>(nodes.size()), nodes),
+                    [&](const std::shared_ptr<Transport>& transport) {
+                      Rank rank(configuration, transport);
+                      for (int call = 0; call < 40; ++call) {
+                        rank.reduce(1U << 18, "gradient");  // a name makes the step known
+                      }
+                      if (transport->rank() == 0) {
+                        for (const auto& [what, totals] : rank.ledger.classes()) {
+                          if (what.reason == Reason::none) {
+                            algorithms.push_back(totals.algorithm);
+                          }
+                        }
+                      }
+                    });
+    std::sort(algorithms.begin(), algorithms.end());
+    algorithms.erase(std::unique(algorithms.begin(), algorithms.end()), algorithms.end());
+    return algorithms;
+  };
+  using Texts = std::vector<std::string>;
+  for (const char* codec : {"int8", "int4"}) {  // int4 with residuals of nodes
+    const std::string policy = "[defaults]\ncodec = \"" + std::string(codec) + "\"\n";
+    EXPECT_EQ(algorithms_of({0, 0, 1, 1}, policy), Texts{"hierarchical: 2 nodes of 2 ranks"}) << codec;
+    EXPECT_EQ(algorithms_of({0, 0, 0, 1}, policy), Texts{"two_shot: nodes differ in size: nodes of 3 and 1 ranks"});
+    EXPECT_EQ(algorithms_of({0, 0, 1, 1}, policy + "algorithm = \"two_shot\"\n"), Texts{"two_shot"}) << codec;
+  }
 }
 
 TEST(Member, NothingIsConnectedForWhatPasses) {
@@ -249,7 +282,8 @@ TEST(Member, TheSecondHopIsTheCommunicatorsOwn) {
 }
 
 TEST(Member, ItsNumbersAreTheTransports) {
-  const Configuration configuration = configuration_of("");
+  const Configuration configuration =
+      configuration_of("[defaults]\nalgorithm = \"two_shot\"\n");  // nodes are not compared
   run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
     rank.reduce(1 << 18);

@@ -103,7 +103,7 @@ TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
   EXPECT_FALSE(chosen.at("switches").empty());
 }
 
-TEST_F(CharLm, TheModelOfTheDemoIsMadeOfLargeTensors) {
+TEST_F(CharLm, TheDefaultModelIsMadeOfLargeTensors) {
   const Outcome outcome = run_ranks_of(1, "char_lm --steps 1 --batch 1 --codec dense --json " + path("a.json"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   const json run = read_json(path("a.json")).at("run");
@@ -136,7 +136,8 @@ TEST_F(CharLm, SavesGradientsOfThreePoints) {
 
 TEST_F(CharLm, TheDemoScriptRunsFromAnyFolder) {
   const Outcome outcome =
-      run_program(std::string("cd / && RANKS=2 GRADWIRE_BIN='") + GRADWIRE_BIN + "' '" + GRADWIRE_SOURCE_DIR +
+      run_program("cd / && RANKS=2 GRADWIRE_RESULTS='" + path("results") + std::string("' GRADWIRE_BIN='") +
+                  GRADWIRE_BIN + "' '" + GRADWIRE_SOURCE_DIR +
                   "/python-free-examples/char_lm/demo' --steps 3 --link 10Gbit/s --json " + path("a.json") + kTiny);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(read_json(path("a.json")).at("run").at("link"), "emulated 10Gbit/s");

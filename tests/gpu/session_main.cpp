@@ -20,7 +20,7 @@ constexpr std::uint64_t kSteps = 6;
 // `deterministic`, since NCCL's own sums have their own order.
 Policy policy_of(const std::string& codec) {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec +
-                       "\"\nsmall = \"off\"\n[bucket]\nbytes = \"512KiB\"\n");
+                       "\"\nalgorithm = \"two_shot\"\nsmall = \"off\"\n[bucket]\nbytes = \"512KiB\"\n");
 }
 
 std::vector<float> values_of(std::size_t tensor, int rank, std::uint64_t step) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 #include <tuple>
@@ -14,6 +15,7 @@
 #include "tests/transport/conformance.hpp"
 #include "tests/transport/exchange.hpp"
 #include "tests/transport/relay.hpp"
+#include "transport/mpi_communicators.hpp"
 #include "transport/mpi_device.hpp"
 #include "transport/mpi_remains.hpp"
 #include "transport/mpi_transport.hpp"
@@ -35,6 +37,8 @@ constexpr Maker kMakers[] = {
     // 2048 splits most of what the scenarios send. 2^24 - 1 is the least bound that needs no folding.
     {"split",
      [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = (1 << 24) - 1}); }},
+    // The least bound that MPI allows: tags are folded.
+    {"folded", [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = 32767}); }},
     {"device_memory", [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 5000, .device_memory = true}); }},
     {"throttled", [] { return make_emulated(mpi::make_transport(MPI_COMM_WORLD), "10Gbit/s,20us"); }},
 };
@@ -199,6 +203,50 @@ TEST(MpiTransport, BeyondTwoToThe31) {
     EXPECT_EQ(transport->counters().bytes_received, bytes);
   }
   MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// Several messages under one tag, as hierarchical sends them inside a node: the rest of the first is never taken for
+// the beginning of the second. Seen red where both kinds share folded tags.
+TEST(MpiTransport, FoldedTagsKeepTheKindsApart) {
+  const Watchdog watchdog("FoldedTagsKeepTheKindsApart");
+  const auto transport = transport::make_mpi(MPI_COMM_WORLD, {.tag_upper_bound = 32767});
+  const int next = (transport->rank() + 1) % transport->world_size();
+  const int before = (transport->rank() + transport->world_size() - 1) % transport->world_size();
+  constexpr int kMessages = 4;
+  std::vector<Bytes> sent;
+  std::vector<Bytes> received;
+  std::vector<Operation> operations(2 * kMessages);
+  for (int i = 0; i < kMessages; ++i) {
+    sent.emplace_back(5000 + static_cast<std::size_t>(i), static_cast<std::byte>(i));
+    received.emplace_back(sent.back().size());
+  }
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    transport->post_receive(operations[i], before, 7, received[i]);
+    transport->post_send(operations[kMessages + i], next, 7, sent[i]);
+  }
+  while (std::any_of(operations.begin(), operations.end(), [](const Operation& one) { return one.pending(); })) {
+    transport->progress(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(received == sent);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// A communicator that was made from a group, as drop-ins make theirs, has no copy of MPI's attributes. Seen red where
+// it is asked instead of the world.
+TEST(MpiTransport, AGroupsCommunicatorHasAllTags) {
+  void* bound = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found);
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_group(MPI_COMM_WORLD, &group);
+  MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &comm);
+  transport::MpiCommunicators communicators(comm, 0, kLong);
+  ASSERT_EQ(found, 1);
+  EXPECT_EQ(communicators.has_spare_tag(), *static_cast<int*>(bound) >= 1 << 29);
+  communicators.free();
+  MPI_Comm_free(&comm);
+  MPI_Group_free(&group);
 }
 
 // Each leaves messages of all kinds on their way. Seen red where communicators of aborted transports are never freed:

@@ -75,7 +75,11 @@ TEST(CallPlan, AutomaticCallsHaveWays) {
   EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\norder = 1\ncodec = \"auto\"\n").only_automatic());
   EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\nmin_bytes = 9\ncodec = \"int8\"\n").only_automatic());
   EXPECT_FALSE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").only_automatic());
+  EXPECT_TRUE(planner("[defaults]\ncodec = \"exact\"\n").only_exact());
+  EXPECT_FALSE(planner("[defaults]\ncodec = \"exact\"\n[[rule]]\nmin_bytes = 9\ncodec = \"bf16\"\n").only_exact());
+  EXPECT_FALSE(built_in.only_exact());
   EXPECT_TRUE(planner("[[rule]]\nmin_bytes = 9\ncodec = \"auto\"\n").is_auto());
+  EXPECT_NE(planner("").describe(), planner("[link]\nbandwidth = \"1Gbit/s\"\n").describe()) << "algorithms";
   EXPECT_NE(planner("[defaults]\ncodec = \"auto\"\n").describe(),
             planner("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\"]\n").describe());
 }

@@ -65,18 +65,18 @@ TEST(Fingerprint, ChangesWithEveryIngredientAndTheMessageNamesIt) {
        "tensor 0: rank 0 has \"fc1.weight\" f32 x 4096, ndim 2, rank 2 has \"fc1.bias\" f32 x 64, ndim 1" +
            kSameTensors},
       {[](Inputs& i) { i.policy.defaults.codec = CodecSpec::parse("bf16"); },
-       "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, algorithm two_shot, error feedback auto, group 0, "
+       "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, algorithm one_shot, error feedback auto, group 0, "
        "rank 2 has "
-       "codec bf16, algorithm two_shot, error feedback auto, group 0" +
+       "codec bf16, algorithm one_shot, error feedback auto, group 0" +
            kSamePolicy},
-      {[](Inputs& i) { i.policy.defaults.algorithm = Algorithm::one_shot; },
+      {[](Inputs& i) { i.policy.defaults.algorithm = Algorithm::two_shot; },
        "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, "},
       {[](Inputs& i) { i.policy.defaults.error_feedback = ErrorFeedback::off; },
        "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, "},
       {[](Inputs& i) { i.policy.rules.push_back({.match = {.glob = "*.bias"}, .policy = i.policy.defaults}); },
-       "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, algorithm two_shot, error feedback auto, group 0, "
+       "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, algorithm one_shot, error feedback auto, group 0, "
        "rank 2 has codec "
-       "int8, algorithm two_shot, error feedback auto, group 1"}};
+       "int8, algorithm one_shot, error feedback auto, group 1"}};
   std::set<std::string> prints{Inputs{}.plan().fingerprint()};
   for (const auto& [change, message] : changes) {
     Inputs inputs;
@@ -110,10 +110,10 @@ TEST(Fingerprint, DescribeIsReadable) {
             "bucket bytes: 33554432\n"
             "chunk bytes: 262144\n"
             "deterministic: false\n"
-            "policy of tensor 0 \"fc1.weight\": codec int8, algorithm two_shot, error feedback auto, group 0\n"
-            "policy of tensor 1 \"fc1.bias\": codec int8, algorithm two_shot, error feedback auto, group 0\n"
-            "policy of tensor 2 \"fc2.weight\": codec int8, algorithm two_shot, error feedback auto, group 0\n"
-            "bucket 0: f32 x 4800, codec int8, algorithm two_shot, tensors 2 1 0\n"
+            "policy of tensor 0 \"fc1.weight\": codec int8, algorithm one_shot, error feedback auto, group 0\n"
+            "policy of tensor 1 \"fc1.bias\": codec int8, algorithm one_shot, error feedback auto, group 0\n"
+            "policy of tensor 2 \"fc2.weight\": codec int8, algorithm one_shot, error feedback auto, group 0\n"
+            "bucket 0: f32 x 4800, codec int8, algorithm one_shot, tensors 2 1 0\n"
             "choice of codecs: none\n"
             "advice on the batch: none\n");
 }

@@ -64,7 +64,7 @@ order = 9
   EXPECT_EQ(policy.small, (Policy::Small{16384, codec("fp16")}));
   ASSERT_EQ(policy.rules.size(), 3U);
   EXPECT_EQ(policy.rules[0].match, (RuleMatch{.glob = "*.bias"}));
-  EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{.codec = codec("exact")}));
+  EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{.codec = codec("exact"), .algorithm = Algorithm::two_shot}));
   EXPECT_EQ(policy.rules[0].line, 16);
   EXPECT_EQ(policy.rules[1].match, (RuleMatch{.min_bytes = 1U << 20,
                                               .max_bytes = 2U << 20,
@@ -196,7 +196,7 @@ TEST(Policy, BadValues) {
            {"[defaults]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, "},
            {"[defaults]\ncodec = \"topk(0%)+int8\"", "2:9", "codec \"topk(0%)+int8\": bad share \"0%\""},
            {"[defaults]\nsmall = { codec = \"x\" }", "2:19", "codec \"x\": write one of"},
-           {"[defaults]\nalgorithm = \"ring\"", "2:13", "unknown algorithm \"ring\": write one of two_shot, "},
+           {"[defaults]\nalgorithm = \"ring\"", "2:13", "unknown algorithm \"ring\": write one of auto, two_shot, "},
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
             "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
            {"[defaults]\ncodec = \"topk(0%)+int8\"", "2:9", "codec \"topk(0%)+int8\": bad share \"0%\""},

@@ -55,7 +55,7 @@ TEST(MeasuredLoss, OfTheLanguageModelOver1000Steps) {
   expect_equal(1, read_losses(kLossRuns[1], R"(^(\S+) over 5 seeds: held-out loss ([0-9.]+) of dense)", of_ratio));
 }
 
-TEST(MeasuredLoss, OfTheDemo) {
+TEST(MeasuredLoss, OfTheLanguageModelOver240Steps) {
   expect_equal(2, read_losses(kLossRuns[2], R"(^(\S+) against dense: held-out loss ([-+0-9.]+)%)", of_percent));
 }
 

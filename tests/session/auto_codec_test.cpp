@@ -199,6 +199,7 @@ TEST(AutoCodec, APeerThatStallsDuringCalibrationIsNamed) {
 plan::Plan one_bucket_plan(int world, std::uint64_t count, ErrorFeedback feedback) {
   Policy policy = automatic(R"(["bf16", "int8", "int4", "topk(5%)+int8"])");
   policy.defaults.error_feedback = feedback;
+  policy.defaults.algorithm = Algorithm::two_shot;
   return plan::make_plan(policy, {{"w", count, DType::f32}}, {.world_size = world});
 }
 

@@ -14,6 +14,7 @@ constexpr const char* kMixed = R"(
 deterministic = true
 [defaults]
 codec = "topk(2%)+int8"
+algorithm = "two_shot"
 small = "off"
 warmup = [ { until_step = 2, codec = "exact" }, { until_step = 4, codec = "int4" } ]
 [[rule]]

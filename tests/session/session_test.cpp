@@ -86,7 +86,8 @@ TEST(Session, TheDebugHashFindsARankThatDiffers) {
       world[0], {{.kind = transport::Fault::Kind::corrupt, .nth = agreement_sends + 1, .offset = 32 + 400}});
   const auto errors = run_ranks_catching(std::move(world), [](const std::shared_ptr<Transport>& transport) {
     std::vector<float> gradient(8192, 1.0F);
-    Session session(transport, Policy::uniform("exact"), {.checksum = false, .compare_ranks_every = 1});
+    Session session(transport, Policy::uniform("exact", Algorithm::two_shot),
+                    {.checksum = false, .compare_ranks_every = 1});
     session.ready(session.add("w", view(gradient.data(), gradient.size())));
     session.finish();
   });

@@ -70,7 +70,7 @@ TEST(SessionTiers, TheCodecOfEachTierIsSaidAndUsed) {
   EXPECT_EQ(tiered.statistics.groups.at(0).algorithm, "hierarchical");
   EXPECT_LE(tiered.error, 0.03);
   EXPECT_GT(tiered.error, 1e-5);
-  const Trained flat = train(nodes, Policy::uniform("int8"));
+  const Trained flat = train(nodes, Policy::uniform("int8", Algorithm::two_shot));
   const auto inter = [](const Trained& trained) { return static_cast<double>(trained.statistics.all().bytes_inter); };
   EXPECT_NEAR(inter(tiered) / inter(flat), 0.5, 0.02) << "one sum a node, not one part a rank";
   EXPECT_THAT(tiered.statistics.to_text(), HasSubstr("between nodes"));
@@ -118,7 +118,7 @@ TEST(SessionTiers, UnevenNodesFallBackAndExplainSaysSo) {
     EXPECT_THAT(fallen.explanation, HasSubstr("note: default: the algorithm hierarchical is two_shot here: " + why));
     EXPECT_THAT(fallen.explanation, Not(HasSubstr("intra bf16")));
     EXPECT_EQ(fallen.statistics.groups.at(0).algorithm, "two_shot");
-    EXPECT_TRUE(fallen.results[0] == train(nodes, Policy::uniform("int8")).results[0]);
+    EXPECT_TRUE(fallen.results[0] == train(nodes, Policy::uniform("int8", Algorithm::two_shot)).results[0]);
   }
 }
 

@@ -60,9 +60,11 @@ int SimulatedLinks::take(const Event& event) {
   switch (event.kind) {
     case Event::Kind::leaves: {
       Rank& receiver = ranks_[static_cast<std::size_t>(to)];
+      peak_queue_seconds_ = std::max(peak_queue_seconds_, receiver.in_free - event.at);
       receiver.in_free =
           std::max(receiver.in_free, event.at) + static_cast<double>(event.bytes) / link_.bytes_per_second;
-      post(Event::Kind::arrives, receiver.in_free + link_.latency_seconds, event.key, event.bytes);
+      const double late = link_.jitter_seconds * static_cast<double>(random_()) / std::mt19937::max();
+      post(Event::Kind::arrives, receiver.in_free + link_.latency_seconds + late, event.key, event.bytes);
       return -1;
     }
     case Event::Kind::arrives: ++channels_[event.key].arrived; return to;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <random>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -17,7 +18,8 @@ namespace gradwire::collective {
 struct SimulatedLink {
   double bytes_per_second;  // of each rank, in each direction
   double latency_seconds;
-  bool hides_queue = false;  // a send is over at once, as where the kernel takes it, however long the link needs
+  double jitter_seconds = 0;  // a message may be so much later, by chance: its rank had no core, say
+  bool hides_queue = false;   // a send is over at once, as where the kernel takes it, however long the link needs
 };
 
 class SimulatedLinks {
@@ -32,6 +34,8 @@ class SimulatedLinks {
   void change(SimulatedLink link) { link_ = link; }
   /// That a rank sends in the collective that ran last.
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return ranks_[0].sent; }
+  /// The most that ever waited for one rank's link, where several sent to it.
+  [[nodiscard]] double peak_queue_bytes() const noexcept { return peak_queue_seconds_ * link_.bytes_per_second; }
   [[nodiscard]] std::uint64_t peak_memory() const noexcept { return peak_memory_; }
   [[nodiscard]] const Window& window(int rank) const { return ranks_[static_cast<std::size_t>(rank)].window; }
 
@@ -81,9 +85,11 @@ class SimulatedLinks {
   std::map<Key, Channel> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   const std::function<std::uint64_t(const Step&)>* frame_bytes_ = nullptr;
+  std::mt19937 random_{1};
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::uint64_t peak_memory_ = 0;
+  double peak_queue_seconds_ = 0;
 };
 
 }  // namespace gradwire::collective

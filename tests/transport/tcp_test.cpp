@@ -3,18 +3,26 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
+#include <span>
+#include <sstream>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/exchange.hpp"
 #include "tests/transport/tcp_world.hpp"
+#include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::test {
 namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+using transport::tcp::Clock;
 
 // Progresses until something throws.
 Error error_of_waiting(Transport& transport) {
@@ -44,12 +52,14 @@ TEST(Tcp, RankThatNeverComesIsNamed) {
 TEST(Tcp, RankThatLeavesItsAddressButDoesNotComeIsNamed) {
   MemoryStore store;
   const auto rendezvous = store.rendezvous();
-  rendezvous.put("tcp/1", "elsewhere 7 1 127.0.0.1");
+  rendezvous.put("tcp/host/1", "elsewhere");
+  rendezvous.put("tcp/1", "7 127.0.0.1 1");
   const Error error = error_of(
       [&] { (void)transport::make_tcp(rendezvous, {.rank = 0, .world_size = 2, .timeout = milliseconds(300)}); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr("rank 1"));
-  rendezvous.put("tcp/0", "elsewhere 7 1 127.0.0.1");
+  rendezvous.put("tcp/host/0", "elsewhere");
+  rendezvous.put("tcp/0", "7 127.0.0.1 1");
   const Error other = error_of(
       [&] { (void)transport::make_tcp(rendezvous, {.rank = 1, .world_size = 2, .timeout = milliseconds(300)}); });
   EXPECT_EQ(other.code(), ErrorCode::timeout);
@@ -62,6 +72,102 @@ TEST(Tcp, UnknownInterfaceIsNamedBesideThoseThatThereAre) {
       [&] { (void)transport::make_tcp(store.rendezvous(), {.rank = 0, .world_size = 2, .interface = "nowhere0"}); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("nowhere0"), HasSubstr("lo")));
+}
+
+// What a rank left in the store: where it listens.
+std::vector<std::pair<std::string, std::uint16_t>> places_of(const std::string& card) {
+  std::istringstream stream(card);
+  std::uint64_t nonce = 0;
+  stream >> nonce;
+  std::vector<std::pair<std::string, std::uint16_t>> places;
+  std::string address;
+  for (std::uint16_t port = 0; stream >> address >> port;) {
+    places.emplace_back(address, port);
+  }
+  return places;
+}
+
+// Before a rank's address is known to others, `count` strangers connect there. Each third says nothing, the first bytes
+// of a greeting, or something else.
+class Strangers {
+ public:
+  Strangers(MemoryStore& store, int count) : store_(store.rendezvous()), count_(count) {}
+
+  [[nodiscard]] transport::Rendezvous rendezvous() {
+    return {.put =
+                [this](const std::string& key, const std::string& value) {
+                  if (key == "tcp/0") {
+                    connect(value);
+                  }
+                  store_.put(key, value);
+                },
+            .get = store_.get};
+  }
+  [[nodiscard]] std::size_t connected() const { return sockets_.size(); }
+
+ private:
+  void connect(const std::string& card) {
+    const auto place = places_of(card).at(0);
+    const std::string said[] = {"", "giret", "GET / HTTP/1.1\r\n\r\n"};
+    for (int i = 0; i < count_; ++i) {
+      std::string why;
+      auto socket = transport::tcp::connect_until(place.first, place.second, Clock::now() + milliseconds(2000), why);
+      ASSERT_TRUE(socket.valid()) << why;
+      EXPECT_TRUE(transport::tcp::write_until(socket, std::as_bytes(std::span(said[i % 3])), Clock::now()));
+      sockets_.push_back(std::move(socket));
+    }
+  }
+
+  transport::Rendezvous store_;
+  int count_;
+  std::vector<transport::tcp::Socket> sockets_;
+};
+
+// Mutation tried: to listen to the one that came first alone, as it was; each costs 5 s.
+TEST(Tcp, StrangersDelayNobody) {
+  for (const int count : {20, 300}) {  // more than are listened to at once
+    MemoryStore store;
+    Strangers strangers(store, count);
+    const auto begin = Clock::now();
+    const auto world = make_tcp_world(3, strangers.rendezvous());
+    EXPECT_EQ(strangers.connected(), static_cast<std::size_t>(count));
+    EXPECT_LT(Clock::now() - begin, milliseconds(4000)) << "a greeting is waited for 5 s";
+    EXPECT_EQ(world.size(), 3U);
+  }
+}
+
+// On one host by the loopback alone. Mutation tried: to listen on all addresses.
+TEST(Tcp, RanksListenWhereTheySay) {
+  for (const bool alone : {true, false}) {
+    MemoryStore store;
+    const auto rendezvous = store.rendezvous();
+    rendezvous.put("tcp/host/1", alone ? transport::tcp::host_identity() : "elsewhere");
+    std::thread rank([&] {
+      EXPECT_EQ(error_of([&] {
+                  (void)transport::make_tcp(rendezvous, {.rank = 0, .world_size = 2, .timeout = milliseconds(900)});
+                }).code(),
+                ErrorCode::timeout);
+    });
+    const auto places = places_of(rendezvous.get("tcp/0", milliseconds(900)));
+    ASSERT_FALSE(places.empty());
+    const auto others = transport::tcp::own_addresses("");
+    const auto of_loopback = [](const std::string& address) { return address.starts_with("127.") || address == "::1"; };
+    const bool networked = !std::all_of(others.begin(), others.end(), of_loopback);
+    for (const auto& [address, port] : places) {
+      std::string why;
+      EXPECT_TRUE(transport::tcp::connect_until(address, port, Clock::now() + milliseconds(300), why).valid()) << why;
+      EXPECT_TRUE(!networked || of_loopback(address) == alone) << address;
+    }
+    const auto& [address, port] = places.front();
+    for (const std::string& other : others) {
+      std::string why;
+      if (other != address && other.find(':') == address.find(':')) {
+        EXPECT_FALSE(transport::tcp::connect_until(other, port, Clock::now() + milliseconds(300), why).valid())
+            << "listens on " << other << ", too";
+      }
+    }
+    rank.join();
+  }
 }
 
 // Mutation tried: not looking whether something is still wanted from it.

@@ -40,8 +40,7 @@ class MemoryStore {
   std::map<std::string, std::string> values_;
 };
 
-inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size) {
-  MemoryStore store;
+inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size, const transport::Rendezvous& rendezvous) {
   std::vector<std::shared_ptr<Transport>> world(static_cast<std::size_t>(world_size));
   std::vector<std::exception_ptr> errors(world.size());
   std::vector<std::thread> threads;
@@ -49,7 +48,7 @@ inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size) {
     threads.emplace_back([&, rank] {
       try {
         world[static_cast<std::size_t>(rank)] = transport::make_tcp(
-            store.rendezvous(), {.rank = rank, .world_size = world_size, .timeout = std::chrono::seconds(60)});
+            rendezvous, {.rank = rank, .world_size = world_size, .timeout = std::chrono::seconds(60)});
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
       }
@@ -64,6 +63,11 @@ inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size) {
     }
   }
   return world;
+}
+
+inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size) {
+  MemoryStore store;
+  return make_tcp_world(world_size, store.rendezvous());
 }
 
 }  // namespace gradwire::test

@@ -18,6 +18,8 @@ constexpr std::array kAlgorithms{
                    &all_reduce_two_shot},  // over exact; native_all_reduce where that is better
 };
 
+constexpr std::string_view kAutomatic = "auto";  // no algorithm: who asks for it chooses one first
+
 }  // namespace
 
 std::span<const AlgorithmEntry> algorithms() noexcept { return kAlgorithms; }
@@ -83,6 +85,9 @@ std::string_view to_string(StepKind kind) noexcept {
 }  // namespace collective
 
 std::string_view to_string(Algorithm algorithm) noexcept {
+  if (algorithm == Algorithm::automatic) {
+    return collective::kAutomatic;
+  }
   for (const collective::AlgorithmEntry& entry : collective::algorithms()) {
     if (entry.algorithm == algorithm) {
       return entry.name;
@@ -92,12 +97,15 @@ std::string_view to_string(Algorithm algorithm) noexcept {
 }
 
 Algorithm parse_algorithm(std::string_view text) {
-  std::string names;
+  if (text == collective::kAutomatic) {
+    return Algorithm::automatic;
+  }
+  std::string names(collective::kAutomatic);
   for (const collective::AlgorithmEntry& entry : collective::algorithms()) {
     if (entry.name == text) {
       return entry.algorithm;
     }
-    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    names += ", " + std::string(entry.name);
   }
   throw Error(ErrorCode::invalid_argument, "unknown algorithm \"" + std::string(text) + "\": write one of " + names);
 }

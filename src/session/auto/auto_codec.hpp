@@ -23,8 +23,8 @@ class AutoCodec {
   /// rest.
   AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, const Policy& policy);
 
-  /// Measures and chooses for `step`, the first one. Collective.
-  void begin(std::uint64_t step);
+  /// Measures and chooses for `step`, the first one. Collective. `measured`: see calibrate().
+  void begin(std::uint64_t step, const LinkMeasured& measured);
   [[nodiscard]] bool begun() const noexcept { return begun_; }
   [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }
   /// Whether encoders look at what they drop in this step.

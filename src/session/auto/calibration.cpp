@@ -320,12 +320,17 @@ LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds) {
   return estimate;
 }
 
-Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const std::optional<Link>& link) {
+Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const std::optional<Link>& link,
+                      const LinkMeasured& measured) {
   const Clock::time_point start = Clock::now();
   Calibration result;
   result.cluster = link ? tuning::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
   result.cluster.in_flight_bytes = static_cast<double>(plan.in_flight_bytes);
   probes.know_link(result.cluster);
+  if (!link && runner.info().world_size > 1) {
+    measured({.bytes_per_second = result.cluster.inter.bytes_per_second,
+              .latency = std::chrono::nanoseconds(std::llround(result.cluster.inter.latency_seconds * 1e9))});
+  }
   if (runner.info().world_size > 1) {
     result.buckets = Calibrator(runner, probes, plan, result.cluster).run();
   }

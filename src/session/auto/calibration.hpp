@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -46,9 +47,11 @@ struct Calibration {
 };
 
 /// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds.
-/// `link`: given, not measured.
+/// `link`: given, not measured. Else `measured` is told what it is, on every rank alike, and may change the plan's
+/// algorithms before anything is timed.
+using LinkMeasured = std::function<void(const Link&)>;
 [[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan,
-                                    const std::optional<Link>& link);
+                                    const std::optional<Link>& link, const LinkMeasured& measured);
 
 /// Element r of the result is rank r's `mine`.
 [[nodiscard]] std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,

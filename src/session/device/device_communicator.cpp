@@ -94,7 +94,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
                                                                                const View& output,
                                                                                const CallOptions& options) const {
   collective::Resolved resolved = collective::resolve(
-      {.algorithm = options.algorithm,
+      {.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
        .codec = options.codec,
        .second_hop = options.second_hop.value_or(policy::default_second_hop(options.codec, backend.world_size())),
        .dtype = input.dtype,

@@ -14,6 +14,7 @@
 #include "plan/bucket_residuals.hpp"
 #include "policy/stage.hpp"
 #include "session/device/device_pointer.hpp"
+#include "tuning/algorithm_choice.hpp"
 #include "tuning/sizes.hpp"
 #include "wire/frame.hpp"
 
@@ -114,13 +115,24 @@ struct Communicator::State {
   collective::Control control;
   std::uint32_t calls = 0;
   bool tiers_agreed = false;
+  std::optional<Link> link;  // as given
+
+  // Of the latest automatic all-reduce, so that equal ones need not ask the model again.
+  struct Chosen {
+    tuning::AllReduce call;
+    tuning::AlgorithmChoice choice;
+  };
+  std::optional<Chosen> chosen;
+  std::optional<Algorithm> latest;  // all-reduce
+  bool latest_chosen = false;
 
   State(std::shared_ptr<Transport> t, const CommunicatorOptions& options)
       : transport(std::move(t)),
         executor(*transport, {.timeout = options.timeout,
                               .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default),
                               .window = {.memory_bytes = options.in_flight_bytes}}),
-        control(*transport, options.timeout) {
+        control(*transport, options.timeout),
+        link(options.link) {
     if (options.ranks_per_node) {
       executor.set_tiers(
           std::make_shared<const collective::Tiers>(collective::Tiers::in_rows(*options.ranks_per_node, world())));
@@ -139,34 +151,65 @@ struct Communicator::State {
 
   [[nodiscard]] const collective::Tiers& tiers() const { return *executor.tiers(); }
 
-  // A hierarchical call where the tiers allow it, on every rank alike; else a two_shot one.
-  void resolve_algorithm(CallOptions& options) {
-    if (options.algorithm != Algorithm::hierarchical) {
+  // On what choices rest on: the nodes, and the link.
+  void agree_on_tiers(Algorithm asked) {
+    if (std::exchange(tiers_agreed, true)) {
       return;
     }
-    if (!tiers_agreed) {
-      const auto all = control.all_gather(tiers().text(), "the agreement on nodes");
-      for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (all[rank] != all[0]) {
-          throw Error(ErrorCode::mismatch, "ranks disagree about which of them share a node: rank 0 has " + all[0] +
-                                               " (the node of each rank), rank " + std::to_string(rank) + " has " +
-                                               all[rank] + "; give the same ranks_per_node on every rank");
-        }
+    const std::string mine = tiers().text() + '\n' + (link ? link->to_string() : "none");
+    const auto all = control.all_gather(mine, "the agreement on nodes");
+    const auto nodes = [&](std::size_t of) { return all[of].substr(0, all[of].find('\n')); };
+    const auto known = [&](std::size_t of) { return all[of].substr(all[of].find('\n') + 1); };
+    for (std::size_t other = 0; other < all.size(); ++other) {
+      const std::string number = std::to_string(other);
+      if (nodes(other) != nodes(0)) {
+        throw Error(ErrorCode::mismatch, "ranks disagree about which of them share a node: rank 0 has " + nodes(0) +
+                                             " (the node of each rank), rank " + number + " has " + nodes(other) +
+                                             "; give the same ranks_per_node on every rank");
       }
-      tiers_agreed = true;
-      if (const std::string why = tiers().why_not_hierarchical(); !why.empty()) {
-        log(rank() == 0 ? LogLevel::info : LogLevel::debug, "the algorithm hierarchical is two_shot here: " + why);
+      if (known(other) != known(0)) {
+        throw Error(ErrorCode::mismatch, "ranks disagree about the link: rank 0 has " + known(0) + ", rank " + number +
+                                             " has " + known(other) + "; give the same link on every rank");
       }
     }
-    if (!tiers().why_not_hierarchical().empty()) {
+    if (const std::string why = tiers().why_not_hierarchical(); !why.empty() && asked == Algorithm::hierarchical) {
+      log(rank() == 0 ? LogLevel::info : LogLevel::debug, "the algorithm hierarchical is two_shot here: " + why);
+    }
+  }
+
+  [[nodiscard]] const tuning::AlgorithmChoice& choose(const CallOptions& options, DType dtype, std::uint64_t count) {
+    const tuning::AllReduce call{.codec = options.codec,
+                                 .second_hop = options.second_hop,
+                                 .intra = options.intra_codec,
+                                 .dtype = dtype,
+                                 .count = count,
+                                 .native = true};
+    if (!chosen || chosen->call != call) {
+      chosen = Chosen{call, tuning::choose_algorithm(call, tiers(), link)};
+    }
+    return chosen->choice;
+  }
+
+  // What is left open is chosen, on every rank alike. A hierarchical call where the tiers allow it, else a two_shot
+  // one.
+  void resolve_algorithm(CallOptions& options, DType dtype, std::uint64_t count) {
+    latest_chosen = options.algorithm == Algorithm::automatic;
+    if (latest_chosen || options.algorithm == Algorithm::hierarchical) {
+      agree_on_tiers(options.algorithm);
+    }
+    if (latest_chosen) {
+      options.algorithm = choose(options, dtype, count).algorithm;
+    }
+    if (options.algorithm == Algorithm::hierarchical && !tiers().why_not_hierarchical().empty()) {
       options.algorithm = Algorithm::two_shot;
     }
+    latest = options.algorithm;
   }
 
   // What every call asks for, but for its function and its elements.
   [[nodiscard]] collective::Request request(const CallOptions& options, DType dtype, std::uint64_t count) const {
     const bool tiered = options.algorithm == Algorithm::hierarchical;
-    return {.algorithm = options.algorithm,
+    return {.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
             .codec = options.codec,
             .second_hop = options.second_hop.value_or(
                 policy::default_second_hop(options.codec, tiered ? tiers().nodes() : world())),
@@ -252,6 +295,14 @@ int Communicator::rank() const noexcept { return state_->rank(); }
 int Communicator::world_size() const noexcept { return state_->world(); }
 Transport& Communicator::transport() const noexcept { return *state_->transport; }
 
+std::string Communicator::latest_algorithm() const {
+  if (!state_->latest) {
+    return "";
+  }
+  return std::string(to_string(*state_->latest)) +
+         (state_->latest_chosen && state_->chosen ? ": " + state_->chosen->choice.why : "");
+}
+
 std::string Communicator::tiers() const {
   const collective::Tiers& tiers = state_->tiers();
   const std::string why = tiers.why_not_hierarchical();
@@ -266,7 +317,7 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     check_same_type(input, output);
     check_count("all_reduce output", output.count, input.count);
     check_overlap(input, output, input.data);
-    state_->resolve_algorithm(call);
+    state_->resolve_algorithm(call, input.dtype, input.count);
     collective::Request request = state_->request(call, input.dtype, input.count);
     request.native = collective::native_sum(*state_->transport);
     request.native.compares_terms = true;

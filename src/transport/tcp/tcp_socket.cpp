@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <system_error>
@@ -65,6 +66,19 @@ std::string first_line(const char* file) {
   std::string line;
   std::getline(stream, line);
   return line;
+}
+
+std::unique_ptr<addrinfo, void (*)(addrinfo*)> numeric(const std::string& address, std::uint16_t port,
+                                                       std::string& why) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int code = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found); code != 0) {
+    why = gai_strerror(code);
+  }
+  return {found, &freeaddrinfo};
 }
 
 }  // namespace
@@ -119,60 +133,39 @@ std::string host_identity() {
   return first_line("/proc/sys/kernel/random/boot_id") + "/" + (known ? std::to_string(space.st_ino) : "");
 }
 
-Listener listen_anywhere(int backlog) {
-  Socket socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage address{};
-  socklen_t length = sizeof(sockaddr_in6);
-  if (socket.valid()) {
-    const int off = 0;
-    setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    reinterpret_cast<sockaddr_in6&>(address).sin6_family = AF_INET6;
-    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_any;
+std::vector<std::string> addresses_for(const std::string& interface, bool one_host) {
+  const std::vector<std::string> all = own_addresses(interface);
+  std::vector<std::string> chosen;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](const std::string& address) {
+    return (address.starts_with("127.") || address == "::1") == one_host;
+  });
+  return chosen.empty() || !interface.empty() ? all : chosen;
+}
+
+Listener listen_at(const std::string& address, std::string& why) {
+  const auto found = numeric(address, 0, why);
+  if (!found) {
+    return {};
   }
-  if (!socket.valid() || bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    socket = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // a system without IPv6
-    address = {};
-    length = sizeof(sockaddr_in);
-    reinterpret_cast<sockaddr_in&>(address).sin_family = AF_INET;
-    if (!socket.valid() || bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-      fail("no TCP port can be taken");
-    }
+  Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_storage bound{};
+  socklen_t length = sizeof(bound);
+  if (!socket.valid() || bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(socket.fd(), SOMAXCONN) != 0 ||
+      getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    why = address + ": " + system_text(errno);
+    return {};
   }
-  if (listen(socket.fd(), backlog) != 0 ||
-      getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    fail("a TCP port cannot be listened on");
-  }
-  const std::uint16_t port = address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                                           : reinterpret_cast<const sockaddr_in&>(address).sin_port;
+  const std::uint16_t port = bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                                         : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
   return {.socket = std::move(socket), .port = ntohs(port)};
 }
 
-Socket accept_until(const Socket& listener, Clock::time_point deadline) {
-  if (poll_until(listener.fd(), POLLIN, deadline) <= 0) {
-    return {};
-  }
-  Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid() && (errno == EMFILE || errno == ENFILE)) {
-    fail("no connection can be taken (ulimit -n raises the limit)");
-  }
-  return socket;
-}
-
 Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline, std::string& why) {
-  const addrinfo hints{.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                       .ai_family = AF_UNSPEC,
-                       .ai_socktype = SOCK_STREAM,
-                       .ai_protocol = 0,
-                       .ai_addrlen = 0,
-                       .ai_addr = nullptr,
-                       .ai_canonname = nullptr,
-                       .ai_next = nullptr};
-  addrinfo* found = nullptr;
-  if (const int code = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found); code != 0) {
-    why = gai_strerror(code);
+  const auto found = numeric(address, port, why);
+  if (!found) {
     return {};
   }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, &freeaddrinfo);
   Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int code = errno;
   if (socket.valid()) {

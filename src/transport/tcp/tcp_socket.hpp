@@ -43,13 +43,15 @@ class Socket {
 /// The same on ranks that reach each other by the loopback, different on all others.
 [[nodiscard]] std::string host_identity();
 
+/// Those of them to listen on: on one host the loopback's, where no interface is named, between hosts the others.
+[[nodiscard]] std::vector<std::string> addresses_for(const std::string& interface, bool one_host);
+
 struct Listener {
-  Socket socket;  // takes IPv4 and IPv6 where the system has both
+  Socket socket;
   std::uint16_t port = 0;
 };
-[[nodiscard]] Listener listen_anywhere(int backlog);
-/// Not valid when nobody came in time, or who came has gone.
-[[nodiscard]] Socket accept_until(const Socket& listener, Clock::time_point deadline);
+/// On this address alone, at a port that is free. Not valid where it cannot be used: `why` says it.
+[[nodiscard]] Listener listen_at(const std::string& address, std::string& why);
 /// Not valid when it did not work: `why` says it.
 [[nodiscard]] Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline,
                                    std::string& why);

@@ -6,6 +6,7 @@ import datetime
 import os
 import sys
 import tempfile
+import threading
 import time
 
 import torch
@@ -239,6 +240,10 @@ def views(rank, world):
     dist.all_reduce(part)
     check("a part", part, whole[:, :, ::2].sum(0), max(bound, 1e-6))
     assert torch.equal(mine[:, 1::2], whole[rank][:, 1::2]), "what lies between was written"
+    few = torch.arange(20.0)
+    dist.all_reduce(few[::2])  # passed when it is made
+    assert torch.equal(few[1::2], torch.arange(20.0)[1::2]), "what lies between was written"
+    check("a small part", few[::2], world * torch.arange(20.0)[::2])
     one = torch.ones(1)
     try:
         dist.all_reduce(one.expand(100_000))
@@ -353,6 +358,41 @@ def fsdp(rank, world):
     exact = os.environ.get("GRADWIRE_CODEC") == "exact"
     check("losses", ours, theirs, 1e-5 if exact else 0.05)
     assert exact or not torch.equal(ours, theirs), "nothing was compressed"
+
+
+def nonfinite(rank, world):
+    """NaN of one rank is NaN on all, and told once."""
+    for turn in range(4):
+        mine = values(rank, 300_000)
+        if turn in (1, 2) and rank == world - 1:
+            mine[1234] = float("nan")
+        dist.all_reduce(mine)
+        assert mine[1234].isnan().item() == (turn in (1, 2)) and not mine[200_000].isnan(), turn
+
+
+def ends_itself(rank, world):
+    """The last user of a group may be a callback of its own reduction, while others are under way."""
+    said, sums = [], []
+
+    def leave(future):
+        dist.destroy_process_group(groups.pop())
+        said.append(threading.current_thread() is not threading.main_thread())
+        return future.value()
+
+    groups = [dist.new_group()]
+    if rank > 0:
+        time.sleep(1)  # so that the callbacks are there before the sums
+    for turn in range(3):
+        sums.append(values(rank, 300_000, seed=turn + 1))
+        work = dist.all_reduce(sums[-1], group=groups[0], async_op=True)
+        if turn == 0:
+            work.get_future().then(leave)
+    last = work.get_future()
+    del work
+    last.wait()
+    assert said == [True] or rank > 0, said
+    for turn, ours in enumerate(sums):
+        check(f"sum {turn}", ours, torch.stack([values(r, 300_000, seed=turn + 1) for r in range(world)]).sum(0), 0.03)
 
 
 def differ_not(rank, world):

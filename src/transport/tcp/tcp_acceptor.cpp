@@ -1,0 +1,135 @@
+#include "transport/tcp/tcp_acceptor.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+// Beyond these the one that has said least for longest goes: a rank greets at once.
+constexpr std::size_t kMostStrangers = 64;
+
+}  // namespace
+
+Acceptor::Acceptor(std::vector<Listener> listeners, const Greeting& own, int world_size)
+    : listeners_(std::move(listeners)), own_(own), world_size_(world_size) {}
+
+std::optional<Accepted> Acceptor::take(Clock::time_point deadline) {
+  for (;;) {
+    const auto now = Clock::now();
+    for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
+      const Heard heard = now < visitor->until ? hear(*visitor) : Heard::nothing_of_ours;
+      if (heard == Heard::all) {
+        Accepted accepted{.socket = std::move(visitor->socket),
+                          .rank = static_cast<int>(visitor->said.rank),
+                          .control = visitor->said.control == 1};
+        visitors_.erase(visitor);
+        return accepted;
+      }
+      visitor = heard == Heard::more ? visitor + 1 : visitors_.erase(visitor);
+    }
+    if (now >= deadline) {
+      return std::nullopt;
+    }
+    wait(deadline);
+    for (const Listener& listener : listeners_) {
+      let_in(listener.socket);
+    }
+  }
+}
+
+// For a listener or a visitor, or until the first visitor's time is over.
+void Acceptor::wait(Clock::time_point deadline) const {
+  std::vector<pollfd> entries;
+  for (const Listener& listener : listeners_) {
+    entries.push_back({.fd = listener.socket.fd(), .events = POLLIN, .revents = 0});
+  }
+  for (const Visitor& visitor : visitors_) {
+    entries.push_back({.fd = visitor.socket.fd(), .events = POLLIN, .revents = 0});
+    deadline = std::min(deadline, visitor.until);
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
+}
+
+void Acceptor::let_in(const Socket& listener) {
+  for (;;) {
+    Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      const bool full = errno == EMFILE || errno == ENFILE;
+      if (full && visitors_.empty()) {
+        throw Error(ErrorCode::transport,
+                    "no connection can be taken: " + system_text(errno) + " (ulimit -n raises the limit)");
+      }
+      if (full) {
+        drop_oldest();
+        continue;
+      }
+      return;  // nobody more, or who came has gone
+    }
+    if (visitors_.size() >= kMostStrangers + 2 * static_cast<std::size_t>(world_size_)) {
+      drop_oldest();
+    }
+    visitors_.push_back({.socket = std::move(socket), .until = Clock::now() + kGreetingLimit});
+  }
+}
+
+void Acceptor::drop_oldest() {
+  const auto silent = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& v) { return !v.answered; });
+  visitors_.erase(silent == visitors_.end() ? visitors_.begin() : silent);
+}
+
+// The answer is small and the connection new, so that it never waits for room.
+bool Acceptor::answer(Visitor& visitor) const {
+  Greeting mine = own_;
+  mine.control = visitor.said.control;
+  visitor.answered = std::exchange(visitor.said, {});
+  visitor.bytes = 0;
+  return write_until(visitor.socket, bytes_of(mine), Clock::now());
+}
+
+bool Acceptor::may_go_on(const Visitor& visitor) const {
+  Greeting expected{.nonce = own_.nonce};
+  const auto known = visitor.answered ? sizeof(Greeting) : offsetof(Greeting, rank);
+  if (visitor.answered) {
+    expected = *visitor.answered;
+  }
+  const Greeting& said = visitor.said;
+  return std::memcmp(&said, &expected, std::min(visitor.bytes, known)) == 0 &&
+         (visitor.bytes < sizeof(Greeting) ||
+          (said.control <= 1 && said.rank > own_.rank && said.rank < static_cast<std::uint32_t>(world_size_)));
+}
+
+Acceptor::Heard Acceptor::hear(Visitor& visitor) const {
+  for (;;) {
+    const std::span<std::byte> rest = bytes_of(visitor.said).subspan(visitor.bytes);
+    const ssize_t count = recv(visitor.socket.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count <= 0) {
+      return count < 0 && errno == EAGAIN ? Heard::more : Heard::nothing_of_ours;
+    }
+    visitor.bytes += static_cast<std::size_t>(count);
+    if (!may_go_on(visitor)) {
+      return Heard::nothing_of_ours;
+    }
+    if (visitor.bytes < sizeof(Greeting)) {
+      continue;
+    }
+    if (visitor.answered) {
+      return Heard::all;
+    }
+    if (!answer(visitor)) {
+      return Heard::nothing_of_ours;
+    }
+  }
+}
+
+}  // namespace gradwire::transport::tcp
