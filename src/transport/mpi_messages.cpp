@@ -111,7 +111,7 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
     check_received(part, status, code);
   } else if (request.summed_here) {
     check_summand(part, status, code);
-  } else {
+  } else if (code != MPI_SUCCESS) {
     check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
                                                             : std::string("native all-reduce"));
   }
