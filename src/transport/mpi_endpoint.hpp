@@ -55,7 +55,9 @@ class MpiTransport final : public Transport {
   // A sum is made here up to so many bytes from all peers together, in a world of so many ranks.
   static constexpr std::uint64_t kSummedHereBytes = 16ULL << 10;
   static constexpr int kSummedHereRanks = 8;
-  static constexpr int kSummandTag = 2;              // on the communicator of the abort channel
+  static constexpr std::uint64_t kPieceBytes =
+      3840;                              // eager over shared memory, where longer ones take three times as long
+  static constexpr int kSummandTag = 2;  // and the next few, on the communicator of the abort channel
   static constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
 
   [[nodiscard]] bool may_use_mpi() const noexcept;

@@ -71,19 +71,26 @@ void MpiTransport::post_summed_here(MpiOperation& request) {
   if (request.parts_of_sum == nullptr) {
     request.parts_of_sum = std::make_unique_for_overwrite<std::byte[]>(kSummedHereBytes);
   }
+  // Ranks whose sums have other sizes never meet: another number of pieces has another tag, another last piece is seen.
+  const int tag = kSummandTag + static_cast<int>((operation.bytes - 1) / kPieceBytes);
   for (std::uint64_t i = 0; i < others; ++i) {
-    MPI_Request received = MPI_REQUEST_NULL;
-    check_mpi(MPI_Irecv(request.parts_of_sum.get() + i * room, static_cast<int>(room), MPI_BYTE, other_rank(i),
-                        kSummandTag, comm, &received),
-              "native all-reduce (MPI_Irecv)");
-    add_part(request, operation.bytes, received);
+    for (std::uint64_t at = 0; at < operation.bytes; at += kPieceBytes) {
+      MPI_Request received = MPI_REQUEST_NULL;
+      check_mpi(
+          MPI_Irecv(request.parts_of_sum.get() + i * room + at, static_cast<int>(std::min(kPieceBytes, room - at)),
+                    MPI_BYTE, other_rank(i), tag, comm, &received),
+          "native all-reduce (MPI_Irecv)");
+      add_part(request, std::min(kPieceBytes, operation.bytes - at), received);
+    }
   }
   for (std::uint64_t i = 0; i < others; ++i) {
-    MPI_Request sent = MPI_REQUEST_NULL;
-    check_mpi(
-        MPI_Isend(operation.data, static_cast<int>(operation.bytes), MPI_BYTE, other_rank(i), kSummandTag, comm, &sent),
-        "native all-reduce (MPI_Isend)");
-    add_part(request, 0, sent);
+    for (std::uint64_t at = 0; at < operation.bytes; at += kPieceBytes) {
+      MPI_Request sent = MPI_REQUEST_NULL;
+      check_mpi(MPI_Isend(operation.data + at, static_cast<int>(std::min(kPieceBytes, operation.bytes - at)), MPI_BYTE,
+                          other_rank(i), tag, comm, &sent),
+                "native all-reduce (MPI_Isend)");
+      add_part(request, 0, sent);
+    }
   }
 }
 

@@ -136,7 +136,7 @@ TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
     EXPECT_EQ(rank.transport->messages, messages);
     EXPECT_EQ(rank.transport->sums - sums, buckets * kSteps);
     // The progress thread's look, every 5 ms, may fall between ready() and finish().
-    EXPECT_LE(rank.transport->elsewhere - elsewhere, buckets * kSteps / 4);
+    EXPECT_LE(rank.transport->elsewhere - elsewhere, buckets * kSteps / 2);
   });
 }
 
