@@ -55,9 +55,11 @@ class MpiTransport final : public Transport {
   // A sum is made here up to so many bytes from all peers together, in a world of so many ranks.
   static constexpr std::uint64_t kSummedHereBytes = 16ULL << 10;
   static constexpr int kSummedHereRanks = 8;
-  static constexpr std::uint64_t kPieceBytes =
-      3840;                              // eager over shared memory, where longer ones take three times as long
-  static constexpr int kSummandTag = 2;  // and the next few, on the communicator of the abort channel
+  static constexpr std::uint64_t kSummedByTwoBytes = 64ULL << 10;  // of two ranks, where a ring sends as much
+  // Longer messages are not eager, and take three times as long: inside a node, and between two.
+  static constexpr std::uint64_t kNearPiece = 3840;
+  static constexpr std::uint64_t kFarPiece = 32ULL << 10;
+  static constexpr int kSummandTag = 2;              // and the next few, on the communicator of the abort channel
   static constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
 
   [[nodiscard]] bool may_use_mpi() const noexcept;
@@ -95,6 +97,10 @@ class MpiTransport final : public Transport {
   }
   void post_native_sum(MpiOperation& request);
   void post_summed_here(MpiOperation& request);
+  [[nodiscard]] std::uint64_t piece_bytes(int peer) const noexcept;
+  [[nodiscard]] static int summand_tag(std::uint64_t bytes, std::uint64_t piece) noexcept;
+  void receive_summand(MpiOperation& request, int peer, std::byte* to);
+  void send_summand(MpiOperation& request, int peer);
   void check_summand(const MpiPart& part, const MPI_Status& status, int code) const;
   void add_up(const MpiOperation& request) const;
 

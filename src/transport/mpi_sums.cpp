@@ -29,7 +29,8 @@ MPI_Datatype type_of(DType dtype) { return dtype == DType::f32 ? MPI_FLOAT : MPI
 std::uint64_t MpiTransport::summed_here_bytes() const noexcept {
   const bool may = world_size_ > 1 && world_size_ <= kSummedHereRanks && !options_.device_memory;
   constexpr std::uint64_t kLine = 64;
-  return may ? kSummedHereBytes / static_cast<std::uint64_t>(world_size_ - 1) / kLine * kLine : 0;
+  const std::uint64_t all = world_size_ == 2 ? kSummedByTwoBytes : kSummedHereBytes;
+  return may ? all / static_cast<std::uint64_t>(world_size_ - 1) / kLine * kLine : 0;
 }
 
 void MpiTransport::post_all_reduce(Operation& operation, View data) {
@@ -63,34 +64,52 @@ void MpiTransport::post_native_sum(MpiOperation& request) {
 
 // Every summand fits into what is received into, so that no message is ever truncated.
 void MpiTransport::post_summed_here(MpiOperation& request) {
-  const Operation& operation = *request.operation;
-  const MPI_Comm comm = abort_channel_->communicator();
   const std::uint64_t room = summed_here_bytes();
   const auto others = static_cast<std::uint64_t>(world_size_ - 1);
   request.summed_here = true;
   if (request.parts_of_sum == nullptr) {
-    request.parts_of_sum = std::make_unique_for_overwrite<std::byte[]>(kSummedHereBytes);
-  }
-  // Ranks whose sums have other sizes never meet: another number of pieces has another tag, another last piece is seen.
-  const int tag = kSummandTag + static_cast<int>((operation.bytes - 1) / kPieceBytes);
-  for (std::uint64_t i = 0; i < others; ++i) {
-    for (std::uint64_t at = 0; at < operation.bytes; at += kPieceBytes) {
-      MPI_Request received = MPI_REQUEST_NULL;
-      check_mpi(
-          MPI_Irecv(request.parts_of_sum.get() + i * room + at, static_cast<int>(std::min(kPieceBytes, room - at)),
-                    MPI_BYTE, other_rank(i), tag, comm, &received),
-          "native all-reduce (MPI_Irecv)");
-      add_part(request, std::min(kPieceBytes, operation.bytes - at), received);
-    }
+    request.parts_of_sum = std::make_unique_for_overwrite<std::byte[]>(room * others);
   }
   for (std::uint64_t i = 0; i < others; ++i) {
-    for (std::uint64_t at = 0; at < operation.bytes; at += kPieceBytes) {
-      MPI_Request sent = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(operation.data + at, static_cast<int>(std::min(kPieceBytes, operation.bytes - at)), MPI_BYTE,
-                          other_rank(i), tag, comm, &sent),
-                "native all-reduce (MPI_Isend)");
-      add_part(request, 0, sent);
-    }
+    receive_summand(request, other_rank(i), request.parts_of_sum.get() + i * room);
+  }
+  for (std::uint64_t i = 0; i < others; ++i) {
+    send_summand(request, other_rank(i));
+  }
+}
+
+std::uint64_t MpiTransport::piece_bytes(int peer) const noexcept {
+  return nodes_[static_cast<std::size_t>(peer)] == nodes_[static_cast<std::size_t>(rank_)] ? kNearPiece : kFarPiece;
+}
+
+// Ranks whose sums have other sizes never take each other's: another number of pieces has another tag, and another last
+// piece is seen.
+int MpiTransport::summand_tag(std::uint64_t bytes, std::uint64_t piece) noexcept {
+  return kSummandTag + static_cast<int>((bytes - 1) / piece);
+}
+
+void MpiTransport::receive_summand(MpiOperation& request, int peer, std::byte* to) {
+  const std::uint64_t bytes = request.operation->bytes;
+  const std::uint64_t room = summed_here_bytes();
+  const std::uint64_t piece = piece_bytes(peer);
+  for (std::uint64_t at = 0; at < bytes; at += piece) {
+    MPI_Request received = MPI_REQUEST_NULL;
+    check_mpi(MPI_Irecv(to + at, static_cast<int>(std::min(piece, room - at)), MPI_BYTE, peer,
+                        summand_tag(bytes, piece), abort_channel_->communicator(), &received),
+              "native all-reduce (MPI_Irecv)");
+    add_part(request, std::min(piece, bytes - at), received);
+  }
+}
+
+void MpiTransport::send_summand(MpiOperation& request, int peer) {
+  const std::uint64_t bytes = request.operation->bytes;
+  const std::uint64_t piece = piece_bytes(peer);
+  for (std::uint64_t at = 0; at < bytes; at += piece) {
+    MPI_Request sent = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(request.operation->data + at, static_cast<int>(std::min(piece, bytes - at)), MPI_BYTE, peer,
+                        summand_tag(bytes, piece), abort_channel_->communicator(), &sent),
+              "native all-reduce (MPI_Isend)");
+    add_part(request, 0, sent);
   }
 }
 

@@ -104,7 +104,7 @@ TEST(SmallStepsOverMpi, AllocateNothingWakeNobodyAndSendOneMessageAPeer) {
 TEST(SmallStepsOverMpi, SumsAreTheSameOnAllRanksAtEverySize) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  for (const std::uint64_t count : {1U, 7U, 640U, 1360U, 1361U, 2720U, 4095U, 4096U, 4097U, 12000U}) {
+  for (const std::uint64_t count : {1U, 7U, 640U, 1360U, 1361U, 2720U, 4095U, 4096U, 4097U, 12000U, 16384U, 16385U}) {
     std::vector<float> gradient(count);
     Session session = mpi::make_session(MPI_COMM_WORLD, Policy::uniform("exact", Algorithm::dense),
                                         {.reduction = Reduction::sum, .compare_ranks_every = 1});

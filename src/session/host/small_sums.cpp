@@ -32,7 +32,7 @@ bool SmallSums::are_small(const plan::Plan& plan) {
   for (const plan::Bucket& bucket : plan.buckets) {
     bytes += step_bytes(bucket);
   }
-  return bytes < kSmallStepBytes;
+  return bytes <= kSmallStepBytes;
 }
 
 void SmallSums::prepare(const plan::Plan& plan) {
