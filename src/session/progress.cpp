@@ -71,7 +71,8 @@ void Progress::await_work(std::unique_lock<std::mutex>& lock) {
 }
 
 void Progress::wake_after_ready() {
-  const bool left_to_caller = looks_ && step_.only_last_left() && work_.last_awaits_caller();
+  const bool left_to_caller =
+      looks_ && (work_.all_await_caller() || (step_.only_last_left() && work_.last_awaits_caller()));
   if (background() && !driven_ && (step_.startable() || step_.to_look()) && !left_to_caller) {
     wake_.notify_all();
   }

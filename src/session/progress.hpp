@@ -27,6 +27,8 @@ class Progress {
     [[nodiscard]] virtual bool in_background() const = 0;
     /// finish() is likely to come at once for the last bucket, and reduces it itself. The caller holds `state`.
     [[nodiscard]] virtual bool last_awaits_caller() const = 0;
+    /// It does so for all buckets. The caller holds `state`.
+    [[nodiscard]] virtual bool all_await_caller() const = 0;
 
    protected:
     ~Work() = default;
@@ -54,6 +56,10 @@ class Progress {
   /// failure.
   template <typename Reached>
   void wait_until(const char* call, Reached&& reached);
+  /// Where nobody drives and `may` (called with `state` held): communicates once, by `body` (with `wire` held), and
+  /// then calls `after` (with `state` held). Returns whether it did.
+  template <typename May, typename Body, typename After>
+  bool drive_once(May&& may, Body&& body, After&& after);
   /// Where there is no progress thread: a call that does something else moves what it can.
   void inside_call();
   /// After ready(). The caller holds `state`.
@@ -61,7 +67,11 @@ class Progress {
   /// Somebody asks for a result, and does other things meanwhile. The caller holds `state`.
   void wake() { wake_.notify_all(); }
   /// Something has ended or failed. The caller holds `state`.
-  void changed() { changed_.notify_all(); }
+  void changed() {
+    if (waiting_ > 0) {
+      changed_.notify_all();
+    }
+  }
 
   mutable std::mutex state;
   std::mutex wire;
@@ -88,6 +98,7 @@ class Progress {
   std::thread::id owner_ = std::this_thread::get_id();
   std::condition_variable changed_;  // for callers
   std::condition_variable wake_;     // for the progress thread
+  int waiting_ = 0;                  // for it
   bool stopping_ = false;
   bool driven_ = false;  // a thread is in drive()
   bool looks_ = false;   // the progress thread looks for work, and need not be woken
@@ -106,11 +117,37 @@ void Progress::wait_until(const char* call, Reached&& reached) {
       return;
     }
     if (driven_) {
+      ++waiting_;
       changed_.wait(lock);
+      --waiting_;
     } else {
       drive(lock, kEager, [&] { return step_.faults.failed() || reached(); });
     }
   }
+}
+
+template <typename May, typename Body, typename After>
+bool Progress::drive_once(May&& may, Body&& body, After&& after) {
+  std::unique_lock lock(state);
+  if (driven_ || !may()) {
+    return false;
+  }
+  driven_ = true;
+  lock.unlock();
+  try {
+    const std::lock_guard wire_lock(wire);
+    body();
+  } catch (...) {
+    lock.lock();
+    driven_ = false;
+    changed();
+    throw;
+  }
+  lock.lock();
+  driven_ = false;
+  after();
+  changed();
+  return true;
 }
 
 template <typename Stop>

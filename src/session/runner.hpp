@@ -31,6 +31,7 @@ struct RunnerInfo {
   bool checksum = false;                  // frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes
   bool background = false;                // start() takes buckets in the background, one of each at a time
+  bool crowded = false;                   // ranks of this node have fewer cores than they are
   observe::SourceId source = 0;           // of its events
 };
 
@@ -113,6 +114,19 @@ class DeviceSteps {
   ~DeviceSteps() = default;
 };
 
+/// Steps that are nothing but a few small native sums: reduced at once, on the calling thread.
+class SmallSteps {
+ public:
+  /// Whether a step of these buckets is such a one, while nothing is under way. Messages are the same either way, so
+  /// ranks need not agree on it. Any thread that holds the lock of steps.
+  [[nodiscard]] virtual bool takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const = 0;
+  /// Reduces all buckets. Returns whether NaN or Inf is in a result.
+  virtual bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) = 0;
+
+ protected:
+  ~SmallSteps() = default;
+};
+
 class Runner : public Buckets {
  public:
   explicit Runner(RunnerInfo info) : info_(std::move(info)) {}
@@ -123,6 +137,14 @@ class Runner : public Buckets {
   virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
   /// One row a group of the plan.
   [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
+  /// Of all groups.
+  [[nodiscard]] virtual Statistics totals() const {
+    Statistics totals;
+    for (const Statistics& group : statistics()) {
+      totals.add(group);
+    }
+    return totals;
+  }
   virtual void reset_statistics() = 0;
 
   /// Error(invalid_argument) where a gradient is in the wrong memory.
@@ -143,6 +165,7 @@ class Runner : public Buckets {
   // What it has, or has not.
   [[nodiscard]] virtual Probes* probes() noexcept { return nullptr; }
   [[nodiscard]] virtual DeviceSteps* device() noexcept { return nullptr; }
+  [[nodiscard]] virtual SmallSteps* small() noexcept { return nullptr; }
 
  private:
   RunnerInfo info_;

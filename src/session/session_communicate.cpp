@@ -66,6 +66,29 @@ bool Session::State::start_what_can(bool waits) {
   }
 }
 
+bool Session::State::reduce_small() {
+  bool nonfinite = false;
+  const auto applies = [this] {
+    const bool may = small && step.may_start_all() && !(auto_batch && auto_batch->samples(step.number()));
+    if (may) {
+      step.start_all();
+    }
+    return may;
+  };
+  const auto reduce = [&] {
+    try {
+      session::StepInfo info = step.info();
+      if (auto_codec) {
+        info.choices = auto_codec->choices();
+      }
+      nonfinite = runner->small()->reduce(*plan, tensors.memory(), info);
+    } catch (...) {
+      rethrow_given_up(true);
+    }
+  };
+  return progress.drive_once(applies, reduce, [&] { step.end_all(nonfinite); });
+}
+
 void Session::State::start(const Action& action) {
   session::StepInfo info = action.info;
   agree_on_outer(info.step);

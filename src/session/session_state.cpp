@@ -110,12 +110,12 @@ void Session::State::make_plan() {
     }
   }
   step.set_plan(*plan);
-  reset_step();
+  reset_step(Clock::now());
 }
 
-void Session::State::reset_step() {
+void Session::State::reset_step(session::StepWatch::Time now) {
   tensors.begin_step();
-  watch.begin(plan->buckets.size(), Clock::now());
+  watch.begin(plan->buckets.size(), now);
 }
 
 // Before the plan is made of all tensors, since this one should not have come here.
@@ -153,6 +153,7 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
   }
   catch_up_with_replays();
   Ticket ticket;
+  bool left_to_finish = false;
   {
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
@@ -168,7 +169,7 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
                                                    "; call finish() first, or accumulate under no_sync()");
     }
     tensors.give(index, gradient, zero);
-    const auto now = Clock::now();
+    const auto now = small ? Clock::time_point() : Clock::now();  // a small step begins with finish()
     if (!step.in_step()) {
       observe::record({.begin = observe::ticks(),
                        .source = runner->info().source,
@@ -176,10 +177,15 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
                        .kind = observe::EventKind::step_begin});
     }
     ticket = step.ready(index, now);
-    watch.bucket_ready(ticket.bucket, now);
+    if (!small) {
+      watch.bucket_ready(ticket.bucket, now);
+    }
+    left_to_finish = small;
     progress.wake_after_ready();
   }
-  progress.inside_call();
+  if (!left_to_finish) {
+    progress.inside_call();
+  }
   return ticket;
 }
 
@@ -251,12 +257,17 @@ StepOutcome Session::State::finish() {
     }
     progress.require_communication("finish");
   });
-  check_all_ready();
-  progress.wait_until("finish", [&] { return step.ended(); });
+  const bool was_small = reduce_small();
+  if (!was_small) {
+    check_all_ready();
+    progress.wait_until("finish", [&] { return step.ended(); });
+  }
   const bool captured = capturing();
-  const bool delivered_nonfinite = deliver();
+  const bool delivered_nonfinite = !was_small && deliver();
   const bool nonfinite = end_device_step() || delivered_nonfinite;
-  const std::vector<Statistics> groups = decides() ? runner->statistics() : std::vector<Statistics>();
+  const Statistics totals = decides() ? runner->totals() : Statistics{};
+  const std::uint64_t every = options.compare_ranks_every;
+  const auto compares = [&](const StepOutcome& outcome) { return every > 0 && (outcome.step + 1) % every == 0; };
   const auto now = Clock::now();
   const double exposed = std::chrono::duration<double>(now - begin).count();
   std::vector<View> results;
@@ -264,29 +275,34 @@ StepOutcome Session::State::finish() {
   bool decided = false;
   {
     const std::lock_guard lock(progress.state);
-    results = comparable_results();
+    if (compares(step.outcome())) {
+      results = comparable_results();
+    }
+    if (was_small) {
+      watch.all_ready(begin);
+      watch.busy(begin, now);
+    }
     end = step.end(nonfinite, captured);
     if (decides()) {
-      see_step_end(now, exposed, groups, end.micro_steps);
+      see_step_end(now, exposed, totals, end.micro_steps);
     }
     watch.count(exposed);
     was_captured = was_captured || captured;
     decided = step.last_decided();
-    reset_step();
+    reset_step(now);
   }
   if ((decides() && end.as_usual) || !decided) {
     on_wire([&] {
       if (end.as_usual) {
         decide(end.outcome.step);
       }
-      decide_last_bucket();
+      decide_coming();
     });
   }
-  const std::uint64_t every = options.compare_ranks_every;
-  if (every > 0 && (end.outcome.step + 1) % every == 0 && !end.outcome.skipped) {
+  if (compares(end.outcome) && !end.outcome.skipped) {
     on_wire([&] { runner->compare(results, end.outcome.step); });
   }
-  tell(end.outcome);
+  tell(end.outcome, now);
   if (ticks != 0) {
     observe::record_since(ticks, {.source = runner->info().source,
                                   .step = static_cast<std::uint32_t>(end.outcome.step),

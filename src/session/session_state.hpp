@@ -60,6 +60,8 @@ struct Session::State final : private session::Progress::Work {
   bool told_nonfinite = false;
   std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
+  bool small = false;  // the coming steps are small (session::SmallSteps). Guarded by `state`
+
   session::Progress progress;
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
@@ -105,7 +107,7 @@ struct Session::State final : private session::Progress::Work {
   /// Counts for whoever observes, now and then; `last`: no more follow.
   void publish(bool last) noexcept;
   /// In the log, at the end of a step.
-  void tell(const StepOutcome& outcome);
+  void tell(const StepOutcome& outcome, std::chrono::steady_clock::time_point now);
   /// For save() and load(). The caller holds `wire`.
   [[nodiscard]] session::SavedState saved_state();
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
@@ -124,8 +126,12 @@ struct Session::State final : private session::Progress::Work {
   void communicate(std::chrono::microseconds wait, bool waits) override;
   [[nodiscard]] bool in_background() const override { return !step.faults.failed() && modes && modes->busy(); }
   [[nodiscard]] bool last_awaits_caller() const override;
+  [[nodiscard]] bool all_await_caller() const override { return small; }
   bool start_what_can(bool waits);
   void start(const session::Step::Action& action);
+  /// The one fast path: a step of small native sums is made in finish(), on its thread, past schedules, lanes and the
+  /// progress thread. Returns whether the step was such a one.
+  bool reduce_small();
   /// The caller holds `state`.
   void take_note_of(const std::vector<session::Buckets::Ended>& ended);
   void agree_on_plan(bool weighted);
@@ -135,7 +141,7 @@ struct Session::State final : private session::Progress::Work {
   [[noreturn]] void rethrow_given_up(bool to_caller);
   void give_up(const Error& error) noexcept;
 
-  void reset_step();
+  void reset_step(session::StepWatch::Time now);
   void check_all_ready();
   void refuse_rows(const TensorInfo& tensor) const;
   void stop_if_gradients_are_gone();
@@ -151,12 +157,12 @@ struct Session::State final : private session::Progress::Work {
   /// Whether anything is decided from what steps took.
   [[nodiscard]] bool decides() const { return auto_codec != nullptr || auto_batch != nullptr; }
   /// The caller holds `state`.
-  void see_step_end(session::StepWatch::Time now, double exposed, const std::vector<Statistics>& groups,
-                    std::uint32_t micro_steps);
+  void see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
   /// After a step that was reduced as steps are. The caller holds `wire`.
   void decide(std::uint64_t ended_step) const;
-  /// How the coming steps' last bucket is reduced, by what all ranks agreed on. The caller holds `wire`.
-  void decide_last_bucket();
+  /// How the coming steps' last bucket is reduced, by what all ranks agreed on, and whether these steps are small. The
+  /// caller holds `wire`.
+  void decide_coming();
 
   // Sync modes.
   void make_modes();

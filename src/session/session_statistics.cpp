@@ -53,7 +53,7 @@ void Session::State::publish(bool last) noexcept {
   }
 }
 
-void Session::State::tell(const StepOutcome& outcome) {
+void Session::State::tell(const StepOutcome& outcome, std::chrono::steady_clock::time_point now) {
   if (runner->info().rank != 0) {
     return;
   }
@@ -64,7 +64,6 @@ void Session::State::tell(const StepOutcome& outcome) {
             ": NaN or Inf in a gradient, which all ranks got; Nonfinite::skip leaves such steps out. Told once; "
             "StepOutcome::nonfinite says it of every step");
   }
-  const auto now = std::chrono::steady_clock::now();
   if (session::logs(LogLevel::info) && status.due(now)) {
     const SessionStatistics seen = statistics();
     const Statistics all = seen.all();

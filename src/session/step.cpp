@@ -44,6 +44,7 @@ void Step::resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bo
   number_ = step;
   loss_scale_ = {loss_scale, loss_scale_set};
   weight_.required = weight_.required || weighted;
+  last_ = {};  // what was loaded may change how it travels
   reset();
 }
 
@@ -168,6 +169,19 @@ void Step::looked(std::vector<int> nonfinite_ranks) {
 void Step::bucket_ended(std::uint32_t bucket, bool nonfinite) {
   buckets_[bucket].ended = true;
   ++ended_;
+  outcome_.nonfinite = outcome_.nonfinite || nonfinite;
+}
+
+bool Step::may_start_all() const {
+  return planned_ && !faults.failed() && !buckets_.empty() && whole_ == buckets_.size() && next_ == 0 && !to_agree() &&
+         !weight_.set && !looks_first() && !last_.in_call;
+}
+
+void Step::end_all(bool nonfinite) {
+  for (Bucket& bucket : buckets_) {
+    bucket.ended = true;
+  }
+  ended_ = buckets_.size();
   outcome_.nonfinite = outcome_.nonfinite || nonfinite;
 }
 

@@ -78,6 +78,11 @@ class Step {
   /// Ranks with NaN or Inf in a gradient; where there are any the step ends here.
   void looked(std::vector<int> nonfinite_ranks);
   void bucket_ended(std::uint32_t bucket, bool nonfinite);
+  /// Whether the step is whole, nothing of it has started, and nothing comes before or beside plain sums. Then all
+  /// buckets may start at once; start_all() and end_all() take the place of next() and bucket_ended().
+  [[nodiscard]] bool may_start_all() const;
+  void start_all() noexcept { next_ = buckets_.size(); }
+  void end_all(bool nonfinite);
   [[nodiscard]] bool under_way(std::uint32_t bucket) const { return bucket < next_ && !buckets_[bucket].ended; }
   /// Whether the last bucket of each coming step is held for a caller who waits (StepInfo::InCall).
   void decide_last(bool in_call) noexcept { last_ = {in_call, has_agreed(), last_.ready}; }

@@ -1,6 +1,7 @@
 // What a rank sees of its steps: how long each took, how much of that was communication, what it sent.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -28,11 +29,12 @@ class StepWatch {
   using Time = std::chrono::steady_clock::time_point;
 
   void begin(std::size_t buckets, Time now) {
-    seen_ = {};
+    seen_.busy_seconds = 0;
     seen_.ready_seconds.assign(buckets, 0);
     begun_ = now;
   }
   void bucket_ready(std::uint32_t bucket, Time now) { seen_.ready_seconds[bucket] = seconds(begun_, now); }
+  void all_ready(Time now) { std::fill(seen_.ready_seconds.begin(), seen_.ready_seconds.end(), seconds(begun_, now)); }
   void busy(Time from, Time to) { seen_.busy_seconds += seconds(from, to); }
   /// `totals` so far; `ranks`: of a node, where all ranks tell their nodes apart; `saw_all`: calls of busy() say all.
   void end(Time now, double exposed, const Statistics& totals, std::optional<std::size_t> ranks,

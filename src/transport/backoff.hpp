@@ -79,12 +79,24 @@ class Backoff {
 
   explicit Backoff(std::chrono::microseconds yield = kYield) noexcept : patience_(yield) {}
 
-  void posted() noexcept { patience_.posted(Clock::now()); }
-  void completed() noexcept { patience_.completed(Clock::now()); }
+  // Nobody looks at the clock for these while nothing waits.
+  void posted() noexcept { touched_ = true; }
+  void completed() noexcept {
+    if (waits_) {
+      patience_.completed(Clock::now());
+    }
+    touched_ = !waits_;
+    waits_ = false;
+  }
 
   /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
   void pause(Clock::time_point deadline) noexcept {
     const auto now = Clock::now();
+    if (touched_) {
+      patience_.posted(now);
+    }
+    touched_ = false;
+    waits_ = true;
     const auto asked = std::min<Clock::duration>(patience_.next(now), deadline - now);
     if (asked <= Clock::duration(0)) {
       sched_yield();
@@ -96,6 +108,8 @@ class Backoff {
 
  private:
   Patience patience_;
+  bool touched_ = false;  // since the last pause
+  bool waits_ = false;    // since something was completed
 };
 
 }  // namespace gradwire::transport

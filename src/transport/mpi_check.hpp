@@ -5,6 +5,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "gradwire/error.hpp"
 
@@ -20,9 +21,9 @@ namespace gradwire::transport {
 }
 
 /// Error(transport) that says what was tried, unless `code` is success.
-inline void check_mpi(int code, const std::string& what) {
+inline void check_mpi(int code, std::string_view what) {
   if (code != MPI_SUCCESS) {
-    throw Error(ErrorCode::transport, what + ": " + mpi_error_text(code));
+    throw Error(ErrorCode::transport, std::string(what) + ": " + mpi_error_text(code));
   }
 }
 

@@ -1,4 +1,5 @@
-// The transport of mpi_transport.hpp: its life in mpi_transport.cpp, its messages in mpi_messages.cpp.
+// The transport of mpi_transport.hpp: its life in mpi_transport.cpp, its messages in mpi_messages.cpp, its
+// sums in mpi_sums.cpp.
 #pragma once
 
 #include <mpi.h>
@@ -51,6 +52,14 @@ class MpiTransport final : public Transport {
   using Clock = Backoff::Clock;
 
   static constexpr std::chrono::milliseconds kAnnounceLimit{500};
+  // A sum is made here up to so many bytes from all peers together, in a world of so many ranks.
+  static constexpr std::uint64_t kSummedHereBytes = 16ULL << 10;
+  static constexpr int kSummedHereRanks = 8;
+  static constexpr std::uint64_t kSummedByTwoBytes = 64ULL << 10;  // of two ranks, where a ring sends as much
+  // Longer messages are not eager, and take three times as long: inside a node, and between two.
+  static constexpr std::uint64_t kNearPiece = 3840;
+  static constexpr std::uint64_t kFarPiece = 32ULL << 10;
+  static constexpr int kSummandTag = 2;              // and the next few, on the communicator of the abort channel
   static constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
 
   [[nodiscard]] bool may_use_mpi() const noexcept;
@@ -60,8 +69,17 @@ class MpiTransport final : public Transport {
   MpiOperation& add(Operation& operation);
   void add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request);
   bool give_up(MpiOperation& request) noexcept;
+  /// Calls post(request), and takes the operation back if that throws.
   template <class Post>
-  void start(Operation& operation, Post post);
+  void start(Operation& operation, Post post) {
+    try {
+      post(add(operation));
+    } catch (...) {
+      cancel(operation);
+      throw;
+    }
+    backoff_.posted();
+  }
   /// Bytes of a longer message that its head carries.
   [[nodiscard]] std::uint64_t head_payload() const noexcept {
     return options_.device_memory ? 0 : kHeadBytes - sizeof(std::uint64_t);
@@ -69,6 +87,22 @@ class MpiTransport final : public Transport {
   void send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
   void receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
   void receive_bulk(int peer, Tag tag);
+  void reuse(MpiOperation& request);
+
+  [[nodiscard]] std::uint64_t summed_here_bytes() const noexcept;
+  /// The ranks but this one, in order.
+  [[nodiscard]] int other_rank(std::uint64_t index) const noexcept {
+    const int rank = static_cast<int>(index);
+    return rank < rank_ ? rank : rank + 1;
+  }
+  void post_native_sum(MpiOperation& request);
+  void post_summed_here(MpiOperation& request);
+  [[nodiscard]] std::uint64_t piece_bytes(int peer) const noexcept;
+  [[nodiscard]] static int summand_tag(std::uint64_t bytes, std::uint64_t piece) noexcept;
+  void receive_summand(MpiOperation& request, int peer, std::byte* to);
+  void send_summand(MpiOperation& request, int peer);
+  void check_summand(const MpiPart& part, const MPI_Status& status, int code) const;
+  void add_up(const MpiOperation& request) const;
 
   bool test();
   [[nodiscard]] std::vector<int> awaited() const;
@@ -89,8 +123,9 @@ class MpiTransport final : public Transport {
 
   MpiRequests requests_;
   std::list<MpiOperation> pending_;
-  bool leaked_ = false;    // MPI still holds an operation that was given up, or an answer may come
-  bool left_sum_ = false;  // and it is a sum over all ranks
+  std::list<MpiOperation> over_;  // whose memory the next ones take
+  bool leaked_ = false;           // MPI still holds an operation that was given up, or an answer may come
+  bool left_sum_ = false;         // and it is a sum over all ranks
   Backoff backoff_;
   Counters counters_;
 };

@@ -1,4 +1,4 @@
-// Messages and sums over MPI.
+// Messages over MPI.
 // A message below kHeadBytes is one MPI message. A longer one is a head of exactly kHeadBytes, which begins with the
 // message's size, and the rest in parts of bounded size on a tag of its own, received once the head has told that sizes
 // agree. So a message of another size is always noticed, and never truncated by MPI: Open MPI 4.1 writes the whole of
@@ -15,7 +15,10 @@
 namespace gradwire::transport {
 
 MpiOperation& MpiTransport::add(Operation& operation) {
-  pending_.emplace_back();
+  if (over_.empty()) {
+    over_.emplace_back();
+  }
+  pending_.splice(pending_.end(), over_, over_.begin());
   MpiOperation& request = pending_.back();
   request.operation = &operation;
   request.kind = operation.kind;
@@ -27,18 +30,6 @@ MpiOperation& MpiTransport::add(Operation& operation) {
 void MpiTransport::add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request) {
   requests_.add(mpi_request, {&request, bytes});
   ++request.parts_left;
-}
-
-/// Calls post(request), and takes the operation back if that throws.
-template <class Post>
-void MpiTransport::start(Operation& operation, Post post) {
-  try {
-    post(add(operation));
-  } catch (...) {
-    cancel(operation);
-    throw;
-  }
-  backoff_.posted();
 }
 
 void MpiTransport::send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes,
@@ -112,49 +103,15 @@ void MpiTransport::receive_bulk(int peer, Tag tag) {
   }
 }
 
-void MpiTransport::post_all_reduce(Operation& operation, View data) {
-  enter();
-  begin_all_reduce(operation, *this, data);
-  const std::uint64_t element = element_bytes(data.dtype);
-  MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
-  const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
-  start(operation, [&](MpiOperation& request) {
-    std::uint64_t at = 0;
-    do {  // once for no elements too
-      const std::uint64_t bytes = std::min(operation.bytes - at, split);
-      MPI_Request mpi_request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + at, static_cast<int>(bytes / element), type, MPI_SUM,
-                               communicators_.plain(0).comm, &mpi_request),
-                "native all-reduce (MPI_Iallreduce)");
-      add_part(request, bytes, mpi_request);
-      at += split;
-    } while (at < operation.bytes);
-  });
-}
-
-void MpiTransport::all_reduce(View data) {
-  enter();
-  Operation operation;
-  begin_all_reduce(operation, *this, data);
-  MPI_Datatype type = data.dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE;
-  const std::uint64_t most = std::uint64_t{1} << 30;  // elements of one call, whose count is an int
-  for (std::uint64_t at = 0; at < data.count; at += most) {
-    check_mpi(
-        MPI_Allreduce(MPI_IN_PLACE, operation.data + at * element_bytes(data.dtype),
-                      static_cast<int>(std::min(data.count - at, most)), type, MPI_SUM, communicators_.plain(0).comm),
-        "native all-reduce (MPI_Allreduce)");
-  }
-  operation.state = Operation::State::done;
-  counters_.count(operation, world_size_);
-}
-
 /// One part is over; whether its operation is.
 bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int code) {
   MpiOperation& request = *part.owner;
   Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::receive) {
     check_received(part, status, code);
-  } else {
+  } else if (request.summed_here) {
+    check_summand(part, status, code);
+  } else if (code != MPI_SUCCESS) {
     check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
                                                             : std::string("native all-reduce"));
   }
@@ -166,11 +123,23 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
   if (request.parts_left > 0 || request.awaits_bulk) {
     return false;
   }
+  if (request.summed_here) {
+    add_up(request);
+  }
   operation.state = Operation::State::done;
   operation.handle = nullptr;
   counters_.count(operation, world_size_);
-  pending_.erase(request.self);
+  reuse(request);
   return true;
+}
+
+/// Keeps the memory of an operation that is over for the next one.
+void MpiTransport::reuse(MpiOperation& request) {
+  const std::list<MpiOperation>::iterator self = request.self;
+  MpiOperation empty;
+  empty.parts_of_sum = std::move(request.parts_of_sum);
+  *self = std::move(empty);
+  over_.splice(over_.begin(), pending_, self);
 }
 
 /// Throws unless MPI received as many bytes as were posted.

@@ -21,6 +21,9 @@ struct MpiOperation {
   bool awaits_head = false;           // of a receive
   bool awaits_bulk = false;           // a receive's head has come, its bulk is not posted
   std::uint64_t parts_left = 0;
+  DType dtype = DType::f32;                   // of a sum
+  bool summed_here = false;                   // of a sum: by messages, not by MPI
+  std::unique_ptr<std::byte[]> parts_of_sum;  // then what the others send
   std::list<MpiOperation>::iterator self;
 };
 

@@ -88,15 +88,17 @@ void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
 
 bool MpiTransport::progress(std::chrono::microseconds wait) {
   enter();
-  const auto deadline = Clock::now() + bounded(wait);
-  for (;;) {
-    const bool any = test();
-    throw_if_aborted();
-    if (any || pending_.empty() || wait.count() <= 0 || Clock::now() >= deadline) {
-      return any;
-    }
-    backoff_.pause(deadline);
+  bool any = test();
+  throw_if_aborted();
+  if (any || pending_.empty() || wait.count() <= 0) {  // without a look at the clock
+    return any;
   }
+  for (const auto deadline = Clock::now() + bounded(wait); !any && Clock::now() < deadline;) {
+    backoff_.pause(deadline);
+    any = test();
+    throw_if_aborted();
+  }
+  return any;
 }
 
 std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {
@@ -162,13 +164,15 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   bool over = own.empty();
   if (!over && may_use_mpi()) {
     const int count = static_cast<int>(own.size());
-    over = request.kind == Operation::Kind::receive ? cancel_receives(own.data(), count)
-                                                    : finish_all(own.data(), count, std::chrono::milliseconds(0));
+    over = request.kind == Operation::Kind::receive || request.summed_here
+               ? cancel_receives(own.data(), count)
+               : finish_all(own.data(), count, std::chrono::milliseconds(0));
   }
   if (!over) {
     static_cast<void>(request.head.release());
+    static_cast<void>(request.parts_of_sum.release());
     leaked_ = true;
-    left_sum_ = left_sum_ || request.kind == Operation::Kind::all_reduce;
+    left_sum_ = left_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_here);
   }
   pending_.erase(request.self);
   return over;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <vector>
 
 namespace gradwire::tuning {
@@ -12,13 +11,19 @@ class Window {
  public:
   explicit Window(std::size_t size) : size_(size) {}
 
+  /// Allocates nothing once it was full.
   void add(double value) {
-    values_.push_back(value);
-    if (values_.size() > size_) {
-      values_.pop_front();
+    if (values_.size() < size_) {
+      values_.push_back(value);
+    } else if (size_ > 0) {
+      values_[oldest_] = value;
+      oldest_ = (oldest_ + 1) % size_;
     }
   }
-  void clear() { values_.clear(); }
+  void clear() {
+    values_.clear();
+    oldest_ = 0;
+  }
   [[nodiscard]] bool empty() const noexcept { return values_.empty(); }
   /// The lower of two middle values; 0 of nothing.
   [[nodiscard]] double median() const {
@@ -33,7 +38,8 @@ class Window {
 
  private:
   std::size_t size_;
-  std::deque<double> values_;
+  std::size_t oldest_ = 0;  // once there are `size_`
+  std::vector<double> values_;
 };
 
 }  // namespace gradwire::tuning

@@ -5,7 +5,10 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "collective/host/host_executor.hpp"
 #include "collective/reduction.hpp"
@@ -90,11 +93,30 @@ TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
   EXPECT_LT(position(events, StepKind::reduce_encode, 0, false), position(events, StepKind::encode, lanes - 1, false));
 }
 
+// The most lanes that were between their first event and their last at one time.
+std::uint64_t most_in_flight(const std::vector<TraceEvent>& events) {
+  std::map<std::uint64_t, std::pair<std::size_t, std::size_t>> spans;  // of events, by lane
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    spans.try_emplace(events[i].lane, i, i).first->second.second = i;
+  }
+  std::uint64_t most = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    most = std::max<std::uint64_t>(
+        most, static_cast<std::uint64_t>(std::count_if(spans.begin(), spans.end(), [&](const auto& lane) {
+          return lane.second.first <= i && i <= lane.second.second;
+        })));
+  }
+  return most;
+}
+
+// A busy machine may look like a far link, for which there are more lanes: so they are counted.
+// Mutation tried: buffers are kept until the execution ends.
 TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
   const Traced reduced = reduce_with_late_peer({}, 0, [](const TraceEvent&) { return true; });
+  const std::uint64_t lanes = most_in_flight(reduced.events);
+  EXPECT_LT(lanes, kCount / 2 / codec::kTileElements / 7) << "all lanes of the message";
   // Of each lane: one frame out, one in, one result out, one result in.
-  EXPECT_LE(reduced.peak_bytes, 4U * 4U * (kChunkBytes + 4096));
-  EXPECT_LT(reduced.peak_bytes, kCount / 2) << "more than an encoded shard";
+  EXPECT_LE(reduced.peak_bytes, lanes * 4U * (kChunkBytes + 4096));
 }
 
 // Mutation tried: memory is not asked for.

@@ -37,6 +37,11 @@ struct Script {
       save.push_back(one_in(4));
     }
     aborts_in = one_in(5) ? static_cast<int>(random() % kSteps) : -1;
+    if (one_in(3)) {  // steps of native sums, made in finish()
+      const std::uint64_t bytes = policy.bucket_bytes;
+      policy = Policy::uniform("exact", Algorithm::dense);
+      policy.bucket_bytes = bytes;
+    }
   }
 
   std::mt19937 random;

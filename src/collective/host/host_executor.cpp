@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,8 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
       waited_until_ = observe::ticks();
       if (worked) {
         end_wait(waited_until_);
+      } else if (options_.crowded && wait.count() <= 0) {
+        std::this_thread::yield();
       }
       const auto end = std::chrono::steady_clock::now();
       if (!lanes_.empty()) {

@@ -83,6 +83,7 @@ struct HostExecutorOptions {
   bool checksum = true;
   WindowLimits window = {};   // of lanes in flight
   std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never match
+  bool crowded = false;       // ranks share cores: a look that finds nothing gives this one away
   std::function<void(const TraceEvent&)> trace = {};
   observe::SourceId source = 0;  // whose events are recorded
 };

@@ -7,12 +7,8 @@
 
 namespace gradwire {
 
-void Session::State::see_step_end(session::StepWatch::Time now, double exposed, const std::vector<Statistics>& groups,
+void Session::State::see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals,
                                   std::uint32_t micro_steps) {
-  Statistics totals;
-  for (const Statistics& group : groups) {
-    totals.add(group);
-  }
   std::optional<std::size_t> ranks;
   if (plan->tiers->why_not_hierarchical().empty()) {
     ranks = plan->tiers->members(0).size();
@@ -29,12 +25,14 @@ void Session::State::decide(std::uint64_t ended_step) const {
   }
 }
 
-void Session::State::decide_last_bucket() {
+void Session::State::decide_coming() {
   const session::Probes* probes = runner->probes();
   const auto choices = auto_codec ? auto_codec->choices() : std::span<const session::BucketChoice>();
   const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, choices);
+  const session::SmallSteps* steps = runner->small();
   const std::lock_guard lock(progress.state);
   step.decide_last(in_call);
+  small = step.has_agreed() && steps != nullptr && !modes && steps->takes(*plan, choices);
 }
 
 LinkEstimate Session::State::link() {

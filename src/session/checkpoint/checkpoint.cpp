@@ -221,11 +221,12 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   if (modes) {
     modes->load(first);
   }
+  small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
   if (session::DeviceSteps* device = runner->device()) {
     device->set_step(first.step);
   }
-  reset_step();
+  reset_step(std::chrono::steady_clock::now());
 }
 
 void Session::save(const std::filesystem::path& directory) {

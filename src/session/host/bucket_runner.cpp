@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/cores.hpp"
 #include "observe/sources.hpp"
 #include "policy/sync.hpp"
 #include "transport/shares_process.hpp"
@@ -72,6 +73,7 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
           .background = true,
+          .crowded = share_cores(ranks_here(transport.nodes(), transport.rank(), transport.world_size())),
           .source = observe::add_source({.kind = observe::Source::Kind::session,
                                          .rank = transport.rank(),
                                          .world_size = transport.world_size(),
@@ -84,10 +86,17 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
     : Runner(info_of(*transport, options)),
       transport_(std::move(transport)),
       options_(options),
-      executor_(*transport_, {.timeout = options.timeout, .checksum = info().checksum, .source = info().source}),
-      background_(*transport_,
-                  {.timeout = options.timeout, .checksum = info().checksum, .channel = 1, .source = info().source}),
-      peers_(*transport_, options.timeout) {}
+      executor_(*transport_, {.timeout = options.timeout,
+                              .checksum = info().checksum,
+                              .crowded = info().crowded,
+                              .source = info().source}),
+      background_(*transport_, {.timeout = options.timeout,
+                                .checksum = info().checksum,
+                                .channel = 1,
+                                .crowded = info().crowded,
+                                .source = info().source}),
+      peers_(*transport_, options.timeout),
+      small_(*transport_, options.reduction, options.timeout, {.crowded = info().crowded, .source = info().source}) {}
 
 void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
   {
@@ -352,6 +361,15 @@ std::vector<SavedState::Residual> BucketRunner::save_residuals(const plan::Plan&
 std::vector<Statistics> BucketRunner::statistics() const {
   const std::lock_guard lock(statistics_mutex_);
   return statistics_;
+}
+
+Statistics BucketRunner::totals() const {
+  Statistics totals;
+  const std::lock_guard lock(statistics_mutex_);
+  for (const Statistics& group : statistics_) {
+    totals.add(group);
+  }
+  return totals;
 }
 
 void BucketRunner::reset_statistics() {

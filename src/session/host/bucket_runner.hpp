@@ -14,18 +14,20 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/device/device_pointer.hpp"
+#include "session/host/small_sums.hpp"
 #include "session/peers.hpp"
 #include "session/runner.hpp"
 #include "transport/foreground.hpp"
 
 namespace gradwire::session {
 
-class BucketRunner final : public Runner, private HeldByRunner, private Probes {
+class BucketRunner final : public Runner, private HeldByRunner, private Probes, private SmallSteps {
  public:
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
 
   void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
   [[nodiscard]] std::vector<Statistics> statistics() const override;
+  [[nodiscard]] Statistics totals() const override;
   void reset_statistics() override;
 
   void check_memory(const View& gradient, const std::string& what) override {
@@ -43,12 +45,17 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes {
     foreground_.note(false, false);
     executor_.fail(code, message);
     background_.fail(code, message);
+    small_.give_up();
   }
   [[nodiscard]] Peers& peers() noexcept override { return peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
   [[nodiscard]] Probes* probes() noexcept override { return this; }
+  [[nodiscard]] SmallSteps* small() noexcept override { return this; }
 
  private:
+  [[nodiscard]] bool takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
+  bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) override;
+
   [[nodiscard]] bool has_native(DType dtype) const override;
   [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
   void know_link(const tuning::Cluster& cluster) override;
@@ -98,6 +105,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes {
   TransportPeers peers_;
   plan::ResidualStore residuals_;
   std::deque<Flight> flights_;
+  SmallSums small_;
   mutable std::mutex statistics_mutex_;
   std::vector<Statistics> statistics_;
 };

@@ -59,10 +59,15 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   peers_.barrier();
   const Clock::time_point start = Clock::now();
   const std::span choices(&choice, 1);
-  BucketRunner::start(
-      trial, bucket, std::span(&memory, 1),
-      {.choices = choices, .in_call = ends_in_call(trial, choices) ? StepInfo::InCall::waits : StepInfo::InCall::no});
-  while (advance(std::chrono::milliseconds(1)).empty()) {
+  const StepInfo step{.choices = choices,
+                      .in_call = ends_in_call(trial, choices) ? StepInfo::InCall::waits : StepInfo::InCall::no};
+  if (takes(trial, choices)) {
+    SmallSums(*transport_, options_.reduction, options_.timeout, {.crowded = info().crowded, .source = info().source})
+        .reduce(trial, std::span(&memory, 1), step);
+  } else {
+    BucketRunner::start(trial, bucket, std::span(&memory, 1), step);
+    while (advance(std::chrono::milliseconds(1)).empty()) {
+    }
   }
   const double seconds = seconds_since(start);
   residuals_ = std::move(kept);

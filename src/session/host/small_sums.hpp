@@ -1,0 +1,69 @@
+// The buckets of a small step as native sums, made at once on the calling thread: what an executor would do with a
+// schedule of one lane for each, without the schedule. Its messages are the same.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/tiers.hpp"
+#include "gradwire/reduction.hpp"
+#include "gradwire/statistics.hpp"
+#include "gradwire/transport.hpp"
+#include "observe/event.hpp"
+#include "plan/plan.hpp"
+#include "session/step_info.hpp"
+
+namespace gradwire::session {
+
+class SmallSums {
+ public:
+  struct Options {
+    bool crowded = false;          // ranks share cores
+    observe::SourceId source = 0;  // whose events are recorded
+  };
+  /// The transport outlives this.
+  SmallSums(Transport& transport, Reduction reduction, std::chrono::milliseconds timeout, Options options);
+  SmallSums(const SmallSums&) = delete;
+  SmallSums& operator=(const SmallSums&) = delete;
+  ~SmallSums() { give_up(); }
+
+  /// Whether the buckets of a plan are few bytes in all.
+  [[nodiscard]] static bool are_small(const plan::Plan& plan);
+
+  /// Sums all buckets of the plan, the same one every time; one thread at a time. Error(timeout), or the transport's.
+  /// Returns whether NaN or Inf is in a result.
+  bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step);
+  /// Adds what the last reduce() did to the statistics of groups.
+  void count(const plan::Plan& plan, std::span<Statistics> groups) const;
+  /// After an error: takes back what is under way. What the transport may still touch is leaked.
+  void give_up() noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sum {
+    Operation operation;
+    std::byte* values = nullptr;
+  };
+
+  void prepare(const plan::Plan& plan);
+  void load(const plan::Bucket& bucket, std::span<const TensorMemory> memory, std::byte* values) const;
+  /// Returns whether NaN or Inf is in the result.
+  bool store(const plan::Bucket& bucket, std::span<const TensorMemory> memory, std::byte* values) const;
+  [[nodiscard]] bool over() const noexcept;
+  void note(const plan::Plan& plan, std::uint64_t step, std::uint64_t began) const noexcept;
+  void await(const plan::Plan& plan, const StepInfo& step);
+  void await_patiently(const plan::Plan& plan, const StepInfo& step);
+
+  Transport& transport_;
+  Reduction reduction_;
+  std::chrono::milliseconds timeout_;
+  Options options_;
+  std::vector<Sum> sums_;  // by bucket
+  std::unique_ptr<std::byte[]> values_;
+};
+
+}  // namespace gradwire::session

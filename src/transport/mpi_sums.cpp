@@ -1,0 +1,166 @@
+// Native sums over MPI. A small one is no MPI_Iallreduce, whose schedule costs more than its messages, but one message
+// to each peer: every rank has all summands after one latency and adds them in rank order. Which of the two it is
+// follows from what all ranks know alike.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_endpoint.hpp"
+
+namespace gradwire::transport {
+namespace {
+
+template <typename T>
+void add_values(std::byte* sum, const std::byte* values, std::uint64_t bytes) {
+  // Neither overlaps the other.
+  T* __restrict to = reinterpret_cast<T*>(sum);
+  const T* __restrict from = reinterpret_cast<const T*>(values);
+  for (std::uint64_t i = 0; i < bytes / sizeof(T); ++i) {
+    to[i] += from[i];
+  }
+}
+
+MPI_Datatype type_of(DType dtype) { return dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE; }
+
+}  // namespace
+
+/// The most bytes of a sum that is made here; 0: none is.
+std::uint64_t MpiTransport::summed_here_bytes() const noexcept {
+  const bool may = world_size_ > 1 && world_size_ <= kSummedHereRanks && !options_.device_memory;
+  constexpr std::uint64_t kLine = 64;
+  const std::uint64_t all = world_size_ == 2 ? kSummedByTwoBytes : kSummedHereBytes;
+  return may ? all / static_cast<std::uint64_t>(world_size_ - 1) / kLine * kLine : 0;
+}
+
+void MpiTransport::post_all_reduce(Operation& operation, View data) {
+  enter();
+  begin_all_reduce(operation, *this, data);
+  start(operation, [&](MpiOperation& request) {
+    request.dtype = data.dtype;
+    if (operation.bytes > 0 && operation.bytes <= summed_here_bytes()) {
+      post_summed_here(request);
+    } else {
+      post_native_sum(request);
+    }
+  });
+}
+
+void MpiTransport::post_native_sum(MpiOperation& request) {
+  const Operation& operation = *request.operation;
+  const std::uint64_t element = element_bytes(request.dtype);
+  const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
+  std::uint64_t at = 0;
+  do {  // once for no elements too
+    const std::uint64_t bytes = std::min(operation.bytes - at, split);
+    MPI_Request mpi_request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + at, static_cast<int>(bytes / element),
+                             type_of(request.dtype), MPI_SUM, communicators_.plain(0).comm, &mpi_request),
+              "native all-reduce (MPI_Iallreduce)");
+    add_part(request, bytes, mpi_request);
+    at += split;
+  } while (at < operation.bytes);
+}
+
+// Every summand fits into what is received into, so that no message is ever truncated.
+void MpiTransport::post_summed_here(MpiOperation& request) {
+  const std::uint64_t room = summed_here_bytes();
+  const auto others = static_cast<std::uint64_t>(world_size_ - 1);
+  request.summed_here = true;
+  if (request.parts_of_sum == nullptr) {
+    request.parts_of_sum = std::make_unique_for_overwrite<std::byte[]>(room * others);
+  }
+  for (std::uint64_t i = 0; i < others; ++i) {
+    receive_summand(request, other_rank(i), request.parts_of_sum.get() + i * room);
+  }
+  for (std::uint64_t i = 0; i < others; ++i) {
+    send_summand(request, other_rank(i));
+  }
+}
+
+std::uint64_t MpiTransport::piece_bytes(int peer) const noexcept {
+  return nodes_[static_cast<std::size_t>(peer)] == nodes_[static_cast<std::size_t>(rank_)] ? kNearPiece : kFarPiece;
+}
+
+// Ranks whose sums have other sizes never take each other's: another number of pieces has another tag, and another last
+// piece is seen.
+int MpiTransport::summand_tag(std::uint64_t bytes, std::uint64_t piece) noexcept {
+  return kSummandTag + static_cast<int>((bytes - 1) / piece);
+}
+
+void MpiTransport::receive_summand(MpiOperation& request, int peer, std::byte* to) {
+  const std::uint64_t bytes = request.operation->bytes;
+  const std::uint64_t room = summed_here_bytes();
+  const std::uint64_t piece = piece_bytes(peer);
+  for (std::uint64_t at = 0; at < bytes; at += piece) {
+    MPI_Request received = MPI_REQUEST_NULL;
+    check_mpi(MPI_Irecv(to + at, static_cast<int>(std::min(piece, room - at)), MPI_BYTE, peer,
+                        summand_tag(bytes, piece), abort_channel_->communicator(), &received),
+              "native all-reduce (MPI_Irecv)");
+    add_part(request, std::min(piece, bytes - at), received);
+  }
+}
+
+void MpiTransport::send_summand(MpiOperation& request, int peer) {
+  const std::uint64_t bytes = request.operation->bytes;
+  const std::uint64_t piece = piece_bytes(peer);
+  for (std::uint64_t at = 0; at < bytes; at += piece) {
+    MPI_Request sent = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(request.operation->data + at, static_cast<int>(std::min(piece, bytes - at)), MPI_BYTE, peer,
+                        summand_tag(bytes, piece), abort_channel_->communicator(), &sent),
+              "native all-reduce (MPI_Isend)");
+    add_part(request, 0, sent);
+  }
+}
+
+/// A part of a sum is over.
+void MpiTransport::check_summand(const MpiPart& part, const MPI_Status& status, int code) const {
+  check_mpi(code, "native all-reduce");
+  if (part.bytes == 0) {
+    return;  // was sent, or is a part of MPI's own sum
+  }
+  int got = 0;
+  MPI_Get_count(&status, MPI_BYTE, &got);
+  if (static_cast<std::uint64_t>(got) != part.bytes) {
+    throw Error(ErrorCode::mismatch, "native all-reduce of " + std::to_string(part.bytes) + " bytes: rank " +
+                                         std::to_string(status.MPI_SOURCE) + " has " + std::to_string(got) +
+                                         "; do all ranks call the same collectives with the same counts?");
+  }
+}
+
+/// All summands are there: adds them in rank order, so that all ranks get the same bytes.
+void MpiTransport::add_up(const MpiOperation& request) const {
+  const Operation& operation = *request.operation;
+  const std::uint64_t bytes = operation.bytes;
+  const std::uint64_t room = summed_here_bytes();
+  auto* const plus = request.dtype == DType::f32 ? &add_values<float> : &add_values<double>;
+  if (world_size_ == 2) {
+    plus(operation.data, request.parts_of_sum.get(), bytes);  // of two the order is all one
+    return;
+  }
+  std::byte* sum = rank_ == 0 ? operation.data : request.parts_of_sum.get();
+  std::uint64_t next = rank_ == 0 ? 0 : 1;  // of the others
+  for (int rank = 1; rank < world_size_; ++rank) {
+    plus(sum, rank == rank_ ? operation.data : request.parts_of_sum.get() + next++ * room, bytes);
+  }
+  if (sum != operation.data) {
+    std::memcpy(operation.data, sum, bytes);
+  }
+}
+
+void MpiTransport::all_reduce(View data) {
+  enter();
+  Operation operation;
+  begin_all_reduce(operation, *this, data);
+  const std::uint64_t most = std::uint64_t{1} << 30;  // elements of one call, whose count is an int
+  for (std::uint64_t at = 0; at < data.count; at += most) {
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, operation.data + at * element_bytes(data.dtype),
+                            static_cast<int>(std::min(data.count - at, most)), type_of(data.dtype), MPI_SUM,
+                            communicators_.plain(0).comm),
+              "native all-reduce (MPI_Allreduce)");
+  }
+  operation.state = Operation::State::done;
+  counters_.count(operation, world_size_);
+}
+
+}  // namespace gradwire::transport

@@ -1,0 +1,285 @@
+// Steps of small native sums, which finish() makes itself: the same results, errors and counts as over the executor.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Counts calls of a transport, and notes which threads make them.
+class Watched final : public Transport {
+ public:
+  explicit Watched(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  [[nodiscard]] std::string name() const override { return inner_->name(); }
+  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
+    ++messages;
+    inner_->post_send(operation, peer, tag, data);
+  }
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    inner_->post_receive(operation, peer, tag, data);
+  }
+  void post_all_reduce(Operation& operation, View data) override {
+    ++sums;
+    elsewhere += std::this_thread::get_id() == caller ? 0 : 1;
+    inner_->post_all_reduce(operation, data);
+  }
+  bool progress(std::chrono::microseconds wait) override {
+    const bool any = inner_->progress(wait);
+    fruitless += any ? 0 : 1;
+    return any;
+  }
+  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
+  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  [[nodiscard]] std::vector<PeerState> ask(milliseconds limit) override { return inner_->ask(limit); }
+  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
+
+  std::atomic<std::uint64_t> messages = 0, sums = 0, elsewhere = 0, fruitless = 0;
+  const std::thread::id caller = std::this_thread::get_id();
+
+ private:
+  std::shared_ptr<Transport> inner_;
+};
+
+struct Rank {
+  Rank(std::shared_ptr<Transport> inner, const std::vector<std::uint64_t>& counts, SessionOptions options = {})
+      : transport(std::make_shared<Watched>(std::move(inner))), counts_(counts) {
+    Policy policy = Policy::uniform("exact", Algorithm::dense);
+    policy.bucket_bytes = 512;  // several buckets
+    for (const std::uint64_t count : counts) {
+      gradients.emplace_back(count);
+    }
+    session.emplace(transport, std::move(policy), options);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      ids.push_back(session->add("tensor " + std::to_string(i), view(gradients[i].data(), counts[i])));
+    }
+  }
+  void fill(float value) {
+    for (auto& gradient : gradients) {
+      std::fill(gradient.begin(), gradient.end(), value);
+    }
+  }
+  Ticket ready() {
+    Ticket last;
+    for (const TensorId id : ids) {
+      last = session->ready(id);
+    }
+    return last;
+  }
+  void expect(float value) const {
+    for (const auto& gradient : gradients) {
+      for (const float one : gradient) {
+        ASSERT_EQ(one, value);
+      }
+    }
+  }
+  StepOutcome step(float value) {
+    fill(value);
+    ready();
+    return session->finish();
+  }
+
+  std::shared_ptr<Watched> transport;
+  std::vector<std::vector<float>> gradients;  // outlive the session
+  std::vector<TensorId> ids;
+  std::optional<Session> session;
+
+ private:
+  std::vector<std::uint64_t> counts_;
+};
+
+TEST(SmallSteps, MeansAreRightHoweverTheRanksMakeThem) {
+  for (const Threading threading : kThreading) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
+      Rank rank(inner, {100, 1, 300, 7}, {.threading = threading});
+      for (int step = 0; step < 60; ++step) {
+        rank.fill(static_cast<float>(3 * inner->rank() + step));
+        const Ticket ticket = rank.ready();
+        if ((step + inner->rank()) % 3 == 0) {
+          rank.session->wait(ticket);  // over the executor, while others are in finish()
+        }
+        EXPECT_EQ(rank.session->finish().step, static_cast<std::uint64_t>(step));
+        rank.expect(static_cast<float>(3 + step));
+      }
+    });
+  }
+}
+
+TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
+  constexpr std::uint64_t kSteps = 200;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 300, 7});
+    rank.step(1);
+    const std::uint64_t sums = rank.transport->sums;
+    const std::uint64_t messages = rank.transport->messages;
+    const std::uint64_t elsewhere = rank.transport->elsewhere;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      rank.step(2);
+    }
+    const std::size_t buckets = rank.session->statistics().all().calls / (kSteps + 1);
+    EXPECT_GE(buckets, 2U);
+    EXPECT_EQ(rank.transport->messages, messages);
+    EXPECT_EQ(rank.transport->sums - sums, buckets * kSteps);
+    // The progress thread's look, every 5 ms, may fall between ready() and finish().
+    EXPECT_LE(rank.transport->elsewhere - elsewhere, buckets * kSteps / 2);
+  });
+}
+
+TEST(SmallSteps, AreCountedAsOverTheExecutor) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 300, 7});
+    const auto count = [&](bool waits) {
+      rank.session->reset_statistics();
+      for (int step = 0; step < 10; ++step) {
+        const Ticket ticket = rank.ready();
+        if (waits) {
+          rank.session->wait(ticket);
+        }
+        rank.session->finish();
+      }
+      return rank.session->statistics().all();
+    };
+    rank.step(1);
+    const Statistics small = count(false);
+    const Statistics usual = count(true);
+    EXPECT_EQ(small.calls, usual.calls);
+    EXPECT_EQ(small.elements, usual.elements);
+    EXPECT_EQ(small.bytes_in, usual.bytes_in);
+    EXPECT_EQ(small.bytes_sent, usual.bytes_sent);
+    EXPECT_EQ(small.bytes_intra, usual.bytes_intra);
+    EXPECT_EQ(small.bytes_inter, usual.bytes_inter);
+    EXPECT_EQ(small.bytes_uncompressed, usual.bytes_uncompressed);
+    EXPECT_EQ(small.frames_sent, usual.frames_sent);
+    EXPECT_GT(small.bytes_sent, 0U);
+  });
+}
+
+TEST(SmallSteps, ZerosNanAndWeightsKeepTheirMeaning) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 300});
+    EXPECT_FALSE(rank.step(1).nonfinite);
+    rank.fill(4);
+    rank.session->ready(rank.ids[0]);
+    inner->rank() == 0 ? rank.session->ready_zero(rank.ids[1]) : rank.session->ready(rank.ids[1]);
+    EXPECT_FALSE(rank.session->finish().nonfinite);
+    EXPECT_EQ(rank.gradients[0][99], 4);
+    EXPECT_EQ(rank.gradients[1][299], 2);
+    rank.fill(1);
+    rank.gradients[1][5] = inner->rank() == 0 ? std::numeric_limits<float>::quiet_NaN() : 1;
+    rank.ready();
+    EXPECT_TRUE(rank.session->finish().nonfinite);
+    EXPECT_TRUE(std::isnan(rank.gradients[1][5]));
+    EXPECT_FALSE(rank.step(1).nonfinite);
+    rank.session->flush();
+    rank.step(5);
+    rank.expect(5);
+  });
+}
+
+TEST(SmallSteps, AMissingTensorIsNamedAndEndsAllRanks) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 300});
+    rank.step(1);
+    rank.session->ready(rank.ids[0]);
+    if (inner->rank() == 0) {
+      rank.session->ready(rank.ids[1]);
+    }
+    rank.session->finish();
+  });
+  for (const std::exception_ptr& error : errors) {
+    ASSERT_TRUE(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("\"tensor 1\""), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(SmallSteps, ARankThatDoesNotComeEndsInATimeoutThatNamesTheBucket) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 300}, {.timeout = milliseconds(300)});
+    rank.step(1);
+    if (inner->rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(1500));
+    }
+    rank.step(1);
+  });
+  ASSERT_TRUE(errors[0]);
+  ASSERT_TRUE(errors[1]) << "rank 0 has given up";
+  try {
+    std::rethrow_exception(errors[0]);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_NE(std::string(error.what()).find("native all-reduce of bucket 0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1 is silent"), std::string::npos) << error.what();
+  }
+}
+
+TEST(SmallSteps, AnAbortEndsTheWait) {
+  const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100});
+    rank.step(1);
+    if (inner->rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(20));
+      rank.session->abort("enough");
+      return;
+    }
+    rank.step(1);
+  });
+  ASSERT_TRUE(errors[0]);
+  EXPECT_FALSE(errors[1]);
+  try {
+    std::rethrow_exception(errors[0]);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::aborted);
+    EXPECT_NE(std::string(error.what()).find("enough"), std::string::npos) << error.what();
+  }
+}
+
+// A rank that polls where another has nowhere to run takes thousands of looks for one step; one that gives its core
+// away takes about as many as there are other ranks.
+TEST(SmallSteps, NoRankStarvesAnotherWhereThereAreMoreRanksThanCores) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  cpu_set_t two;
+  CPU_ZERO(&two);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core) {
+    if (CPU_ISSET(core, &before)) {
+      CPU_SET(core, &two);
+    }
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof two, &two), 0);
+  constexpr int kRanks = 8;
+  constexpr int kSteps = 100'000 / kStepShare;
+  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {16});
+    for (int step = 0; step < kSteps; ++step) {
+      rank.ready();
+      rank.session->finish();
+    }
+    EXPECT_EQ(rank.session->step(), static_cast<std::uint64_t>(kSteps));
+    const double looks = static_cast<double>(rank.transport->fruitless) / kSteps;
+    EXPECT_LT(looks, 10.0 * kRanks) << "of rank " << inner->rank() << " for one step";
+    RecordProperty("looks of rank " + std::to_string(inner->rank()), std::to_string(looks));
+  });
+  sched_setaffinity(0, sizeof before, &before);
+}
+
+}  // namespace
+}  // namespace gradwire::test
