@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/elapsed.hpp"
@@ -50,8 +51,9 @@ std::map<int, Counted> count(const Kept& kept) {
 }
 
 // Three steps of two tensors, large and small.
-SessionStatistics train(const std::shared_ptr<Transport>& transport, const Policy& policy) {
-  std::vector<float> large(300'000, 1.0F);
+SessionStatistics train(const std::shared_ptr<Transport>& transport, const Policy& policy,
+                        std::uint64_t count = 300'000) {
+  std::vector<float> large(count, 1.0F);
   std::vector<float> small(1000, 1.0F);
   Session session(transport, policy);
   const TensorId first = session.add("first", {large.data(), large.size(), DType::f32});
@@ -64,14 +66,15 @@ SessionStatistics train(const std::shared_ptr<Transport>& transport, const Polic
   return session.statistics();
 }
 
-class SessionEvents : public ::testing::TestWithParam<const char*> {};
+// A policy, and the elements of the first tensor: few make small steps, which finish() makes itself.
+class SessionEvents : public ::testing::TestWithParam<std::tuple<const char*, std::uint64_t>> {};
 
 TEST_P(SessionEvents, AddUpToWhatTheTransportCounted) {
   Observed observed(kQuick);
   std::vector<SessionStatistics> statistics(kRanks);
   run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
     statistics[static_cast<std::size_t>(transport->rank())] =
-        train(transport, Policy::parse("[defaults]\n" + std::string(GetParam())));
+        train(transport, Policy::parse("[defaults]\n" + std::string(std::get<0>(GetParam()))), std::get<1>(GetParam()));
   });
   observed.stop();
   ASSERT_EQ(observed.kept->dropped(), 0U);
@@ -97,8 +100,10 @@ TEST_P(SessionEvents, AddUpToWhatTheTransportCounted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, SessionEvents,
-                         ::testing::Values("codec = \"int8\"", "codec = \"exact\"", "codec = \"topk(1%)+int8\"",
-                                           "codec = \"int4\"\nalgorithm = \"one_shot\""));
+                         ::testing::Combine(::testing::Values("codec = \"int8\"", "codec = \"exact\"",
+                                                              "codec = \"topk(1%)+int8\"",
+                                                              "codec = \"int4\"\nalgorithm = \"one_shot\""),
+                                            ::testing::Values(300'000, 500)));
 
 // The blocking sum of a library, which no lane sends.
 TEST(SessionEvents, ASumInsideACallCounts) {
