@@ -103,13 +103,15 @@ Loss reader_loss(double events_per_second, double seconds) {
     // By the hundred, so that looking at the time costs little.
     constexpr std::uint64_t kAtOnce = 100;
     const auto begin = std::chrono::steady_clock::now();
-    for (double now = 0; now < seconds; now = seconds_since(begin)) {
+    double now = 0;
+    while (now < seconds) {
       while (static_cast<double>(loss.events) < now * events_per_second) {
         for (std::uint64_t i = 0; i < kAtOnce; ++i) {
           observe::record_since(observe::ticks(), some_event(i));
         }
         loss.events += kAtOnce;
       }
+      now = seconds_since(begin);
     }
     loss.events_per_second = static_cast<double>(loss.events) / seconds_since(begin);
   }).join();

@@ -15,7 +15,7 @@ constexpr std::uint32_t kPeriods = 8;  // after which what was seen before is fo
 }  // namespace
 
 std::uint64_t window_bytes(double bytes_per_second, double latency_seconds) {
-  constexpr double kMost = 1ULL << 62;
+  constexpr double kMost = 0x1p62;
   return static_cast<std::uint64_t>(std::clamp(kSpare * bytes_per_second * latency_seconds, 0.0, kMost));
 }
 

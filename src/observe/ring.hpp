@@ -65,12 +65,12 @@ class Ring {
   };
   static constexpr std::size_t kCacheLine = 64;
 
-  std::unique_ptr<Event, Free> events_;
-  const std::uint64_t size_;
   // The writer's line.
   alignas(kCacheLine) std::atomic<std::uint64_t> written_{0};
   std::uint64_t known_read_ = 0;
   std::atomic<std::uint64_t> dropped_{0};
+  std::unique_ptr<Event, Free> events_;  // these two never change, so the reader may look at them here
+  const std::uint64_t size_;
   // The reader's.
   alignas(kCacheLine) std::atomic<std::uint64_t> read_{0};
 };
