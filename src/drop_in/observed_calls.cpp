@@ -24,6 +24,7 @@ std::vector<ReplacedCalls> never_less(const std::vector<ReplacedCalls>& now, std
     most.seconds = std::max(most.seconds, each.seconds);
   }
   std::vector<ReplacedCalls> all;
+  all.reserve(before.size());
   for (const auto& [key, calls] : before) {
     all.push_back(calls);
   }
@@ -45,6 +46,7 @@ std::vector<ReplacedCalls> replaced_calls(const Ledger& ledger) {
     sum.seconds += totals.seconds;
   }
   std::vector<ReplacedCalls> calls;
+  calls.reserve(sums.size());
   for (auto& [key, sum] : sums) {
     calls.push_back(std::move(sum));
   }

@@ -1,7 +1,7 @@
 #include "export/event_file.hpp"
 
 #include <fcntl.h>
-#include <time.h>
+#include <time.h>  // NOLINT(modernize-deprecated-headers): POSIX's clocks and local time
 #include <unistd.h>
 
 #include <algorithm>

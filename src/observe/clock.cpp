@@ -5,7 +5,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#include <time.h>
+#include <time.h>  // NOLINT(modernize-deprecated-headers): POSIX's clocks and local time
 
 namespace gradwire::observe {
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <time.h>
+#include <time.h>  // NOLINT(modernize-deprecated-headers): POSIX's clocks and local time
 
 #include <algorithm>
 #include <csignal>
