@@ -9,13 +9,16 @@ namespace detail {
 namespace {
 
 std::atomic<Process*> g_process{nullptr};
+const Process* g_parents = nullptr;       // what a fork left here: never touched, but no leak to who looks for leaks
 std::atomic<std::uint32_t> g_sources{0};  // that were ever added, in parents too: their numbers stay theirs
 
 constexpr std::uint32_t kLastSource = 0xFFFF;
 
 void in_child() noexcept {
   g_clock.store(ClockKind::none, std::memory_order_relaxed);
-  g_process.store(nullptr, std::memory_order_relaxed);
+  if (const Process* parents = g_process.exchange(nullptr, std::memory_order_relaxed)) {
+    g_parents = parents;
+  }
   forget_ring_after_fork();
 }
 
@@ -27,6 +30,7 @@ Process& process() {
     static std::once_flag once;
     std::call_once(once, [] { ::pthread_atfork(nullptr, nullptr, &in_child); });
     auto* made = new Process;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+    made->parents = g_parents;
     if (g_process.compare_exchange_strong(there, made, std::memory_order_acq_rel)) {
       return *made;
     }

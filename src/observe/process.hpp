@@ -16,6 +16,7 @@ namespace gradwire::observe::detail {
 
 struct Process {
   Rings rings;
+  const Process* parents = nullptr;  // of the process that this one forked off from
 
   std::mutex sources_mutex;  // of what follows
   std::vector<Source> sources;
