@@ -17,7 +17,7 @@ std::string text_of(double value) {
     return value > 0 ? "+Inf" : "-Inf";
   }
   std::array<char, 32> text{};
-  const char* const end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  auto* const end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
 }
 

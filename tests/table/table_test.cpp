@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "table_support.hpp"
 
@@ -252,14 +256,14 @@ TEST(Table, CollectivesEndWhileAnotherThreadPushes) {
   EXPECT_TRUE(errors[0] == nullptr && errors[1] == nullptr);
 }
 
-// Writes do not wait for those before them to arrive: 1 MB each way over 400 Mbit/s takes 20 ms and some latencies.
-TEST(Table, PushesFillAFarLink) {
+double seconds_of_push(const std::string& link) {
   auto world = make_inproc_world(2);
   for (auto& transport : world) {
-    transport = make_throttled(transport, LinkSchedule::parse("4Gbit/s,100ms"));
+    transport = make_throttled(transport, LinkSchedule::parse(link));
   }
   TableOptions options = table_options(8000, 64);
   options.gradient_codec = "exact";
+  std::vector<double> seconds(2);
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
     Table table(transport, options);
     const Ids ids = all_ids(table);
@@ -268,9 +272,18 @@ TEST(Table, PushesFillAFarLink) {
     const auto start = std::chrono::steady_clock::now();
     table.push(ids, gradients);
     table.synchronize();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    EXPECT_LT(seconds, 1.6) << "3.2 with 64 KiB in each round trip";
+    seconds[static_cast<std::size_t>(transport->rank())] =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   });
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+// Writes do not wait for those before them to arrive: 1 MB each way takes some latencies. What the machine adds is in
+// the push over a near link too.
+TEST(Table, PushesFillAFarLink) {
+  const double near = seconds_of_push("4Gbit/s");
+  const double far = seconds_of_push("4Gbit/s,100ms");
+  EXPECT_LT(far - near, 2.0) << "3.2 with 64 KiB in each round trip";
 }
 
 TEST(Table, ManyThreadsOfManyRanks) {
