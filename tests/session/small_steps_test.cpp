@@ -120,6 +120,26 @@ TEST(SmallSteps, MeansAreRightHoweverTheRanksMakeThem) {
   }
 }
 
+// Tags of messages count collectives, also those that went past the executor.
+// Mutation tried: they are not counted; the broadcast then waits for ever.
+TEST(SmallSteps, MessagesAfterThemFindEachOther) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 1, 300, 7}, {.timeout = std::chrono::seconds(10)});
+    rank.step(1);
+    for (int step = 0; step < 5; ++step) {
+      rank.fill(2);
+      const Ticket ticket = rank.ready();
+      if (inner->rank() == 1) {
+        rank.session->wait(ticket);  // over the executor
+      }
+      rank.session->finish();
+      std::vector<float> values(5, static_cast<float>(inner->rank()));
+      rank.session->broadcast(view(values.data(), values.size()), 2);
+      EXPECT_EQ(values.front(), 2);
+    }
+  });
+}
+
 TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
   constexpr std::uint64_t kSteps = 200;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {

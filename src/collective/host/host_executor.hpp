@@ -108,6 +108,8 @@ class HostExecutor {
 
   /// Queues a collective. Every rank starts the same ones in the same order.
   std::shared_ptr<Execution> start(Schedule schedule, Task task);
+  /// So many native sums were made past this executor. Other ranks may have started them, and tags count collectives.
+  void skip(std::size_t collectives) noexcept { next_sequence_ += static_cast<std::uint32_t>(collectives); }
   /// Does what can be done now; if that is nothing, waits up to `wait` for the transport. Returns whether anything
   /// happened. On any error aborts the transport, gives up everything under way, and throws; so does every later call.
   bool advance(std::chrono::microseconds wait);

@@ -64,6 +64,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   if (takes(trial, choices)) {
     SmallSums(*transport_, options_.reduction, options_.timeout, {.crowded = info().crowded, .source = info().source})
         .reduce(trial, std::span(&memory, 1), step);
+    executor_.skip(1);
   } else {
     BucketRunner::start(trial, bucket, std::span(&memory, 1), step);
     while (advance(std::chrono::milliseconds(1)).empty()) {
