@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <random>
@@ -115,11 +116,15 @@ TEST(AutoCodec, AGivenLinkIsNotMeasured) {
 }
 
 TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
-  // Far: what is in flight at once must not hide what the link carries, 50e6. A busy machine may hide a lot of it.
-  run_ranks(throttled_world(2, "400Mbit/s,80ms"), [](const std::shared_ptr<Transport>& transport) {
-    Session session(transport, Policy());
-    const double seen = session.link().inter.bytes_per_second;
-    EXPECT_GT(seen, 2.4e6) << "0.8e6 with 64 KiB in each round trip";
+  // Far: what is in flight at once must not hide what the link carries, 50e6. A busy machine may hide it for a moment,
+  // so there are several tries; ranks know the same of the link, and so make as many.
+  run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
+    double seen = 0;
+    for (int tries = 0; tries < 10 && seen < 10e6; ++tries) {
+      Session session(transport, Policy());
+      seen = std::max(seen, session.link().inter.bytes_per_second);
+    }
+    EXPECT_GT(seen, 10e6) << "3.2e6 with 64 KiB in each round trip";
     EXPECT_LT(seen, 65e6);
   });
   run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
