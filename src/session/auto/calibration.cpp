@@ -23,7 +23,11 @@ constexpr std::uint64_t kMostBytes = 8ULL << 20;
 constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
 constexpr double kManyLatencies = 3;     // beside which an error of the latency is small
 constexpr double kTierSeconds = 50e-3;   // for exchanges, after which one that is long enough will do
-constexpr double kTrialSeconds = 3e-3;   // for one reduction
+constexpr double kFarSeconds =
+    400e-3;                           // likewise of a far link, on which few bytes are lost in the error of the latency
+constexpr double kSeen = 0.1;         // of the latency, what bytes add to it
+constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
+constexpr double kTrialSeconds = 3e-3;  // for one reduction
 constexpr double kSmallElements = 1024;
 constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
 constexpr int kSmallRounds = 5;
@@ -252,8 +256,10 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
   for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
     const double seconds = agreed(kRounds, bytes);
     spent += kRounds * seconds;
-    rate = static_cast<double>(bytes) / std::max(seconds - latency, 1e-9);  // of the last: a burst may hide the link
-    if (seconds > kEnoughSeconds && (seconds > kManyLatencies * latency || spent > kTierSeconds)) {
+    const double added = std::max(seconds - latency, kLeastShare * seconds);
+    rate = static_cast<double>(bytes) / added;  // of the last: a burst may hide the link
+    const bool enough = spent > (added > kSeen * latency ? kTierSeconds : kFarSeconds);
+    if (seconds > kEnoughSeconds && (seconds > kManyLatencies * latency || enough)) {
       break;
     }
   }
