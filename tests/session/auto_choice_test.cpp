@@ -118,6 +118,18 @@ TEST(AutoChoice, AForecastThatWasWrongIsFoundOutByATrial) {
   EXPECT_GE(training.trials, 1U);
 }
 
+// Mutation tried: only levels next to the one in use are tried.
+TEST(AutoChoice, NotToCompressIsTriedFromAnyCodec) {
+  const plan::Plan plan = one_bucket();
+  AutoChoice choice(plan, policy());
+  const double rate = 4e9;
+  choice.start(0, calibration(rate, {1.2, 3, 1, 3}));
+  ASSERT_EQ(choice.choices()[0].level, kInt8);
+  Training training([=](std::uint64_t) { return rate; }, calibration(rate, {0.3, 3, 1, 3}));
+  training.run(choice, 400);
+  EXPECT_EQ(choice.choices()[0].level, 0U);
+}
+
 TEST(AutoChoice, TrialsOfWhatIsNoBetterAreRareAndChangeNothing) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());

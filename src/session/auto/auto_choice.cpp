@@ -15,6 +15,7 @@ constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
 constexpr std::uint64_t kTrialSteps = 5;
 constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
 constexpr double kWorthATrial = 0.6;           // of the step, that it may take longer by the forecast: models are wrong
+constexpr double kMeasuredApart = 100e-6;  // seconds, likewise: what was timed at the start has ranks that began apart
 
 std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
   constexpr double kExactBits = 32;
@@ -160,12 +161,12 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
     return std::nullopt;  // what would be seen could not be told apart
   }
   const tuning::Levels& levels = auto_levels_.levels();
-  const double most = (1 + kWorthATrial) * tuning::step_seconds(forecast, levels);
+  const double most = (1 + kWorthATrial) * tuning::step_seconds(forecast, levels) + kMeasuredApart;
   for (Neighbour& neighbour : neighbours_) {
     tuning::Levels other = levels;
     for (std::size_t i = 0; i < other.size(); ++i) {
-      const auto next = static_cast<std::ptrdiff_t>(levels[i]) + neighbour.direction;
-      if (next >= 0 && next <= static_cast<std::ptrdiff_t>(forecast.buckets[i].most)) {
+      const auto next = std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(levels[i]) + neighbour.direction);
+      if (next <= static_cast<std::ptrdiff_t>(forecast.buckets[i].most)) {
         other[i] = static_cast<std::size_t>(next);
       }
     }

@@ -62,10 +62,10 @@ class AutoChoice {
   [[nodiscard]] std::optional<tuning::Levels> next_trial(std::uint64_t step, const tuning::StepForecast& forecast);
   void apply(const tuning::Levels& levels);
 
-  // Levels next to the one in use, to be tried now and then: forecasts of what is not in use rest on measurements that
-  // were made when ranks did nothing else.
+  // Levels next to the one in use, and not to compress, to be tried now and then: forecasts of what is not in use rest
+  // on measurements that were made when ranks did nothing else.
   struct Neighbour {
-    int direction;
+    int direction;          // of what would be below dense, it is dense
     std::uint64_t due = 0;  // step
     std::uint64_t interval = 0;
   };
@@ -76,7 +76,8 @@ class AutoChoice {
   tuning::Guard guard_;
   Calibration calibration_;
   std::vector<BucketChoice> choices_;
-  std::array<Neighbour, 2> neighbours_{{{1}, {-1}}};
+  static constexpr int kToDense = -1000;
+  std::array<Neighbour, 3> neighbours_{{{1}, {-1}, {kToDense}}};
   bool trying_ = false;
 };
 

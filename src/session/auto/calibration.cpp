@@ -27,6 +27,7 @@ constexpr double kFarSeconds =
     400e-3;                           // likewise of a far link, on which few bytes are lost in the error of the latency
 constexpr double kSeen = 0.1;         // of the latency, what bytes add to it
 constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
+constexpr double kAlike = 20e-6;      // seconds, by which the transport's own sum may seem slower than frames
 constexpr double kTrialSeconds = 3e-3;  // for one reduction
 constexpr double kSmallElements = 1024;
 constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
@@ -203,7 +204,7 @@ class Calibrator {
       ways.levels.push_back(fitted(*find(bucket.dtype, level, false)));
       if (const Trial* native = find(bucket.dtype, level, true); native != nullptr && serves(*native, bucket)) {
         const tuning::LevelForecast forecast = fitted(*native);
-        if (forecast.seconds(cluster_, elements) < ways.levels.back().seconds(cluster_, elements)) {
+        if (forecast.seconds(cluster_, elements) < ways.levels.back().seconds(cluster_, elements) + kAlike) {
           ways.levels.back() = forecast;
           ways.native = true;
         }
