@@ -1,14 +1,10 @@
 // Draws what char_lm --json --evaluate-every N wrote: held-out loss against time, one curve a policy (its first seed).
 //   plot_char_lm demo.json demo.svg
-#include <cstdio>
-#include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <stdexcept>
 #include <string>
 
-#include "bench/support/report.hpp"
+#include "bench/support/plot_program.hpp"
 #include "plot/svg_plot.hpp"
 
 namespace {
@@ -39,20 +35,4 @@ std::string draw(const nlohmann::json& report) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("usage: plot_char_lm IN.json OUT.svg; IN.json is what char_lm --json wrote\n", stderr);
-    return 2;
-  }
-  try {
-    std::ifstream in(argv[1]);
-    if (!in) {
-      throw std::runtime_error("cannot read it");
-    }
-    gradwire::bench::write_text(argv[2], draw(nlohmann::json::parse(in)));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "plot_char_lm: %s: %s\n", argv[1], error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return gradwire::bench::plot_report(argc, argv, "plot_char_lm", "char_lm", draw); }

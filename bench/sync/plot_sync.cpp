@@ -1,13 +1,10 @@
 // Draws what ctr_hybrid --json wrote: AUC against time and against steps, one curve a mode (its first seed).
 //   plot_sync sync.json sync.svg
-#include <cstdio>
-#include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
-#include "bench/support/report.hpp"
+#include "bench/support/plot_program.hpp"
 #include "plot/svg_plot.hpp"
 
 namespace {
@@ -49,20 +46,4 @@ std::string draw(const nlohmann::json& report) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("usage: plot_sync IN.json OUT.svg; IN.json is what ctr_hybrid --json wrote\n", stderr);
-    return 2;
-  }
-  try {
-    std::ifstream in(argv[1]);
-    if (!in) {
-      throw std::runtime_error("cannot read it");
-    }
-    gradwire::bench::write_text(argv[2], draw(nlohmann::json::parse(in)));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "plot_sync: %s: %s\n", argv[1], error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return gradwire::bench::plot_report(argc, argv, "plot_sync", "ctr_hybrid", draw); }
