@@ -52,20 +52,27 @@ void Progress::run() noexcept {
 
 void Progress::await_work(std::unique_lock<std::mutex>& lock) {
   const auto there = [this] { return (stopping_ || has_work()) && !driven_; };
-  looks_ = true;
-  for (int left = kLooks; work_.last_awaits_caller() && left > 0; --left) {
-    const std::uint64_t before = step_.number();
-    if (wake_.wait_for(lock, kLook, there)) {
-      return;
+  for (;;) {
+    looks_ = true;
+    for (int left = kLooks; work_.last_awaits_caller() && left > 0; --left) {
+      const std::uint64_t before = step_.number();
+      if (wake_.wait_for(lock, kLook, there)) {
+        return;
+      }
+      left = step_.number() == before ? left : kLooks;
     }
-    left = step_.number() == before ? left : kLooks;
-  }
-  looks_ = false;
-  while (!there()) {
-    if (step_.startable() && !driven_) {
-      wake_.wait_for(lock, kLook);  // what is held for a caller may start soon, and nobody tells when
-    } else {
-      wake_.wait(lock);
+    looks_ = false;
+    const std::uint64_t before = step_.number();
+    // Woken for what a caller did meanwhile: steps go on, and it looks again, so that the next need not wake it.
+    while (!there() && (step_.number() == before || !work_.last_awaits_caller())) {
+      if (step_.startable() && !driven_) {
+        wake_.wait_for(lock, kLook);  // what is held for a caller may start soon, and nobody tells when
+      } else {
+        wake_.wait(lock);
+      }
+    }
+    if (there()) {
+      return;
     }
   }
 }

@@ -35,11 +35,13 @@ Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings)
   const Timing& large = timings.back();
   const double modelled = model_seconds(cluster, way, large.elements) - model_seconds(cluster, way, small.elements);
   const double more = large.seconds - small.seconds;
-  if (!(modelled > 0) || !(more > 0)) {
+  constexpr double kAlike = 0.75;  // large to small: less is no noise, but a start that was slow
+  if (!(modelled > 0) || !(large.seconds > kAlike * small.seconds)) {
     return {.overhead_seconds = way_cost(cluster, way, 0).latency};
   }
   const double factor = std::clamp(more / modelled, kLeastFactor, kMostFactor);
-  return {std::max(0.0, small.seconds - factor * model_seconds(cluster, way, small.elements)), factor};
+  const double quicker = std::min(small.seconds, large.seconds);  // of two alike, neither tells what elements cost
+  return {std::max(0.0, quicker - factor * model_seconds(cluster, way, small.elements)), factor};
 }
 
 void LevelForecast::correct(double ratio, bool wholly) {

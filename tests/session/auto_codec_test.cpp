@@ -120,9 +120,9 @@ TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
   // so there are several tries; ranks know the same of the link, and so make as many.
   run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
     double seen = 0;
-    for (int tries = 0; tries < 10 && seen < 10e6; ++tries) {
+    for (int tries = 0; tries < 10 && (seen < 10e6 || seen > 65e6); ++tries) {
       Session session(transport, Policy());
-      seen = std::max(seen, session.link().inter.bytes_per_second);
+      seen = session.link().inter.bytes_per_second;
     }
     EXPECT_GT(seen, 10e6) << "3.2e6 with 64 KiB in each round trip";
     EXPECT_LT(seen, 65e6);

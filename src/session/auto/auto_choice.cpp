@@ -162,6 +162,7 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
   }
   const tuning::Levels& levels = auto_levels_.levels();
   const double most = (1 + kWorthATrial) * tuning::step_seconds(forecast, levels) + kMeasuredApart;
+  tuning::Levels last = levels;
   for (Neighbour& neighbour : neighbours_) {
     tuning::Levels other = levels;
     for (std::size_t i = 0; i < other.size(); ++i) {
@@ -170,7 +171,9 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
         other[i] = static_cast<std::size_t>(next);
       }
     }
-    if (step < neighbour.due || other == levels || tuning::step_seconds(forecast, other) > most) {
+    const bool known = other == levels || other == last;  // one level above dense, two directions are one
+    last = other;
+    if (known || step < neighbour.due || tuning::step_seconds(forecast, other) > most) {
       continue;
     }
     neighbour.due = step + neighbour.interval;

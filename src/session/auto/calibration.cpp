@@ -25,7 +25,7 @@ constexpr double kManyLatencies = 3;     // beside which an error of the latency
 constexpr double kTierSeconds = 50e-3;   // for exchanges, after which one that is long enough will do
 constexpr double kFarSeconds =
     400e-3;                           // likewise of a far link, on which few bytes are lost in the error of the latency
-constexpr double kSeen = 0.1;         // of the latency, what bytes add to it
+constexpr double kSeen = 0.3;         // of the latency, what bytes add to it
 constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
 constexpr double kAlike = 20e-6;      // seconds, by which the transport's own sum may seem slower than frames
 constexpr double kTrialSeconds = 3e-3;  // for one reduction

@@ -62,7 +62,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   const StepInfo step{.choices = choices,
                       .in_call = ends_in_call(trial, choices) ? StepInfo::InCall::waits : StepInfo::InCall::no};
   if (takes(trial, choices)) {
-    SmallSums(*transport_, options_.reduction, options_.timeout, {.crowded = info().crowded, .source = info().source})
+    SmallSums(*transport_, options_.reduction, options_.timeout, {.crowded = info().crowded})
         .reduce(trial, std::span(&memory, 1), step);
     executor_.skip(1);
   } else {

@@ -6,6 +6,7 @@
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "collective/reduction.hpp"
 #include "observe/record.hpp"
 #include "transport/operations.hpp"
 #include "transport/silence.hpp"
@@ -13,7 +14,6 @@
 namespace gradwire::session {
 namespace {
 
-constexpr std::uint64_t kSmallStepBytes = 64ULL << 10;  // of all buckets
 // Looks without sleeping, about a millisecond: peers who call finish() at the same time answer within few.
 constexpr int kEagerLooks = 2000;
 constexpr int kYieldsAt = 16;  // of these looks where ranks have cores of their own
@@ -33,7 +33,7 @@ bool SmallSums::are_small(const plan::Plan& plan) {
   for (const plan::Bucket& bucket : plan.buckets) {
     bytes += step_bytes(bucket);
   }
-  return bytes <= kSmallStepBytes;
+  return bytes < collective::kNativeBelowBytes;  // of each bucket then, so that the executor sums it natively too
 }
 
 void SmallSums::prepare(const plan::Plan& plan) {
@@ -121,6 +121,17 @@ void SmallSums::await(const plan::Plan& plan, const StepInfo& step) {
   await_patiently(plan, step);
 }
 
+// A sum waits for all of them.
+std::vector<int> SmallSums::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < transport_.world_size(); ++rank) {
+    if (rank != transport_.rank()) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
 void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
   for (Clock::time_point last = Clock::now(); !over();) {
     const bool any = transport_.progress(kPatience);
@@ -135,7 +146,7 @@ void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
                                         std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                         ") of step " + std::to_string(step.step) + " got nothing for " +
                                         format_duration(timeout_) + ", " +
-                                        transport::describe_wait(transport_, {}, timeout_));
+                                        transport::describe_wait(transport_, others(), timeout_));
   }
 }
 

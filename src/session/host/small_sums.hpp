@@ -54,6 +54,7 @@ class SmallSums {
   /// Returns whether NaN or Inf is in the result.
   bool store(const plan::Bucket& bucket, std::span<const TensorMemory> memory, std::byte* values) const;
   [[nodiscard]] bool over() const noexcept;
+  [[nodiscard]] std::vector<int> others() const;
   void note(const plan::Plan& plan, std::uint64_t step, std::uint64_t began) const noexcept;
   void await(const plan::Plan& plan, const StepInfo& step);
   void await_patiently(const plan::Plan& plan, const StepInfo& step);
