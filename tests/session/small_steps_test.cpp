@@ -140,6 +140,24 @@ TEST(SmallSteps, MessagesAfterThemFindEachOther) {
   });
 }
 
+// From 64 KiB on the executor sends frames. Mutation tried: finish() makes sums of 64 KiB; ranks then wait for ever.
+TEST(SmallSteps, EndWhereFramesBegin) {
+  for (const std::uint64_t count : {16'383U, 16'384U}) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
+      Rank rank(inner, {count}, {.timeout = std::chrono::seconds(10)});
+      for (int step = 0; step < 5; ++step) {
+        rank.fill(static_cast<float>(3 * inner->rank()));
+        const Ticket ticket = rank.ready();
+        if (step > 0 && inner->rank() == step % 3) {
+          rank.session->wait(ticket);  // over the executor
+        }
+        rank.session->finish();
+        rank.expect(3);
+      }
+    });
+  }
+}
+
 TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
   constexpr std::uint64_t kSteps = 200;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
