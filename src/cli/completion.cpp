@@ -49,7 +49,7 @@ std::vector<std::string> command_names(const Command& root) {
   return names;
 }
 
-/// What may stand for a value: words; of a FILE none, since the shell knows files.
+/// What may stand for a value: words; of a FILE or DIRECTORY none, since the shell knows them.
 std::string words_of(const CommandOption& option) {
   std::string words = option.choices;
   if (option.value == "CODEC") {
@@ -62,8 +62,8 @@ std::string words_of(const CommandOption& option) {
 }
 
 std::string bash_reply(const CommandOption& option) {
-  if (option.value == "FILE") {
-    return "_gradwire_files \"$current\"";
+  if (option.value == "FILE" || option.value == "DIRECTORY") {
+    return std::string(option.value == "FILE" ? "_gradwire_files" : "_gradwire_directories") + " \"$current\"";
   }
   if (option.repeated) {
     return "mapfile -t COMPREPLY < <(compgen -c -- \"$current\")";
@@ -94,6 +94,10 @@ void write_bash(const Command& root, std::ostream& out) {
 _gradwire_files() {
   compopt -o filenames 2>/dev/null
   mapfile -t COMPREPLY < <(compgen -f -- "$1")
+}
+_gradwire_directories() {
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen -d -- "$1")
 }
 
 _gradwire() {
@@ -130,7 +134,8 @@ _gradwire() {
 /// One line of fish for an option or an argument of a command; `scope` says where it holds.
 void write_fish_option(const CommandOption& option, const std::string& scope, std::ostream& out) {
   const std::string words = words_of(option);
-  if (option.positional() && words.empty() && option.value != "FILE" && !option.repeated) {
+  const bool path = option.value == "FILE" || option.value == "DIRECTORY";
+  if (option.positional() && words.empty() && !path && !option.repeated) {
     return;
   }
   out << "complete -c gradwire -n " << scope;
@@ -142,6 +147,8 @@ void write_fish_option(const CommandOption& option, const std::string& scope, st
   }
   if (option.value == "FILE") {
     out << " -F";
+  } else if (option.value == "DIRECTORY") {
+    out << " -a '(__fish_complete_directories)'";
   } else if (option.repeated) {
     out << " -a '(__fish_complete_subcommand)'";
   } else if (!words.empty()) {
@@ -167,6 +174,9 @@ void write_fish(const Command& root, std::ostream& out) {
 std::string zsh_action(const CommandOption& option) {
   if (option.value == "FILE") {
     return "_files";
+  }
+  if (option.value == "DIRECTORY") {
+    return "_files -/";
   }
   const std::string words = words_of(option);
   return words.empty() ? " " : "(" + words + ")";
