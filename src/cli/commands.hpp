@@ -51,4 +51,13 @@ struct RunOptions {
 /// `out`. Returns the status of the command. Error before anything was started.
 int run(const RunOptions& options, std::ostream& out);
 
+struct TopOptions {
+  std::string folder;  // of GRADWIRE_METRICS=file:FOLDER
+  std::string interval = "1s";
+  bool once = false;
+};
+/// Shows the ranks of the job that writes there, until q is typed on the terminal; where standard output is none, one
+/// block of lines an interval to `out`. Error where the folder is missing, or with `once` holds nothing.
+int top(const TopOptions& options, std::ostream& out);
+
 }  // namespace gradwire::cli

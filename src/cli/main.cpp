@@ -174,6 +174,17 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   return run_command;
 }
 
+CLI::App* add_top(CLI::App& app, TopOptions& options) {
+  auto* top_command = app.add_subcommand(
+      "top", "Show a running job rank by rank from the metrics that it writes: gradwire top /tmp/metrics");
+  top_command->add_option("directory", options.folder, "where the job's GRADWIRE_METRICS=file:DIRECTORY writes")
+      ->type_name("DIRECTORY")
+      ->required();
+  top_command->add_flag("--once", options.once, "print one block of lines, with means since the job's start");
+  top_command->add_option("--interval", options.interval, "between two looks")->capture_default_str();
+  return top_command;
+}
+
 int dispatch(int argc, char** argv) {
   CLI::App app("Compressed collectives for training jobs", "gradwire");
   app.set_version_flag("--version", std::string(kVersion));
@@ -196,6 +207,9 @@ int dispatch(int argc, char** argv) {
 
   RunOptions options;
   CLI::App* const run_command = add_run(app, options);
+
+  TopOptions watched;
+  CLI::App* const top_command = add_top(app, watched);
 
   std::string shell;
   auto* completion_command = app.add_subcommand(
@@ -227,6 +241,9 @@ int dispatch(int argc, char** argv) {
   }
   if (*plan_command) {
     return plan(forecast, std::cout);
+  }
+  if (*top_command) {
+    return top(watched, std::cout);
   }
   if (*completion_command) {
     write_completion(described(app), shell, std::cout);

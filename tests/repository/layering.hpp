@@ -81,7 +81,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"AddressSanitizer", {"sanitizer/asan_interface.h"}, {"src/session/*"}},
     {"POSIX",
      {"dlfcn.h", "unistd.h", "pthread.h", "semaphore.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h",
-      "link.h"},
+      "link.h", "termios.h"},
      {"src/*", "plugins/*"}},
     {"sockets", {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"}, {"src/transport/tcp/*"}},
 };
