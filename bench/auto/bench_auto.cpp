@@ -43,6 +43,7 @@ Json row_of(const Contest& contest, bool native, const std::string& allowed) {
   row["dense_spread"] = spread(contest, "dense");
   row["auto_to_mpi"] = number_or_null(native ? contest.ratio("auto", "MPI_Allreduce") : NAN);
   row["mpi_spread"] = number_or_null(native ? spread(contest, "MPI_Allreduce") : NAN);
+  row["deciding"] = contest.deciding;
   return row;
 }
 
@@ -65,7 +66,8 @@ std::vector<std::string> cells(const Json& row) {
           number("dense_spread", 3),
           number("auto_to_mpi", 3),
           number("mpi_spread", 3),
-          std::to_string(row["switches"].get<std::uint64_t>())};
+          std::to_string(row["switches"].get<std::uint64_t>()),
+          fixed(row["deciding"].get<double>() * 100, 3)};
 }
 
 int run(const Options& options) {
@@ -93,7 +95,7 @@ int run(const Options& options) {
   report["link"] = options.contest.link;
   report["placement"] = to_string(options.contest.placement);
   Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
-               "spread", "auto/MPI", "spread", "switches"});
+               "spread", "auto/MPI", "spread", "switches", "deciding %"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
   auto bytes = static_cast<double>(parse_bytes(options.min_bytes));
   while (bytes <= most) {

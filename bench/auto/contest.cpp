@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <numeric>
 
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
@@ -113,6 +114,7 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
   const int warm_up = std::clamp(static_cast<int>(kWarmUpSeconds / once), kLeastWarmUp, kMostWarmUp);
   (void)time_calls(runners[0].call, warm_up);
   const int calls = std::clamp(static_cast<int>(kBlockSeconds / once), 1, kMostCalls);
+  const double compared = sessions[0]->statistics().comparison_seconds;
   for (int block = 0; block < options.pairs; ++block) {
     for (std::size_t i = 0; i < runners.size(); ++i) {
       const std::size_t at = block % 2 == 0 ? i : runners.size() - 1 - i;
@@ -120,6 +122,9 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
     }
   }
   const SessionStatistics statistics = sessions[0]->statistics();
+  const std::vector<double>& blocks = contest.of("auto").seconds;
+  contest.deciding =
+      (statistics.comparison_seconds - compared) / (calls * std::accumulate(blocks.begin(), blocks.end(), 0.0));
   contest.chosen = statistics.groups[0].codec;
   contest.switches = statistics.switches.size() - 1;
   return contest;

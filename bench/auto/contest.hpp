@@ -27,6 +27,7 @@ struct Contest {
   std::vector<Contender> contenders;
   std::string chosen;  // "auto: int8"
   std::uint64_t switches = 0;
+  double deciding = 0;  // share of auto's time in which ranks compared and decided, once it had warmed up
 
   [[nodiscard]] const Contender& of(const std::string& name) const;
   /// Median over blocks of the ratio of two contenders' times.

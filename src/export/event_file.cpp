@@ -34,7 +34,9 @@ std::int64_t realtime_now() noexcept {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-bool has_step(EventKind kind) { return kind <= EventKind::all_reduce || kind == EventKind::choice; }
+bool has_step(EventKind kind) {
+  return kind <= EventKind::all_reduce || kind == EventKind::choice || kind == EventKind::compare;
+}
 
 void write_all(int descriptor, const void* data, std::uint64_t bytes) {
   const auto* at = static_cast<const char*>(data);

@@ -8,7 +8,7 @@ std::string_view to_string(EventKind kind) noexcept {
   static constexpr std::array<std::string_view, kEventKinds> kNames{
       "step_begin", "step_end", "bucket_begin", "bucket_end", "encode",     "reduce", "decode",
       "native",     "wait",     "send",         "receive",    "all_reduce", "pull",   "push",
-      "choice",     "save",     "load",         "replaced",   "passed",     "error"};
+      "choice",     "compare",  "save",         "load",       "replaced",   "passed", "error"};
   const auto place = static_cast<std::size_t>(kind);
   return place < kNames.size() ? kNames[place] : "unknown";
 }

@@ -28,6 +28,7 @@ enum class EventKind : std::uint8_t {
   pull,      // of a table: `bytes` of the rows
   push,      // likewise, and assign
   choice,    // of codec = "auto": `bytes` is how many buckets changed
+  compare,   // ranks compared what they saw of their steps; `duration`
   save,      // of a session's state
   load,      // likewise
   replaced,  // a call of the job that a drop-in compressed; `bytes` of its input

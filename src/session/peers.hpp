@@ -27,6 +27,10 @@ class Peers {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
 };
 
+/// As many numbers from every rank: element r of the result is rank r's `mine`.
+[[nodiscard]] std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine,
+                                                              const std::string& what);
+
 class TransportPeers final : public Peers {
  public:
   TransportPeers(Transport& transport, std::chrono::milliseconds timeout) : control_(transport, timeout) {}

@@ -92,12 +92,14 @@ void Session::State::make_plan() {
   session::Probes* probes = runner->probes();
   if (plan->is_auto() && probes != nullptr) {
     auto_codec = std::make_unique<session::AutoCodec>(*runner, *probes, *plan, policy);
+    comparison.add(*auto_codec);
   } else if (plan->is_auto()) {
     log(speaks ? LogLevel::warning : LogLevel::debug,
         "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
   }
   if (plan->batch && probes != nullptr) {
     auto_batch = std::make_unique<session::AutoBatch>(*runner, policy, options.reduction);
+    comparison.add(*auto_batch);
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
   }
@@ -296,7 +298,11 @@ StepOutcome Session::State::finish() {
       if (end.as_usual) {
         decide(end.outcome.step);
       }
-      decide_coming();
+      const std::uint64_t revision = auto_codec ? auto_codec->revision() : 0;
+      if (!decided || decided_for != revision) {
+        decided_for = revision;
+        decide_coming();
+      }
     });
   }
   if (compares(end.outcome) && !end.outcome.skipped) {

@@ -22,6 +22,7 @@
 #include "session/runner.hpp"
 #include "session/status_line.hpp"
 #include "session/step.hpp"
+#include "session/step_comparison.hpp"
 #include "session/step_watch.hpp"
 #include "session/tensors.hpp"
 
@@ -49,11 +50,13 @@ struct Session::State final : private session::Progress::Work {
   std::unique_ptr<session::AutoCodec> auto_codec;  // where the plan has codecs to choose
   std::unique_ptr<session::AutoBatch> auto_batch;  // where the policy has [batch]
   std::unique_ptr<session::SyncModes> modes;       // where groups have other sync modes than `step`
+  session::StepComparison comparison{*runner};     // of the two that decide. Guarded by `wire`
 
   // Guarded by `wire`.
   std::optional<session::KnownFiles> known_files;
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
   bool agreed_on_outer = false;                                     // on what outer momentum begins with
+  std::optional<std::uint64_t> decided_for;  // AutoCodec::revision() whose coming steps were decided
 
   // Of finish() alone, on rank 0.
   session::StatusLine status;
@@ -159,7 +162,7 @@ struct Session::State final : private session::Progress::Work {
   /// The caller holds `state`.
   void see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
   /// After a step that was reduced as steps are. The caller holds `wire`.
-  void decide(std::uint64_t ended_step) const;
+  void decide(std::uint64_t ended_step);
   /// How the coming steps' last bucket is reduced, by what all ranks agreed on, and whether these steps are small. The
   /// caller holds `wire`.
   void decide_coming();

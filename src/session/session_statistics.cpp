@@ -17,6 +17,8 @@ SessionStatistics Session::State::statistics() const {
   statistics.world_size = runner->info().world_size;
   statistics.steps = watch.steps();
   statistics.exposed_seconds = watch.exposed_seconds();
+  statistics.comparisons = comparison.count();
+  statistics.comparison_seconds = comparison.seconds();
   if (const session::DeviceSteps* device = runner->device()) {
     statistics.device_memory = device->memory();
   }

@@ -105,6 +105,8 @@ std::string SessionStatistics::to_json() const {
                               {"world_size", world_size},
                               {"steps", steps},
                               {"exposed_seconds", exposed_seconds},
+                              {"comparisons", comparisons},
+                              {"comparison_seconds", comparison_seconds},
                               {"ratio", all().ratio()},
                               {"ratio_compressed", compressed().ratio()},
                               {"all", json_of(all())},

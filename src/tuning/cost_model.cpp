@@ -59,6 +59,12 @@ double pipelined(std::initializer_list<double> parts, double chunks) {
 
 }  // namespace
 
+double link_rate(double bytes, double half_seconds, double seconds) {
+  const double all = bytes / seconds;
+  const double added = seconds - half_seconds;
+  return added > seconds / 2 ? std::min(all, bytes / 2 / added) : all;
+}
+
 Cost dense_cost(const Cluster& cluster, double elements, double element_bytes) {
   const double ranks = cluster.ranks;
   if (cluster.ranks <= 1) {

@@ -28,6 +28,10 @@ struct Cluster {
   double in_flight_bytes = std::numeric_limits<double>::infinity();  // memory of a rank's frames under way
 };
 
+/// Bytes a second of a link by two exchanges, of `bytes` and of half as many, that took so long beside its latency. An
+/// idle link may let the first bytes of both through at once, and then what the larger one added is its rate.
+[[nodiscard]] double link_rate(double bytes, double half_seconds, double seconds);
+
 /// One codec: what it makes of an element, and how long that takes one thread.
 struct CodecCost {
   double bytes = 4;           // on the wire for each element, frames included

@@ -37,7 +37,8 @@ struct Timing {
   double elements = 0;
   double seconds = 0;
 };
-/// Through a small and a large reduction. Where both took about as long, elements cost as little as may be; where the
+/// Through a small and a large reduction. Where both took about as long, elements cost as little as may be, but not
+/// less than the link's rate allows: what an idle link lets through at once says nothing of what follows. Where the
 /// large one was much quicker, or there is only one, the model's latency is the overhead.
 [[nodiscard]] Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings);
 

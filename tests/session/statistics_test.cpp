@@ -28,6 +28,8 @@ SessionStatistics sample() {
   statistics.world_size = 4;
   statistics.steps = 5;
   statistics.exposed_seconds = 0.5;
+  statistics.comparisons = 3;
+  statistics.comparison_seconds = 0.125;
   statistics.groups.push_back({"default", "int8", "two_shot", true, 7, totals});
   totals.bytes_sent = 4096;
   statistics.groups.push_back({"rule 1 (*.b\"ias)", "exact", "one_shot", false, 3, totals});
@@ -41,6 +43,8 @@ TEST(SessionStatistics, Json) {
   EXPECT_EQ(json.at("world_size"), 4);
   EXPECT_EQ(json.at("steps"), 5);
   EXPECT_EQ(json.at("exposed_seconds"), 0.5);
+  EXPECT_EQ(json.at("comparisons"), 3);
+  EXPECT_EQ(json.at("comparison_seconds"), 0.125);
   EXPECT_EQ(json.at("ratio"), 8192.0 / 5120);
   EXPECT_EQ(json.at("ratio_compressed"), 4.0);
   EXPECT_EQ(json.at("all").at("calls"), 20);

@@ -25,6 +25,14 @@ TEST(CostModel, DenseRingByHand) {
   EXPECT_DOUBLE_EQ(cost.total, 9.0);
 }
 
+TEST(CostModel, ABurstIsNoPartOfALinksRate) {
+  // 100 bytes at once and then 10 a second; 200 and 400 bytes.
+  EXPECT_DOUBLE_EQ(link_rate(400, 10, 30), 10);
+  // No burst, and one that a start hides: all bytes count.
+  EXPECT_DOUBLE_EQ(link_rate(400, 20, 40), 10);
+  EXPECT_DOUBLE_EQ(link_rate(400, 30, 40), 10);
+}
+
 TEST(CostModel, TwoShotTakesTheLargerOfWireAndCodecPlusOneChunk) {
   // Two ranks: each sends half of the elements in each hop, in 4 chunks.
   const double elements = 8 * kChunk;

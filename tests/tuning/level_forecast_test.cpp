@@ -15,7 +15,7 @@ const Way kInt8{.first = {1.02, 1e-10, 1e-10}, .second = {1.02, 1e-10, 1e-10}};
 
 TEST(LevelForecast, GoesThroughWhatWasTimed) {
   const Cluster link = cluster(125e6);
-  for (const double factor : {0.5, 1.0, 3.0}) {
+  for (const double factor : {0.95, 1.0, 3.0}) {
     std::vector<Timing> timings;
     for (const double elements : {1024.0, 500'000.0}) {
       timings.push_back({elements, 300e-6 + factor * model_seconds(link, kInt8, elements)});
@@ -31,9 +31,32 @@ TEST(LevelForecast, GoesThroughWhatWasTimed) {
   }
 }
 
+// A token bucket lets the first 32 KiB through at once. Mutation tried: no least factor.
+TEST(LevelForecast, ABurstDoesNotPassForTheLink) {
+  const Cluster link = cluster(12.5e6);
+  const Way bf16{.first = {2, 1e-10, 1e-10}, .second = {2, 1e-10, 1e-10}};
+  const std::vector<Timing> timings{{1024, 150e-6}, {16'000, 200e-6}};
+  const double large = 1e6;
+  const double as_int8 = LevelForecast(kInt8, fit(link, kInt8, timings)).seconds(link, large);
+  const double as_bf16 = LevelForecast(bf16, fit(link, bf16, timings)).seconds(link, large);
+  EXPECT_GT(as_int8, 0.85 * way_cost(link, kInt8, large).wire);
+  EXPECT_NEAR(as_bf16 / as_int8, 2 / 1.02, 0.1);
+}
+
+// Memory, where what was timed counts: codecs are most of it.
+TEST(LevelForecast, WhereTheLinkIsFastTimingsStand) {
+  const Cluster memory = cluster(100e9);
+  const Way slow{.first = {1.02, 1e-9, 1e-9}, .second = {1.02, 1e-9, 1e-9}};
+  std::vector<Timing> timings;
+  for (const double elements : {1024.0, 500'000.0}) {
+    timings.push_back({elements, 5e-6 + 0.3 * model_seconds(memory, slow, elements)});
+  }
+  EXPECT_NEAR(fit(memory, slow, timings).factor, 0.3, 1e-9);
+}
+
 // Small reductions within the noise of each other. Mutation tried: the model's latency, 40 times as much here, stands.
 TEST(LevelForecast, WhereElementsCostNothingTheirTimeIsTheOverhead) {
-  const Cluster link = cluster(125e6);
+  const Cluster link = cluster(1.25e9);
   const std::vector<Timing> timings{{64, 2.1e-6}, {256, 2e-6}};
   EXPECT_NEAR(LevelForecast(kInt8, fit(link, kInt8, timings)).seconds(link, 256), 2e-6, 1.5e-6);
 }

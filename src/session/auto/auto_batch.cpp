@@ -4,10 +4,8 @@
 #include <cmath>
 #include <string>
 
-#include "base/elapsed.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "session/auto/calibration.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -75,7 +73,7 @@ void AutoBatch::sampled(std::uint64_t step, const tuning::GradientNorms& norms) 
   norms_.reduced += norms.reduced;
 }
 
-void AutoBatch::end_step(std::uint64_t step, const StepSeen& seen) {
+void AutoBatch::note_step(std::uint64_t step, const StepSeen& seen) {
   if (runner_.info().world_size == 1) {
     return;  // nothing is exposed
   }
@@ -86,15 +84,9 @@ void AutoBatch::end_step(std::uint64_t step, const StepSeen& seen) {
   micro_steps_.add(micro_steps);
   take_norms(step, micro_steps);
   if (!next_) {
-    first_ = step;
+    first_ = last_ = step;
     next_ = step + least_steps_;
   }
-  if (step < *next_) {
-    return;
-  }
-  const auto start = std::chrono::steady_clock::now();
-  decide(step + 1, compare(step));
-  compare_seconds_ = seconds_since(start);
 }
 
 void AutoBatch::take_norms(std::uint64_t step, double micro_steps) {
@@ -113,31 +105,39 @@ BatchReport AutoBatch::report() const {
           .compute_seconds = compute_.median(),
           .exposed_seconds = exposed_.median(),
           .micro_steps = micro_steps_.median(),
-          .compare_seconds = compare_seconds_,
           .noise = noise_.mean(),
           .noise_steps = static_cast<double>(noise_.count())};
 }
 
-BatchReport AutoBatch::compare(std::uint64_t step) {
+void AutoBatch::append(std::vector<double>& numbers) {
   const BatchReport mine = report();
-  const std::vector<double> numbers{static_cast<double>(step), mine.step_seconds, mine.compute_seconds,
-                                    mine.exposed_seconds,      mine.micro_steps,  mine.compare_seconds,
-                                    mine.noise.signal,         mine.noise.noise,  mine.noise_steps};
+  numbers.insert(numbers.end(), {mine.step_seconds, mine.compute_seconds, mine.exposed_seconds, mine.micro_steps,
+                                 mine.noise.signal, mine.noise.noise, mine.noise_steps});
+}
+
+void AutoBatch::take(const Compared& compared) {
   std::vector<BatchReport> reports;
-  for (const std::vector<double>& theirs : gather_numbers(runner_, numbers, "the comparison of batches")) {
-    if (theirs[0] != numbers[0]) {
-      throw Error(ErrorCode::mismatch, "ranks compare batches after steps " + std::to_string(step) + " and " +
-                                           format_number(theirs[0]) + "; make the same calls on every rank");
-    }
-    reports.push_back({theirs[1], theirs[2], theirs[3], theirs[4], theirs[5], {theirs[6], theirs[7]}, theirs[8]});
+  for (const std::span<const double> theirs : compared.ranks) {
+    reports.push_back({.step_seconds = theirs[0],
+                       .compute_seconds = theirs[1],
+                       .exposed_seconds = theirs[2],
+                       .micro_steps = theirs[3],
+                       .compare_seconds = compared.seconds,
+                       .noise = {theirs[4], theirs[5]},
+                       .noise_steps = theirs[6]});
   }
-  BatchReport agreed = combined(reports);
+  const BatchReport agreed = combined(reports);
+  plan_next(compared.step, agreed);
+  decide(compared.step + 1, agreed);
+}
+
+void AutoBatch::plan_next(std::uint64_t step, const BatchReport& agreed) {
+  last_ = step;
   spent_ += agreed.compare_seconds;
   const bool free = ++compared_ < kFreeComparisons || spent_ < kComparingCredit;
   const double steps = free ? 0 : agreed.compare_seconds / (kComparingShare * std::max(agreed.step_seconds, 1e-6));
   next_ = step + static_cast<std::uint64_t>(
                      std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostBetweenComparing)));
-  return agreed;
 }
 
 void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {

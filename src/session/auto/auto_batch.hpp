@@ -10,6 +10,7 @@
 #include "gradwire/session.hpp"
 #include "session/auto/auto_codec.hpp"
 #include "session/runner.hpp"
+#include "session/step_comparison.hpp"
 #include "tuning/batch_advisor.hpp"
 #include "tuning/noise_scale.hpp"
 #include "tuning/window.hpp"
@@ -22,7 +23,7 @@ struct BatchReport {
   double compute_seconds = 0;  // of one micro-step
   double exposed_seconds = 0;  // of one step
   double micro_steps = 1;      // of one step, as counted
-  double compare_seconds = 0;  // what the last comparison took
+  double compare_seconds = 0;  // what the comparison before took
   tuning::NoiseTerms noise = {};
   double noise_steps = 0;  // that they rest on
 };
@@ -31,7 +32,7 @@ struct BatchReport {
 /// ranks and not for the network; mean noise.
 [[nodiscard]] BatchReport combined(const std::vector<BatchReport>& reports);
 
-class AutoBatch {
+class AutoBatch final : public ComparedPart {
  public:
   /// The policy has [batch]. `runner` must outlive this.
   AutoBatch(Runner& runner, const Policy& policy, Reduction reduction);
@@ -43,9 +44,12 @@ class AutoBatch {
   [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
   /// Of one bucket in this step.
   void sampled(std::uint64_t step, const tuning::GradientNorms& norms);
-  /// After a step that was reduced as usual: takes note; at steps that all ranks know compares and decides for the next
-  /// one. Collective then.
-  void end_step(std::uint64_t step, const StepSeen& seen);
+  /// After a step that was reduced as usual. At those that all ranks know they compare and decide for the next one.
+  void note_step(std::uint64_t step, const StepSeen& seen);
+  [[nodiscard]] bool due(std::uint64_t step) const override { return next_ && step >= *next_; }
+  [[nodiscard]] bool rides(std::uint64_t step) const override { return next_ && step >= last_ + least_steps_; }
+  void append(std::vector<double>& numbers) override;
+  void take(const Compared& compared) override;
 
   /// Any thread.
   [[nodiscard]] BatchAdvice advice() const;
@@ -53,7 +57,7 @@ class AutoBatch {
  private:
   [[nodiscard]] BatchReport report() const;
   void take_norms(std::uint64_t step, double micro_steps);
-  [[nodiscard]] BatchReport compare(std::uint64_t step);
+  void plan_next(std::uint64_t step, const BatchReport& agreed);
   void decide(std::uint64_t step, const BatchReport& agreed);
 
   Runner& runner_;
@@ -66,8 +70,8 @@ class AutoBatch {
   std::uint64_t norms_step_ = ~0ULL;
   std::optional<std::uint64_t> next_;  // the step after which ranks compare
   std::optional<std::uint64_t> first_;
-  double compare_seconds_ = 0;
-  double spent_ = 0;  // seconds on comparisons, the slowest rank of each
+  std::uint64_t last_ = 0;  // step after which they did, or the first one
+  double spent_ = 0;        // seconds on comparisons, the slowest rank of each
   std::uint64_t compared_ = 0;
 
   mutable std::mutex mutex_;  // guards what other threads ask for

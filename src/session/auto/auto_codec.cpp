@@ -11,8 +11,6 @@
 namespace gradwire::session {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t kProbes = 3;
 constexpr std::uint64_t kMostBetween = 5;      // steps between comparisons that cost nothing
 constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
@@ -60,6 +58,7 @@ void AutoCodec::begin(std::uint64_t step, const LinkMeasured& measured) {
   Calibration calibration = calibrate(runner_, probes_, plan_, given_, measured);
   measured_in_seconds_ = calibration.seconds;
   begun_ = true;
+  ++revision_;
   first_ = step;
   next_ = step + least_steps_;
   {
@@ -81,8 +80,8 @@ void AutoCodec::sampled(std::uint32_t bucket, const tuning::QualitySample& sampl
   samples_[bucket] = worse(samples_[bucket], sample);
 }
 
-void AutoCodec::end_step(std::uint64_t step, const StepSeen& seen) {
-  if (!begun_ || runner_.info().world_size == 1) {
+void AutoCodec::note_step(const StepSeen& seen) {
+  if (!begun_) {
     return;
   }
   step_.add(seen.step_seconds);
@@ -92,12 +91,15 @@ void AutoCodec::end_step(std::uint64_t step, const StepSeen& seen) {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     ready_[i].add(seen.ready_seconds[i]);
   }
-  if (step < next_) {
-    return;
-  }
-  const Clock::time_point start = Clock::now();
-  const Agreed agreed = compare(step);
+}
+
+bool AutoCodec::due(std::uint64_t step) const { return begun_ && runner_.info().world_size > 1 && step >= next_; }
+
+void AutoCodec::take(const Compared& compared) {
+  const std::uint64_t step = compared.step;
+  const Agreed agreed = agree(compared);
   const AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
+  ++revision_;
   {
     const std::lock_guard lock(mutex_);
     link_ = to_estimate(choice_.calibration().cluster, measured_in_seconds_);
@@ -116,7 +118,6 @@ void AutoCodec::end_step(std::uint64_t step, const StepSeen& seen) {
     log(LogLevel::debug, "the codecs next to these are tried until step " + std::to_string(next_));
   }
   probe(agreed.report);
-  compare_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 void AutoCodec::probe(const LinkReport& report) {
@@ -152,30 +153,27 @@ LinkReport AutoCodec::report() const {
   return mine;
 }
 
-AutoCodec::Agreed AutoCodec::compare(std::uint64_t step) {
+void AutoCodec::append(std::vector<double>& numbers) {
   const LinkReport mine = report();
-  std::vector<double> numbers{static_cast<double>(step), compare_seconds_,      mine.step_seconds, mine.busy_seconds,
-                              mine.wait_share,           mine.bytes_per_second, mine.probed};
-  const std::size_t head = numbers.size();
+  numbers.insert(numbers.end(),
+                 {mine.step_seconds, mine.busy_seconds, mine.wait_share, mine.bytes_per_second, mine.probed});
   numbers.insert(numbers.end(), mine.ready_seconds.begin(), mine.ready_seconds.end());
   for (tuning::QualitySample& sample : samples_) {
     numbers.insert(numbers.end(), {sample.nmse, sample.residual_ratio});
     sample = {};
   }
+}
+
+AutoCodec::Agreed AutoCodec::agree(const Compared& compared) {
+  constexpr std::size_t kHead = 5;
   Agreed agreed;
   agreed.samples.resize(samples_.size());
   std::vector<LinkReport> reports;
-  double compare_seconds = 0;
-  for (const std::vector<double>& theirs : gather_numbers(runner_, numbers, "the comparison of steps")) {
-    if (theirs[0] != numbers[0]) {
-      throw Error(ErrorCode::mismatch, "ranks compare steps " + std::to_string(step) + " and " +
-                                           format_number(theirs[0]) + "; make the same calls on every rank");
-    }
-    compare_seconds = std::max(compare_seconds, theirs[1]);
-    LinkReport& one = reports.emplace_back(LinkReport{theirs[2], theirs[3], theirs[4], theirs[5], theirs[6], {}});
-    const auto ready = theirs.begin() + static_cast<std::ptrdiff_t>(head);
-    one.ready_seconds.assign(ready, ready + static_cast<std::ptrdiff_t>(ready_.size()));
-    auto next = ready + static_cast<std::ptrdiff_t>(ready_.size());
+  for (const std::span<const double> theirs : compared.ranks) {
+    LinkReport& one = reports.emplace_back(LinkReport{theirs[0], theirs[1], theirs[2], theirs[3], theirs[4], {}});
+    const std::span<const double> ready = theirs.subspan(kHead, ready_.size());
+    one.ready_seconds.assign(ready.begin(), ready.end());
+    auto next = theirs.subspan(kHead + ready_.size()).begin();
     for (tuning::QualitySample& sample : agreed.samples) {
       const double nmse = *next++;
       sample = worse(sample, {nmse, *next++});
@@ -183,10 +181,10 @@ AutoCodec::Agreed AutoCodec::compare(std::uint64_t step) {
   }
   agreed.report = combined(reports);
   // At first often, since little is known; in the long run no more than that share of the time.
-  const double steps = std::min(compare_seconds / (std::max(cost_, 1e-9) * std::max(agreed.report.step_seconds, 1e-6)),
-                                static_cast<double>(step - first_) / 2);
-  next_ = step + static_cast<std::uint64_t>(
-                     std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));
+  const double steps = std::min(compared.seconds / (std::max(cost_, 1e-9) * std::max(agreed.report.step_seconds, 1e-6)),
+                                static_cast<double>(compared.step - first_) / 2);
+  next_ = compared.step + static_cast<std::uint64_t>(
+                              std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));
   return agreed;
 }
 

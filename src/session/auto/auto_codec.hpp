@@ -12,12 +12,13 @@
 #include "plan/plan.hpp"
 #include "session/auto/auto_choice.hpp"
 #include "session/runner.hpp"
+#include "session/step_comparison.hpp"
 #include "session/step_watch.hpp"
 #include "tuning/window.hpp"
 
 namespace gradwire::session {
 
-class AutoCodec {
+class AutoCodec final : public ComparedPart {
  public:
   /// All must outlive this; `probes` are the runner's. Of the policy only [link] and [auto] count: the plan has the
   /// rest.
@@ -27,11 +28,16 @@ class AutoCodec {
   void begin(std::uint64_t step, const LinkMeasured& measured);
   [[nodiscard]] bool begun() const noexcept { return begun_; }
   [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }
+  /// Another number where choices() may be others.
+  [[nodiscard]] std::uint64_t revision() const noexcept { return revision_; }
   /// Whether encoders look at what they drop in this step.
   [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
   void sampled(std::uint32_t bucket, const tuning::QualitySample& sample);
-  /// After a step: takes note; at steps that all ranks know compares and decides for the next one. Collective then.
-  void end_step(std::uint64_t step, const StepSeen& seen);
+  /// After a step that was reduced as usual. At those that all ranks know they compare and decide for the next one.
+  void note_step(const StepSeen& seen);
+  [[nodiscard]] bool due(std::uint64_t step) const override;
+  void append(std::vector<double>& numbers) override;
+  void take(const Compared& compared) override;
 
   // Any thread.
   [[nodiscard]] LinkEstimate link() const;
@@ -46,7 +52,7 @@ class AutoCodec {
   };
   [[nodiscard]] Neighbours probe_neighbours() const;
   [[nodiscard]] LinkReport report() const;
-  [[nodiscard]] Agreed compare(std::uint64_t step);
+  [[nodiscard]] Agreed agree(const Compared& compared);
   void probe(const LinkReport& report);
   void note(const tuning::Change& change);
 
@@ -64,7 +70,7 @@ class AutoCodec {
   std::vector<tuning::Window> ready_;
   std::uint64_t first_ = 0;  // the step for which the first choice was
   std::uint64_t next_ = 0;   // the step after which ranks compare
-  double compare_seconds_ = 0;
+  std::uint64_t revision_ = 0;
 
   mutable std::mutex mutex_;  // guards what other threads ask for
   LinkEstimate link_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "base/elapsed.hpp"
@@ -57,6 +58,7 @@ plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const policy::Level& 
   trial.chunk_bytes = plan.chunk_bytes;
   trial.fitting_chunk_bytes = plan.fitting_chunk_bytes;
   trial.in_flight_bytes = plan.in_flight_bytes;
+  trial.deterministic = plan.deterministic;
   trial.groups = {{.name = "calibration", .policy = {}, .tensors = 1, .elements = count}};
   plan::Bucket bucket;
   bucket.dtype = dtype;
@@ -100,7 +102,7 @@ class Calibrator {
         time(trial, static_cast<std::uint64_t>(elements), seconds);
       }
     }
-    seconds = slowest(gather_numbers(runner_, seconds, "calibration"));
+    seconds = slowest(gather_numbers(runner_.peers(), seconds, "calibration"));
     std::span<const double> next = seconds;
     for (Trial& trial : trials_) {
       for (const double elements : sizes(trial)) {
@@ -155,7 +157,7 @@ class Calibrator {
         mine.insert(mine.end(), {codec->encode_seconds, codec->decode_seconds});
       }
     }
-    const std::vector<double> agreed = slowest(gather_numbers(runner_, mine, "calibration"));
+    const std::vector<double> agreed = slowest(gather_numbers(runner_.peers(), mine, "calibration"));
     auto next = agreed.begin();
     for (Trial& trial : trials_) {
       for (tuning::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
@@ -248,17 +250,19 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
   const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
     std::vector<double> seconds(static_cast<std::size_t>(rounds));
     std::generate(seconds.begin(), seconds.end(), [&] { return exchange(bytes); });
-    return quickest(slowest(gather_numbers(runner, seconds, "calibration")));
+    return quickest(slowest(gather_numbers(runner.peers(), seconds, "calibration")));
   };
   const double latency = agreed(kLatencyRounds, 1);
   double rate = 0;
   double spent = 0;
+  std::optional<double> before;  // what half as many bytes added
   // Every rank makes the same exchanges, and stops at bytes that take so long that an error of the latency is small.
   for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
     const double seconds = agreed(kRounds, bytes);
     spent += kRounds * seconds;
     const double added = std::max(seconds - latency, kLeastShare * seconds);
-    rate = static_cast<double>(bytes) / added;  // of the last: a burst may hide the link
+    rate = tuning::link_rate(static_cast<double>(bytes), before.value_or(added / 2), added);
+    before = added;
     const bool enough = spent > (added > kSeen * latency ? kTierSeconds : kFarSeconds);
     if (seconds > kEnoughSeconds && (seconds > kManyLatencies * latency || enough)) {
       break;
@@ -268,24 +272,6 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
 }
 
 }  // namespace
-
-std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,
-                                                const std::string& what) {
-  std::string text(mine.size() * sizeof(double), '\0');
-  std::memcpy(text.data(), mine.data(), text.size());
-  std::vector<std::vector<double>> all;
-  for (const std::string& theirs : runner.peers().all_gather(text, what)) {
-    if (theirs.size() != text.size()) {
-      throw Error(ErrorCode::mismatch, what + ": rank " + std::to_string(all.size()) + " sent " +
-                                           std::to_string(theirs.size() / sizeof(double)) +
-                                           " numbers where this rank has " + std::to_string(mine.size()) +
-                                           "; run the same version on every rank");
-    }
-    std::vector<double>& numbers = all.emplace_back(mine.size());
-    std::memcpy(numbers.data(), theirs.data(), theirs.size());
-  }
-  return all;
-}
 
 Neighbours neighbours_inside(const collective::Tiers& tiers, int rank) {
   const std::vector<int>& members = tiers.members(tiers.node_of(rank));

@@ -53,8 +53,4 @@ using LinkMeasured = std::function<void(const Link&)>;
 [[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan,
                                     const std::optional<Link>& link, const LinkMeasured& measured);
 
-/// Element r of the result is rank r's `mine`.
-[[nodiscard]] std::vector<std::vector<double>> gather_numbers(Runner& runner, const std::vector<double>& mine,
-                                                              const std::string& what);
-
 }  // namespace gradwire::session

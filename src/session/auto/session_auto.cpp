@@ -16,13 +16,14 @@ void Session::State::see_step_end(session::StepWatch::Time now, double exposed, 
   watch.end(now, exposed, totals, ranks, micro_steps, progress.background());
 }
 
-void Session::State::decide(std::uint64_t ended_step) const {
+void Session::State::decide(std::uint64_t ended_step) {
   if (auto_codec) {
-    auto_codec->end_step(ended_step, watch.last());
+    auto_codec->note_step(watch.last());
   }
   if (auto_batch) {
-    auto_batch->end_step(ended_step, watch.last());
+    auto_batch->note_step(ended_step, watch.last());
   }
+  comparison.end_step(ended_step);
 }
 
 void Session::State::decide_coming() {

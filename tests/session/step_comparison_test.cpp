@@ -1,0 +1,86 @@
+// Ranks compare at steps that all know, in one gather for all parts.
+#include "session/step_comparison.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gradwire/session.hpp"
+#include "session/host/bucket_runner.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Part final : public ComparedPart {
+ public:
+  Part(std::uint64_t every, std::uint64_t rides_every, double number, std::size_t numbers)
+      : every_(every), rides_every_(rides_every), number_(number), numbers_(numbers) {}
+
+  [[nodiscard]] bool due(std::uint64_t step) const override { return step % every_ == every_ - 1; }
+  [[nodiscard]] bool rides(std::uint64_t step) const override { return (step + 1) % rides_every_ == 0; }
+  void append(std::vector<double>& numbers) override { numbers.insert(numbers.end(), numbers_, number_); }
+  void take(const Compared& compared) override {
+    steps.push_back(compared.step);
+    seen.clear();
+    for (const std::span<const double> theirs : compared.ranks) {
+      EXPECT_EQ(theirs.size(), numbers_);
+      seen.push_back(theirs[0]);
+    }
+    seconds = compared.seconds;
+  }
+
+  std::vector<std::uint64_t> steps;
+  std::vector<double> seen;  // of each rank, at last
+  double seconds = 0;
+
+ private:
+  std::uint64_t every_, rides_every_;
+  double number_;
+  std::size_t numbers_;
+};
+
+// Mutation tried: spans that do not begin where their part's numbers do.
+TEST(StepComparison, OneGatherServesAllParts) {
+  test::run_ranks(make_inproc_world(3), [](const std::shared_ptr<Transport>& transport) {
+    BucketRunner runner(transport, {});
+    StepComparison comparison(runner);
+    const double rank = transport->rank();
+    Part often(5, 5, rank, 1);
+    Part seldom(20, 10, 10 * rank, 3);  // asks every 20 steps, and rides in between
+    comparison.add(often);
+    comparison.add(seldom);
+    for (std::uint64_t step = 0; step < 40; ++step) {
+      comparison.end_step(step);
+    }
+    EXPECT_THAT(often.steps, ElementsAre(4, 9, 14, 19, 24, 29, 34, 39));
+    EXPECT_THAT(seldom.steps, ElementsAre(9, 19, 29, 39));
+    EXPECT_THAT(often.seen, ElementsAre(0, 1, 2));
+    EXPECT_THAT(seldom.seen, ElementsAre(0, 10, 20));
+    EXPECT_EQ(comparison.count(), 8U);
+    EXPECT_GT(often.seconds, 0);
+    EXPECT_EQ(often.seconds, seldom.seconds);
+    EXPECT_GE(comparison.seconds(), often.seconds);
+  });
+}
+
+TEST(StepComparison, RanksAtOtherStepsAreTold) {
+  test::run_ranks(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    BucketRunner runner(transport, {});
+    StepComparison comparison(runner);
+    Part part(1, 1, 0, 1);
+    comparison.add(part);
+    try {
+      comparison.end_step(transport->rank() == 0 ? 7 : 8);
+      FAIL() << "rank " << transport->rank();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::mismatch);
+      EXPECT_THAT(e.what(), HasSubstr("ranks compare steps"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::session
