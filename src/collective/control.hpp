@@ -12,12 +12,6 @@
 
 namespace gradwire::collective {
 
-/// Sends `bytes` to one rank and receives as many from another, in messages of `part` bytes, all in flight at once:
-/// a few would show how far the link is, not what it carries. On
-/// failure aborts the transport and throws.
-void exchange_with(Transport& transport, int to, int from, std::uint64_t bytes, std::uint64_t part,
-                   std::chrono::milliseconds timeout);
-
 class Control {
  public:
   Control(Transport& transport, std::chrono::milliseconds timeout) : transport_(transport), timeout_(timeout) {}
@@ -28,6 +22,10 @@ class Control {
   /// The same for texts.
   std::vector<std::string> all_gather(const std::string& mine, const std::string& what);
   void barrier();
+  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike:
+  /// in messages of `part` bytes, all in flight at once, since a few would show how far the link is and not what it
+  /// carries. Ranks meet once their memory is there. On failure aborts the transport and throws.
+  double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part);
 
  private:
   std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,

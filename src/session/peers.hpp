@@ -38,6 +38,9 @@ class TransportPeers final : public Peers {
     return control_.all_gather(mine, what);
   }
   void barrier() { control_.barrier(); }
+  [[nodiscard]] double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part) {
+    return control_.time_exchange(to, from, bytes, part);
+  }
 
  private:
   collective::Control control_;

@@ -16,6 +16,11 @@ namespace gradwire::session {
 
 class Progress {
  public:
+  // A caller has nothing else to do: for so long it does not sleep between two looks, which would cost a small bucket
+  // many times what it takes. It yields after some looks.
+  static constexpr std::chrono::microseconds kEager{1000};
+  static constexpr unsigned kLooksToYield = 8;
+
   /// What there is to do.
   class Work {
    public:
@@ -88,9 +93,6 @@ class Progress {
   void drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds eager, Stop&& stop);
 
   static constexpr std::chrono::microseconds kPatience{200};  // of whoever drives, before it looks for new buckets
-  // A caller has nothing else to do: for so long it does not sleep between two looks, which would cost a small bucket
-  // many times what it takes.
-  static constexpr std::chrono::microseconds kEager{1000};
 
   Threading threading_;
   Step& step_;
@@ -163,7 +165,7 @@ void Progress::drive(std::unique_lock<std::mutex>& lock, std::chrono::microsecon
         const std::lock_guard wire_lock(wire);
         work_.communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
       }
-      if (!sleeps && ++looked % 8 == 0) {
+      if (!sleeps && ++looked % kLooksToYield == 0) {
         std::this_thread::yield();
       }
       lock.lock();

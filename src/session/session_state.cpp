@@ -299,7 +299,8 @@ StepOutcome Session::State::finish() {
         decide(end.outcome.step);
       }
       const std::uint64_t revision = auto_codec ? auto_codec->revision() : 0;
-      if (!decided || decided_for != revision) {
+      if (!decided || !small || decided_for != revision) {  // residuals that are folded make a step small
+
         decided_for = revision;
         decide_coming();
       }

@@ -43,7 +43,7 @@ Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings)
   const double more = large.seconds - small.seconds;
   constexpr double kAlike = 0.75;  // large to small: less is no noise, but a start that was slow
   if (!(modelled > 0) || !(large.seconds > kAlike * small.seconds)) {
-    return {.overhead_seconds = way_cost(cluster, way, 0).latency};
+    return {.overhead_seconds = std::min(way_cost(cluster, way, 0).latency, large.seconds)};
   }
   const double least = std::max(kLeastFactor, kPastTheLink * wire_seconds(cluster, way, small, large) / modelled);
   const double factor = std::clamp(more / modelled, least, kMostFactor);

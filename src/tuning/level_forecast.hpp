@@ -39,7 +39,8 @@ struct Timing {
 };
 /// Through a small and a large reduction. Where both took about as long, elements cost as little as may be, but not
 /// less than the link's rate allows: what an idle link lets through at once says nothing of what follows. Where the
-/// large one was much quicker, or there is only one, the model's latency is the overhead.
+/// large one was much quicker, or there is only one, the overhead is the model's latency, or the large one's time if
+/// less.
 [[nodiscard]] Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings);
 
 class LevelForecast {

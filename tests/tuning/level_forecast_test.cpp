@@ -72,6 +72,13 @@ TEST(LevelForecast, WithoutUsefulTimingsTheModelStands) {
   }
 }
 
+// The small one was disturbed. Mutation tried: the model's latency, which was measured under the same load.
+TEST(LevelForecast, WhatWasQuickOnceIsNotForecastSlow) {
+  const Cluster link = cluster(12.5e9);
+  const std::vector<Timing> timings{{64, 182e-6}, {256, 3.2e-6}};
+  EXPECT_LT(LevelForecast(kInt8, fit(link, kInt8, timings)).seconds(link, 256), 4e-6);
+}
+
 TEST(LevelForecast, CorrectionsGoHalfWayAndStayNearTheModel) {
   LevelForecast forecast(kInt8, {.overhead_seconds = 0, .factor = 1});
   forecast.correct(4);

@@ -16,7 +16,8 @@ constexpr std::uint64_t kMostBetween = 5;      // steps between comparisons that
 constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
 constexpr std::uint64_t kSampleEvery = 50;     // steps
 constexpr double kProbeSeconds = 2e-3;
-constexpr double kLeastProbe = 64 << 10;
+constexpr double kLeastProbe = 16 << 10;
+constexpr double kProbeSteps = 16;  // of which a probe sends as much, at most: small steps cannot pay for large ones
 constexpr double kMostProbe = 1 << 20;
 
 tuning::QualitySample worse(const tuning::QualitySample& a, const tuning::QualitySample& b) {
@@ -125,8 +126,9 @@ void AutoCodec::probe(const LinkReport& report) {
     return;
   }
   const tuning::Cluster& cluster = choice_.calibration().cluster;
+  const double most = std::clamp(kProbeSteps * report.bytes_per_second * report.busy_seconds, kLeastProbe, kMostProbe);
   const auto bytes =
-      static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, kMostProbe));
+      static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, most));
   const Neighbours neighbours = probe_neighbours();
   const double seconds = probes_.time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
   probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));

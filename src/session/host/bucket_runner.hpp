@@ -53,6 +53,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   [[nodiscard]] SmallSteps* small() noexcept override { return this; }
 
  private:
+  void advance_eagerly();  // until a bucket ends
   [[nodiscard]] bool takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
   bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) override;
 

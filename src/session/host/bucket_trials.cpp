@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "base/elapsed.hpp"
 #include "collective/control.hpp"
 #include "session/host/bucket_runner.hpp"
+#include "session/progress.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -14,8 +16,9 @@ namespace {
 using codec::kTileElements;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kSampledTiles = 64;           // at most
-constexpr std::uint64_t kTilesALook = 16;             // tiles: so that a look costs a sixteenth of an encoding
+constexpr std::uint64_t kSampledTiles = 64;  // at most
+constexpr std::uint64_t kTilesALook = 16;    // tiles: so that a look costs a sixteenth of an encoding
+constexpr std::chrono::milliseconds kPatience{1};
 constexpr std::uint64_t kExchangePart = 32ULL << 10;  // of one message: as small as chunks, which links see later
 
 template <typename T>
@@ -41,10 +44,18 @@ bool BucketRunner::has_native(DType dtype) const {
 }
 
 double BucketRunner::time_exchange(int to, int from, std::uint64_t bytes) {
-  peers_.barrier();
-  const Clock::time_point start = Clock::now();
-  collective::exchange_with(*transport_, to, from, bytes, kExchangePart, options_.timeout);
-  return seconds_since(start);
+  return peers_.time_exchange(to, from, bytes, kExchangePart);
+}
+
+// As finish() does: without sleeping at first.
+void BucketRunner::advance_eagerly() {
+  const Clock::time_point polite = Clock::now() + Progress::kEager;
+  for (unsigned looked = 1; advance(Clock::now() > polite ? kPatience : std::chrono::microseconds(0)).empty();
+       ++looked) {
+    if (looked % Progress::kLooksToYield == 0) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) {
@@ -67,8 +78,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
     executor_.skip(1);
   } else {
     BucketRunner::start(trial, bucket, std::span(&memory, 1), step);
-    while (advance(std::chrono::milliseconds(1)).empty()) {
-    }
+    advance_eagerly();
   }
   const double seconds = seconds_since(start);
   residuals_ = std::move(kept);
