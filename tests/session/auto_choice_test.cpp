@@ -119,6 +119,19 @@ TEST(AutoChoice, AForecastThatWasWrongIsFoundOutByATrial) {
 }
 
 // Mutation tried: only levels next to the one in use are tried.
+// Four times is more than a trial may cost soon. Mutation tried: no spare time for it.
+TEST(AutoChoice, AForecastThatWasFarOffIsFoundOutLate) {
+  const plan::Plan plan = one_bucket();
+  AutoChoice choice(plan, policy());
+  const double rate = 250e6;
+  choice.start(0, calibration(rate, {1, 1, 1, 4}));
+  Training training([=](std::uint64_t) { return rate; }, calibration(rate, {1, 1, 1, 0.6}));
+  training.run(choice, 5'000);
+  EXPECT_EQ(choice.choices()[0].level, kInt8);
+  training.run(choice, 60'000);
+  EXPECT_EQ(choice.choices()[0].level, kInt4);
+}
+
 TEST(AutoChoice, NotToCompressIsTriedFromAnyCodec) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());

@@ -15,6 +15,8 @@ constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
 constexpr std::uint64_t kTrialSteps = 5;
 constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
 constexpr double kWorthATrial = 0.6;           // of the step, that it may take longer by the forecast: models are wrong
+constexpr double kSpare = 1e-3;  // of the time since the start, for a trial of what seems far slower: forecasts may
+                                 // rest on a start that something disturbed
 constexpr double kMeasuredApart = 100e-6;  // seconds, likewise: what was timed at the start has ranks that began apart
 
 std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
@@ -69,6 +71,7 @@ AutoChoice::AutoChoice(const plan::Plan& plan, const Policy& policy)
 
 tuning::Change AutoChoice::start(std::uint64_t step, Calibration calibration) {
   calibration_ = std::move(calibration);
+  started_ = step;
   guard_.begin(step);
   for (Neighbour& neighbour : neighbours_) {
     neighbour.due = step;
@@ -161,7 +164,9 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
     return std::nullopt;  // what would be seen could not be told apart
   }
   const tuning::Levels& levels = auto_levels_.levels();
-  const double most = (1 + kWorthATrial) * tuning::step_seconds(forecast, levels) + kMeasuredApart;
+  const double now = tuning::step_seconds(forecast, levels);
+  const double spare = kSpare * static_cast<double>(step - started_) * now / static_cast<double>(kTrialSteps);
+  const double most = std::max((1 + kWorthATrial) * now + kMeasuredApart, spare);
   tuning::Levels last = levels;
   for (Neighbour& neighbour : neighbours_) {
     tuning::Levels other = levels;

@@ -76,6 +76,7 @@ class AutoChoice {
   tuning::Guard guard_;
   Calibration calibration_;
   std::vector<BucketChoice> choices_;
+  std::uint64_t started_ = 0;
   static constexpr int kToDense = -1000;
   std::array<Neighbour, 3> neighbours_{{{1}, {-1}, {kToDense}}};
   bool trying_ = false;
