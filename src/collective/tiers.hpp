@@ -28,6 +28,11 @@ class Tiers {
   /// Ascending.
   [[nodiscard]] const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
 
+  /// Of `bytes` that each rank sends in a sum of the transport's own, a ring over all ranks: those that leave its node.
+  [[nodiscard]] std::uint64_t leaving_of_native(std::uint64_t bytes) const noexcept {
+    return nodes() > 1 ? bytes * static_cast<std::uint64_t>(nodes()) / static_cast<std::uint64_t>(world_size()) : 0;
+  }
+
   /// Why the hierarchical collective has nothing to do here: one node, one rank a node, or nodes of different sizes.
   /// Empty where it has.
   [[nodiscard]] std::string why_not_hierarchical() const;

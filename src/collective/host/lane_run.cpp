@@ -178,7 +178,7 @@ void LaneRun::harvest() {
   }
 }
 
-// `peer` below 0: by a native sum, a ring over all ranks, which leaves each node once.
+// `peer` below 0: by a native sum.
 void LaneRun::count_sent(int peer, std::uint64_t bytes) const {
   Statistics& statistics = execution_->statistics_;
   statistics.bytes_sent += bytes;
@@ -186,8 +186,8 @@ void LaneRun::count_sent(int peer, std::uint64_t bytes) const {
   std::uint64_t leaves = 0;
   if (peer >= 0) {
     leaves = tiers.node_of(peer) != tiers.node_of(executor_.transport_.rank()) ? bytes : 0;
-  } else if (tiers.nodes() > 1) {
-    leaves = bytes * static_cast<std::uint64_t>(tiers.nodes()) / static_cast<std::uint64_t>(tiers.world_size());
+  } else {
+    leaves = tiers.leaving_of_native(bytes);
   }
   statistics.bytes_inter += leaves;
   statistics.bytes_intra += bytes - leaves;

@@ -191,6 +191,11 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   flights_.push_back(std::move(flight));
 }
 
+bool sums_natively(const plan::Bucket& bucket, std::span<const BucketChoice> choices) {
+  return bucket.levels.empty() || choices.empty() ? bucket.algorithm == Algorithm::dense
+                                                  : choices[bucket.id].level == 0 && choices[bucket.id].native;
+}
+
 bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const {
   if (plan.buckets.empty() || plan.deterministic || plan.has_modes() || options_.measure_error) {
     return false;
@@ -199,8 +204,7 @@ bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketCh
   if (!collective::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers)) {
     return false;
   }
-  return last.levels.empty() ? last.algorithm == Algorithm::dense
-                             : !choices.empty() && choices[last.id].level == 0 && choices[last.id].native;
+  return sums_natively(last, choices);
 }
 
 void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket,

@@ -21,6 +21,9 @@
 
 namespace gradwire::session {
 
+/// Whether the transport's own all-reduce takes the bucket, as far as its policy and what is chosen go.
+[[nodiscard]] bool sums_natively(const plan::Bucket& bucket, std::span<const BucketChoice> choices);
+
 class BucketRunner final : public Runner, private HeldByRunner, private Probes, private SmallSteps {
  public:
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);

@@ -10,10 +10,7 @@ bool BucketRunner::takes(const plan::Plan& plan, std::span<const BucketChoice> c
     return false;
   }
   return std::all_of(plan.buckets.begin(), plan.buckets.end(), [&](const plan::Bucket& bucket) {
-    const bool dense = bucket.levels.empty() || choices.empty()
-                           ? bucket.algorithm == Algorithm::dense
-                           : choices[bucket.id].level == 0 && choices[bucket.id].native;
-    return dense && has_native(bucket.dtype);
+    return sums_natively(bucket, choices) && has_native(bucket.dtype);
   });
 }
 

@@ -174,12 +174,10 @@ void SmallSums::note(const plan::Plan& plan, std::uint64_t step, std::uint64_t b
 
 void SmallSums::count(const plan::Plan& plan, std::span<Statistics> groups) const {
   const collective::Tiers& tiers = *plan.tiers;
-  const auto world = static_cast<std::uint64_t>(transport_.world_size());
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const plan::Bucket& bucket = plan.buckets[i];
     const std::uint64_t sent = bucket.count > 0 ? sums_[i].operation.bytes_counted : 0;
-    // A ring over all ranks, which leaves each node once.
-    const std::uint64_t leaves = tiers.nodes() > 1 ? sent * static_cast<std::uint64_t>(tiers.nodes()) / world : 0;
+    const std::uint64_t leaves = tiers.leaving_of_native(sent);
     Statistics& group = groups[bucket.group];
     ++group.calls;
     group.elements += bucket.count;
