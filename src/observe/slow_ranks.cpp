@@ -1,0 +1,329 @@
+#include "observe/slow_ranks.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.hpp"
+
+namespace gradwire::observe {
+namespace {
+
+constexpr double kExplains = 0.5;    // of the wait: what explains as much is the cause
+constexpr double kSpread = 3;        // a sender reaches its last receiver that many times later than the middle one
+constexpr double kLeastPause = 0.1;  // seconds
+constexpr double kCrowded = 2;       // times the share: on shared cores, a rank without one looks like a slow link
+constexpr double kEncodingOfCompute = 0.7;  // encoding inside the job's calls counts as computing too
+
+constexpr std::string_view kNames[] = {"none",          "late_compute", "slow_link_out", "slow_link_in",
+                                       "slow_encoding", "cores_shared", "paused"};
+
+double stream(const PeerWait& wait) { return std::max(0.0, wait.direct - wait.entry); }
+
+/// The middle of all but one, for each one that is left out.
+class Others {
+ public:
+  template <typename Value>
+  Others(std::span<const RankSeen> ranks, Value&& value) {
+    for (const RankSeen& rank : ranks) {
+      values_.push_back(value(rank));
+    }
+    sorted_ = values_;
+    std::sort(sorted_.begin(), sorted_.end());
+  }
+  [[nodiscard]] double own(std::size_t self) const { return values_[self]; }
+  [[nodiscard]] double middle(std::size_t self) const {
+    const std::size_t at = (sorted_.size() - 2) / 2;  // of two ranks and more
+    return sorted_[values_[self] <= sorted_[at] ? at + 1 : at];
+  }
+
+ private:
+  std::vector<double> values_;
+  std::vector<double> sorted_;
+};
+
+/// What each rank's receivers tell of it. Most tell nothing: each names few.
+class Told {
+ public:
+  explicit Told(std::span<const RankSeen> ranks) : of_(ranks.size()) {
+    for (std::size_t receiver = 0; receiver < ranks.size(); ++receiver) {
+      for (const PeerWait& peer : ranks[receiver].peers) {
+        if (peer.rank >= 0 && static_cast<std::size_t>(peer.rank) < of_.size() &&
+            static_cast<std::size_t>(peer.rank) != receiver) {
+          of_[static_cast<std::size_t>(peer.rank)].push_back(peer);
+        }
+      }
+    }
+  }
+  /// Of all receivers the one in the middle; `value` is not negative.
+  template <typename Value>
+  [[nodiscard]] double middle(std::size_t sender, Value&& value) const {
+    std::vector<double> values;
+    for (const PeerWait& wait : of_[sender]) {
+      values.push_back(value(wait));
+    }
+    const std::size_t silent = of_.size() - 1 - std::min(values.size(), of_.size() - 1);
+    const std::size_t at = (of_.size() - 2) / 2;
+    if (at < silent) {
+      return 0;
+    }
+    const auto place = values.begin() + static_cast<std::ptrdiff_t>(at - silent);
+    std::nth_element(values.begin(), place, values.end());
+    return *place;
+  }
+  [[nodiscard]] double last_arrivals(std::size_t sender) const {
+    double sum = 0;
+    for (const PeerWait& wait : of_[sender]) {
+      sum += wait.last;
+    }
+    return sum / static_cast<double>(of_.size() - 1);
+  }
+
+ private:
+  std::vector<std::vector<PeerWait>> of_;  // by sender
+};
+
+// A wait for a frame is made of what its sender and its receiver add: the one all its receivers see, the other one all
+// its senders. What a rank makes of all frames is late where these came late; only the rest is its own.
+struct Parts {
+  // As the rank in the middle of its receivers saw it.
+  double out = 0;      // all frames of its own values
+  double streams = 0;  // of these, but the first of a bucket
+  double results = 0;
+  // What is this rank's own fault.
+  double streams_out = 0;  // the link from it
+  double streams_in = 0;   // the link to it
+  double entry = 0;        // that it enters a bucket late
+  double indirect = 0;     // results
+  double delayed = 0;      // not its fault: one other rank made it late
+};
+
+std::vector<Parts> split(std::span<const RankSeen> ranks, const Told& told) {
+  std::vector<Parts> parts(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    parts[i].out = told.middle(i, [](const PeerWait& wait) { return wait.direct; });
+    parts[i].streams = told.middle(i, stream);
+    parts[i].results = told.middle(i, [](const PeerWait& wait) { return wait.indirect; });
+  }
+  std::vector<double> streams;
+  for (const RankSeen& rank : ranks) {
+    streams.push_back(rank.typical_stream + rank.typical_indirect);
+  }
+  const double typical = middle(streams);
+  const bool two = ranks.size() == 2;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    // Of two ranks nobody can tell the one's way out from the other's way in.
+    parts[i].streams_in = !two ? std::max(0.0, ranks[i].typical_stream + ranks[i].typical_indirect - typical) : 0;
+    double forgiven = 0;
+    double knocked = 0;
+    for (const PeerWait& peer : ranks[i].peers) {
+      if (peer.rank >= 0 && static_cast<std::size_t>(peer.rank) < parts.size()) {
+        const Parts& theirs = parts[static_cast<std::size_t>(peer.rank)];
+        const double usual = two ? 0 : ranks[i].typical_indirect;
+        forgiven = std::max(forgiven, two ? 0 : std::min(stream(peer), kSpread * theirs.streams));
+        knocked = std::max(knocked, std::min(peer.indirect - usual, kSpread * theirs.results));
+      }
+    }
+    // One rank's results made this one in particular end its step late, and so begin the next.
+    parts[i].entry = std::max(0.0, parts[i].out - parts[i].streams - knocked);
+    parts[i].delayed = two ? 0 : std::max(forgiven, knocked);
+    const double results = std::max(0.0, parts[i].results - ranks[i].typical_stream);
+    parts[i].streams_out = std::max(0.0, parts[i].streams + results - typical);
+    parts[i].indirect = std::max(0.0, parts[i].results - forgiven);
+  }
+  return parts;
+}
+
+struct Figure {
+  double own;
+  double others;
+  [[nodiscard]] double excess() const { return own - others; }
+};
+
+template <typename Value>
+Figure figure(std::span<const RankSeen> ranks, std::size_t self, Value&& value) {
+  const Others others(ranks, value);
+  return {others.own(self), others.middle(self)};
+}
+
+void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t self, const Parts& parts, double share) {
+  const RankSeen& rank = ranks[self];
+  const double enough = kExplains * found.wait_seconds;
+  const auto is = [&](SlowCause cause, const Figure& shown) {
+    found.cause = cause;
+    found.own = shown.own;
+    found.others = shown.others;
+  };
+  const Figure gap = figure(ranks, self, [](const RankSeen& r) { return r.longest_gap; });
+  if (gap.excess() >= kLeastPause && gap.excess() >= enough * std::max(1.0, rank.steps)) {
+    return is(SlowCause::paused, gap);
+  }
+  const Figure delayed = figure(ranks, self, [](const RankSeen& r) { return r.delayed_seconds; });
+  if (delayed.excess() >= enough) {
+    return is(SlowCause::cores_shared, delayed);
+  }
+  const Figure codec = figure(ranks, self, [&](const RankSeen& r) { return r.codec_seconds_per_byte * rank.bytes_in; });
+  const Figure compute = figure(ranks, self, [](const RankSeen& r) { return r.compute_seconds; });
+  if (codec.excess() >= enough && codec.excess() >= kEncodingOfCompute * compute.excess()) {
+    return is(SlowCause::slow_encoding, codec);
+  }
+  if (compute.excess() >= enough) {
+    return is(SlowCause::late_compute, compute);
+  }
+  if (parts.delayed >= found.wait_seconds) {
+    return;  // nothing of its own: it comes late because others made it so
+  }
+  if (rank.crowded > 0 && found.share <= kCrowded * share) {
+    return;
+  }
+  if (parts.streams_in > parts.streams_out) {
+    return is(SlowCause::slow_link_in,
+              figure(ranks, self, [](const RankSeen& r) { return r.typical_stream + r.typical_indirect; }));
+  }
+  is(SlowCause::slow_link_out, {found.wait_seconds, 0});
+}
+
+}  // namespace
+
+double middle(std::vector<double> values) {
+  if (values.empty()) {
+    return 0;
+  }
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+std::string_view to_string(SlowCause cause) noexcept { return kNames[static_cast<std::size_t>(cause)]; }
+
+std::vector<Diagnosis> diagnose(std::span<const RankSeen> ranks, double share) {
+  std::vector<Diagnosis> found(ranks.size());
+  if (ranks.size() < 2) {
+    return found;
+  }
+  const Told told(ranks);
+  const std::vector<Parts> parts = split(ranks, told);
+  const Others exposed(ranks, [](const RankSeen& rank) { return rank.wait_seconds; });
+  const Others compute(ranks, [](const RankSeen& rank) { return rank.compute_seconds; });
+  std::vector<double> waits;
+  std::vector<double> steps;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    // The transport's own sums have no frames to tell apart: who waits less because it computes longer is late.
+    const double late = std::max(0.0, std::min(exposed.middle(i) - exposed.own(i), compute.own(i) - compute.middle(i)));
+    const double by_frames = parts[i].entry + parts[i].streams + parts[i].indirect;
+    found[i].wait_seconds = std::max(late, std::min(by_frames, exposed.middle(i)));  // more is hidden behind computing
+    found[i].last_arrivals = told.last_arrivals(i);
+    waits.push_back(found[i].wait_seconds);
+    steps.push_back(ranks[i].step_seconds);
+  }
+  const double common = middle(waits);
+  const double step = middle(steps);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    found[i].share = step > 0 ? std::max(0.0, found[i].wait_seconds - common) / step : 0;
+    if (found[i].share > share) {
+      find_cause(found[i], ranks, i, parts[i], share);
+    }
+  }
+  return found;
+}
+
+SlowCause SlowWatch::cause(int rank) const noexcept {
+  return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size() ? ranks_[static_cast<std::size_t>(rank)].cause
+                                                                     : SlowCause::none;
+}
+
+// What the latest intervals show most often, the later one of two; none where they show too little.
+SlowCause SlowWatch::sign_of(const Rank& rank) const {
+  std::array<std::size_t, kSlowCauses> seen{};
+  std::size_t slow = 0;
+  SlowCause most = SlowCause::none;
+  for (const SlowCause sign : rank.signs) {
+    if (sign == SlowCause::none) {
+      continue;
+    }
+    ++slow;
+    ++seen[static_cast<std::size_t>(sign)];
+    if (most == SlowCause::none || seen[static_cast<std::size_t>(sign)] >= seen[static_cast<std::size_t>(most)]) {
+      most = sign;
+    }
+  }
+  const bool paused = !rank.signs.empty() && rank.signs.back() == SlowCause::paused;
+  return slow >= options_.needed ? most : paused ? SlowCause::paused : SlowCause::none;
+}
+
+std::vector<SlowChange> SlowWatch::update(std::span<const Diagnosis> ranks) {
+  std::vector<SlowChange> changes;
+  ranks_.resize(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Rank& rank = ranks_[i];
+    rank.signs.push_back(ranks[i].share > options_.share ? ranks[i].cause : SlowCause::none);
+    if (rank.signs.size() > options_.of) {
+      rank.signs.pop_front();
+    }
+    rank.calm = ranks[i].share <= options_.leaves_at * options_.share ? rank.calm + 1 : 0;
+    const SlowCause sign = sign_of(rank);
+    const SlowCause before = rank.cause;
+    if (sign != SlowCause::none) {
+      rank.cause = sign;
+    } else if (rank.calm >= options_.well) {
+      rank.cause = SlowCause::none;
+    }
+    if ((before == SlowCause::none) != (rank.cause == SlowCause::none)) {
+      const bool slow = rank.cause != SlowCause::none;
+      changes.push_back({static_cast<int>(i), slow, ranks[i], slow ? rank.cause : before});
+      rank.signs.clear();
+      if (slow) {
+        rank.signs.push_back(rank.cause);
+      }
+    }
+  }
+  return changes;
+}
+
+namespace {
+
+std::string milliseconds(double seconds) { return format_number(seconds * 1e3, 3) + " ms"; }
+
+std::string figures(SlowCause cause, const Diagnosis& seen) {
+  const auto both = [&](const std::string& what) {
+    return what + " " + milliseconds(seen.own) + " of a step, others " + milliseconds(seen.others);
+  };
+  switch (cause) {
+    case SlowCause::late_compute: return both("late compute: it computes");
+    case SlowCause::slow_encoding: return both("slow encoding: it encodes and sums for");
+    case SlowCause::cores_shared: return both("cores taken by others: its threads wait for a core for");
+    case SlowCause::slow_link_in: return both("slow link to it: it waits for each rank's frames for");
+    case SlowCause::slow_link_out: return "slow link from it: its frames come late to all";
+    case SlowCause::paused: return "paused: it did nothing for " + format_number(seen.own, 3) + " s";
+    default: return "unknown";
+  }
+}
+
+}  // namespace
+
+std::string to_text(const RankSeen& seen, const Diagnosis& found) {
+  std::string text = "step " + milliseconds(seen.step_seconds) + ", computes " + milliseconds(seen.compute_seconds) +
+                     ", waits " + milliseconds(seen.wait_seconds) + ", codec " +
+                     milliseconds(seen.codec_seconds_per_byte * seen.bytes_in) + ", without a core " +
+                     milliseconds(seen.delayed_seconds) + ", on one " + milliseconds(seen.cpu_seconds) +
+                     ", longest gap " + milliseconds(seen.longest_gap) + "; waits for";
+  for (const PeerWait& peer : seen.peers) {
+    if (peer.rank >= 0 && peer.direct + peer.indirect > 0) {
+      text += " rank " + std::to_string(peer.rank) + ": entry " + milliseconds(peer.entry) + ", frames " +
+              milliseconds(peer.direct) + ", results " + milliseconds(peer.indirect) + ";";
+    }
+  }
+  return text + " waited for " + milliseconds(found.wait_seconds) + ", " + std::string(to_string(found.cause));
+}
+
+std::string to_text(const SlowChange& change, double step_seconds) {
+  const Diagnosis& seen = change.latest;
+  const std::string waits = "other ranks wait " + milliseconds(seen.wait_seconds) + " of a step of " +
+                            milliseconds(step_seconds) + " (" + format_number(100 * seen.share, 2) + "%) for it";
+  if (!change.slow) {
+    return "rank " + std::to_string(change.rank) +
+           " is well again (it was slow: " + std::string(to_string(change.cause)) + "); " + waits;
+  }
+  return "rank " + std::to_string(change.rank) + " is slow; " + waits + "; " + figures(change.cause, seen);
+}
+
+}  // namespace gradwire::observe

@@ -1,0 +1,258 @@
+// Slow ranks are named with their cause, and healthy ones are not.
+#include "observe/slow_ranks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "simulated_ranks.hpp"
+
+namespace gradwire::observe::test {
+namespace {
+
+constexpr unsigned kSeeds = 20;
+
+int steps_of(int world) { return world > 16 ? 8 : 30; }
+
+std::string describe(const std::vector<Diagnosis>& found) {
+  std::string text;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (i >= 8 && found[i].cause == SlowCause::none) {
+      continue;
+    }
+    text += " " + std::to_string(i) + ": " + std::to_string(found[i].wait_seconds * 1e3) + " ms " +
+            std::to_string(found[i].share) + " " + std::string(to_string(found[i].cause));
+  }
+  return text;
+}
+
+// What slows a rank down, so that the others feel it in every world.
+void plant(SimulatedRank& rank, SlowCause cause, double world) {
+  const double moved = 56 * 1024 * 2 * (world > 16 ? 2 : 8) * (world - 1);  // bytes a step, one direction
+  const double rate = moved / 20e-3;                                        // takes 20 ms
+  switch (cause) {
+    case SlowCause::late_compute: rank.compute += 20e-3; break;
+    case SlowCause::slow_link_out: rank.out = rate; break;
+    case SlowCause::slow_link_in: rank.in = rate; break;
+    case SlowCause::slow_encoding: rank.encode += 20e-3 / (world > 16 ? 2 : 8); break;
+    case SlowCause::cores_shared: rank.delayed += 20e-3; break;
+    case SlowCause::paused: rank.pause = 2; break;
+    default: break;
+  }
+}
+
+// All links are fast enough that a healthy job does not wait for them.
+std::vector<SimulatedRank> healthy(int world) {
+  std::vector<SimulatedRank> ranks(static_cast<std::size_t>(world));
+  for (SimulatedRank& rank : ranks) {
+    rank.out = rank.in = 56 * 1024 * 2.0 * (world > 16 ? 2 : 8) * (world - 1) / 2e-3;
+  }
+  return ranks;
+}
+
+class SlowRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(SlowRanks, AHealthyJobNamesNobody) {
+  for (unsigned seed = 0; seed < kSeeds; ++seed) {
+    SimulatedJob job(healthy(GetParam()), seed);
+    SlowWatch watch;
+    for (int interval = 0; interval < 6; ++interval) {
+      const std::vector<Diagnosis> found = diagnose(job.run(steps_of(GetParam())));
+      EXPECT_TRUE(watch.update(found).empty()) << "seed " << seed << describe(found);
+    }
+  }
+}
+
+TEST_P(SlowRanks, EveryPlantedCauseIsNamed) {
+  for (int c = 1; c < kSlowCauses; ++c) {
+    const auto cause = static_cast<SlowCause>(c);
+    for (unsigned seed = 0; seed < kSeeds; ++seed) {
+      std::vector<SimulatedRank> ranks = healthy(GetParam());
+      const std::size_t slow = seed % ranks.size();
+      plant(ranks[slow], cause, GetParam());
+      SimulatedJob job(ranks, seed);
+      SlowWatch watch;
+      std::vector<SlowChange> changes;
+      std::vector<Diagnosis> found;
+      for (int interval = 0; interval < 2; ++interval) {
+        found = diagnose(job.run(steps_of(GetParam())));
+        for (const SlowChange& change : watch.update(found)) {
+          changes.push_back(change);
+        }
+      }
+      // Of two ranks, the way into one is the way out of the other.
+      const bool mirrored = GetParam() == 2 && cause == SlowCause::slow_link_in;
+      ASSERT_EQ(changes.size(), 1U) << to_string(cause) << " seed " << seed << describe(found);
+      EXPECT_EQ(changes[0].rank, static_cast<int>(mirrored ? 1 - slow : slow)) << to_string(cause) << describe(found);
+      EXPECT_EQ(changes[0].cause, mirrored ? SlowCause::slow_link_out : cause) << "seed " << seed << describe(found);
+      EXPECT_TRUE(changes[0].slow);
+    }
+  }
+}
+
+// Half of the ranks and more are not out of line.
+class TwoSlowRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(TwoSlowRanks, AreBothNamed) {
+  const std::pair<SlowCause, SlowCause> pairs[] = {{SlowCause::late_compute, SlowCause::late_compute},
+                                                   {SlowCause::late_compute, SlowCause::slow_encoding},
+                                                   {SlowCause::slow_link_out, SlowCause::slow_link_out}};
+  for (const auto& [first, second] : pairs) {
+    if (first == SlowCause::slow_link_out && GetParam() != 8) {
+      continue;  // each slows the other's link down, and of four, half is not out of line
+    }
+    for (unsigned seed = 0; seed < kSeeds; ++seed) {
+      std::vector<SimulatedRank> ranks = healthy(GetParam());
+      const std::size_t one = seed % ranks.size();
+      const std::size_t two = (one + 1 + seed % (ranks.size() - 1)) % ranks.size();
+      plant(ranks[one], first, GetParam());
+      plant(ranks[two], second, GetParam());
+      SimulatedJob job(ranks, seed);
+      SlowWatch watch;
+      std::vector<Diagnosis> found;
+      for (int interval = 0; interval < 3; ++interval) {
+        found = diagnose(job.run(steps_of(GetParam())));
+        watch.update(found);
+      }
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(watch.cause(static_cast<int>(i)), i == one   ? first
+                                                    : i == two ? second
+                                                               : SlowCause::none)
+            << "rank " << i << " seed " << seed << describe(found);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, SlowRanks, ::testing::Values(2, 4, 8, 64));
+INSTANTIATE_TEST_SUITE_P(Worlds, TwoSlowRanks, ::testing::Values(4, 8, 64));
+
+TEST(SlowRanksAlone, OneRankIsNeverSlow) {
+  RankSeen seen{.steps = 10, .step_seconds = 1, .wait_seconds = 0.9, .longest_gap = 5};
+  EXPECT_EQ(diagnose({&seen, 1}).at(0).cause, SlowCause::none);
+  EXPECT_TRUE(diagnose({}).empty());
+}
+
+// The transport's own sums: no frames, only how long each rank was inside.
+TEST(SlowRanksWithoutFrames, WhoWaitsLeastIsLate) {
+  std::vector<RankSeen> ranks(4, {.steps = 10, .step_seconds = 60e-3, .wait_seconds = 25e-3, .compute_seconds = 35e-3});
+  EXPECT_EQ(diagnose(ranks)[2].cause, SlowCause::none);
+  ranks[2].wait_seconds = 5e-3;
+  ranks[2].compute_seconds = 55e-3;
+  const std::vector<Diagnosis> found = diagnose(ranks);
+  EXPECT_EQ(found[2].cause, SlowCause::late_compute);
+  EXPECT_NEAR(found[2].wait_seconds, 20e-3, 1e-9);
+  EXPECT_EQ(found[1].cause, SlowCause::none);
+}
+
+// Mutation tried: as elsewhere; a healthy job of four ranks on two cores then names one.
+TEST(SlowRanksOnSharedCores, ALinkIsNamedFromTwiceTheShareOn) {
+  std::vector<RankSeen> ranks(4, {.steps = 10, .step_seconds = 40e-3, .wait_seconds = 20e-3, .compute_seconds = 20e-3});
+  const auto cause = [&](double seconds, double crowded) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      ranks[i].crowded = crowded;
+      ranks[i].peers[0] = i == 2 ? PeerWait{} : PeerWait{.rank = 2, .direct = seconds};
+    }
+    return diagnose(ranks)[2].cause;
+  };
+  EXPECT_EQ(cause(6e-3, 0), SlowCause::slow_link_out);
+  EXPECT_EQ(cause(6e-3, 1), SlowCause::none);
+  EXPECT_EQ(cause(12e-3, 1), SlowCause::slow_link_out);
+}
+
+TEST(SlowRanksShare, TheThresholdIsThatOfTheCaller) {
+  std::vector<RankSeen> ranks(2,
+                              {.steps = 10, .step_seconds = 100e-3, .wait_seconds = 25e-3, .compute_seconds = 75e-3});
+  ranks[1].wait_seconds = 10e-3;
+  ranks[1].compute_seconds = 90e-3;
+  EXPECT_EQ(diagnose(ranks, 0.14)[1].cause, SlowCause::late_compute);
+  EXPECT_EQ(diagnose(ranks, 0.16)[1].cause, SlowCause::none);
+}
+
+Diagnosis sign(double share, SlowCause cause = SlowCause::late_compute) {
+  return {.wait_seconds = share / 10, .share = share, .cause = share > kSlowShare ? cause : SlowCause::none};
+}
+
+std::vector<SlowChange> feed(SlowWatch& watch, double share, SlowCause cause = SlowCause::late_compute) {
+  const std::vector<Diagnosis> ranks{sign(0), sign(share, cause)};
+  return watch.update(ranks);
+}
+
+TEST(SlowWatchTest, TurnsSlowAfterTwoOfThreeAndWellAfterThreeCalmOnes) {
+  SlowWatch watch;
+  EXPECT_TRUE(feed(watch, 0.3).empty());
+  EXPECT_TRUE(feed(watch, 0).empty());
+  const auto slow = feed(watch, 0.3);
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].rank, 1);
+  EXPECT_TRUE(slow[0].slow);
+  EXPECT_EQ(watch.cause(1), SlowCause::late_compute);
+  EXPECT_EQ(watch.cause(0), SlowCause::none);
+  EXPECT_TRUE(feed(watch, 0).empty());
+  EXPECT_TRUE(feed(watch, 0).empty());
+  const auto well = feed(watch, 0);
+  ASSERT_EQ(well.size(), 1U);
+  EXPECT_FALSE(well[0].slow);
+  EXPECT_EQ(well[0].cause, SlowCause::late_compute);
+  EXPECT_EQ(watch.cause(1), SlowCause::none);
+}
+
+TEST(SlowWatchTest, OneOfThreeIsNoise) {
+  SlowWatch watch;
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_TRUE(feed(watch, i % 3 == 0 ? 0.5 : 0).empty()) << i;
+  }
+}
+
+TEST(SlowWatchTest, AtTheEdgeItChangesOnce) {
+  SlowWatch watch;
+  std::size_t changes = 0;
+  for (int i = 0; i < 100; ++i) {
+    changes += feed(watch, i % 2 == 0 ? 0.101 : 0.099).size();
+  }
+  EXPECT_EQ(changes, 1U);
+  for (int i = 0; i < 100; ++i) {
+    changes += feed(watch, 0.08).size();  // below the one edge and above the other
+  }
+  EXPECT_EQ(changes, 1U);
+  for (int i = 0; i < 3; ++i) {
+    changes += feed(watch, 0.06).size();
+  }
+  EXPECT_EQ(changes, 2U);
+}
+
+TEST(SlowWatchTest, APauseCountsAtOnceAndEnds) {
+  SlowWatch watch;
+  const auto slow = feed(watch, 0.9, SlowCause::paused);
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_EQ(slow[0].cause, SlowCause::paused);
+  EXPECT_TRUE(feed(watch, 0).empty());
+  EXPECT_TRUE(feed(watch, 0).empty());
+  EXPECT_EQ(feed(watch, 0).size(), 1U);
+}
+
+TEST(SlowWatchTest, ALineSaysWhoAndWhy) {
+  const SlowChange change{
+      2,
+      true,
+      {.wait_seconds = 20e-3, .share = 0.33, .cause = SlowCause::late_compute, .own = 52e-3, .others = 32e-3},
+      SlowCause::late_compute};
+  EXPECT_EQ(to_text(change, 61e-3),
+            "rank 2 is slow; other ranks wait 20 ms of a step of 61 ms (33%) for it; late compute: it computes 52 ms "
+            "of a step, others 32 ms");
+  EXPECT_EQ(to_text({2, false, {.wait_seconds = 1e-3, .share = 0.02}, SlowCause::paused}, 50e-3),
+            "rank 2 is well again (it was slow: paused); other ranks wait 1 ms of a step of 50 ms (2%) for it");
+}
+
+TEST(SlowRanksText, FiguresOfARank) {
+  RankSeen seen{.steps = 10, .step_seconds = 61e-3, .wait_seconds = 41e-3, .compute_seconds = 20e-3, .bytes_in = 1e6};
+  seen.codec_seconds_per_byte = 1e-9;
+  seen.peers[0] = {.rank = 3, .direct = 12e-3, .entry = 11e-3, .indirect = 2e-3};
+  EXPECT_EQ(to_text(seen, {.wait_seconds = 5e-3, .cause = SlowCause::paused}),
+            "step 61 ms, computes 20 ms, waits 41 ms, codec 1 ms, without a core 0 ms, on one 0 ms, longest gap 0 ms; "
+            "waits for rank 3: entry 11 ms, frames 12 ms, results 2 ms; waited for 5 ms, paused");
+}
+
+}  // namespace
+}  // namespace gradwire::observe::test
