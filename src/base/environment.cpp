@@ -29,6 +29,8 @@ constexpr std::array kVariables{
                         "rank 0 writes what became of replaced calls there, at its end, as JSON; %p: its process"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
+    EnvironmentVariable{"GRADWIRE_SLOW", "warn, off or share", "warn",
+                        "a rank that others wait for is named, above 10% of a step or this share"},
     EnvironmentVariable{"GRADWIRE_SOCKET_IFNAME", "interface", "all",
                         "the network interface of the PyTorch backend's own connections, such as eth0"},
     EnvironmentVariable{"GRADWIRE_STAGED", "0 | 1", "0",
@@ -80,7 +82,25 @@ bool environment_flag(std::string_view name) {
   return value == "1";
 }
 
+std::optional<double> environment_slow(double usual) {
+  const std::string value = environment("GRADWIRE_SLOW").value_or("warn");
+  if (value == "off") {
+    return std::nullopt;
+  }
+  if (value == "warn") {
+    return usual;
+  }
+  try {
+    return parse_fraction(value);
+  } catch (const Error& error) {
+    throw Error(error.code(), "GRADWIRE_SLOW is \"" + value +
+                                  "\"; write warn, off, or the share of a step from which on a rank that others wait "
+                                  "for is slow, such as 20%");
+  }
+}
+
 void check_environment() {
+  static_cast<void>(environment_slow(1));
   for (const EnvironmentVariable& variable : kVariables) {
     const std::optional<std::string> value = environment(variable.name);
     const bool choice = variable.values.find(" | ") != std::string_view::npos;

@@ -21,6 +21,9 @@ struct EnvironmentVariable {
 [[nodiscard]] std::optional<std::string> environment(std::string_view name);
 /// Of a variable with the values 0 and 1: whether it is 1. Error(invalid_argument) for anything else.
 [[nodiscard]] bool environment_flag(std::string_view name);
+/// Of GRADWIRE_SLOW: the share of a step from which on a rank is slow, `usual` where it says "warn" or nothing; nothing
+/// where it is "off". Error(invalid_argument) for anything else.
+[[nodiscard]] std::optional<double> environment_slow(double usual);
 /// Error(invalid_argument) where a variable has a value that the table does not allow. Files are not opened.
 void check_environment();
 

@@ -7,6 +7,7 @@
 
 #include "gradwire/statistics.hpp"
 #include "observe/event.hpp"
+#include "observe/slow_ranks.hpp"
 
 namespace gradwire::observe {
 
@@ -25,11 +26,20 @@ struct Source {
 /// Of this process; 0: it has none. In a child that forked off they go on from its parent's.
 [[nodiscard]] SourceId first_source();
 
+/// What the comparison of ranks said last of this one.
+struct SlowState {
+  SlowCause cause = SlowCause::none;  // none while it is well, whatever the latest interval says
+  Diagnosis latest = {};
+  std::uint64_t comparisons = 0;
+  double seconds = 0;  // that they took the slowest rank, but for the latest one, of which that is not known yet
+};
+
 /// The latest counts of a source, for whoever reads events; `last`: no more follow, and the source may be forgotten.
 /// Nothing happens where nothing is recorded.
 struct Snapshot {
   SourceId source = 0;
   SessionStatistics statistics = {};
+  std::optional<SlowState> slow = {};  // none: ranks are not compared
   bool last = false;
 };
 void publish(Snapshot snapshot);

@@ -128,12 +128,18 @@ void agree_on_text(Peers& peers, const std::string& mine, const std::string& wha
   compare_texts(peers.all_gather(mine, what), about);
 }
 
-void agree_on_plan(Peers& peers, const std::string& mine) {
+std::vector<std::string> agree_on_plan(Peers& peers, const std::string& mine, const std::string& beside) {
   const std::string what = "the agreement on the plan";
-  const auto prints = peers.all_gather(plan::fingerprint_of(mine), what);
-  if (std::any_of(prints.begin(), prints.end(), [&](const std::string& print) { return print != prints[0]; })) {
+  const std::string print = plan::fingerprint_of(mine);
+  std::vector<std::string> texts = peers.all_gather(print + beside, what);
+  if (std::any_of(texts.begin(), texts.end(),
+                  [&](const std::string& text) { return text.compare(0, print.size(), print) != 0; })) {
     agree_on_text(peers, mine, what, "what to reduce");
   }
+  for (std::string& text : texts) {
+    text.erase(0, print.size());
+  }
+  return texts;
 }
 
 std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step, bool holds_residuals) {

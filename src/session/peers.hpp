@@ -63,8 +63,9 @@ class DevicePeers final : public Peers {
 // What ranks agree on; each throws Error(mismatch) on every rank.
 /// The same text everywhere; `what` names the exchange, `about` what ranks disagree about.
 void agree_on_text(Peers& peers, const std::string& mine, const std::string& what, const std::string& about);
-/// The same for agreement_text(): a fingerprint first, since it is long and mostly equal.
-void agree_on_plan(Peers& peers, const std::string& mine);
+/// The same for agreement_text(): a fingerprint first, since it is long and mostly equal. Returns what each rank says
+/// `beside` it, which may differ.
+std::vector<std::string> agree_on_plan(Peers& peers, const std::string& mine, const std::string& beside);
 /// All that ranks must agree on before the first step.
 [[nodiscard]] std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                          bool holds_residuals);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
+#include "observe/peer_waits.hpp"
 #include "observe/sources.hpp"
 #include "plan/plan.hpp"
 #include "session/checkpoint/state_file.hpp"
@@ -149,8 +150,10 @@ class Runner : public Buckets {
 
   /// Error(invalid_argument) where a gradient is in the wrong memory.
   virtual void check_memory(const View& gradient, const std::string& what) = 0;
-  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan.
-  virtual void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) = 0;
+  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan. Returns what each
+  /// rank says `beside` it.
+  virtual std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
+                                         const std::string& beside) = 0;
   /// Ranks whose gradients hold NaN or Inf; asks all of them. `scale` is this rank's loss scale: Error(mismatch) where
   /// another rank has another one.
   [[nodiscard]] virtual std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
@@ -165,6 +168,8 @@ class Runner : public Buckets {
   // What it has, or has not.
   [[nodiscard]] virtual Probes* probes() noexcept { return nullptr; }
   [[nodiscard]] virtual DeviceSteps* device() noexcept { return nullptr; }
+  /// What it waits for, from now on; while no bucket is under way.
+  [[nodiscard]] virtual observe::PeerWaits* watch_peers() { return nullptr; }
   [[nodiscard]] virtual SmallSteps* small() noexcept { return nullptr; }
 
  private:

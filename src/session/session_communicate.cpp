@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "base/elapsed.hpp"
 #include "observe/record.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "session/session_state.hpp"
@@ -128,8 +129,9 @@ void Session::State::agree_on_plan(bool weighted) {
     return;
   }
   const bool again = step.has_agreed();
+  std::vector<std::string> told;
   try {
-    runner->agree(*plan, weighted, step.number());
+    told = runner->agree(*plan, weighted, step.number(), session::slow_text(slow_share));
   } catch (const Error& error) {
     if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
       throw Error(error.code(), std::string(error.what()) + " (set_weight() was called after reserve() or " +
@@ -143,13 +145,35 @@ void Session::State::agree_on_plan(bool weighted) {
       plan::settle_again(*plan, policy, link);
     });
   }
+  if (!again) {
+    compare_with_others(told);
+  }
   const std::lock_guard lock(progress.state);
   step.agreed();
 }
 
+// Not under sync modes, where ranks need not be at the same step, nor over a device.
+void Session::State::compare_with_others(const std::vector<std::string>& told) {
+  if (runner->info().world_size == 1 || plan->has_modes() || runner->device() != nullptr) {
+    return;
+  }
+  const std::optional<double> share = session::common_slow_share(told, runner->info().rank == 0);
+  observe::PeerWaits* waits = share ? runner->watch_peers() : nullptr;
+  if (waits != nullptr) {
+    auto made = std::make_unique<session::RankComparison>(*runner, *waits, *share);
+    comparison.add(*made);
+    const std::lock_guard lock(progress.state);
+    rank_comparison = std::move(made);
+  }
+}
+
 void Session::State::look_for_nonfinite() {
+  const auto begin = Clock::now();
   std::vector<int> ranks = runner->nonfinite_ranks(tensors.memory(), step.loss_scale(), step.number());
   const std::lock_guard lock(progress.state);
+  if (rank_comparison) {
+    rank_comparison->excuse(seconds_since(begin));
+  }
   step.looked(std::move(ranks));
   progress.changed();
 }

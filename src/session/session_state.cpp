@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "base/environment.hpp"
 #include "base/log.hpp"
 #include "export/exporting.hpp"
 #include "observe/record.hpp"
@@ -32,6 +33,7 @@ Threading threading_over(session::Runner& runner, Threading asked) {
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
     : policy(std::move(p)),
       options(o),
+      slow_share(environment_slow(observe::kSlowShare)),
       runner(std::move(r)),
       step(next_number(), o.nonfinite),
       progress(threading_over(*runner, o.threading), step, *this) {
@@ -289,11 +291,15 @@ StepOutcome Session::State::finish() {
       see_step_end(now, exposed, totals, end.micro_steps);
     }
     watch.count(exposed);
+    if (rank_comparison) {
+      rank_comparison->end_step(now, exposed, end.as_usual);
+    }
     was_captured = was_captured || captured;
     decided = step.last_decided();
     reset_step(now);
   }
-  if ((decides() && end.as_usual) || !decided) {
+  const bool may_compare = decides() || (rank_comparison && rank_comparison->due(end.outcome.step));
+  if ((may_compare && end.as_usual) || !decided) {
     on_wire([&] {
       if (end.as_usual) {
         decide(end.outcome.step);

@@ -19,6 +19,7 @@
 #include "session/checkpoint/state_file.hpp"
 #include "session/modes/sync_modes.hpp"
 #include "session/progress.hpp"
+#include "session/rank_comparison.hpp"
 #include "session/runner.hpp"
 #include "session/status_line.hpp"
 #include "session/step.hpp"
@@ -37,6 +38,7 @@ struct Session::State final : private session::Progress::Work {
 
   const Policy policy;
   const SessionOptions options;
+  const std::optional<double> slow_share;         // of GRADWIRE_SLOW; none: ranks are not compared
   const std::unique_ptr<session::Runner> runner;  // guarded by `wire`, but for what any thread may call
   std::atomic<bool> no_sync{false};
   std::atomic<bool> was_captured{false};  // a step was, and may have been replayed since
@@ -47,10 +49,11 @@ struct Session::State final : private session::Progress::Work {
   session::Step step;
   session::StepWatch watch;
   std::optional<plan::Plan> plan;
-  std::unique_ptr<session::AutoCodec> auto_codec;  // where the plan has codecs to choose
-  std::unique_ptr<session::AutoBatch> auto_batch;  // where the policy has [batch]
-  std::unique_ptr<session::SyncModes> modes;       // where groups have other sync modes than `step`
-  session::StepComparison comparison{*runner};     // of the two that decide. Guarded by `wire`
+  std::unique_ptr<session::AutoCodec> auto_codec;            // where the plan has codecs to choose
+  std::unique_ptr<session::AutoBatch> auto_batch;            // where the policy has [batch]
+  std::unique_ptr<session::RankComparison> rank_comparison;  // where GRADWIRE_SLOW and the plan allow it
+  std::unique_ptr<session::SyncModes> modes;                 // where groups have other sync modes than `step`
+  session::StepComparison comparison{*runner};               // of the first three. Guarded by `wire`
 
   // Guarded by `wire`.
   std::optional<session::KnownFiles> known_files;
@@ -145,6 +148,7 @@ struct Session::State final : private session::Progress::Work {
   void give_up(const Error& error) noexcept;
 
   void reset_step(session::StepWatch::Time now);
+  void compare_with_others(const std::vector<std::string>& told);
   void check_all_ready();
   void refuse_rows(const TensorInfo& tensor) const;
   void stop_if_gradients_are_gone();

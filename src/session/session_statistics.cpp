@@ -50,7 +50,10 @@ void Session::State::publish(bool last) noexcept {
   }
   published = now;
   try {
-    observe::publish({.source = runner->info().source, .statistics = statistics(), .last = last});
+    observe::publish({.source = runner->info().source,
+                      .statistics = statistics(),
+                      .slow = rank_comparison ? std::optional(rank_comparison->state()) : std::nullopt,
+                      .last = last});
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for it, which must not end a step
   }
 }

@@ -29,8 +29,7 @@ void StepComparison::end_step(std::uint64_t step) {
 }
 
 void StepComparison::compare(std::uint64_t step) {
-  constexpr std::size_t kHead = 2;
-  std::vector<double> numbers{static_cast<double>(step), last_seconds_};
+  std::vector<double> numbers{static_cast<double>(step), last_seconds_, gather_seconds_};
   std::vector<ComparedPart*> parts;
   std::vector<std::size_t> begins;
   for (ComparedPart* part : parts_) {
@@ -41,14 +40,17 @@ void StepComparison::compare(std::uint64_t step) {
     }
   }
   begins.push_back(numbers.size());
+  const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::vector<double>> all = gather_numbers(runner_.peers(), numbers, "the comparison of steps");
-  ComparedPart::Compared compared{.step = step, .ranks = {}, .seconds = 0};
+  gather_seconds_ = seconds_since(begin);
+  ComparedPart::Compared compared{.step = step, .ranks = {}, .gather_seconds = all[0][2]};
   for (const std::vector<double>& theirs : all) {
     if (theirs[0] != numbers[0]) {
       throw Error(ErrorCode::mismatch, "ranks compare steps " + std::to_string(step) + " and " +
                                            format_number(theirs[0]) + "; make the same calls on every rank");
     }
-    compared.seconds = std::max(compared.seconds, theirs[kHead - 1]);
+    compared.seconds = std::max(compared.seconds, theirs[1]);
+    compared.gather_seconds = std::min(compared.gather_seconds, theirs[2]);
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     compared.ranks.clear();

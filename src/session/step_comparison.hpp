@@ -29,6 +29,7 @@ class ComparedPart {
     std::uint64_t step = 0;
     std::vector<std::span<const double>> ranks;  // what each appended
     double seconds = 0;                          // what the comparison before took, on the slowest rank
+    double gather_seconds = 0;                   // of it the gather, on the rank that came last and waited for nobody
   };
   /// Collective: after the gather, in the order in which parts were given.
   virtual void take(const Compared& compared) = 0;
@@ -54,6 +55,7 @@ class StepComparison {
   Runner& runner_;
   std::vector<ComparedPart*> parts_;
   double last_seconds_ = 0;
+  double gather_seconds_ = 0;
   std::atomic<std::uint64_t> count_ = 0;
   std::atomic<double> seconds_ = 0;
 };

@@ -80,8 +80,9 @@ std::map<std::string, std::vector<std::string>> documented(const std::string& do
 
 TEST(Environment, WrongValuesAreNamed) {
   EXPECT_NO_THROW(check_environment());
-  for (const auto& [name, value] : {std::pair{"GRADWIRE_SIMD", "avx2"}, std::pair{"GRADWIRE_LOG", "loud"},
-                                    std::pair{"GRADWIRE_TIMEOUT", "soon"}, std::pair{"GRADWIRE_DISABLE", "yes"}}) {
+  for (const auto& [name, value] :
+       {std::pair{"GRADWIRE_SIMD", "avx2"}, std::pair{"GRADWIRE_LOG", "loud"}, std::pair{"GRADWIRE_TIMEOUT", "soon"},
+        std::pair{"GRADWIRE_DISABLE", "yes"}, std::pair{"GRADWIRE_SLOW", "on"}, std::pair{"GRADWIRE_SLOW", "0"}}) {
     setenv(name, value, 1);
     try {
       check_environment();

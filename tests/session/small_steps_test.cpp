@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -160,6 +161,7 @@ TEST(SmallSteps, EndWhereFramesBegin) {
 
 TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
   constexpr std::uint64_t kSteps = 200;
+  ::setenv("GRADWIRE_SLOW", "off", 1);  // the comparison of ranks is seldom, and counted elsewhere
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {100, 300, 7});
     rank.step(1);
@@ -175,6 +177,27 @@ TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
     EXPECT_EQ(rank.transport->sums - sums, buckets * kSteps);
     // The progress thread's look, every 5 ms, may fall between ready() and finish().
     EXPECT_LE(rank.transport->elsewhere - elsewhere, buckets * kSteps / 2);
+  });
+  ::unsetenv("GRADWIRE_SLOW");
+}
+
+// Mutation tried: after every 8 steps; it then takes thousands of messages.
+TEST(SmallSteps, RanksCompareThemSeldom) {
+  constexpr std::uint64_t kSteps = 5000;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100});
+    rank.step(1);
+    const std::uint64_t messages = rank.transport->messages;
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      rank.ready();
+      rank.session->finish();
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    const double comparisons =
+        static_cast<double>(rank.transport->messages - messages) / 2;  // sizes, and what they say
+    EXPECT_GE(comparisons, 1);
+    EXPECT_LE(comparisons, 6 + 4 * seconds.count());  // some at first, until ranks know how long their steps are
   });
 }
 

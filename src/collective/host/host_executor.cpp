@@ -81,7 +81,8 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
   const auto outside = std::chrono::steady_clock::now() - left_;
   last_progress_ += outside;  // the caller's time, not the peers'
   if (waits_ && outside < kBetweenLooks && !lanes_.empty()) {
-    lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(outside).count();
+    const double seconds = std::chrono::duration<double>(outside).count();
+    count_wait(seconds, seconds);
   }
   try {
     const bool all_open = open_lanes();
@@ -104,9 +105,7 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
         std::this_thread::yield();
       }
       const auto end = std::chrono::steady_clock::now();
-      if (!lanes_.empty()) {
-        lanes_.front()->execution()->statistics_.wire_seconds += std::chrono::duration<double>(end - begin).count();
-      }
+      count_wait(std::chrono::duration<double>(end - begin).count(), std::chrono::duration<double>(wait).count());
     }
     if (worked) {
       last_progress_ = std::chrono::steady_clock::now();
@@ -181,6 +180,17 @@ void HostExecutor::close_lanes() {
       execution.done_ = true;
     }
     lane = lanes_.erase(lane);
+  }
+}
+
+// `asked`: how long it was to be.
+void HostExecutor::count_wait(double seconds, double asked) noexcept {
+  if (lanes_.empty()) {
+    return;
+  }
+  lanes_.front()->execution()->statistics_.wire_seconds += seconds;
+  if (peer_waits_ != nullptr) {
+    peer_waits_->waited(seconds, asked);
   }
 }
 

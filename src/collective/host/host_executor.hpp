@@ -25,6 +25,7 @@
 #include "gradwire/transport.hpp"
 #include "memory/buffer_pool.hpp"
 #include "observe/event.hpp"
+#include "observe/peer_waits.hpp"
 
 namespace gradwire::collective {
 
@@ -105,6 +106,8 @@ class HostExecutor {
   /// Bytes in flight that a known link needs to stay full (window_bytes); 0: found by growing.
   void set_known_window(std::uint64_t bytes) noexcept { window_.set_known(bytes); }
   [[nodiscard]] const Window& window() const noexcept { return window_; }
+  /// From now on `waits` is told which ranks this one waits for; null: nobody is. It must outlive this.
+  void watch_peers(observe::PeerWaits* waits) noexcept { peer_waits_ = waits; }
 
   /// Queues a collective. Every rank starts the same ones in the same order.
   std::shared_ptr<Execution> start(Schedule schedule, Task task);
@@ -126,6 +129,7 @@ class HostExecutor {
 
  private:
   friend class LaneRun;
+  void count_wait(double seconds, double asked) noexcept;
   void end_wait(std::uint64_t now) noexcept;
   void note_end(const Execution& execution) const noexcept;
   bool open_lanes();
@@ -142,6 +146,7 @@ class HostExecutor {
   std::list<std::unique_ptr<LaneRun>> lanes_;     // oldest first
   std::unique_ptr<LaneRun> next_;                 // the queue's next, where the window keeps it back
   Window window_;
+  observe::PeerWaits* peer_waits_ = nullptr;
   std::uint32_t next_sequence_ = 0;
   std::chrono::steady_clock::time_point last_progress_;
   std::chrono::steady_clock::time_point left_;  // when the last advance() ended

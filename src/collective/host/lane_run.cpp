@@ -38,7 +38,12 @@ LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, s
 
 void LaneRun::open(Window& window) { opened_ = window.open(load_, std::chrono::steady_clock::now()); }
 
-void LaneRun::close(Window& window) const { window.close(load_, opened_, std::chrono::steady_clock::now()); }
+void LaneRun::close(Window& window) const {
+  window.close(load_, opened_, std::chrono::steady_clock::now());
+  if (executor_.peer_waits_ != nullptr) {
+    executor_.peer_waits_->lane_ended(last_);
+  }
+}
 
 LaneRun::Outcome LaneRun::run() {
   harvest();
@@ -107,7 +112,10 @@ void LaneRun::execute(const Step& step) {
     case StepKind::send: post_send(step); break;
     case StepKind::encode: encode(step); break;
     case StepKind::reduce:
-    case StepKind::reduce_encode: reduce(step); break;
+    case StepKind::reduce_encode:
+      reduce(step);
+      reduced_ = executor_.peer_waits_ != nullptr ? executor_.peer_waits_->total() : -1;
+      break;
     case StepKind::decode: decode(step); break;
     case StepKind::copy: copy(step); break;
     case StepKind::weight: write_weight(step); break;
@@ -125,6 +133,7 @@ void LaneRun::post_receive(const Step& step) {
   Pending& pending = pending_.emplace_back();
   pending.slot = step.slot;
   pending.posted = observe::ticks();
+  pending.waited = executor_.peer_waits_ != nullptr ? executor_.peer_waits_->total() : 0;
   SlotState& slot = slots_[step.slot];
   slot.receive = &pending.operation;
   slot.from = step.peer;
@@ -172,6 +181,9 @@ void LaneRun::harvest() {
       count_sent(pending.operation.peer, pending.operation.bytes_counted);
       if (pending.posted != 0) {
         note_message(pending);
+      }
+      if (executor_.peer_waits_ != nullptr && pending.operation.kind == Operation::Kind::receive) {
+        note_arrival(pending);
       }
       release_slot(pending.slot);
     }
@@ -264,6 +276,22 @@ void LaneRun::note_message(const Pending& pending) const {
   message.hop = receives || sends ? operation.tag & ((1U << kHopBits) - 1) : 0;
   message.peer = observe::peer_of(operation.peer);
   observe::record_since(pending.posted, message);
+}
+
+// A result is waited for from when this rank has made its own: before, it is late because what it is made of is.
+void LaneRun::note_arrival(const Pending& pending) {
+  using Frame = observe::PeerWaits::Frame;
+  observe::PeerWaits& waits = *executor_.peer_waits_;
+  const Operation& operation = pending.operation;
+  const auto hop = static_cast<Hop>(operation.tag & ((1U << kHopBits) - 1));
+  if (hop != Hop::own) {
+    waits.came(operation.peer, reduced_ >= 0 ? std::max(pending.waited, reduced_) : waits.total(), operation.bytes,
+               Frame::result);
+    return;
+  }
+  if (waits.came(operation.peer, pending.waited, operation.bytes, index_ == 0 ? Frame::first : Frame::own)) {
+    last_ = operation.peer;
+  }
 }
 
 void LaneRun::trace(const Step& step, bool completed) const {

@@ -92,6 +92,9 @@ class LaneRun {
   LaneLoad load_;
   Window::Opened opened_;
   std::size_t next_step_ = 0;
+  // For observe::PeerWaits: the moment when this rank had made its part of a result, and whose frame came last before.
+  double reduced_ = -1;
+  int last_ = -1;
   bool in_call_ = false;           // all ranks wait: a native sum is the blocking call
   std::byte* in_place_ = nullptr;  // then, where it can be: the tensor itself
   std::vector<SlotState> slots_;
@@ -99,10 +102,12 @@ class LaneRun {
     Operation operation;
     Slot slot;
     std::uint64_t posted = 0;  // observe::ticks()
+    double waited = 0;         // PeerWaits::total() then
     bool counted = false;
     bool terms_known = false;  // of a frame that came before the weights
   };
   void note_message(const Pending& pending) const;
+  void note_arrival(const Pending& pending);
   std::deque<Pending> pending_;  // addresses must stay
   std::size_t open_operations_ = 0;
 };

@@ -98,7 +98,8 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
       peers_(*transport_, options.timeout),
       small_(*transport_, options.reduction, options.timeout, {.crowded = info().crowded, .source = info().source}) {}
 
-void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step) {
+std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
+                                             const std::string& beside) {
   {
     const std::lock_guard lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
@@ -113,7 +114,14 @@ void BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t st
   if (plan.link) {
     know_link(tuning::given_cluster(*plan.link, *plan.tiers));
   }
-  agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()));
+  return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()), beside);
+}
+
+observe::PeerWaits* BucketRunner::watch_peers() {
+  observe::PeerWaits* waits = &peer_waits_.emplace(info().rank, info().world_size);
+  executor_.watch_peers(waits);
+  small_.watch_peers(waits);
+  return waits;
 }
 
 void BucketRunner::know_link(const tuning::Cluster& cluster) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,8 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   void check_memory(const View& gradient, const std::string& what) override {
     require_host_memory(gradient.data, what);
   }
-  void agree(const plan::Plan& plan, bool weighted, std::uint64_t step) override;
+  std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
+                                 const std::string& beside) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
@@ -53,6 +55,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   [[nodiscard]] Peers& peers() noexcept override { return peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
   [[nodiscard]] Probes* probes() noexcept override { return this; }
+  [[nodiscard]] observe::PeerWaits* watch_peers() override;
   [[nodiscard]] SmallSteps* small() noexcept override { return this; }
 
  private:
@@ -102,6 +105,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
 
   std::shared_ptr<Transport> transport_;
   SessionOptions options_;
+  std::optional<observe::PeerWaits> peer_waits_;  // where they are watched
   collective::HostExecutor executor_;
   collective::HostExecutor background_;
   transport::Foreground foreground_;             // the former, to whoever else shares the link

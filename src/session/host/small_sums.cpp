@@ -17,7 +17,7 @@ namespace {
 // Looks without sleeping, about a millisecond: peers who call finish() at the same time answer within few.
 constexpr int kEagerLooks = 2000;
 constexpr int kYieldsAt = 16;  // of these looks where ranks have cores of their own
-constexpr std::chrono::milliseconds kPatience{1};
+constexpr std::chrono::milliseconds kSleep{1};
 
 codec::Working working_of(DType dtype) { return dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32; }
 
@@ -133,9 +133,15 @@ std::vector<int> SmallSums::others() const {
 }
 
 void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
-  for (Clock::time_point last = Clock::now(); !over();) {
-    const bool any = transport_.progress(kPatience);
+  Clock::time_point last = Clock::now();
+  for (Clock::time_point looked = last; !over();) {
+    const bool any = transport_.progress(kSleep);
     const auto now = Clock::now();
+    if (peer_waits_ != nullptr) {
+      peer_waits_->waited(std::chrono::duration<double>(now - looked).count(),
+                          std::chrono::duration<double>(kSleep).count());
+      looked = now;
+    }
     last = any ? now : last;
     if (now - last < timeout_) {
       continue;

@@ -14,6 +14,7 @@
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
 #include "observe/event.hpp"
+#include "observe/peer_waits.hpp"
 #include "plan/plan.hpp"
 #include "session/step_info.hpp"
 
@@ -31,6 +32,8 @@ class SmallSums {
   SmallSums& operator=(const SmallSums&) = delete;
   ~SmallSums() { give_up(); }
 
+  /// From now on `waits`, which outlives this, is told how long it waits.
+  void watch_peers(observe::PeerWaits* waits) noexcept { peer_waits_ = waits; }
   /// Whether the buckets of a plan are few bytes in all.
   [[nodiscard]] static bool are_small(const plan::Plan& plan);
 
@@ -63,6 +66,7 @@ class SmallSums {
   Reduction reduction_;
   std::chrono::milliseconds timeout_;
   Options options_;
+  observe::PeerWaits* peer_waits_ = nullptr;
   std::vector<Sum> sums_;  // by bucket
   std::unique_ptr<std::byte[]> values_;
 };

@@ -1,0 +1,236 @@
+#include "session/rank_comparison.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/elapsed.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "session/logging.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kFirst = 8;    // steps until the first comparison, and the fewest between two
+constexpr double kGrowth = 16;         // of the steps so far: the fewer there were, the less is known of the next ones
+constexpr double kLeastSeconds = 0.5;  // between two comparisons, so that one odd step does not make a line
+constexpr double kCost = 0.0003;       // of the time
+constexpr double kLong = 50e-3;        // seconds in which a process may have done nothing
+constexpr std::chrono::milliseconds kAsks{5};  // between two looks at the CPU time, which take half a microsecond
+
+double seconds_of(clockid_t clock) {
+  timespec used{};
+  ::clock_gettime(clock, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+double process_cpu_seconds() { return seconds_of(CLOCK_PROCESS_CPUTIME_ID); }
+double thread_cpu_seconds() { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }
+
+// How long threads of this process were ready to run and had no core. 0 where the kernel does not say.
+double delayed_seconds() {
+  double sum = 0;
+  std::error_code none;  // a thread that ended meanwhile
+  for (std::filesystem::directory_iterator task("/proc/self/task", none), end; !none && task != end;
+       task.increment(none)) {
+    std::ifstream file(task->path() / "schedstat");
+    std::uint64_t ran = 0;
+    std::uint64_t delayed = 0;
+    if (file >> ran >> delayed) {
+      sum += static_cast<double>(delayed) * 1e-9;
+    }
+  }
+  return sum;
+}
+
+// A record as numbers, and back: one list of members for both ways.
+template <typename Record, typename Visit>
+void each_number(Record& seen, Visit&& visit) {
+  for (auto* number :
+       {&seen.steps, &seen.step_seconds, &seen.wait_seconds, &seen.compute_seconds, &seen.bytes_in,
+        &seen.codec_seconds_per_byte, &seen.bytes_sent, &seen.bytes_received, &seen.delayed_seconds, &seen.cpu_seconds,
+        &seen.crowded, &seen.longest_gap, &seen.typical_stream, &seen.typical_indirect}) {
+    visit(*number);
+  }
+  for (auto& peer : seen.peers) {
+    double rank = peer.rank;
+    visit(rank);
+    peer.rank = static_cast<int>(rank);
+    for (auto* number : {&peer.direct, &peer.entry, &peer.indirect, &peer.last}) {
+      visit(*number);
+    }
+  }
+}
+
+}  // namespace
+
+std::string slow_text(std::optional<double> share) { return share ? format_number(*share) : "off"; }
+
+std::optional<double> common_slow_share(const std::vector<std::string>& told, bool speaks) {
+  std::optional<double> common = 0;
+  std::size_t other = 0;  // a rank that says something else than rank 0
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    double share = 0;
+    const char* end = told[rank].data() + told[rank].size();
+    const bool off = std::from_chars(told[rank].data(), end, share).ptr != end || !(share > 0);
+    common = off || !common ? std::nullopt : std::optional(std::max(*common, share));
+    other = other == 0 && told[rank] != told[0] ? rank : other;
+  }
+  if (other != 0) {
+    log(speaks ? LogLevel::warning : LogLevel::debug,
+        "GRADWIRE_SLOW is " + told[0] + " on rank 0 and " + told[other] + " on rank " + std::to_string(other) + ": " +
+            (common ? "slow is a rank that others wait for above " + slow_text(common) + " of a step"
+                    : "slow ranks are not looked for") +
+            "; give all ranks the same value, such as by mpirun -x GRADWIRE_SLOW");
+  }
+  return common;
+}
+
+RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, double share)
+    : runner_(runner),
+      waits_(waits),
+      share_(share),
+      watch_({.share = share}),
+      next_(kFirst),
+      ended_(Clock::now()),
+      asked_(ended_),
+      cpu_(process_cpu_seconds()),
+      process_(look_at_process()) {}
+
+RankComparison::Process RankComparison::look_at_process() {
+  return {.cpu_seconds = process_cpu_seconds(), .delayed_seconds = gradwire::session::delayed_seconds()};
+}
+
+// A step of microseconds pays for no more than a few sums.
+void RankComparison::end_step(Time now, double exposed, bool counts) {
+  const auto step = now - std::exchange(ended_, now);
+  if (!counts || !begun_) {
+    begun_ = begun_ || counts;
+    return;
+  }
+  ++steps_;
+  step_time_ += step;
+  sums_.wait_seconds += exposed;
+  if (step >= kAsks || now - asked_ >= kAsks) {
+    note_gap(now, std::chrono::duration<double>(step).count(), exposed);
+  }
+}
+
+// For how long a step waited for nobody, outside of finish() and inside. Where the process used no CPU time meanwhile,
+// it did nothing.
+void RankComparison::note_gap(Time now, double step, double exposed) {
+  const double waited = waits_.total() + excused_;
+  const double outside = step - exposed;
+  const double inside = exposed - (waited - std::exchange(waited_, waited));
+  const double cpu = process_cpu_seconds();
+  const double used = cpu - std::exchange(cpu_, cpu);
+  asked_ = now;
+  const double longest = std::max(outside, inside);
+  if (longest >= kLong) {
+    sums_.longest_gap = std::max(sums_.longest_gap, longest - used);
+    sums_.wait_seconds -= inside >= kLong ? std::max(0.0, inside - used) : 0;
+  }
+}
+
+observe::RankSeen RankComparison::seen() {
+  const Statistics totals = runner_.totals();
+  if (totals.calls < totals_.calls) {
+    totals_ = {};  // they were reset
+  }
+  const auto steps = static_cast<double>(steps_);
+  const Process process = look_at_process();
+  observe::RankSeen seen = std::exchange(sums_, {});
+  seen.steps = steps;
+  seen.step_seconds = std::chrono::duration<double>(std::exchange(step_time_, {})).count() / steps;
+  seen.wait_seconds /= steps;
+  seen.compute_seconds = seen.step_seconds - seen.wait_seconds;
+  const auto bytes = static_cast<double>(totals.bytes_in - totals_.bytes_in);
+  const double codec = totals.encode_seconds + totals.decode_seconds - totals_.encode_seconds - totals_.decode_seconds;
+  seen.bytes_in = bytes / steps;
+  seen.codec_seconds_per_byte = bytes > 0 ? codec / bytes : 0;
+  seen.bytes_sent = static_cast<double>(totals.bytes_sent - totals_.bytes_sent) / steps;
+  seen.delayed_seconds = (process.delayed_seconds - process_.delayed_seconds) / steps;
+  seen.cpu_seconds = (process.cpu_seconds - process_.cpu_seconds) / steps;
+  seen.crowded = runner_.info().crowded ? 1 : 0;
+  waits_.take(steps, seen);
+  totals_ = totals;
+  process_ = process;
+  return seen;
+}
+
+void RankComparison::append(std::vector<double>& numbers) {
+  const double start = thread_cpu_seconds();
+  observe::RankSeen mine = seen();
+  numbers.push_back(own_seconds_);
+  each_number(mine, [&](double number) { numbers.push_back(number); });
+  own_seconds_ = thread_cpu_seconds() - start;
+}
+
+void RankComparison::take(const Compared& compared) {
+  const double start = thread_cpu_seconds();
+  std::vector<observe::RankSeen> ranks(compared.ranks.size());
+  double own = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    auto next = compared.ranks[i].begin();
+    own = std::max(own, *next++);
+    each_number(ranks[i], [&](double& number) { number = *next++; });
+  }
+  costs_ = {own + compared.gather_seconds, costs_[0]};
+  judge(compared.step, ranks);
+  settle_next(ranks[0].step_seconds);
+  steps_ = 0;
+  waited_ = waits_.total() + excused_;
+  cpu_ = process_cpu_seconds();
+  ended_ = asked_ = Clock::now();
+  own_seconds_ += thread_cpu_seconds() - start;
+}
+
+void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks) {
+  const std::vector<observe::Diagnosis> found = observe::diagnose(ranks, share_);
+  // The first ones are of a few quick steps, in which ranks find their pace.
+  if (ranks[0].steps * ranks[0].step_seconds >= kLeastSeconds / 2) {
+    for (const observe::SlowChange& change : watch_.update(found)) {
+      log(runner_.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
+          "after step " + std::to_string(step) + " of a session of " + std::to_string(ranks.size()) +
+              " ranks: " + observe::to_text(change, ranks[0].step_seconds));
+    }
+  }
+  if (runner_.info().rank == 0 && logs(LogLevel::debug)) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      log(LogLevel::debug, "after step " + std::to_string(step) + ": rank " + std::to_string(i) + " " +
+                               observe::to_text(ranks[i], found[i]));
+    }
+  }
+  const int rank = runner_.info().rank;
+  const std::lock_guard lock(mutex_);
+  state_ = {.cause = watch_.cause(rank),
+            .latest = found[static_cast<std::size_t>(rank)],
+            .comparisons = state_.comparisons + 1,
+            .seconds = state_.seconds + costs_[0]};
+}
+
+// From numbers that all ranks hold alike, since they must meet again. The lower one of two costs: a rank that lost its
+// core in between would end the comparison for minutes.
+void RankComparison::settle_next(double step_seconds) {
+  const double cost = std::min(costs_[0], costs_[1]);
+  const double steps = std::max(cost / kCost, kLeastSeconds) / std::max(step_seconds, 1e-6);
+  all_steps_ += steps_;
+  const double most = kGrowth * static_cast<double>(all_steps_);
+  next_ = std::max(kFirst, static_cast<std::uint64_t>(std::min(steps, most)));
+}
+
+observe::SlowState RankComparison::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+}  // namespace gradwire::session

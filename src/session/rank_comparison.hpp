@@ -1,0 +1,84 @@
+// Which rank holds the others up: what this one saw of its steps, and at steps that all ranks know the comparison with
+// the others. Off, or in a world of one, there is none of it.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/statistics.hpp"
+#include "observe/peer_waits.hpp"
+#include "observe/slow_ranks.hpp"
+#include "observe/sources.hpp"
+#include "session/runner.hpp"
+#include "session/step_comparison.hpp"
+
+namespace gradwire::session {
+
+// Ranks need not have the same GRADWIRE_SLOW, since launchers do not always hand it on.
+/// What a rank says of it when all agree on the plan.
+[[nodiscard]] std::string slow_text(std::optional<double> share);
+/// What comes of what all ranks said: the highest share; nothing where one of them is off. Where they differ, who
+/// `speaks` warns.
+[[nodiscard]] std::optional<double> common_slow_share(const std::vector<std::string>& told, bool speaks);
+
+class RankComparison final : public ComparedPart {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// Both must outlive this. `share`: the same on every rank.
+  RankComparison(Runner& runner, observe::PeerWaits& waits, double share);
+
+  /// A step has ended, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every rank.
+  void end_step(Time now, double exposed, bool counts);
+  /// So long it waited for others and no PeerWaits was told.
+  void excuse(double seconds) noexcept { excused_ += seconds; }
+  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps_ >= next_; }
+  /// Where at least half of an interval is over.
+  [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps_ >= next_; }
+  void append(std::vector<double>& numbers) override;
+  void take(const Compared& compared) override;
+
+  /// Any thread.
+  [[nodiscard]] observe::SlowState state() const;
+
+ private:
+  struct Process {
+    double cpu_seconds = 0;
+    double delayed_seconds = 0;
+  };
+  static Process look_at_process();
+  void note_gap(Time now, double step, double exposed);
+  void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks);
+  void settle_next(double step_seconds);
+  [[nodiscard]] observe::RankSeen seen();
+
+  Runner& runner_;
+  observe::PeerWaits& waits_;
+  double share_;
+  observe::SlowWatch watch_;
+  std::uint64_t steps_ = 0;           // since the last comparison
+  std::uint64_t all_steps_ = 0;       // until then
+  std::uint64_t next_;                // steps until the next one
+  double own_seconds_ = 0;            // of the last comparison: CPU time of this rank
+  std::array<double, 2> costs_ = {};  // of the two before the latest, as all ranks know them
+  bool begun_ = false;                // the first step has ended, in which ranks meet
+  Time ended_;                        // the step before, or a comparison
+  double excused_ = 0;                // ever
+  Time asked_;                        // when the process was looked at last, what CPU time it had used,
+  double cpu_;
+  double waited_ = 0;              // and how long this rank had waited for others
+  Time::duration step_time_ = {};  // of the steps since the last comparison
+  observe::RankSeen sums_;         // likewise
+  Statistics totals_;              // at the last comparison
+  Process process_;                // likewise
+
+  mutable std::mutex mutex_;
+  observe::SlowState state_;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,114 @@
+// Sessions of ranks one of which is held up, and what the log says of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/log.hpp"
+#include "gradwire/session.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+
+using std::chrono::milliseconds;
+
+inline constexpr int kRanks = 4;
+inline constexpr int kSlow = 2;
+
+/// Warnings that hold `part`, from when it is made.
+class Lines {
+ public:
+  explicit Lines(const std::string& part = ": rank ") {
+    run_ranks(1, [](const std::shared_ptr<Transport>& transport) { const Session binds_the_log(transport, Policy{}); });
+    const std::lock_guard lock(mutex());
+    texts().clear();
+    wanted() = part;
+    set_log_sink([](LogLevel level, std::string_view text) {
+      const std::lock_guard inner(mutex());
+      if (level == LogLevel::warning && text.find(wanted()) != std::string_view::npos) {
+        texts().emplace_back(text);
+      }
+    });
+  }
+  [[nodiscard]] static std::vector<std::string> take() {
+    const std::lock_guard lock(mutex());
+    return texts();
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::string& wanted() {
+    static std::string one;
+    return one;
+  }
+  static std::vector<std::string>& texts() {
+    static std::vector<std::string> one;
+    return one;
+  }
+};
+
+/// GRADWIRE_SLOW.
+class Environment {
+ public:
+  explicit Environment(const char* value) { ::setenv("GRADWIRE_SLOW", value, 1); }
+  ~Environment() { ::unsetenv("GRADWIRE_SLOW"); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+};
+
+struct Job {
+  int steps = 60;
+  int ranks = kRanks;
+  std::size_t elements = 400'000;
+  Policy policy = Policy::uniform("int8");
+  SessionOptions options = {};
+  std::function<milliseconds(int rank, int step)> compute = [](int, int) { return milliseconds(15); };
+  std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)> link = [](auto inner) { return inner; };
+};
+
+inline std::vector<std::string> run(const Job& job) {
+  const Lines lines;
+  run_ranks(job.ranks, [&](const std::shared_ptr<Transport>& inner) {
+    const std::shared_ptr<Transport> transport = job.link(inner);
+    std::vector<float> values(job.elements, 1.0F);
+    Session session(transport, job.policy, job.options);
+    const TensorId id = session.add("values", view(values.data(), values.size()));
+    for (int step = 0; step < job.steps; ++step) {
+      std::this_thread::sleep_for(job.compute(transport->rank(), step));
+      session.ready(id);
+      session.finish();
+    }
+  });
+  return Lines::take();
+}
+
+inline std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) {
+    all += text + "\n";
+  }
+  return all;
+}
+
+inline void expect_only(const std::vector<std::string>& named, const std::string& rank, const std::string& cause) {
+  ASSERT_EQ(named.size(), 1U) << joined(named);
+  EXPECT_NE(named[0].find(rank + " is slow"), std::string::npos) << named[0];
+  EXPECT_NE(named[0].find(cause), std::string::npos) << named[0];
+}
+
+inline Job late(int ranks, int slow) {
+  return {.ranks = ranks, .compute = [slow](int rank, int) { return milliseconds(rank == slow ? 35 : 15); }};
+}
+
+}  // namespace gradwire::test

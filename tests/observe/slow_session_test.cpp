@@ -1,0 +1,112 @@
+// What a session makes of the comparison of its ranks, and of GRADWIRE_SLOW.
+#include "slow_session.hpp"
+
+#include "tests/support/error_of.hpp"
+
+namespace gradwire::test {
+namespace {
+
+TEST(SlowSession, AHealthyJobNamesNobody) { EXPECT_EQ(joined(run({})), ""); }
+
+TEST(SlowSession, LateComputeIsNamedOfTwo) { expect_only(run(late(2, 0)), "rank 0", "late compute"); }
+
+TEST(SlowSession, OffNamesNobody) {
+  const Environment off("off");
+  EXPECT_EQ(joined(run(late(2, 0))), "");
+}
+
+// Sessions of ranks that were told each its own.
+std::vector<std::string> run_told(const std::vector<const char*>& told, int steps) {
+  const Lines lines(": ");
+  const auto world = make_inproc_world(static_cast<int>(told.size()));
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (const char* value : told) {
+    const Environment environment(value);
+    sessions.push_back(std::make_unique<Session>(world[sessions.size()], Policy::uniform("int8")));
+  }
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> values(100'000, 1.0F);
+    Session& session = *sessions[static_cast<std::size_t>(transport->rank())];
+    const TensorId id = session.add("values", view(values.data(), values.size()));
+    for (int step = 0; step < steps; ++step) {
+      std::this_thread::sleep_for(milliseconds(transport->rank() == 0 ? 15 : 5));
+      session.ready(id);
+      session.finish();
+    }
+  });
+  return Lines::take();
+}
+
+// A launcher does not always hand the environment on. Mutation tried: each rank goes by its own value; those that
+// compare then wait for those that do not.
+TEST(SlowSession, RanksThatWereToldDifferentThingsDoWhatAllCan) {
+  auto said = run_told({"20%", "off", "10%"}, 20);
+  ASSERT_EQ(said.size(), 1U) << joined(said);
+  EXPECT_NE(said[0].find("GRADWIRE_SLOW is 0.2 on rank 0 and off on rank 1: slow ranks are not looked for"),
+            std::string::npos)
+      << said[0];
+  said = run_told({"90%", "10%"}, 60);
+  ASSERT_EQ(said.size(), 1U) << joined(said);  // rank 0 is late by two thirds of a step
+  EXPECT_NE(said[0].find("rank 1: slow is a rank that others wait for above 0.9 of a step"), std::string::npos)
+      << said[0];
+  said = run_told({"10%", "10%"}, 110);
+  ASSERT_EQ(said.size(), 1U) << joined(said);
+  EXPECT_NE(said[0].find("of a session of 2 ranks: rank 0 is slow"), std::string::npos) << said[0];
+}
+
+// Ranks of one are the others of the other: rank 0 there is the late one here.
+TEST(SlowSession, TwoSessionsOfAProcessCompareEachForItself) {
+  const Lines lines;
+  const auto one = make_inproc_world(2);
+  const auto other = make_inproc_world(2);
+  run_ranks(one, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> values(10'000, 1.0F);
+    Session first(transport, Policy::uniform("int8"));
+    Session second(other[static_cast<std::size_t>(1 - transport->rank())], Policy::uniform("int8"));
+    const TensorId a = first.add("values", view(values.data(), values.size()));
+    const TensorId b = second.add("values", view(values.data(), values.size()));
+    for (int step = 0; step < 60; ++step) {
+      std::this_thread::sleep_for(milliseconds(transport->rank() == 1 ? 20 : 5));
+      first.ready(a);
+      first.finish();
+      second.ready(b);
+      second.finish();
+    }
+  });
+  const auto named = Lines::take();
+  ASSERT_FALSE(named.empty());  // the second session's ranks have met in the first one
+  EXPECT_NE(named[0].find("rank 1 is slow"), std::string::npos) << joined(named);
+}
+
+// The one waits for the comparison after the ninth step, to which the other never comes.
+TEST(SlowSession, ARankThatEndsInsteadOfComparingEndsTheOther) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> values(10'000, 1.0F);
+    Session session(transport, Policy::uniform("int8"), {.timeout = std::chrono::seconds(20)});
+    const TensorId id = session.add("values", view(values.data(), values.size()));
+    for (int step = 0; step < 8; ++step) {
+      session.ready(id);
+      session.finish();
+    }
+    const Ticket ticket = session.ready(id);
+    if (transport->rank() == 0) {
+      const Error error = error_of([&] { session.finish(); });
+      EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
+      return;
+    }
+    session.wait(ticket);
+    std::this_thread::sleep_for(milliseconds(200));  // the other one waits in finish()
+  });
+}
+
+TEST(SlowSession, WhatItCannotBeIsAnError) {
+  for (const char* value : {"on", "0", "-1", "200%"}) {
+    const Environment wrong(value);
+    const Error error = error_of([] { const Session session(make_inproc_world(1)[0], Policy{}); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << value;
+    EXPECT_NE(std::string(error.what()).find("GRADWIRE_SLOW"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
