@@ -140,9 +140,13 @@ void Aggregate::add(const observe::Snapshot& snapshot) {
   totals->world_size = std::max(totals->world_size, snapshot.statistics.world_size);
   if (!snapshot.last) {
     totals->sessions[snapshot.source] = snapshot.statistics;
+    if (snapshot.slow) {
+      totals->slow[snapshot.source] = *snapshot.slow;
+    }
     return;
   }
   totals->sessions.erase(snapshot.source);
+  totals->slow.erase(snapshot.source);
   totals->step_ended.erase(snapshot.source);
   add_session(totals->gone, snapshot.statistics);
 }

@@ -64,6 +64,7 @@ struct RankTotals {
   Histogram steps = Histogram::of_seconds();                // from the end of one to the end of the next
   std::map<observe::SourceId, std::uint64_t> step_ended;    // ticks
   std::map<observe::SourceId, SessionStatistics> sessions;  // the latest of those that go on
+  std::map<observe::SourceId, observe::SlowState> slow;     // of those that compare their ranks
   SessionStatistics gone;                                   // the sum of those that do not
   std::map<int, std::uint64_t> passed;                      // events EventKind::passed, by reason
 

@@ -1,4 +1,5 @@
 // Which metrics there are. docs/monitoring.md lists them; a test compares.
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -169,6 +170,31 @@ class Builder {
     families_.push_back(std::move(ages));
   }
 
+  // Of several sessions the worst.
+  void slow() {
+    if (rank_.slow.empty()) {
+      return;
+    }
+    Family causes{"gradwire_rank_slow", "1 where other ranks wait for this one, and why.", Type::gauge};
+    double last = 0;
+    double waited = 0;
+    for (int i = 1; i < observe::kSlowCauses; ++i) {
+      const auto cause = static_cast<observe::SlowCause>(i);
+      bool is = false;
+      for (const auto& [source, state] : rank_.slow) {
+        is = is || state.cause == cause;
+        last = std::max(last, state.latest.last_arrivals);
+        waited = std::max(waited, state.latest.share);
+      }
+      causes.samples.push_back({{{"cause", std::string(to_string(cause))}}, is ? 1.0 : 0.0});
+    }
+    families_.push_back(std::move(causes));
+    add("gradwire_rank_last_arrivals_ratio", Type::gauge,
+        "Share of lanes in which other ranks waited for a frame of this one last.", last);
+    add("gradwire_rank_waited_for_ratio", Type::gauge, "Share of a step in which other ranks wait for this one.",
+        waited);
+  }
+
   void others() {
     add_histograms("gradwire_table_seconds", "Time of a call of an embedding table.", "call",
                    {{EventKind::pull, "pull"}, {EventKind::push, "push"}}, rank_.seconds, Empty::left_out);
@@ -232,6 +258,7 @@ std::vector<Family> families(const RankTotals& rank, const ReaderState& reader,
   builder.process();
   builder.steps();
   builder.groups();
+  builder.slow();
   builder.others();
   builder.replaced(replaced);
   return builder.take();

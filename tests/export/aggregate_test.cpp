@@ -168,12 +168,26 @@ TEST(Families, CallsOfADropIn) {
             9);
 }
 
+TEST(Families, ASlowRankHasItsCause) {
+  Aggregate aggregate = over({shared(0)});
+  aggregate.add({.source = 1,
+                 .slow = observe::SlowState{observe::SlowCause::late_compute, {.share = 0.25, .last_arrivals = 0.75}}});
+  std::vector<Family> made = families(aggregate.ranks().at(0), {}, {});
+  EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 1);
+  EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "paused"}}), 0);
+  EXPECT_EQ(value_of(made, "gradwire_rank_last_arrivals_ratio", {}), 0.75);
+  EXPECT_EQ(value_of(made, "gradwire_rank_waited_for_ratio", {}), 0.25);
+  aggregate.add({.source = 1, .slow = observe::SlowState{}});
+  made = families(aggregate.ranks().at(0), {}, {});
+  EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 0);
+}
+
 // Metrics that a rank may have: all.
 std::set<std::string> all_names() {
   Aggregate aggregate = over({shared(0)});
   SessionStatistics statistics;
   statistics.device_memory.emplace();
-  aggregate.add({.source = 1, .statistics = statistics});
+  aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}});
   std::set<std::string> names;
   for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
     names.insert(family.name);
