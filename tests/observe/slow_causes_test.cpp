@@ -1,0 +1,54 @@
+// Planted causes that take seconds and need cores to themselves: each is named. Systems tests.
+#include "gradwire/emulation.hpp"
+#include "slow_session.hpp"
+
+namespace gradwire::test {
+namespace {
+
+TEST(SlowSession, LateComputeIsNamed) { expect_only(run(late(kRanks, kSlow)), "rank 2", "late compute"); }
+
+TEST(SlowSession, LateComputeIsNamedWhereSumsHaveNoFrames) {
+  Job job = late(kRanks, kSlow);
+  job.elements = 100;
+  job.policy = Policy::uniform("exact", Algorithm::dense);
+  expect_only(run(job), "rank 2", "late compute");
+}
+
+// All ranks meet before the first bucket then.
+TEST(SlowSession, LateComputeIsNamedWhereRanksLookForNanFirst) {
+  Job job = late(kRanks, kSlow);
+  job.options.nonfinite = Nonfinite::skip;
+  expect_only(run(job), "rank 2", "late compute");
+}
+
+TEST(SlowSession, ALinkOfAFifthIsNamed) {
+  const auto named = run({.steps = 30, .link = [](std::shared_ptr<Transport> inner) {
+                            const bool slow = inner->rank() == kSlow;
+                            return make_emulated(std::move(inner), slow ? "40Mbit/s" : "200Mbit/s");
+                          }});
+  expect_only(named, "rank 2", "slow link");
+}
+
+TEST(SlowSession, ARankThatIsWellAgainIsToldSo) {
+  Job job = late(kRanks, kSlow);
+  job.steps = 400;
+  job.compute = [](int rank, int step) { return milliseconds(rank == kSlow && step < 60 ? 35 : 15); };
+  const auto named = run(job);
+  ASSERT_EQ(named.size(), 2U) << joined(named);
+  EXPECT_NE(named[1].find("rank 2 is well again"), std::string::npos) << named[1];
+}
+
+TEST(SlowSession, ARankThatDidNothingForLongWasPaused) {
+  Job job;
+  job.steps = 40;
+  job.compute = [](int rank, int step) { return milliseconds(rank == kSlow && step == 20 ? 2000 : 15); };
+  expect_only(run(job), "rank 2", "paused: it did nothing for");
+}
+
+TEST(SlowSession, TheShareIsThatOfTheEnvironment) {
+  const Environment share("0.9");
+  EXPECT_EQ(joined(run(late(kRanks, kSlow))), "");
+}
+
+}  // namespace
+}  // namespace gradwire::test
