@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.hpp"
+#include "bench/observe/comparison_share.hpp"
 #include "bench/observe/costs.hpp"
 #include "bench/observe/step_share.hpp"
 #include "bench/support/command_line.hpp"
@@ -23,6 +25,7 @@ struct Options {
   std::vector<std::string> links{"", "1Gbit/s,50us"};
   StepOptions step;
   int rounds = 51;
+  double compare_seconds = 10;
   std::string json;
   std::string markdown;
 };
@@ -96,6 +99,32 @@ void measure_steps(Options options, Rows& rows, double span) {
   std::filesystem::remove_all(folder);
 }
 
+void measure_comparison(const Options& options, Rows& rows) {
+  struct Case {
+    std::string name;
+    StepOptions step;
+  };
+  std::vector<Case> cases;
+  for (const std::string& link : options.links) {
+    StepOptions step = options.step;
+    step.link = link;
+    step.elements = parse_bytes(options.bytes) / sizeof(float);
+    cases.push_back({link.empty() ? ", memory" : ", " + link, step});
+  }
+  cases.push_back({", 1 KiB, 2 ranks", {.ranks = 2, .elements = 256, .codec = "dense", .link = {}}});
+  for (const Case& one : cases) {
+    const ComparisonShare share = comparison_share(one.step, options.compare_seconds);
+    rows.add("step" + one.name, 1e3 * share.step_seconds, 3, "ms");
+    rows.add("comparisons of ranks" + one.name, share.comparisons, 0, "in " + fixed(share.steps, 0) + " steps");
+    rows.add("one of them" + one.name, 1e6 * share.each_seconds, 1, "us");
+    for (const auto& [what, seconds] : {std::pair{"comparison of ranks", share.comparing()},
+                                        std::pair{"noting whom a rank waits for", share.noting()}}) {
+      rows.add(what + (", accounted" + one.name), 1e6 * seconds, 4, "us a step");
+      rows.add(what + (", accounted" + one.name), 100 * seconds / share.step_seconds, 4, "% of a step");
+    }
+  }
+}
+
 int run(int argc, char** argv) {
   Options options;
   CommandLine line("What it costs to observe a job: an event, a reader, a step.");
@@ -104,6 +133,7 @@ int run(int argc, char** argv) {
   line.option("--codec", options.step.codec, "How gradients travel");
   line.option("--blocks", options.step.blocks, "Blocks of steps that are observed");
   line.option("--seconds", options.step.seconds, "Of a block");
+  line.option("--compare-seconds", options.compare_seconds, "Of steps after which ranks compare now and then");
   line.option("--json", options.json, "Write the rows to this file");
   line.option("--markdown", options.markdown, "Write the table to this file");
   line.parse(argc, argv);
@@ -112,6 +142,7 @@ int run(int argc, char** argv) {
   measure_events(options, rows, span);
   measure_loss(rows);
   measure_steps(options, rows, span);
+  measure_comparison(options, rows);
   rows.tell(options);
   return 0;
 }
