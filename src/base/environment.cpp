@@ -25,8 +25,9 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory", "none",
                         "metrics of every rank go there, for Prometheus' node_exporter, every 5 s and at the end"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
-    EnvironmentVariable{"GRADWIRE_REPORT", "file", "none",
-                        "rank 0 writes what became of replaced calls there, at its end, as JSON; %p: its process"},
+    EnvironmentVariable{"GRADWIRE_REPORT", "directory or file.json", "none",
+                        "a directory: every rank writes its history there, for gradwire report; a name that ends in "
+                        ".json: rank 0 writes what became of replaced calls there, at its end; %p: its process"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
     EnvironmentVariable{"GRADWIRE_SLOW", "warn, off or share", "warn",

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/environment.hpp"
 #include "base/read_file.hpp"
+#include "base/report_place.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -75,7 +77,14 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.quiet = log == "error" || log == "off";
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
-  configuration.report = environment("GRADWIRE_REPORT");
+  if (const auto report = environment("GRADWIRE_REPORT")) {
+    const ReportPlace place = report_place(*report);
+    configuration.report = place.calls;
+    std::error_code ignored;  // who writes the file says what is wrong
+    if (place.directory) {
+      std::filesystem::create_directories(*place.directory, ignored);
+    }
+  }
   if (const auto mark = configuration.report ? configuration.report->find("%p") : std::string::npos;
       mark != std::string::npos) {
     configuration.report->replace(mark, 2, std::to_string(::getpid()));

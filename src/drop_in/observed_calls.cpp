@@ -22,6 +22,7 @@ std::vector<ReplacedCalls> never_less(const std::vector<ReplacedCalls>& now, std
     most.bytes_in = std::max(most.bytes_in, each.bytes_in);
     most.bytes_sent = std::max(most.bytes_sent, each.bytes_sent);
     most.seconds = std::max(most.seconds, each.seconds);
+    most.bytes_dense = std::max(most.bytes_dense, each.bytes_dense);
   }
   std::vector<ReplacedCalls> all;
   all.reserve(before.size());
@@ -44,6 +45,7 @@ std::vector<ReplacedCalls> replaced_calls(const Ledger& ledger) {
     sum.bytes_in += totals.bytes_in;
     sum.bytes_sent += totals.bytes_sent;
     sum.seconds += totals.seconds;
+    sum.bytes_dense += totals.bytes_dense;
   }
   std::vector<ReplacedCalls> calls;
   calls.reserve(sums.size());

@@ -58,6 +58,16 @@ bool is_message(EventKind kind) {
   return kind == EventKind::send || kind == EventKind::receive || kind == EventKind::all_reduce;
 }
 
+// Messages that are on their way at one time count once.
+void add_sending(RankTotals& totals, const Event& event, const observe::TimeScale& scale) {
+  const std::uint64_t end = event.begin + event.duration * observe::kTicksOfDuration;
+  const std::uint64_t begin = std::max<std::uint64_t>(event.begin, totals.sending_until);
+  if (end > begin) {
+    totals.sending_seconds += scale.seconds(end - begin);
+    totals.sending_until = end;
+  }
+}
+
 }  // namespace
 
 SessionStatistics RankTotals::sum() const {
@@ -116,6 +126,9 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
     totals->sum_of_bytes[event.kind] += event.bytes;
     if (is_message(event.kind)) {
       totals->bytes[event.kind].add(static_cast<double>(event.bytes));
+      if (event.kind == EventKind::send) {
+        add_sending(*totals, event, scale);
+      }
       continue;
     }
     if (event.duration != 0) {

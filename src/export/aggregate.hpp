@@ -25,6 +25,7 @@ struct ReplacedCalls {
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_sent = 0;
   double seconds = 0;
+  std::uint64_t bytes_dense = 0;  // what a perfect uncompressed algorithm would send
 };
 
 /// A codec as a label: of codec = "auto" the text also says what is in use now, which would make a new series each
@@ -67,6 +68,8 @@ struct RankTotals {
   std::map<observe::SourceId, observe::SlowState> slow;     // of those that compare their ranks
   SessionStatistics gone;                                   // the sum of those that do not
   std::map<int, std::uint64_t> passed;                      // events EventKind::passed, by reason
+  double sending_seconds = 0;                               // with a message on its way out, however many they were
+  std::uint64_t sending_until = 0;                          // ticks
 
   /// All sessions as one: groups of one name and codec are one.
   [[nodiscard]] SessionStatistics sum() const;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -11,7 +12,9 @@
 #include "base/current_error.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "base/report_place.hpp"
 #include "export/event_file.hpp"
+#include "export/history_file.hpp"
 #include "export/textfile.hpp"
 #include "gradwire/error.hpp"
 #include "observe/collector.hpp"
@@ -26,13 +29,23 @@ template <typename Make>
 void add(const char* variable, const Warn& warn, Make&& make) noexcept {
   try {
     if (const auto value = environment(variable)) {
-      observe::add_sink(make(*value));
+      if (const std::shared_ptr<observe::Sink> sink = make(*value)) {
+        observe::add_sink(sink);
+      }
     }
   } catch (...) {
     try {
       warn(current_error().what());
     } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
     }
+  }
+}
+
+// What a user waits for, so it is no line of the log, where most would not see it.
+void tell(const std::string& text) {
+  const std::string level = environment("GRADWIRE_LOG").value_or("warn");
+  if (level != "error" && level != "off") {
+    std::fputs(("gradwire: " + text + "\n").c_str(), stderr);
   }
 }
 
@@ -48,6 +61,17 @@ void begin(const ExportOptions& options) noexcept {
   add("GRADWIRE_TRACE", warn, [&](const std::string& value) {
     return std::make_shared<EventFileSink>(EventFileOptions{
         .target = TraceTarget::parse(value), .part = options.part, .rank = options.rank, .warn = warn});
+  });
+  add("GRADWIRE_REPORT", warn, [&](const std::string& value) {
+    const auto directory = report_place(value).directory;
+    return directory ? std::make_shared<HistorySink>(HistoryOptions{.directory = *directory,
+                                                                    .head = head_of_process(options.part),
+                                                                    .begun = observe::monotonic_nanoseconds(),
+                                                                    .rank = options.rank,
+                                                                    .replaced = options.replaced,
+                                                                    .warn = warn,
+                                                                    .tell = tell})
+                     : nullptr;
   });
 }
 

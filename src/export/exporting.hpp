@@ -24,8 +24,8 @@ struct ExportOptions {
   std::function<void(const std::string&)> warn = {};          // none: the log
 };
 
-/// Begins to write what GRADWIRE_METRICS and GRADWIRE_TRACE ask for, at the first call of a process; later ones do
-/// nothing. A value that is wrong is told once, and the job goes on. Any thread.
+/// Begins to write what GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT ask for, at the first call of a process;
+/// later ones do nothing. A value that is wrong is told once, and the job goes on. Any thread.
 void export_from_environment(const ExportOptions& options = {}) noexcept;
 
 }  // namespace gradwire::metrics

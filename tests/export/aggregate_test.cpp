@@ -99,6 +99,22 @@ TEST(Aggregate, StagesAndStepsTakeSeconds) {
   EXPECT_NEAR(rank.seconds[EventKind::step_end].sum(), 0.75, 1e-6);
 }
 
+// From 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s over its end, from 9 to 10 s apart.
+TEST(Aggregate, MessagesOnTheirWayAtOneTimeCountOnce) {
+  Aggregate aggregate = over({shared(0)});
+  const auto send = [](double from, double to) {
+    return Event{.begin = static_cast<std::uint64_t>(from * 2e9),
+                 .bytes = 10,
+                 .source = 1,
+                 .duration = lasting(to - from),
+                 .kind = EventKind::send};
+  };
+  aggregate.add(std::vector<Event>{send(1, 3), send(2, 3), send(2, 5)}, kScale);
+  aggregate.add(std::vector<Event>{send(9, 10)}, kScale);
+  EXPECT_NEAR(aggregate.ranks().at(0).sending_seconds, 5, 1e-6);
+  EXPECT_EQ(aggregate.ranks().at(0).sum_of_bytes[EventKind::send], 40U);
+}
+
 TEST(Aggregate, CountsOfSessionsThatGoOnAndThatEndedAddUp) {
   Aggregate aggregate = over({shared(0), shared(0)});
   SessionStatistics statistics;

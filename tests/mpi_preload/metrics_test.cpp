@@ -51,6 +51,35 @@ TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
   EXPECT_EQ(sent, totals.at("bytes_sent").get<double>()) << totals;
 }
 
+// A directory has the histories of all ranks, and rank 0's report of the calls.
+TEST_P(Preload, HistoriesOfAllRanksAreWhatTheReportSays) {
+  const ScratchFolder folder;
+  const std::filesystem::path directory = folder.path() / "made" / "here";
+  const Outcome outcome = with(3, preload() + " GRADWIRE_REPORT='" + directory.string() + "'", "compressed");
+  expect_ok(outcome, "compressed");
+  double calls = 0;
+  double sent = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const json history =
+        json::parse(read_text(directory / ("gradwire-mpi-rank-" + std::to_string(rank) + ".history")), nullptr, false);
+    ASSERT_FALSE(history.is_discarded()) << outcome.output;
+    EXPECT_EQ(history.at("world"), 3);
+    EXPECT_EQ(history.at("ended"), true);
+    calls += history.at("samples").at("compressed_calls").back().get<double>();
+    sent += history.at("samples").at("compressed_bytes_sent").back().get<double>();
+  }
+  json report;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().filename().string().starts_with("calls-")) {
+      report = json::parse(read_text(entry.path()), nullptr, false);
+    }
+  }
+  ASSERT_TRUE(report.is_object()) << outcome.output;
+  EXPECT_EQ(calls, report.at("totals").at("compressed_calls").get<double>());
+  EXPECT_EQ(sent, report.at("totals").at("bytes_sent").get<double>());
+  EXPECT_TRUE(contains(outcome, "gradwire report " + directory.string())) << outcome.output;
+}
+
 TEST_P(Preload, AJobThatNeverFinalizesLeavesItsMetrics) {
   const ScratchFolder folder;
   static_cast<void>(with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "early_exit"));

@@ -1,0 +1,49 @@
+// Histories as files that `gradwire report` reads: one a rank, whole at any time.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "export/history.hpp"
+#include "observe/collector.hpp"
+
+namespace gradwire::metrics {
+
+struct HistoryOptions {
+  std::filesystem::path directory;                            // made where it is not there
+  HistoryHead head = {};                                      // all but the rank and what changes
+  std::optional<std::uint64_t> begun = {};                    // CLOCK_MONOTONIC, ns; none: with the first round
+  std::function<std::optional<int>()> rank = {};              // as TextfileOptions
+  std::function<std::vector<ReplacedCalls>()> replaced = {};  // likewise
+  std::function<void(const std::string&)> warn = {};          // likewise
+  std::function<void(const std::string&)> tell = {};          // once, at the end of rank 0
+};
+
+/// This process: its host, its command line, our variables, now.
+[[nodiscard]] HistoryHead head_of_process(const std::string& part);
+
+/// "gradwire-mpi-rank-3.history"
+[[nodiscard]] std::string history_name(const std::string& part, int rank);
+
+/// Writes every second at first, and less often the longer a job runs. What cannot be written is told once, and tried
+/// again at the next turn.
+class HistorySink final : public observe::Sink {
+ public:
+  explicit HistorySink(HistoryOptions options);
+  void take(const observe::Round& round) override;
+
+ private:
+  void write(double time, bool last);
+
+  HistoryOptions options_;
+  Aggregate aggregate_;
+  std::map<int, History> ranks_;
+  double next_ = 0;  // when to write: seconds since the beginning
+  bool warned_ = false;
+};
+
+}  // namespace gradwire::metrics
