@@ -42,7 +42,7 @@ int plan(const PlanCommandOptions& options, std::ostream& out);
 struct RunOptions {
   std::optional<std::string> policy;                  // file
   std::optional<std::string> codec;                   // instead: of every call that is large enough; "auto" measures
-  std::optional<std::string> report;                  // file
+  std::optional<std::string> report;                  // a directory, or a file that ends in .json
   std::optional<std::string> threads = std::nullopt;  // "multiple" or "job"
   bool dry_run = false;
   std::vector<std::string> command;  // mpirun, srun, a script, ... and its arguments
@@ -50,6 +50,14 @@ struct RunOptions {
 /// Starts the command with gradwire preloaded in every rank, waits for it and prints what became of its calls to
 /// `out`. Returns the status of the command. Error before anything was started.
 int run(const RunOptions& options, std::ostream& out);
+
+struct ReportOptions {
+  std::string folder;                                // of GRADWIRE_REPORT
+  std::optional<std::string> output = std::nullopt;  // the page; none: report.html in the folder
+  std::optional<std::string> json = std::nullopt;    // its numbers; none: beside the page
+};
+/// Makes a page of the histories that a job's ranks left there. Error that names the folder or the file.
+int report(const ReportOptions& options, std::ostream& out);
 
 struct TopOptions {
   std::string folder;  // of GRADWIRE_METRICS=file:FOLDER

@@ -161,8 +161,11 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                    "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
                    "of them int8 makes faster and passes the others on")
       ->type_name("CODEC");
-  run_command->add_option("--report", options.report, "write what became of the calls there too, as JSON")
-      ->type_name("FILE");
+  run_command
+      ->add_option("--report", options.report,
+                   "a directory: a page about the job, made of what its ranks did over time, goes there; a file that "
+                   "ends in .json: what became of the calls")
+      ->type_name("DIRECTORY");
   run_command->add_flag("--dry-run", options.dry_run, "compress nothing; only count what would be");
   run_command
       ->add_option(
@@ -172,6 +175,19 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       ->check(CLI::IsMember({"multiple", "job"}));
   run_command->prefix_command();  // take_command looks at what stands before a "--" that was forgotten
   return run_command;
+}
+
+CLI::App* add_report(CLI::App& app, ReportOptions& options) {
+  auto* report_command = app.add_subcommand(
+      "report", "Make a page (HTML) about a job from what its ranks left: gradwire report /tmp/report");
+  report_command->add_option("directory", options.folder, "what the job's GRADWIRE_REPORT named")
+      ->type_name("DIRECTORY")
+      ->required();
+  report_command->add_option("-o,--output", options.output, "the page; without it report.html in the directory")
+      ->type_name("FILE");
+  report_command->add_option("--json", options.json, "its numbers; without it beside the page, as .json")
+      ->type_name("FILE");
+  return report_command;
 }
 
 CLI::App* add_top(CLI::App& app, TopOptions& options) {
@@ -208,6 +224,9 @@ int dispatch(int argc, char** argv) {
   RunOptions options;
   CLI::App* const run_command = add_run(app, options);
 
+  ReportOptions told;
+  CLI::App* const report_command = add_report(app, told);
+
   TopOptions watched;
   CLI::App* const top_command = add_top(app, watched);
 
@@ -241,6 +260,9 @@ int dispatch(int argc, char** argv) {
   }
   if (*plan_command) {
     return plan(forecast, std::cout);
+  }
+  if (*report_command) {
+    return report(told, std::cout);
   }
   if (*top_command) {
     return top(watched, std::cout);

@@ -13,9 +13,11 @@
 #include "cli/commands.hpp"
 #include "cli/elf.hpp"
 #include "cli/launch.hpp"
+#include "cli/page/page.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
 #include "cli/report.hpp"
+#include "cli/report_file.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "plan/call_plan.hpp"
@@ -80,77 +82,6 @@ std::optional<std::string> checked_policy(const RunOptions& options, std::ostrea
   return fs::absolute(*file).string();
 }
 
-// Where rank 0 writes its report: what the user named, or a file in a temporary folder of our own. A script may start
-// several jobs; "%p" in the name then keeps them apart.
-class ReportFile {
- public:
-  ReportFile(const RunOptions& options, bool of_script) {
-    const std::optional<std::string> named = options.report ? options.report : environment("GRADWIRE_REPORT");
-    if (named && named->empty()) {
-      refuse("--report has an empty name; name a file");
-    }
-    file_ = named ? fs::absolute(*named) : make_folder() / (of_script ? "report-%p.json" : "report.json");
-    if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
-      refuse("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
-    }
-    for (const fs::path& earlier : written()) {  // would be taken for this job's
-      std::error_code ignored;
-      fs::remove(earlier, ignored);
-    }
-  }
-  ~ReportFile() {
-    std::error_code ignored;
-    if (!folder_.empty()) {
-      fs::remove_all(folder_, ignored);
-    }
-  }
-  ReportFile(const ReportFile&) = delete;
-  ReportFile& operator=(const ReportFile&) = delete;
-
-  [[nodiscard]] const fs::path& path() const noexcept { return file_; }
-  [[nodiscard]] bool named() const noexcept { return folder_.empty(); }
-  /// The reports that are there, in the order in which jobs ended.
-  [[nodiscard]] std::vector<fs::path> written() const {
-    const std::string name = file_.filename().string();
-    const std::size_t mark = name.find(kProcess);
-    std::error_code ignored;
-    if (mark == std::string::npos) {
-      return fs::exists(file_, ignored) ? std::vector{file_} : std::vector<fs::path>();
-    }
-    const std::string end = name.substr(mark + kProcess.size());
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(file_.parent_path(), ignored)) {
-      const std::string other = entry.path().filename().string();
-      const std::size_t digits = other.find_first_not_of("0123456789", std::min(mark, other.size()));
-      if (other.substr(0, mark) == name.substr(0, mark) && digits != mark && other.size() > mark &&
-          other.substr(std::min(digits, other.size())) == end) {
-        found.push_back(entry.path());
-      }
-    }
-    std::sort(found.begin(), found.end(), [&](const fs::path& a, const fs::path& b) {
-      return fs::last_write_time(a, ignored) < fs::last_write_time(b, ignored);
-    });
-    return found;
-  }
-
- private:
-  static constexpr std::string_view kProcess = "%p";
-
-  const fs::path& make_folder() {
-    const char* given = std::getenv("TMPDIR");  // NOLINT(concurrency-mt-unsafe): read only
-    const fs::path parent = given != nullptr && *given != '\0' ? fs::absolute(given) : fs::path("/tmp");
-    std::string name = (parent / "gradwire-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      refuse("no temporary folder can be made in " + parent.string() + " (" + std::generic_category().message(errno) +
-             "); set TMPDIR to a folder that can be written, or name a report by --report");
-    }
-    return folder_ = name;
-  }
-
-  fs::path folder_;  // ours; empty: the user named the file
-  fs::path file_;
-};
-
 // Who reads our output may stop, as `head` does: then there is still something to clear away.
 class IgnoredBrokenPipes {
  public:
@@ -189,7 +120,8 @@ std::optional<std::string> checked_codec(const RunOptions& options, std::ostream
 
 // What every rank gets: each of our variables that is set, and the preload before those of the user.
 Environment rank_environment(const RunOptions& options, const std::optional<std::string>& policy,
-                             const std::optional<std::string>& codec, const fs::path& report, const fs::path& preload) {
+                             const std::optional<std::string>& codec, const std::string& report,
+                             const fs::path& preload) {
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
     std::optional<std::string> value = environment(known.name);
@@ -200,7 +132,7 @@ Environment rank_environment(const RunOptions& options, const std::optional<std:
     } else if (known.name == "GRADWIRE_CHOICES" && value) {
       value = fs::absolute(*value).string();
     } else if (known.name == "GRADWIRE_REPORT") {
-      value = report.string();
+      value = report;
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
       value = "1";
     } else if (known.name == "GRADWIRE_THREADS" && options.threads) {
@@ -230,7 +162,7 @@ std::string without_report(const ReportFile& report, const std::optional<fs::pat
   return std::string("no rank called MPI_Finalize with gradwire preloaded: the job is no MPI job, ") +
          (of_script ? "or the script drops the environment (env -i, sudo), " : "") +
          "or its rank 0 ran on a host that does not share " + report.path().parent_path().string() +
-         (report.named() ? "" : "; name a file that all hosts share by --report");
+         (report.named() ? "" : "; name a file or a directory that all hosts share by --report");
 }
 
 void tell_of(const fs::path& report, std::ostream& out) {
@@ -249,8 +181,40 @@ void tell_of(const fs::path& report, std::ostream& out) {
   }
 }
 
+// A job of sessions alone calls nothing that the drop-in would replace.
+bool tells_of_nothing(const fs::path& report) {
+  try {
+    return read_report(report).calls == 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Whatever became of the job.
+void make_page(const fs::path& folder, std::ostream& out) {
+  const page::PageFiles files{folder / "report.html", folder / "report.json"};
+  try {
+    const page::Summary summary = page::write_page(folder, files);
+    for (const std::string& sentence : summary.advice) {
+      out << "gradwire: " << sentence << '\n';
+    }
+    for (const std::string& note : summary.notes) {
+      out << "gradwire: note: " << note << '\n';
+    }
+    out << "gradwire: the report is " << files.html.string() << '\n';
+  } catch (const Error& error) {
+    out << "gradwire: no page was made: " << error.what() << '\n';
+  }
+}
+
 void tell(const ReportFile& file, const Command& command, int status, std::ostream& out) {
-  const std::vector<fs::path> reports = file.written();
+  std::vector<fs::path> reports = file.written();
+  if (file.has_histories()) {
+    std::erase_if(reports, tells_of_nothing);
+    if (reports.empty()) {
+      return;
+    }
+  }
   for (const fs::path& report : reports) {
     tell_of(report, out);
   }
@@ -314,9 +278,9 @@ int run(const RunOptions& options, std::ostream& out) {
   check_environment();
   const Command command = look_at(options, launcher);
   const IgnoredBrokenPipes ignored_broken_pipes;
-  const ReportFile report(options, !command.mpi);
+  const ReportFile report(options.report ? options.report : environment("GRADWIRE_REPORT"), !command.mpi);
   const fs::path preload = command.mpi ? preload_of(*command.mpi) : preload_of(kAnyPreload, "scripts and of srun");
-  const Environment ranks = rank_environment(options, policy, codec, report.path(), preload);
+  const Environment ranks = rank_environment(options, policy, codec, report.variable(), preload);
   const Launch launch = command.mpi ? make_launch(options.command, *command.launcher, *command.mpi, ranks,
                                                   variable("OMPI_MCA_mca_base_env_list"))
                                     : inherit(options.command, ranks, variable("SLURM_EXPORT_ENV"));
@@ -326,6 +290,9 @@ int run(const RunOptions& options, std::ostream& out) {
   }
   const int status = run_and_wait(launch.command, launch.environment);
   tell(report, command, status, out);
+  if (report.directory()) {
+    make_page(*report.directory(), out);
+  }
   return status;
 }
 

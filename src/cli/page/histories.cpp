@@ -1,0 +1,257 @@
+#include "cli/page/histories.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "base/read_file.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli::page {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr std::size_t kMostBytes = 64 << 20;  // a history of 16 groups and 512 samples has a twentieth of it
+constexpr int kMostRanks = 1 << 20;
+constexpr double kMostTime = 1e11;  // seconds since 1970
+constexpr std::size_t kMostSamples = 1 << 16;
+
+[[noreturn]] void corrupt(const std::string& what) { throw Error(ErrorCode::corrupt, what); }
+
+Column column_of(const json& values, std::size_t samples) {
+  if (!values.is_array() || values.size() != samples) {
+    corrupt("its columns differ in length");
+  }
+  Column column;
+  column.reserve(values.size());
+  for (const json& value : values) {
+    column.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+  }
+  return column;
+}
+
+std::vector<ReplacedRow> replaced_of(const json& rows) {
+  std::vector<ReplacedRow> all;
+  for (const json& row : rows) {
+    all.push_back({.function = row.at("function"),
+                   .reason = row.at("reason"),
+                   .calls = row.at("calls"),
+                   .bytes_in = row.at("bytes_in"),
+                   .bytes_sent = row.at("bytes_sent"),
+                   .bytes_dense = row.at("bytes_dense"),
+                   .seconds = row.at("seconds")});
+  }
+  return all;
+}
+
+GroupHistory group_of(const json& group, std::size_t samples) {
+  GroupHistory history{.name = group.at("name"),
+                       .codec = group.at("codec"),
+                       .algorithm = group.at("algorithm"),
+                       .sync = group.at("sync"),
+                       .in_use = column_of(group.at("in_use"), samples),
+                       .columns = {}};
+  for (const auto& [name, values] : group.items()) {
+    if (values.is_array() && name != "in_use") {
+      history.columns.emplace(name, column_of(values, samples));
+    }
+  }
+  return history;
+}
+
+void read_samples(const json& root, RankHistory& history) {
+  const json& samples = root.at("samples");
+  const std::size_t count = samples.at("time").size();
+  if (count > kMostSamples) {
+    corrupt("it has " + std::to_string(count) + " samples");
+  }
+  history.time = column_of(samples.at("time"), count);
+  const bool finite = std::all_of(history.time.begin(), history.time.end(), [](double t) { return std::isfinite(t); });
+  if (count == 0 || !finite || !std::is_sorted(history.time.begin(), history.time.end()) || history.time.front() < 0) {
+    corrupt("its times do not rise");
+  }
+  for (const auto& [name, values] : samples.items()) {
+    history.columns.emplace(name, column_of(values, count));
+  }
+  for (const json& group : root.at("groups")) {
+    history.groups.push_back(group_of(group, count));
+  }
+  for (const auto& [name, values] : root.at("gauges").items()) {
+    history.gauges.emplace(name, column_of(values, count));
+  }
+}
+
+RankHistory history_of(const json& root, const std::string& file) {
+  if (!root.is_object() || root.value("format", "") != "gradwire history") {
+    corrupt("it has another format");
+  }
+  if (root.at("version").get<int>() != kFormat) {
+    corrupt("it is of version " + root.at("version").dump() + " and this gradwire reads " + std::to_string(kFormat));
+  }
+  RankHistory history{.file = file,
+                      .part = root.at("part"),
+                      .rank = root.at("rank"),
+                      .world = root.at("world"),
+                      .version = root.at("gradwire"),
+                      .transport = root.at("transport"),
+                      .host = root.at("host"),
+                      .command = root.at("command"),
+                      .environment = root.at("environment"),
+                      .started = root.at("started"),
+                      .written = root.at("written"),
+                      .ended = root.at("ended"),
+                      .codecs = root.at("codecs"),
+                      .causes = root.at("causes"),
+                      .switches = {},
+                      .replaced = replaced_of(root.at("replaced"))};
+  if (history.rank < 0 || history.rank >= kMostRanks || history.world < 1 || history.world > kMostRanks) {
+    corrupt("its rank is " + std::to_string(history.rank) + " of " + std::to_string(history.world));
+  }
+  if (!std::isfinite(history.started) || std::abs(history.started) > kMostTime) {
+    corrupt("it started at no time");
+  }
+  for (const json& each : root.at("switches")) {
+    history.switches.push_back({.step = each.at("step"),
+                                .from = each.at("from"),
+                                .to = each.at("to"),
+                                .buckets = each.at("buckets"),
+                                .reason = each.at("reason")});
+  }
+  read_samples(root, history);
+  return history;
+}
+
+bool is_history(const std::string& name) { return name.starts_with("gradwire-") && name.ends_with(".history"); }
+
+// Of a rank that has a history by the library and one by a drop-in: the one with more to tell of steps, then of calls.
+bool tells_more(const RankHistory& a, const RankHistory& b) {
+  const auto weight = [](const RankHistory& h) {
+    return std::pair(h.last("timed_steps"), h.last("compressed_calls") + h.last("passed_calls"));
+  };
+  return weight(a) > weight(b);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return names.size() > kMost ? text + " and " + std::to_string(names.size() - kMost) + " more" : text;
+}
+
+void note_missing(Job& job) {
+  int world = 1;
+  for (const RankHistory& rank : job.ranks) {
+    world = std::max(world, rank.world);
+  }
+  std::vector<std::string> missing;
+  std::size_t at = 0;
+  for (int rank = 0; rank < world; ++rank) {
+    if (at < job.ranks.size() && job.ranks[at].rank == rank) {
+      ++at;
+    } else {
+      missing.push_back(std::to_string(rank));
+    }
+  }
+  if (!missing.empty()) {
+    job.notes.push_back((missing.size() == 1 ? "rank " : "ranks ") + listed(missing) + " of " + std::to_string(world) +
+                        " left no history here: started without GRADWIRE_REPORT, or on a host that does not share "
+                        "this directory");
+  }
+}
+
+}  // namespace
+
+double RankHistory::last(std::string_view column) const {
+  const auto found = columns.find(column);
+  return found == columns.end() || found->second.empty() || std::isnan(found->second.back()) ? 0 : found->second.back();
+}
+
+RankHistory parse_history(const std::string& text, const std::string& file) {
+  try {
+    return history_of(json::parse(text), file);
+  } catch (const json::parse_error& error) {
+    throw Error(ErrorCode::corrupt,
+                file + " is cut off or damaged at byte " + std::to_string(error.byte) + "; remove it");
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::corrupt, file + " is no history of a rank: " + error.what());
+  } catch (const Error& error) {
+    throw Error(ErrorCode::corrupt, file + " is no history of a rank: " + error.what());
+  }
+}
+
+Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes, const std::string& folder) {
+  if (histories.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                folder + " holds no history of a rank; start the job with GRADWIRE_REPORT=" + folder +
+                    ", or by gradwire run --report " + folder + (notes.empty() ? "" : "; " + listed(notes)));
+  }
+  Job job{.ranks = {}, .notes = std::move(notes)};
+  // Ranks of one job run at one time; what had ended before the newest one began is another job's.
+  double began = 0;
+  for (const RankHistory& history : histories) {
+    began = std::max(began, history.started);
+  }
+  std::vector<std::string> others;
+  std::sort(histories.begin(), histories.end(), [](const RankHistory& a, const RankHistory& b) {
+    return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
+  });
+  for (RankHistory& history : histories) {
+    if (history.written < began) {
+      others.push_back(history.file);
+    } else if (job.ranks.empty() || job.ranks.back().rank != history.rank) {
+      job.ranks.push_back(std::move(history));
+    } else {
+      RankHistory& kept = job.ranks.back();
+      if (tells_more(history, kept)) {
+        std::swap(kept, history);
+      }
+      kept.replaced.insert(kept.replaced.end(), history.replaced.begin(), history.replaced.end());
+    }
+  }
+  if (!others.empty()) {
+    job.notes.push_back("left out, since an earlier job wrote " + std::string(others.size() == 1 ? "it: " : "them: ") +
+                        listed(others));
+  }
+  note_missing(job);
+  return job;
+}
+
+Job read_job(const std::filesystem::path& folder) {
+  std::error_code problem;
+  const std::string name = folder.string();
+  if (!std::filesystem::is_directory(folder, problem)) {
+    throw Error(ErrorCode::invalid_argument,
+                name + (std::filesystem::exists(folder, problem) ? " is no directory" : " is not there") +
+                    "; name the directory that GRADWIRE_REPORT named for the job");
+  }
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
+       entry.increment(problem)) {
+    if (const std::string file = entry->path().filename().string(); is_history(file)) {
+      names.push_back(file);
+    }
+  }
+  if (problem) {
+    throw Error(ErrorCode::invalid_argument, name + " cannot be read: " + problem.message());
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<RankHistory> histories;
+  std::vector<std::string> notes;
+  for (const std::string& file : names) {
+    try {
+      histories.push_back(parse_history(read_file(folder / file, kMostBytes, "history"), file));
+    } catch (const Error& error) {
+      notes.emplace_back(error.what());
+    }
+  }
+  return newest_job(std::move(histories), std::move(notes), name);
+}
+
+}  // namespace gradwire::cli::page

@@ -1,0 +1,123 @@
+#include "cli/report_file.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+#include "base/report_place.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kProcess = "%p";
+
+[[noreturn]] void refuse_report(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
+
+bool is_left_by_a_job(const std::string& name) {
+  return (name.starts_with("gradwire-") && name.ends_with(".history")) || name == "report.html" ||
+         name == "report.json";
+}
+
+}  // namespace
+
+ReportFile::ReportFile(const std::optional<std::string>& named, bool of_script) {
+  if (named && named->empty()) {
+    refuse_report("--report has an empty name; name a directory, or a file that ends in .json");
+  }
+  const ReportPlace place = named ? report_place(fs::absolute(*named).string()) : ReportPlace{};
+  if (place.directory) {
+    use_directory(*place.directory, place.calls);
+  } else {
+    file_ = named ? fs::path(place.calls) : make_folder() / (of_script ? "report-%p.json" : "report.json");
+    if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
+      refuse_report("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
+    }
+  }
+  for (const fs::path& earlier : written()) {  // would be taken for this job's
+    std::error_code ignored;
+    fs::remove(earlier, ignored);
+  }
+}
+
+ReportFile::~ReportFile() {
+  std::error_code ignored;
+  if (!folder_.empty()) {
+    fs::remove_all(folder_, ignored);
+  }
+}
+
+void ReportFile::use_directory(const fs::path& directory, const std::string& calls) {
+  std::error_code problem;
+  if (fs::exists(directory, problem) && !fs::is_directory(directory, problem)) {
+    refuse_report("the report " + directory.string() + " is a file; name a directory, or a file that ends in .json");
+  }
+  fs::create_directories(directory, problem);
+  if (problem || ::access(directory.c_str(), W_OK) != 0) {
+    refuse_report("the report's directory " + directory.string() +
+                  " cannot be written; name one below a folder that can");
+  }
+  directory_ = directory;
+  file_ = calls;
+  for (fs::directory_iterator entry(directory, problem), end; !problem && entry != end; entry.increment(problem)) {
+    std::error_code ignored;
+    if (is_left_by_a_job(entry->path().filename().string())) {
+      fs::remove(entry->path(), ignored);
+    }
+  }
+}
+
+bool ReportFile::has_histories() const {
+  std::error_code problem;
+  if (directory_) {
+    for (fs::directory_iterator entry(*directory_, problem), end; !problem && entry != end; entry.increment(problem)) {
+      if (entry->path().extension() == ".history") {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::vector<fs::path> ReportFile::written() const {
+  const std::string name = file_.filename().string();
+  const std::size_t mark = name.find(kProcess);
+  std::error_code ignored;
+  if (mark == std::string::npos) {
+    return fs::exists(file_, ignored) ? std::vector{file_} : std::vector<fs::path>();
+  }
+  const std::string end = name.substr(mark + kProcess.size());
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(file_.parent_path(), ignored)) {
+    const std::string other = entry.path().filename().string();
+    const std::size_t digits = other.find_first_not_of("0123456789", std::min(mark, other.size()));
+    if (other.substr(0, mark) == name.substr(0, mark) && digits != mark && other.size() > mark &&
+        other.substr(std::min(digits, other.size())) == end) {
+      found.push_back(entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end(), [&](const fs::path& a, const fs::path& b) {
+    return fs::last_write_time(a, ignored) < fs::last_write_time(b, ignored);
+  });
+  return found;
+}
+
+const fs::path& ReportFile::make_folder() {
+  const char* given = std::getenv("TMPDIR");  // NOLINT(concurrency-mt-unsafe): read only
+  const fs::path parent = given != nullptr && *given != '\0' ? fs::absolute(given) : fs::path("/tmp");
+  std::string name = (parent / "gradwire-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    refuse_report("no temporary folder can be made in " + parent.string() + " (" +
+                  std::generic_category().message(errno) +
+                  "); set TMPDIR to a folder that can be written, or name a report by --report");
+  }
+  return folder_ = name;
+}
+
+}  // namespace gradwire::cli

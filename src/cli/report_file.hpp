@@ -1,0 +1,40 @@
+// Where the ranks of `gradwire run` write what became of the job.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradwire::cli {
+
+/// What the user named, a file (".json") or a directory; or a file in a temporary folder of our own. A script may start
+/// several jobs; "%p" in the name then keeps them apart. What an earlier job left there is cleared away.
+class ReportFile {
+ public:
+  /// Error where it cannot be written.
+  ReportFile(const std::optional<std::string>& named, bool of_script);
+  ~ReportFile();
+  ReportFile(const ReportFile&) = delete;
+  ReportFile& operator=(const ReportFile&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return file_; }
+  [[nodiscard]] bool named() const noexcept { return folder_.empty(); }
+  /// GRADWIRE_REPORT of the ranks.
+  [[nodiscard]] std::string variable() const { return directory_ ? directory_->string() : file_.string(); }
+  /// Named by the user: the page goes there.
+  [[nodiscard]] const std::optional<std::filesystem::path>& directory() const noexcept { return directory_; }
+  [[nodiscard]] bool has_histories() const;
+  /// The reports that are there, in the order in which jobs ended.
+  [[nodiscard]] std::vector<std::filesystem::path> written() const;
+
+ private:
+  const std::filesystem::path& make_folder();
+  void use_directory(const std::filesystem::path& directory, const std::string& calls);
+
+  std::filesystem::path folder_;  // ours; empty: the user named the file
+  std::filesystem::path file_;
+  std::optional<std::filesystem::path> directory_;
+};
+
+}  // namespace gradwire::cli

@@ -1,0 +1,107 @@
+// gradwire report, and gradwire run --report DIRECTORY: the files that they leave, whatever becomes of the job.
+#include <gmock/gmock.h>
+
+#include "cli/page_support.hpp"
+#include "cli/tool.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class PageRun : public ToolTest {
+ protected:
+  void SetUp() override {
+    ToolTest::SetUp();
+    std::filesystem::create_directories(folder_ / "left");
+    write_histories(planned_job({.rank =
+                                     [](int rank) {
+                                       return PlannedRank{.compute = rank == 2 ? 0.045 : 0.025,
+                                                          .wait = rank == 2 ? 0.001 : 0.02};
+                                     }}),
+                    folder_ / "left");
+  }
+  void expect_page(const std::string& html, const std::string& json) const {
+    const std::string page = read_text(folder_ / html);
+    EXPECT_THAT(page, HasSubstr("Ranks wait 40% of a step for rank 2"));
+    const auto numbers = nlohmann::ordered_json::parse(read_text(folder_ / json), nullptr, false);
+    ASSERT_FALSE(numbers.is_discarded()) << json;
+    EXPECT_THAT(differences(page, numbers), IsEmpty());
+  }
+};
+
+TEST_F(PageRun, AReportGoesBesideTheHistoriesOrWhereTheUserSays) {
+  const Outcome outcome = gradwire("report left");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("Ranks wait 40% of a step for rank 2"));
+  EXPECT_THAT(outcome.output, HasSubstr("page: left/report.html\nnumbers: left/report.json\n"));
+  expect_page("left/report.html", "left/report.json");
+  EXPECT_EQ(gradwire("report left -o elsewhere.html --json n.json").status, 0);
+  expect_page("elsewhere.html", "n.json");
+  EXPECT_EQ(gradwire("report left --output other.html").status, 0);
+  expect_page("other.html", "other.json");
+}
+
+TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
+  const std::vector<std::array<std::string, 2>> refused{
+      {"report nowhere", "nowhere is not there; name the directory that GRADWIRE_REPORT named"},
+      {"report bin", "bin holds no history of a rank; start the job with GRADWIRE_REPORT=bin"},
+      {"report left -o page.json", "give the page a name such as report.html"},
+      {"report left -o no/such/folder/p.html", "no/such/folder"},
+      {"report", "directory is required"}};
+  for (const auto& [arguments, text] : refused) {
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+    const Outcome outcome = gradwire(arguments);
+    if (arguments.find("no/such") == std::string::npos) {  // which is made
+      EXPECT_EQ(outcome.status, 2) << arguments << outcome.output;
+      EXPECT_THAT(outcome.output, HasSubstr(text));
+    }
+  }
+}
+
+TEST_F(PageRun, RunMakesAPageOfWhatTheRanksLeft) {
+  write_script("job", "echo \"[$GRADWIRE_REPORT]\"; cp left/gradwire-* \"$GRADWIRE_REPORT\"; exit 3\n");
+  std::filesystem::create_directories(folder_ / "out");
+  for (const char* earlier : {"gradwire-mpi-rank-9.history", "report.html", "calls-5.json", "mine.txt"}) {
+    write("out/" + std::string(earlier), "old");
+  }
+  const Outcome outcome = gradwire("run --report out -- ./job");
+  EXPECT_EQ(outcome.status, 3) << "also of a job that failed";
+  EXPECT_THAT(outcome.output, HasSubstr("[" + (folder_ / "out").string() + "]"));
+  EXPECT_THAT(outcome.output, HasSubstr("gradwire: Ranks wait 40% of a step for rank 2"));
+  EXPECT_THAT(outcome.output, HasSubstr("gradwire: the report is " + (folder_ / "out/report.html").string() + "\n"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("warning"))) << "a job of sessions calls nothing that is replaced";
+  expect_page("out/report.html", "out/report.json");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/gradwire-mpi-rank-9.history")) << "of an earlier job";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/calls-5.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/mine.txt"));
+}
+
+TEST_F(PageRun, ADirectoryOfTheEnvironmentIsUsedToo) {
+  write_script("job", "cp left/gradwire-* \"$GRADWIRE_REPORT\"\n");
+  const Outcome outcome = run_program("cd '" + folder_.string() +
+                                      "' && GRADWIRE_REPORT=made/here timeout -k 5 60 bin/gradwire run -- ./job");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  expect_page("made/here/report.html", "made/here/report.json");
+}
+
+TEST_F(PageRun, AJobThatLeavesNothingIsTold) {
+  const Outcome outcome = gradwire("run --report out -- true");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("no page was made: " + (folder_ / "out").string() + " holds no history"));
+}
+
+TEST_F(PageRun, AFileOfAnotherNameIsNoDirectory) {
+  write("table.txt", "mine");
+  const Outcome outcome = gradwire("run --report table.txt -- true");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("table.txt is a file; name a directory, or a file that ends in .json"));
+  EXPECT_EQ(read_text(folder_ / "table.txt"), "mine");
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,277 @@
+// The page of a job: numbers, text that is made safe, size, and what a folder may hold instead of a job.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "cli/page_support.hpp"
+#include "gradwire/error.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+PlannedJob one_slow() {
+  return {.rank = [](int rank) {
+    return rank == 2 ? PlannedRank{.compute = 0.045, .wait = 0.001} : PlannedRank{.compute = 0.025, .wait = 0.02};
+  }};
+}
+
+TEST(PageUnits, ShowThreeDigits) {
+  using page::shown;
+  using page::Unit;
+  EXPECT_EQ(shown(Unit::count, 1234567), "1,234,567");
+  EXPECT_EQ(shown(Unit::count, 12), "12");
+  EXPECT_EQ(shown(Unit::seconds, 0.0123), "12.3 ms");
+  EXPECT_EQ(shown(Unit::seconds, 0.99999), "1.00 s");
+  EXPECT_EQ(shown(Unit::seconds, 125), "2 min 5 s");
+  EXPECT_EQ(shown(Unit::seconds, 7260), "2 h 1 min");
+  EXPECT_EQ(shown(Unit::bytes, 1.59e6), "1.59 MB");
+  EXPECT_EQ(shown(Unit::bytes, 999), "999 B");
+  EXPECT_EQ(shown(Unit::bits, 30e6), "240 Mbit/s");
+  EXPECT_EQ(shown(Unit::share, 0.31), "31%");
+  EXPECT_EQ(shown(Unit::share, 0.0012), "0.12%");
+  EXPECT_EQ(shown(Unit::share, 0), "0%");
+  EXPECT_EQ(shown(Unit::factor, 3.965), "3.96");
+  EXPECT_EQ(shown(Unit::seconds, std::nan("")), "-");
+  EXPECT_EQ(shown(Unit::share, -1), "-");
+}
+
+TEST(PageSummary, IsWhatWasPlanted) {
+  const page::Summary summary = summary_of(planned_job(one_slow()));
+  EXPECT_NEAR(summary.seconds, 50, 1e-9);
+  EXPECT_EQ(summary.steps, 1000);
+  EXPECT_NEAR(summary.split.step, 0.05, 1e-9);
+  EXPECT_NEAR(summary.split.compute, 0.03, 1e-9);
+  EXPECT_NEAR(summary.split.exposed, 0.02, 1e-9);
+  EXPECT_NEAR(summary.exposed_share(), 0.4, 1e-9);
+  EXPECT_NEAR(summary.ranks[2].wait_share, 0.02, 1e-9);
+  EXPECT_NEAR(summary.bytes_sent, 4e9, 1);
+  EXPECT_NEAR(summary.ratio(), 4, 1e-9);
+  EXPECT_NEAR(summary.bytes_sent_a_step, 1e6, 1e-3);
+  ASSERT_EQ(summary.groups.size(), 1U);
+  EXPECT_EQ(summary.groups[0].calls, 1000);
+  ASSERT_EQ(summary.times.size(), 50U);
+  for (std::size_t i = 0; i < summary.times.size(); ++i) {
+    EXPECT_NEAR(summary.bands.at("step").median[i], 0.05, 1e-9);
+    EXPECT_NEAR(summary.bands.at("wait_share").low[i], 0.02, 1e-9);
+    EXPECT_NEAR(summary.bands.at("wait_share").high[i], 0.4, 1e-9);
+    EXPECT_NEAR(summary.means.at("compute")[i], 0.03, 1e-9);
+    EXPECT_NEAR(summary.bands.at("sending_rate").median[i], 1e9, 1);
+    EXPECT_NEAR(summary.bands.at("ratio").median[i], 4, 1e-9);
+  }
+  EXPECT_EQ(summary.step_numbers.back(), 1000);
+}
+
+TEST(PageOfAJob, ShowsTheNumbersOfTheJsonAndNothingElse) {
+  page::Job job = planned_job(one_slow());
+  job.ranks[0].replaced.push_back({"MPI_Allreduce", "below the floor", 3, 400, 300, 300, 0.1});
+  job.ranks[1].gauges["gradwire_relative_error_ratio default, int8"].assign(128, 0.01);
+  job.ranks[1].groups[0].columns["nonfinite_frames"].assign(128, 2);
+  const page::Summary summary = summary_of(job);
+  const auto report = page::to_json(summary);
+  const std::string html = page::to_html(report);
+  EXPECT_GT(shown_numbers(html).size(), 50U);
+  EXPECT_THAT(differences(html, report), IsEmpty());
+  EXPECT_THAT(broken_anchors(html), IsEmpty());
+  for (const char* part : {"<b data-n=\"/totals/split/step\" data-u=s>50.0 ms</b>", "NaN or Inf", "below the floor",
+                           "relative error", "slow</span>: computes longer", "prefers-color-scheme:dark"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+  for (const char* outside : {"http://", "https://", "<script", "@import", "url("}) {
+    EXPECT_THAT(html, Not(HasSubstr(outside))) << "the page needs nothing else";
+  }
+  // A difference would be seen.
+  std::string other = html;
+  other.replace(other.find("50.0 ms</b>"), 4, "50.1");
+  EXPECT_THAT(differences(other, report), ElementsAre(HasSubstr("/totals/split/step")));
+}
+
+TEST(PageOfAJob, TextFromFilesIsMadeSafe) {
+  const std::string evil = "<script>alert(1)</script>\"'&";
+  page::Job job = planned_job(one_slow());
+  for (page::RankHistory& rank : job.ranks) {
+    rank.host = rank.transport = rank.version = evil + std::to_string(rank.rank);
+    rank.command = {evil};
+    rank.environment = {{evil, evil}};
+    rank.groups[0].name = rank.groups[0].algorithm = rank.groups[0].sync = rank.groups[0].codec = evil;
+    rank.codecs = {evil};
+    rank.causes = {"", evil};
+    rank.columns["slow"].assign(128, 1);
+    rank.replaced.push_back({evil, evil, 1, 1, 1, 1, 1});
+    rank.switches.push_back({1, evil, evil, 1, evil});
+    rank.gauges[evil].assign(128, 1);
+  }
+  job.notes.push_back(evil);
+  const std::string html = page::to_html(page::to_json(summary_of(job)));
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, Not(HasSubstr("\"'&")));
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"));
+}
+
+TEST(PageOfAJob, OfAThousandRanksIsSmall) {
+  const PlannedJob plan{.ranks = 1024, .steps = 100'000, .samples = 128, .rank = [](int rank) {
+                          return rank == 700 ? PlannedRank{.step = 0.1, .compute = 0.09, .wait = 0.001}
+                                             : PlannedRank{.step = 0.1, .compute = 0.06, .wait = 0.03};
+                        }};
+  const auto report = page::to_json(summary_of(planned_job(plan)));
+  const std::string html = page::to_html(report);
+  EXPECT_LT(html.size(), 5'000'000U);
+  EXPECT_THAT(report.at("advice").dump(), HasSubstr("for rank 700, which computes longer"));
+  EXPECT_THAT(html, HasSubstr("All 1024 ranks"));
+  EXPECT_THAT(html, HasSubstr("The 16 ranks that the others wait for most"));
+  const std::size_t worst = html.find("The 16 ranks");
+  EXPECT_LT(html.find("<th scope=row class=n>700</th>", worst), html.find("<th scope=row class=n>0</th>", worst));
+  EXPECT_THAT(differences(html, report), IsEmpty());
+}
+
+TEST(PageOfAJob, OfOneShortSampleHasNoNonsense) {
+  PlannedJob plan{.steps = 3, .samples = 2};
+  page::Job job = planned_job(plan);
+  for (page::RankHistory& rank : job.ranks) {
+    rank.time = {0, 0};
+  }
+  const auto report = page::to_json(summary_of(job));
+  const std::string html = page::to_html(report);
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+  EXPECT_THAT(html, Not(HasSubstr("inf\"")));
+  EXPECT_THAT(differences(html, report), IsEmpty());
+}
+
+// What the library writes is what is read.
+TEST(Histories, AreReadAsTheyAreWritten) {
+  metrics::RankTotals totals;
+  totals.world_size = 3;
+  SessionStatistics session;
+  session.steps = 9;
+  session.transport = "tcp";
+  SessionStatistics::Group group;
+  group.name = "rule 1";
+  group.codec = "auto: int8 3";
+  group.totals.squared_error = 1;
+  group.totals.squared_norm = 4;
+  session.groups.push_back(group);
+  session.switches.push_back({5, "dense", "int8", 3, "why"});
+  totals.sessions[1] = session;
+  metrics::History history(1);
+  history.add(0, totals, {}, {});
+  history.add(1, totals, {}, std::vector<metrics::ReplacedCalls>{{"f", "r", 1, 2, 3, 4, 5}});
+  const page::RankHistory read =
+      page::parse_history(history.to_json({.rank = 2, .host = "h", .command = {"a", "b"}, .started = 7}), "x.history");
+  EXPECT_EQ(read.rank, 2);
+  EXPECT_EQ(read.world, 3);
+  EXPECT_EQ(read.transport, "tcp");
+  EXPECT_EQ(read.host, "h");
+  EXPECT_THAT(read.command, ElementsAre("a", "b"));
+  EXPECT_EQ(read.last("steps"), 9);
+  EXPECT_EQ(read.groups.at(0).codec, "auto");
+  EXPECT_EQ(read.codecs.at(static_cast<std::size_t>(read.groups[0].in_use[1])), "auto: int8 3");
+  EXPECT_EQ(read.switches.at(0).reason, "why");
+  EXPECT_EQ(read.replaced.at(0).bytes_dense, 5);
+  ASSERT_EQ(read.gauges.size(), 1U);
+  EXPECT_EQ(read.gauges.begin()->first, "gradwire_relative_error_ratio rule 1, auto");
+  EXPECT_EQ(read.gauges.begin()->second.back(), 0.5);
+}
+
+TEST(Histories, WhatIsNoneIsNamed) {
+  const ScratchFolder folder;
+  const auto said = [&](const std::filesystem::path& path) {
+    return std::string(error_of([&] { static_cast<void>(page::read_job(path)); }).what());
+  };
+  EXPECT_THAT(said(folder.path() / "nowhere"), HasSubstr("nowhere is not there"));
+  std::ofstream(folder.path() / "file") << "x";
+  EXPECT_THAT(said(folder.path() / "file"), HasSubstr("file is no directory"));
+  EXPECT_THAT(said(folder.path()),
+              HasSubstr("holds no history of a rank; start the job with GRADWIRE_REPORT=" + folder.path().string()));
+  std::ofstream(folder.path() / "gradwire-library-rank-0.history") << "{\"format\":\"grad";
+  EXPECT_THAT(said(folder.path()), HasSubstr("gradwire-library-rank-0.history is cut off or damaged at byte 16"));
+}
+
+TEST(Histories, ADamagedOneOfManyIsLeftOutAndNamed) {
+  const ScratchFolder folder;
+  write_histories(planned_job(one_slow()), folder.path());
+  const std::string whole = read_text(folder.path() / "gradwire-library-rank-1.history");
+  std::ofstream(folder.path() / "gradwire-library-rank-1.history") << whole.substr(0, whole.size() / 2);
+  const page::Job job = page::read_job(folder.path());
+  EXPECT_EQ(job.ranks.size(), 3U);
+  EXPECT_THAT(job.notes, ElementsAre(HasSubstr("gradwire-library-rank-1.history is cut off"),
+                                     HasSubstr("rank 1 of 4 left no history here")));
+  const auto told = [&](const char* from, const char* to) {
+    std::string changed = whole;
+    changed.replace(changed.find(from), std::string(from).size(), to);
+    return std::string(error_of([&] { static_cast<void>(page::parse_history(changed, "r.history")); }).what());
+  };
+  EXPECT_THAT(told("gradwire history", "other"), HasSubstr("r.history is no history of a rank: it has another format"));
+  EXPECT_THAT(told("\"version\":1", "\"version\":9"), HasSubstr("it is of version 9"));
+  EXPECT_THAT(told("\"time\":[0.0,", "\"time\":["), HasSubstr("differ in length"));
+  EXPECT_THAT(told("\"time\":[0.0,", "\"time\":[9e9,"), HasSubstr("its times do not rise"));
+  EXPECT_THAT(told("\"rank\":1", "\"rank\":-1"), HasSubstr("its rank is -1"));
+  EXPECT_THAT(told("\"world\"", "\"word\""), HasSubstr("world"));
+}
+
+// Whatever a damaged file says, it is refused by name or shown; nothing else comes of it.
+TEST(Histories, DamageNeverDoesMore) {
+  page::RankHistory small = planned_history({.samples = 6}, 1);
+  small.gauges["gradwire_nmse default"].assign(6, 0.1);
+  small.replaced.push_back({"MPI_Bcast", "not a sum", 1, 2, 3, 4, 5});
+  const std::string whole = file_text(small);
+  std::mt19937 random(7);
+  constexpr std::string_view kBytes = "0179-.,:e\"[]{}ntx \xFF";
+  int read = 0;
+  for (int i = 0; i < 1500; ++i) {
+    std::string text = whole;
+    for (int k = 0; k <= i % 3; ++k) {
+      text[random() % text.size()] = kBytes[random() % kBytes.size()];
+    }
+    try {
+      const auto report = page::to_json(summary_of(page::newest_job({page::parse_history(text, "f")}, {}, "d")));
+      EXPECT_FALSE(page::to_html(report).empty());
+      ++read;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("f ")) << i;
+    }
+  }
+  EXPECT_GT(read, 100);
+}
+
+TEST(Histories, OfTwoJobsTheNewestCounts) {
+  std::vector<page::RankHistory> all;
+  PlannedJob old = one_slow();
+  old.ranks = 6;
+  for (int rank = 0; rank < 6; ++rank) {
+    all.push_back(planned_history(old, rank));
+    all.back().file = "old-" + std::to_string(rank);
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    all.push_back(planned_history(one_slow(), rank));
+    all.back().started += 1000;
+    all.back().written += 1000;
+  }
+  const page::Job job = page::newest_job(all, {}, "d");
+  ASSERT_EQ(job.ranks.size(), 4U);
+  EXPECT_EQ(job.ranks[0].started, 1.7e9 + 1000);
+  EXPECT_THAT(job.notes, ElementsAre(HasSubstr("an earlier job wrote them: old-0, old-1, old-2, old-3 and 2 more")));
+}
+
+// Sessions of an unchanged job's process, and calls that the drop-in saw: one rank.
+TEST(Histories, OfTwoPartsOfARankAreOne) {
+  page::RankHistory library = planned_history(one_slow(), 0);
+  page::RankHistory mpi = library;
+  mpi.part = "mpi";
+  mpi.file = "gradwire-mpi-rank-0.history";
+  mpi.columns["timed_steps"].assign(128, 0);
+  mpi.replaced.push_back({"MPI_Bcast", "not a sum", 1, 2, 3, 4, 5});
+  const page::Job job = page::newest_job({mpi, library}, {}, "d");
+  ASSERT_EQ(job.ranks.size(), 1U);
+  EXPECT_EQ(job.ranks[0].part, "library");
+  ASSERT_EQ(job.ranks[0].replaced.size(), 1U);
+}
+
+}  // namespace
+}  // namespace gradwire::test
