@@ -20,8 +20,8 @@ struct BlockHead {
   std::uint64_t bytes = 0;
   std::uint64_t place = 0;  // in the file
 };
-static_assert(sizeof(BlockHead) == 32 && sizeof(EventFileHead) == 16 && sizeof(EventFileScale) == 48 &&
-                  sizeof(EventFileSource) == 16,
+static_assert(sizeof(BlockHead) == 32 && sizeof(EventFileHead) == 144 && sizeof(EventFileScale) == 48 &&
+                  sizeof(EventFileSource) == 20,
               "no padding: they are written as bytes");
 
 }  // namespace gradwire::metrics

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <fstream>
 #include <iterator>
 #include <system_error>
 #include <utility>
@@ -34,8 +36,15 @@ std::int64_t realtime_now() noexcept {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-bool has_step(EventKind kind) {
-  return kind <= EventKind::all_reduce || kind == EventKind::choice || kind == EventKind::compare;
+// Clocks of two processes are one where both lines are the same.
+void describe_monotonic(std::span<char> to) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::array<char, 32> space{};
+  if (std::getline(file, text) && ::readlink("/proc/self/ns/time", space.data(), space.size() - 1) > 0) {
+    text += std::string("/") + space.data();
+  }
+  std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
 }
 
 void write_all(int descriptor, const void* data, std::uint64_t bytes) {
@@ -51,6 +60,10 @@ void write_all(int descriptor, const void* data, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+bool has_step(EventKind kind) noexcept {
+  return kind <= EventKind::all_reduce || kind == EventKind::choice || kind == EventKind::compare;
+}
 
 TraceTarget TraceTarget::parse(std::string_view text) {
   constexpr std::string_view kSteps = ":steps=";
@@ -131,7 +144,9 @@ void EventFileSink::open(int rank, observe::ClockKind clock) {
   if (descriptor_ < 0) {
     throw Error(ErrorCode::invalid_argument, error ? error.message() : std::generic_category().message(errno));
   }
-  const EventFileHead head{.rank = rank, .clock = static_cast<std::uint32_t>(clock)};
+  EventFileHead head{.rank = rank, .clock = static_cast<std::uint32_t>(clock)};
+  ::gethostname(head.host, sizeof head.host - 1);
+  describe_monotonic(head.monotonic);
   append(kFile, 0, &head, sizeof head);
 }
 
@@ -150,7 +165,8 @@ void EventFileSink::note_sources() {
     const EventFileSource entry{.id = next_source_,
                                 .rank = source->rank,
                                 .world_size = source->world_size,
-                                .kind = static_cast<std::uint32_t>(source->kind)};
+                                .kind = static_cast<std::uint32_t>(source->kind),
+                                .shares_process = source->shares_process ? 1U : 0U};
     append(kSource, 0, &entry, sizeof entry);
   }
 }

@@ -18,13 +18,16 @@
 
 namespace gradwire::metrics {
 
-inline constexpr std::uint32_t kEventFileVersion = 1;
+inline constexpr std::uint32_t kEventFileVersion = 2;
 
 struct EventFileHead {
   std::uint32_t version = kEventFileVersion;
   std::uint32_t event_bytes = sizeof(observe::Event);
   std::int32_t rank = 0;
   std::uint32_t clock = 0;  // observe::ClockKind
+  char host[64] = {};       // its name
+  // The same text: the same CLOCK_MONOTONIC. It is of one boot of a host, and of one time namespace. Empty: not known.
+  char monotonic[64] = {};
 };
 
 struct EventFileScale {
@@ -42,7 +45,8 @@ struct EventFileSource {
   std::uint32_t id = 0;
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
-  std::uint32_t kind = 0;  // observe::Source::Kind
+  std::uint32_t kind = 0;            // observe::Source::Kind
+  std::uint32_t shares_process = 0;  // 1: with other ranks of its world
 };
 
 /// Of GRADWIRE_TRACE: "DIRECTORY" or "DIRECTORY:steps=100-120". Error(invalid_argument) for what it is not.
@@ -87,6 +91,9 @@ class EventFileSink final : public observe::Sink {
   std::uint32_t next_source_ = 1;
   std::vector<observe::Event> kept_;
 };
+
+/// Whether events of the kind belong to a step, so that a choice of steps holds for them.
+[[nodiscard]] bool has_step(observe::EventKind kind) noexcept;
 
 /// What a file holds, in its order.
 struct EventFileVisitor {

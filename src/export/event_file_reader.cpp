@@ -53,15 +53,15 @@ class Reader {
   // Whether all of it is there.
   bool block(const BlockHead& head) {
     switch (head.kind) {
-      case kFile: return value(head, visitor_.head, [this](const EventFileHead& read) { check(read); });
-      case kSource: return value(head, visitor_.source, [](const EventFileSource& /*read*/) {});
-      case kScale: return value(head, visitor_.scale, [](const EventFileScale& /*read*/) {});
+      case kFile: check_version(); return value(head, visitor_.head);
+      case kSource: return value(head, visitor_.source);
+      case kScale: return value(head, visitor_.scale);
       case kEvents: return events(head);
       default: throw corrupt("a block of unknown kind");
     }
   }
-  template <typename Value, typename Check>
-  bool value(const BlockHead& head, const std::function<void(const Value&)>& visit, Check&& check) {
+  template <typename Value>
+  bool value(const BlockHead& head, const std::function<void(const Value&)>& visit) {
     Value read;
     if (head.bytes != sizeof read) {
       throw corrupt("a block of a wrong size");
@@ -69,16 +69,24 @@ class Reader {
     if (!get(&read, sizeof read)) {
       return false;
     }
-    check(read);
     if (visit) {
       visit(read);
     }
     return true;
   }
-  void check(const EventFileHead& head) const {
-    if (head.version != kEventFileVersion || head.event_bytes != sizeof(Event)) {
-      throw corrupt("version " + std::to_string(head.version));
+  // Before the size, which differs between versions.
+  void check_version() {
+    const auto at = stream_.tellg();
+    std::uint32_t version = 0;
+    std::uint32_t event_bytes = 0;
+    if (get(&version, sizeof version) && get(&event_bytes, sizeof event_bytes) &&
+        (version != kEventFileVersion || event_bytes != sizeof(Event))) {
+      throw Error(ErrorCode::corrupt, file_.string() + ": events of version " + std::to_string(version) +
+                                          ", and this release of gradwire reads version " +
+                                          std::to_string(kEventFileVersion) + "; use the release that wrote it");
     }
+    stream_.clear();
+    stream_.seekg(at);
   }
   // Of a block that was cut off the events that are there.
   bool events(const BlockHead& head) {
