@@ -35,7 +35,7 @@ set(GRADWIRE_NCCL_ROOT "" CACHE PATH "Where NCCL is: DIR/include/nccl.h and DIR/
 set(GRADWIRE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "What device code is compiled for; native: this machine's GPU, where there is one")
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 
-foreach(library MPI MPICH HIGHWAY TORCH TORCH_PYTHON GLOO CUDA NCCL)
+foreach(library MPI MPICH HIGHWAY PROTOBUF TORCH TORCH_PYTHON GLOO CUDA NCCL)
   set(GRADWIRE_${library} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE GRADWIRE_${library} PROPERTY STRINGS AUTO ON OFF)
   set(GRADWIRE_HAVE_${library} OFF)
@@ -166,6 +166,23 @@ if(NOT GRADWIRE_GLOO STREQUAL "OFF")
   endif()
 endif()
 gradwire_optional(GLOO "${found}" "no Gloo baseline in bench_all_reduce" "libgloo-dev")
+
+# For the tool alone. By its archive where that stands alone, so that the tool does too; newer versions are in pieces. Not by
+# find_package(Protobuf), whose targets LibTorch's configuration would take for its own.
+set(found OFF)
+if(GRADWIRE_CLI AND NOT GRADWIRE_PROTOBUF STREQUAL "OFF" AND PkgConfig_FOUND)
+  pkg_check_modules(PROTOBUF_LITE QUIET IMPORTED_TARGET protobuf-lite>=3.0)
+  find_program(GRADWIRE_PROTOC protoc)
+  find_library(GRADWIRE_PROTOBUF_ARCHIVE libprotobuf-lite.a)
+  if(PROTOBUF_LITE_FOUND AND GRADWIRE_PROTOC)
+    set(found ON)
+    set(GRADWIRE_PROTOBUF_LIBRARIES PkgConfig::PROTOBUF_LITE)
+    if(GRADWIRE_PROTOBUF_ARCHIVE AND PROTOBUF_LITE_VERSION VERSION_LESS 4)
+      set(GRADWIRE_PROTOBUF_LIBRARIES ${GRADWIRE_PROTOBUF_ARCHIVE} Threads::Threads)
+    endif()
+  endif()
+endif()
+gradwire_optional(PROTOBUF "${found}" "no gradwire trace merge" "libprotobuf-dev protobuf-compiler")
 
 include(GradwireCuda)
 

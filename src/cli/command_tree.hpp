@@ -23,6 +23,7 @@ struct CommandOption {
 
 struct Command {
   std::string name;
+  std::string path;  // "trace merge"; of the tool itself empty
   std::string meaning;
   std::vector<CommandOption> options;
   std::vector<Command> commands;

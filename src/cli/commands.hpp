@@ -68,4 +68,16 @@ struct TopOptions {
 /// block of lines an interval to `out`. Error where the folder is missing, or with `once` holds nothing.
 int top(const TopOptions& options, std::ostream& out);
 
+struct TraceOptions {
+  std::string folder;                                // of GRADWIRE_TRACE=FOLDER
+  std::optional<std::string> steps = std::nullopt;   // "100-120"
+  std::optional<std::string> output = std::nullopt;  // file of trace_merge; trace.pftrace in the folder
+  bool json = false;                                 // of trace_summary
+};
+/// Writes what all ranks recorded as one file that Perfetto opens. What lacks is told to standard error. Error where
+/// there is nothing, and in a build without protobuf.
+int trace_merge(const TraceOptions& options, std::ostream& out);
+/// Prints what steps' time went to. Likewise.
+int trace_summary(const TraceOptions& options, std::ostream& out);
+
 }  // namespace gradwire::cli

@@ -72,8 +72,27 @@ std::string bash_reply(const CommandOption& option) {
   return words.empty() ? ":" : "mapfile -t COMPREPLY < <(compgen -W " + in_quotes(words) + " -- \"$current\")";
 }
 
+std::vector<std::string> all_words(const Command& command) {
+  std::vector<std::string> words = command_names(command);
+  for (const std::string& name : option_names(command)) {
+    words.push_back(name);
+  }
+  return words;
+}
+
+std::string bash_words(const std::vector<std::string>& words) {
+  return "mapfile -t COMPREPLY < <(compgen -W " + in_quotes(joined(words)) + " -- \"$current\")";
+}
+
 void write_bash_command(const Command& command, std::ostream& out) {
-  out << "    " << command.name << ")\n      case $previous in\n";
+  if (!command.commands.empty()) {
+    out << "    " << in_quotes(command.path) << ") " << bash_words(all_words(command)) << " ;;\n";
+    for (const Command& child : command.commands) {
+      write_bash_command(child, out);
+    }
+    return;
+  }
+  out << "    " << in_quotes(command.path) << ")\n      case $previous in\n";
   std::string argument = ":";
   for (const CommandOption& option : command.options) {
     if (option.positional()) {
@@ -84,9 +103,8 @@ void write_bash_command(const Command& command, std::ostream& out) {
       out << "        " << pattern << ")\n          " << bash_reply(option) << "\n          return\n          ;;\n";
     }
   }
-  out << "      esac\n      if [[ $current = -* ]]; then\n        mapfile -t COMPREPLY < <(compgen -W "
-      << in_quotes(joined(option_names(command))) << " -- \"$current\")\n      else\n        " << argument
-      << "\n      fi\n      ;;\n";
+  out << "      esac\n      if [[ $current = -* ]]; then\n        " << bash_words(option_names(command))
+      << "\n      else\n        " << argument << "\n      fi\n      ;;\n";
 }
 
 void write_bash(const Command& root, std::ostream& out) {
@@ -114,17 +132,20 @@ _gradwire() {
       fi
       return
     fi
-    if [ -z "$command" ] && [[ ${COMP_WORDS[i]} != -* ]]; then
-      command=${COMP_WORDS[i]}
+    if [[ ${COMP_WORDS[i]} != -* ]]; then
+      case $command in # those that have commands of their own
+        )sh";
+  std::string parents = "''";
+  for (const Command& command : root.commands) {
+    parents += command.commands.empty() ? "" : " | " + command.name;
+  }
+  out << parents << R"sh() command=${command:+$command }${COMP_WORDS[i]} ;;
+      esac
     fi
   done
   case $command in
 )sh";
-  std::vector<std::string> words = command_names(root);
-  for (const std::string& name : option_names(root)) {
-    words.push_back(name);
-  }
-  out << "    '') mapfile -t COMPREPLY < <(compgen -W " << in_quotes(joined(words)) << " -- \"$current\") ;;\n";
+  out << "    '') " << bash_words(all_words(root)) << " ;;\n";
   for (const Command& command : root.commands) {
     write_bash_command(command, out);
   }
@@ -157,6 +178,17 @@ void write_fish_option(const CommandOption& option, const std::string& scope, st
   out << (option.positional() ? "" : " -d " + in_quotes(option.meaning, true)) << '\n';
 }
 
+void write_fish_command(const Command& command, const std::string& scope, std::ostream& out) {
+  for (const CommandOption& option : command.options) {
+    write_fish_option(option, "'" + scope + "'", out);
+  }
+  for (const Command& child : command.commands) {
+    out << "complete -c gradwire -n '" << scope << "; and not __fish_seen_subcommand_from "
+        << joined(command_names(command)) << "' -a " << child.name << " -d " << in_quotes(child.meaning, true) << '\n';
+    write_fish_command(child, scope + "; and __fish_seen_subcommand_from " + child.name, out);
+  }
+}
+
 void write_fish(const Command& root, std::ostream& out) {
   out << "# fish completion of gradwire, made by `gradwire completion fish`\ncomplete -c gradwire -f\n";
   for (const CommandOption& option : root.options) {
@@ -165,9 +197,7 @@ void write_fish(const Command& root, std::ostream& out) {
   for (const Command& command : root.commands) {
     out << "complete -c gradwire -n __fish_use_subcommand -a " << command.name << " -d "
         << in_quotes(command.meaning, true) << '\n';
-    for (const CommandOption& option : command.options) {
-      write_fish_option(option, "'__fish_seen_subcommand_from " + command.name + "'", out);
-    }
+    write_fish_command(command, "__fish_seen_subcommand_from " + command.name, out);
   }
 }
 
@@ -204,6 +234,24 @@ void write_zsh_option(const CommandOption& option, std::ostream& out) {
   }
 }
 
+void write_zsh_command(const Command& command, const std::string& margin, std::ostream& out) {
+  out << margin << command.name << ")\n" << margin << "  _arguments" << (command.commands.empty() ? "" : " -C");
+  for (const CommandOption& option : command.options) {
+    write_zsh_option(option, out);
+  }
+  if (!command.commands.empty()) {
+    out << " \\\n        " << in_quotes("1:command:(" + joined(command_names(command)) + ")")
+        << " '*::argument:->deeper'\n"
+        << margin << "  if [ \"$state\" = deeper ]; then\n"
+        << margin << "    case $line[1] in\n";
+    for (const Command& child : command.commands) {
+      write_zsh_command(child, margin + "      ", out);
+    }
+    out << margin << "    esac\n" << margin << "  fi";
+  }
+  out << '\n' << margin << "  ;;\n";
+}
+
 void write_zsh(const Command& root, std::ostream& out) {
   out << "#compdef gradwire\n# zsh completion of gradwire, made by `gradwire completion zsh`\n_gradwire() {\n"
          "  local context state state_descr line\n  typeset -A opt_args\n  _arguments -C";
@@ -217,11 +265,7 @@ void write_zsh(const Command& root, std::ostream& out) {
   }
   out << "      )\n      _describe command commands\n      ;;\n    argument)\n      case $line[1] in\n";
   for (const Command& command : root.commands) {
-    out << "      " << command.name << ")\n        _arguments";
-    for (const CommandOption& option : command.options) {
-      write_zsh_option(option, out);
-    }
-    out << "\n        ;;\n";
+    write_zsh_command(command, "      ", out);
   }
   out << "      esac\n      ;;\n  esac\n}\n"
          "if [ \"$funcstack[1]\" = _gradwire ]; then\n  _gradwire \"$@\"\nelse\n  compdef _gradwire gradwire\nfi\n";

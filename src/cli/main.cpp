@@ -17,8 +17,8 @@
 namespace gradwire::cli {
 namespace {
 
-// CLI11 says of a misspelt command only that one is missing.
-void check_first_argument(const CLI::App& app, int argc, char** argv) {
+// CLI11 says of a misspelt command only that one is missing. `name` is what stands before `argv[1]`.
+void check_first_argument(const CLI::App& app, const std::string& name, int argc, char** argv) {
   std::vector<std::string_view> names;
   std::string all;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
@@ -26,18 +26,18 @@ void check_first_argument(const CLI::App& app, int argc, char** argv) {
     all += (all.empty() ? "" : ", ") + command->get_name();
   }
   if (argc < 2) {
-    throw Error(ErrorCode::invalid_argument, "a command is missing; write one of " + all + ", or gradwire --help");
+    throw Error(ErrorCode::invalid_argument, "a command is missing; write one of " + all + ", or " + name + " --help");
   }
   const std::string first = argv[1];
   if (first.starts_with("-")) {
     if (app.get_option_no_throw(first) == nullptr) {
-      throw Error(ErrorCode::invalid_argument, first + " is no option of gradwire; gradwire --help lists them");
+      throw Error(ErrorCode::invalid_argument, first + " is no option of " + name + "; " + name + " --help lists them");
     }
   } else if (app.get_subcommands([&](const CLI::App* each) { return each->check_name(first); }).empty()) {
     const std::string nearest(policy::nearest_name(first, names));
-    throw Error(ErrorCode::invalid_argument, "\"" + first + "\" is no command of gradwire; " +
-                                                 (nearest.empty() ? "write one of " + all + ", or gradwire --help"
-                                                                  : "did you mean gradwire " + nearest + "?"));
+    throw Error(ErrorCode::invalid_argument, "\"" + first + "\" is no command of " + name + "; " +
+                                                 (nearest.empty() ? "write one of " + all + ", or " + name + " --help"
+                                                                  : "did you mean " + name + " " + nearest + "?"));
   }
 }
 
@@ -75,8 +75,8 @@ void take_command(const CLI::App& run_command, const std::vector<std::string>& b
 }
 
 /// The tree as data; what has no group is hidden.
-Command described(const CLI::App& app) {
-  Command command{app.get_name(), app.get_description(), {}, {}};
+Command described(const CLI::App& app, const std::string& path = "") {
+  Command command{app.get_name(), path, app.get_description(), {}, {}};
   for (const CLI::Option* option : app.get_options()) {
     CommandOption one;
     for (const std::string& name : option->get_snames()) {
@@ -109,7 +109,7 @@ Command described(const CLI::App& app) {
     command.options.push_back(one);
   }
   for (const CLI::App* child : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
-    command.commands.push_back(described(*child));
+    command.commands.push_back(described(*child, path + (path.empty() ? "" : " ") + child->get_name()));
   }
   return command;
 }
@@ -201,6 +201,32 @@ CLI::App* add_top(CLI::App& app, TopOptions& options) {
   return top_command;
 }
 
+struct TraceCommands {
+  CLI::App* trace = nullptr;
+  CLI::App* merge = nullptr;
+  CLI::App* summary = nullptr;
+};
+
+TraceCommands add_trace(CLI::App& app, TraceOptions& options) {
+  TraceCommands commands;
+  commands.trace = app.add_subcommand("trace", "Show what all ranks of a job did, from the events that they recorded");
+  commands.trace->require_subcommand(1);
+  commands.merge = commands.trace->add_subcommand(
+      "merge", "Write one timeline of all ranks, for ui.perfetto.dev: gradwire trace merge /tmp/trace");
+  commands.summary = commands.trace->add_subcommand(
+      "summary", "Say which rank, bucket and stage steps ran through: gradwire trace summary /tmp/trace");
+  for (CLI::App* const each : {commands.merge, commands.summary}) {
+    each->add_option("directory", options.folder, "where the job's GRADWIRE_TRACE wrote")
+        ->type_name("DIRECTORY")
+        ->required();
+    each->add_option("--steps", options.steps, "only these, such as 100-120");
+  }
+  commands.merge->add_option("-o,--output", options.output, "instead of trace.pftrace in that directory")
+      ->type_name("FILE");
+  commands.summary->add_flag("--json", options.json, "as JSON, for programs");
+  return commands;
+}
+
 int dispatch(int argc, char** argv) {
   CLI::App app("Compressed collectives for training jobs", "gradwire");
   app.set_version_flag("--version", std::string(kVersion));
@@ -230,6 +256,9 @@ int dispatch(int argc, char** argv) {
   TopOptions watched;
   CLI::App* const top_command = add_top(app, watched);
 
+  TraceOptions traced;
+  const TraceCommands trace = add_trace(app, traced);
+
   std::string shell;
   auto* completion_command = app.add_subcommand(
       "completion", "Print what completes this tool's command line: source <(gradwire completion bash)");
@@ -246,7 +275,10 @@ int dispatch(int argc, char** argv) {
   char** const end = argv + argc;
   char** const dashes =
       std::find_if(argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
-  check_first_argument(app, static_cast<int>(dashes - argv), argv);
+  check_first_argument(app, "gradwire", static_cast<int>(dashes - argv), argv);
+  if (argv[1] == trace.trace->get_name()) {
+    check_first_argument(*trace.trace, "gradwire trace", static_cast<int>(dashes - argv) - 1, argv + 1);
+  }
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::ParseError& error) {
@@ -266,6 +298,9 @@ int dispatch(int argc, char** argv) {
   }
   if (*top_command) {
     return top(watched, std::cout);
+  }
+  if (*trace.trace) {
+    return *trace.merge ? trace_merge(traced, std::cout) : trace_summary(traced, std::cout);
   }
   if (*completion_command) {
     write_completion(described(app), shell, std::cout);

@@ -1,4 +1,5 @@
 // Man pages out of the tree of commands, in the macros of man(7).
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <system_error>
@@ -25,7 +26,9 @@ std::string bold(std::string_view text) { return "\\fB" + roff(text) + "\\fR"; }
 std::string italic(std::string_view text) { return "\\fI" + roff(text) + "\\fR"; }
 
 std::string page_name(const Command& root, const Command& command) {
-  return &root == &command ? root.name : root.name + "-" + command.name;
+  std::string name = root.name + (command.path.empty() ? "" : "-" + command.path);
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
 }
 
 /// "Predict step time: gradwire plan --layers m.toml" is a sentence and an example.
@@ -48,7 +51,11 @@ void write_synopsis(const Command& root, const Command& command, std::ostream& o
     out << " [" << bold("--help") << "] [" << bold("--version") << "] " << italic("COMMAND") << " ...\n.hy\n";
     return;
   }
-  out << ' ' << bold(command.name);
+  out << ' ' << bold(command.path);
+  if (!command.commands.empty()) {
+    out << " [" << bold("--help") << "] " << italic("COMMAND") << " ...\n.hy\n";
+    return;
+  }
   for (const CommandOption& option : command.options) {
     if (!option.positional()) {
       const std::string text = bold(option.names.back()) + (option.value.empty() ? "" : " " + italic(option.value));
@@ -77,9 +84,9 @@ void write_options(const Command& command, std::ostream& out) {
   }
 }
 
-void write_commands(const Command& root, std::ostream& out) {
+void write_commands(const Command& root, const Command& parent, std::ostream& out) {
   out << ".SH COMMANDS\n";
-  for (const Command& command : root.commands) {
+  for (const Command& command : parent.commands) {
     out << ".TP\n"
         << bold(command.name) << '\n'
         << roff(meaning_of(command).sentence) << ".\nSee\n.BR " << roff(page_name(root, command)) << " (1).\n";
@@ -116,8 +123,8 @@ void write_man_page(const Command& root, const Command& command, std::ostream& o
       << roff(name) << " \\- " << roff(meaning.sentence) << '\n';
   write_synopsis(root, command, out);
   out << ".SH DESCRIPTION\n" << roff(meaning.sentence) << ".\n";
-  if (&root == &command) {
-    write_commands(root, out);
+  if (!command.commands.empty()) {
+    write_commands(root, command, out);
   }
   write_options(command, out);
   if (meaning.example) {
@@ -147,6 +154,9 @@ void write_documents(const Command& root, const std::filesystem::path& folder) {
   write(manual / (root.name + ".1"), [&](std::ostream& out) { write_man_page(root, root, out); });
   for (const Command& command : root.commands) {
     write(manual / (page_name(root, command) + ".1"), [&](std::ostream& out) { write_man_page(root, command, out); });
+    for (const Command& child : command.commands) {
+      write(manual / (page_name(root, child) + ".1"), [&](std::ostream& out) { write_man_page(root, child, out); });
+    }
   }
   // The program behind `gradwire info --link`.
   write(manual / "gradwire-link.1", [](std::ostream& out) { out << ".so man1/gradwire-info.1\n"; });

@@ -40,7 +40,7 @@ inline const std::vector<Layer> kLayers = {
     {"drop_in", {"session"}, {}},
     {"plugins", {"drop_in"}, {}},
     {"plot", {}, {}},
-    {"cli", {"plan", "plot"}, {}},
+    {"cli", {"export", "plan", "plot"}, {}},
 };
 
 /// Headers that are not ours: globs of what is included, and globs of the files that may include it.
@@ -75,6 +75,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"xxHash", {"xxhash.h"}, {"src/plan/*", "src/session/*"}},
     {"spdlog", {"spdlog/*"}, {"src/session/*"}},
     {"nlohmann-json", {"nlohmann/*"}, {"src/session/*", "src/drop_in/*", "src/cli/*"}},
+    {"protobuf", {"google/protobuf/*", "*.pb.h"}, {"src/cli/timeline/trace_file*"}},
     {"CLI11", {"CLI/*"}, {"src/cli/*"}},
     {"the C library", {"stddef.h", "stdint.h"}, {"include/gradwire/*.h"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},

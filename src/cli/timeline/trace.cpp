@@ -1,0 +1,91 @@
+// gradwire trace: what the ranks of a job did, as a timeline and in numbers.
+#include <fstream>
+#include <iostream>
+#include <ostream>
+
+#include "cli/commands.hpp"
+#include "cli/timeline/critical_path.hpp"
+#include "cli/timeline/layout.hpp"
+#include "cli/timeline/summary.hpp"
+#include "cli/timeline/trace_file.hpp"
+#include "export/event_file.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+timeline::StepRange steps_of(const TraceOptions& options) {
+  if (!options.steps) {
+    return {};
+  }
+  try {
+    const metrics::TraceTarget target = metrics::TraceTarget::parse("trace:steps=" + *options.steps);
+    return {target.first_step, target.last_step};
+  } catch (const Error&) {
+    throw Error(ErrorCode::invalid_argument,
+                "trace: --steps " + *options.steps + "; write two numbers, such as 100-120");
+  }
+}
+
+timeline::Read read(const TraceOptions& options, std::ostream& told) {
+  timeline::Read read;
+  read.folder = options.folder;
+  read.recording = timeline::read_recording(options.folder, steps_of(options));
+  read.matching = timeline::match(read.recording);
+  read.alignment = timeline::align(read.recording, read.matching);
+  for (const std::string& warning : read.recording.warnings) {
+    told << "gradwire: trace: " << warning << '\n';
+  }
+  if (read.matching.lonely > 0) {
+    told << "gradwire: trace: " << read.matching.lonely
+         << " sends and receives have no other end in these files: of ranks or steps that are not in them\n";
+  }
+  if (read.matching.foreign > 0) {
+    told << "gradwire: trace: " << read.matching.foreign
+         << " sends and receives are of communicators of some of the ranks; they have no arrows\n";
+  }
+  return read;
+}
+
+}  // namespace
+
+int trace_merge(const TraceOptions& options, std::ostream& out) {
+  if (!timeline::can_write_traces()) {
+    timeline::write_trace({}, {}, {}, out);  // says why
+  }
+  const timeline::Read what = read(options, std::cerr);
+  const std::filesystem::path file =
+      options.output ? std::filesystem::path(*options.output) : std::filesystem::path(options.folder) / "trace.pftrace";
+  std::ofstream to(file, std::ios::binary | std::ios::trunc);
+  if (!to) {
+    throw Error(ErrorCode::invalid_argument,
+                "trace merge: " + file.string() + " cannot be written; name another file with --output");
+  }
+  timeline::write_trace(what.recording, what.alignment, timeline::lay_out(what.recording, what.matching), to);
+  to.close();
+  if (!to) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(file, ignored)) {
+      std::filesystem::remove(file, ignored);
+    }
+    throw Error(ErrorCode::invalid_argument,
+                "trace merge: " + file.string() + " cannot be written whole; is the disk full?");
+  }
+  out << "wrote " << file.string() << ": " << what.recording.ranks.size() << " ranks, " << what.matching.messages.size()
+      << " messages; open it in https://ui.perfetto.dev\n";
+  return 0;
+}
+
+int trace_summary(const TraceOptions& options, std::ostream& out) {
+  const timeline::Read what = read(options, std::cerr);
+  const auto paths = timeline::critical_paths(what.recording, what.matching);
+  if (paths.empty()) {
+    throw Error(ErrorCode::invalid_argument, "trace summary: " + options.folder + " has no step or call that ended" +
+                                                 (options.steps ? " among steps " + *options.steps : std::string()) +
+                                                 "; trace merge shows what there is");
+  }
+  options.json ? timeline::write_summary_json(what, paths, out) : timeline::write_summary(what, paths, out);
+  return 0;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,209 @@
+// Files of events, as jobs leave them and as they are found.
+#include "cli/timeline/recording.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "export/event_blocks.hpp"
+#include "gradwire/error.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::cli::timeline {
+namespace {
+
+using metrics::EventFileHead;
+using metrics::EventFileScale;
+using metrics::EventFileSource;
+using observe::Event;
+using test::error_of;
+using test::ScratchFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+struct FileFacts {
+  std::string part = "library";
+  int rank = 0;
+  int world = 2;
+  std::int64_t began = 1000 * kSecond;  // date
+  std::uint64_t dropped = 0;
+  std::string monotonic = "boot";
+  std::vector<EventFileSource> sources = {};  // else one session
+  std::vector<Event> events = {Event{.begin = 100, .source = 1, .duration = 10, .step = 1}};
+  bool ended = true;
+};
+
+class Files : public ::testing::Test {
+ protected:
+  std::string write(const FileFacts& facts) {
+    std::string text;
+    const auto append = [&](std::uint32_t kind, const void* data, std::size_t bytes) {
+      const metrics::BlockHead head{.kind = kind, .bytes = bytes, .place = text.size()};
+      text.append(reinterpret_cast<const char*>(&head), sizeof head);
+      text.append(static_cast<const char*>(data), bytes);
+    };
+    EventFileHead head{.rank = facts.rank};
+    facts.monotonic.copy(head.monotonic, sizeof head.monotonic - 1);
+    std::string("host").copy(head.host, sizeof head.host - 1);
+    append(metrics::kFile, &head, sizeof head);
+    for (int i = 0; i < 2; ++i) {  // 2 ns a tick, then 4
+      const EventFileScale scale{.ticks = 1'000 * static_cast<std::uint64_t>(i),
+                                 .monotonic = static_cast<std::uint64_t>(500 + 4'000 * i),
+                                 .realtime = facts.began + i * kSecond,
+                                 .nanoseconds_per_tick = 2,
+                                 .recorded = 1,
+                                 .dropped = facts.dropped};
+      append(metrics::kScale, &scale, sizeof scale);
+    }
+    std::vector<EventFileSource> sources = facts.sources;
+    if (sources.empty()) {
+      sources.push_back({.id = 1, .rank = facts.rank, .world_size = facts.world});
+    }
+    for (const EventFileSource& source : sources) {
+      append(metrics::kSource, &source, sizeof source);
+    }
+    append(metrics::kEvents, facts.events.data(), facts.events.size() * sizeof(Event));
+    if (facts.ended) {
+      append(metrics::kEnd, nullptr, 0);
+    }
+    const std::string name = "gradwire-" + facts.part + "-rank-" + std::to_string(facts.rank) + ".events";
+    std::ofstream(folder_.file(name), std::ios::binary) << text;
+    return text;
+  }
+  [[nodiscard]] Recording read(StepRange steps = {}) const { return read_recording(folder_.path(), steps); }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(Files, OfAllRanksAreOneRecording) {
+  write({.rank = 1});
+  write({.rank = 0});
+  const Recording got = read();
+  EXPECT_THAT(got.warnings, IsEmpty());
+  ASSERT_EQ(got.ranks.size(), 2U);
+  EXPECT_EQ(got.ranks[0].rank, 0);
+  EXPECT_EQ(got.ranks[1].rank, 1);
+  EXPECT_EQ(got.clocks.size(), 1U) << "one host";
+  ASSERT_EQ(got.streams.size(), 1U);
+  EXPECT_TRUE(got.streams[0].whole);
+  ASSERT_EQ(got.ranks[0].activities.size(), 1U);
+  // Between two moments at which both clocks were read the line through them counts: 4 ns a tick.
+  EXPECT_EQ(got.ranks[0].activities[0].begin, 900);
+  EXPECT_EQ(got.ranks[0].activities[0].end, 900 + 160 * 4);
+}
+
+TEST_F(Files, HostsHaveClocksOfTheirOwn) {
+  write({.rank = 0});
+  write({.rank = 1, .monotonic = "another boot"});
+  const Recording got = read();
+  ASSERT_EQ(got.clocks.size(), 2U);
+  EXPECT_EQ(got.ranks[1].clock, 1);
+  EXPECT_EQ(got.clocks[1].since_1970, 1000 * kSecond - 500);
+}
+
+TEST_F(Files, OnlyTheStepsThatAreAskedFor) {
+  write({.rank = 0,
+         .world = 1,
+         .events = {Event{.source = 1, .step = 1, .kind = EventKind::send},
+                    Event{.source = 1, .step = 2, .kind = EventKind::send},
+                    Event{.source = 1, .kind = EventKind::pull}}});
+  EXPECT_EQ(read({2, 2}).ranks[0].activities.size(), 2U);
+}
+
+TEST_F(Files, MissingRanksAreNamed) {
+  write({.rank = 1, .world = 5});
+  write({.rank = 3, .world = 5});
+  EXPECT_THAT(read().warnings,
+              ElementsAre(HasSubstr("gradwire-library-rank-N.events is missing of rank 0, 2, 4 of a job of 5 ranks")));
+}
+
+TEST_F(Files, OfAnotherJobAreLeftOut) {
+  write({.rank = 0});
+  write({.rank = 1});
+  write({.rank = 2, .world = 3, .began = 900 * kSecond});
+  write({.rank = 3, .world = 4});
+  const Recording got = read();
+  EXPECT_EQ(got.ranks.size(), 2U);
+  EXPECT_THAT(got.warnings,
+              ::testing::UnorderedElementsAre(
+                  HasSubstr("gradwire-library-rank-2.events: is of another job, which ended 99 s before"),
+                  ::testing::AllOf(HasSubstr("gradwire-library-rank-3.events: is of another job, of 4 ranks where"))));
+}
+
+TEST_F(Files, KilledAndLossyRanksAreNamed) {
+  const std::string text = write({.rank = 0, .dropped = 12});
+  write({.rank = 1, .ended = false});
+  const Recording got = read();
+  EXPECT_THAT(got.warnings, ElementsAre(HasSubstr("rank-0.events: 12 events were lost"),
+                                        HasSubstr("rank-1.events: has no end: the process was killed")));
+  EXPECT_FALSE(got.ranks[1].ended);
+  EXPECT_EQ(got.ranks[0].dropped, 12U);
+}
+
+TEST_F(Files, AFileThatIsCutOffAnywhereIsReadOrNamed) {
+  const std::string text = write({.rank = 0});
+  write({.rank = 1});
+  for (std::size_t bytes = 0; bytes < text.size(); bytes += 7) {
+    std::ofstream(folder_.file("gradwire-library-rank-0.events"), std::ios::binary | std::ios::trunc)
+        << text.substr(0, bytes);
+    const Recording got = read();
+    ASSERT_FALSE(got.warnings.empty()) << bytes;
+    EXPECT_THAT(got.warnings[0], HasSubstr("gradwire-library-rank-0.events")) << bytes;
+  }
+}
+
+TEST_F(Files, OfAnotherLayoutAreNamed) {
+  write({.rank = 1});
+  std::string text = write({.rank = 0});
+  text[sizeof(metrics::BlockHead)] = 1;
+  std::ofstream(folder_.file("gradwire-library-rank-0.events"), std::ios::binary | std::ios::trunc) << text;
+  EXPECT_THAT(read().warnings[0],
+              ::testing::AllOf(HasSubstr("rank-0.events: events of version 1"), HasSubstr("left out")));
+}
+
+TEST_F(Files, AFolderWithoutEventsIsRefused) {
+  EXPECT_THAT(error_of([&] { static_cast<void>(read()); }).what(), HasSubstr("start the job with GRADWIRE_TRACE="));
+  EXPECT_THAT(error_of([&] { static_cast<void>(read_recording(folder_.path() / "none")); }).what(),
+              HasSubstr("none cannot be read"));
+  std::ofstream(folder_.file("gradwire-mpi-rank-0.events")) << "no events";
+  EXPECT_THAT(error_of([&] { static_cast<void>(read()); }).what(),
+              ::testing::AllOf(HasSubstr("has no events"), HasSubstr("gradwire-mpi-rank-0.events: no ")));
+}
+
+TEST_F(Files, RanksThatShareAProcessAreToldApart) {
+  write({.rank = 0,
+         .sources = {{.id = 1, .rank = 0, .world_size = 2, .shares_process = 1},
+                     {.id = 2, .rank = 1, .world_size = 2, .shares_process = 1},
+                     {.id = 3, .rank = 1, .world_size = 2, .shares_process = 1},
+                     {.id = 4, .rank = 0, .world_size = 2, .shares_process = 1}},
+         .events = {Event{.begin = 1, .source = 1}, Event{.begin = 2, .source = 2}, Event{.begin = 3, .source = 3},
+                    Event{.begin = 4, .source = 4}}});
+  const Recording got = read();
+  EXPECT_THAT(got.warnings, IsEmpty());
+  ASSERT_EQ(got.ranks.size(), 2U);
+  EXPECT_EQ(got.streams.size(), 2U) << "each rank's second session is the same one";
+  EXPECT_EQ(got.ranks[1].activities[1].stream, got.ranks[0].activities[1].stream);
+}
+
+TEST_F(Files, CommunicatorsOfSomeRanksAreKeptApart) {
+  const auto sources = [](int rank) {
+    return std::vector<EventFileSource>{{.id = 1, .rank = rank, .world_size = 4, .kind = 1},
+                                        {.id = 2, .rank = rank / 2, .world_size = 2, .kind = 1}};
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    write({.rank = rank, .world = 4, .sources = sources(rank), .events = {Event{.source = 1}, Event{.source = 2}}});
+  }
+  const Recording got = read();
+  ASSERT_EQ(got.streams.size(), 2U);
+  EXPECT_TRUE(got.streams[0].whole);
+  EXPECT_FALSE(got.streams[1].whole);
+  EXPECT_EQ(got.ranks[3].activities.size(), 2U) << "its own rank, not that of the smaller communicator";
+}
+
+}  // namespace
+}  // namespace gradwire::cli::timeline
