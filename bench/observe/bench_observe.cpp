@@ -15,6 +15,7 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
+#include "export/event_file.hpp"
 #include "export/textfile.hpp"
 
 namespace gradwire::bench {
@@ -34,6 +35,13 @@ struct Options {
 std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder) {
   return std::make_shared<metrics::TextfileSink>(metrics::TextfileOptions{
       .directory = folder, .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }});
+}
+
+// Likewise: all events of all steps.
+std::shared_ptr<observe::Sink> trace_sink(const std::filesystem::path& folder) {
+  return std::make_shared<metrics::EventFileSink>(
+      metrics::EventFileOptions{.target = {.directory = folder.string()},
+                                .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }});
 }
 
 class Rows {
@@ -86,15 +94,21 @@ void measure_steps(Options options, Rows& rows, double span) {
   options.step.elements = parse_bytes(options.bytes) / sizeof(float);
   for (const std::string& link : options.links) {
     options.step.link = link;
-    const StepShare share = step_share(options.step, [&] { return metrics_sink(folder); });
     const std::string over = link.empty() ? ", memory" : ", " + link;
-    rows.add("step without" + over, 1e3 * share.off_seconds, 2, "ms");
-    rows.add("A/A: neighbours differ by" + over, 100 * share.off_ratio, 1, "%");
-    rows.add("events of a step, a rank" + over, share.events / options.step.ranks, 0, "");
-    rows.add("CPU of the reader, a step" + over, 1e6 * share.reader_seconds, 1, "us");
-    rows.add("metrics, accounted" + over, 100 * share.accounted(1e-9 * span, options.step.ranks), 3, "% of a step");
-    rows.add("metrics, paired" + over, 100 * (share.on_ratio - 1), 1, "% of a step");
-    rows.add("events lost" + over, static_cast<double>(share.dropped), 0, "");
+    for (const bool traces : {false, true}) {
+      const StepShare share =
+          step_share(options.step, [&] { return traces ? trace_sink(folder) : metrics_sink(folder); });
+      const std::string what = traces ? "tracing" : "metrics";
+      if (!traces) {
+        rows.add("step without" + over, 1e3 * share.off_seconds, 2, "ms");
+        rows.add("events of a step, a rank" + over, share.events / options.step.ranks, 0, "");
+      }
+      rows.add(what + ": CPU of the reader, a step" + over, 1e6 * share.reader_seconds, 1, "us");
+      rows.add(what + ", accounted" + over, 100 * share.accounted(1e-9 * span, options.step.ranks), 3, "% of a step");
+      rows.add(what + ", paired" + over, 100 * (share.on_ratio - 1), 1, "% of a step");
+      rows.add(what + ": A/A, neighbours differ by" + over, 100 * share.off_ratio, 1, "%");
+      rows.add(what + ": events lost" + over, static_cast<double>(share.dropped), 0, "");
+    }
   }
   std::filesystem::remove_all(folder);
 }
