@@ -39,9 +39,10 @@ std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder)
 
 // Likewise: all events of all steps.
 std::shared_ptr<observe::Sink> trace_sink(const std::filesystem::path& folder) {
-  return std::make_shared<metrics::EventFileSink>(
-      metrics::EventFileOptions{.target = {.directory = folder.string()},
-                                .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }});
+  metrics::EventFileOptions options;
+  options.target.directory = folder.string();
+  options.warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  return std::make_shared<metrics::EventFileSink>(std::move(options));
 }
 
 class Rows {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "export/event_file.hpp"
@@ -41,8 +42,10 @@ inline void run_job(std::size_t elements, const std::string& codec, int steps) {
 
 /// Five steps by frames and, of another session, five by the transport's own sums.
 inline void trace_a_job(const std::filesystem::path& folder) {
-  const auto sink = std::make_shared<metrics::EventFileSink>(metrics::EventFileOptions{
-      .target = {.directory = folder.string()}, .warn = [](const std::string& text) { ADD_FAILURE() << text; }});
+  metrics::EventFileOptions options;
+  options.target.directory = folder.string();
+  options.warn = [](const std::string& text) { ADD_FAILURE() << text; };
+  const auto sink = std::make_shared<metrics::EventFileSink>(std::move(options));
   observe::add_sink(sink);
   run_job(200'000, "int8", 5);
   run_job(100, "exact", 5);
