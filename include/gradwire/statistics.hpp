@@ -48,6 +48,7 @@ struct CodecSwitch {
   std::string to;
   std::uint64_t buckets = 0;
   std::string reason;
+  std::string cause = {};  // "start", "faster", "quality" (for nothing), "guard" (encoding dropped too much)
 };
 
 /// The links of a job as measured: bandwidth in one direction, of a node between nodes, of a rank inside one.

@@ -54,6 +54,28 @@ void add_session(SessionStatistics& sum, const SessionStatistics& session) {
   }
 }
 
+void add_known(RankTotals& totals, const observe::Snapshot& snapshot) {
+  const observe::Knowledge& known = snapshot.knowledge;
+  if (known.link) {
+    totals.link = known.link;
+  }
+  for (const observe::Knowledge::Health& health : known.health) {
+    const std::pair key(health.group, label_of_codec(health.codec));
+    if (totals.health.size() < kMostGroups || totals.health.contains(key)) {
+      totals.health.insert_or_assign(key, health);
+    }
+  }
+  if (known.memory) {
+    totals.memory[snapshot.source] = *known.memory;
+  }
+  if (known.rows) {
+    totals.rows[snapshot.source] = *known.rows;
+  }
+  if (snapshot.last) {
+    totals.memory.erase(snapshot.source);
+  }
+}
+
 bool is_message(EventKind kind) {
   return kind == EventKind::send || kind == EventKind::receive || kind == EventKind::all_reduce;
 }
@@ -134,6 +156,10 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
     if (event.duration != 0) {
       totals->seconds[event.kind].add(scale.seconds(event.duration * observe::kTicksOfDuration));
     }
+    if (event.kind == EventKind::bucket_end) {
+      totals->bucket_byte_seconds +=
+          static_cast<double>(event.bytes) * scale.seconds(event.duration * observe::kTicksOfDuration);
+    }
     if (event.kind == EventKind::step_end) {
       const std::uint64_t end = event.begin + event.duration * observe::kTicksOfDuration;
       const auto [before, first] = totals->step_ended.try_emplace(static_cast<observe::SourceId>(event.source), end);
@@ -151,6 +177,7 @@ void Aggregate::add(const observe::Snapshot& snapshot) {
     return;
   }
   totals->world_size = std::max(totals->world_size, snapshot.statistics.world_size);
+  add_known(*totals, snapshot);
   if (!snapshot.last) {
     totals->sessions[snapshot.source] = snapshot.statistics;
     if (snapshot.slow) {

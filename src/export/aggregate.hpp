@@ -38,6 +38,7 @@ struct ReaderState {
   std::uint64_t recorded = 0;
   std::uint64_t dropped = 0;
   double cpu_seconds = 0;
+  std::uint64_t ring_bytes = 0;
   bool ended = false;  // nothing follows
 };
 
@@ -70,6 +71,11 @@ struct RankTotals {
   std::map<int, std::uint64_t> passed;                      // events EventKind::passed, by reason
   double sending_seconds = 0;                               // with a message on its way out, however many they were
   std::uint64_t sending_until = 0;                          // ticks
+  double bucket_byte_seconds = 0;                           // bytes of each bucket times what it took
+  std::optional<LinkEstimate> link;                         // the latest
+  std::map<std::pair<std::string, std::string>, observe::Knowledge::Health> health;  // by group and label of its codec
+  std::map<observe::SourceId, observe::Knowledge::Memory> memory;                    // of those that go on
+  std::map<observe::SourceId, observe::Knowledge::Rows> rows;
 
   /// All sessions as one: groups of one name and codec are one.
   [[nodiscard]] SessionStatistics sum() const;

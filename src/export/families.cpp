@@ -151,9 +151,19 @@ class Builder {
     }
     families_.push_back(std::move(error));
     families_.push_back(std::move(use));
-    add("gradwire_codec_switches_total", counter, "Changes of a codec that codec = \"auto\" made.",
-        number(sum_.switches.size()));
+    switches();
     late_results();
+  }
+
+  void switches() {
+    Family family{"gradwire_codec_switches_total", "Changes of a codec that codec = \"auto\" made, and why.",
+                  Type::counter};
+    for (const char* cause : {"start", "faster", "quality", "guard"}) {
+      const auto same = [&](const CodecSwitch& change) { return change.cause == cause; };
+      const auto count = std::count_if(sum_.switches.begin(), sum_.switches.end(), same);
+      family.samples.push_back({{{"cause", cause}}, static_cast<double>(count)});
+    }
+    families_.push_back(std::move(family));
   }
 
   void late_results() {
@@ -193,6 +203,80 @@ class Builder {
         "Share of lanes in which other ranks waited for a frame of this one last.", last);
     add("gradwire_rank_waited_for_ratio", Type::gauge, "Share of a step in which other ranks wait for this one.",
         waited);
+  }
+
+  void health() {
+    Family nmse{"gradwire_nmse_ratio", "Squared norm of what encoding dropped over that of what it encoded, sampled.",
+                Type::gauge};
+    Family residual{"gradwire_residual_norm_ratio",
+                    "Norm of what error feedback keeps over that of the gradient, sampled.", Type::gauge};
+    for (const auto& [key, health] : rank_.health) {
+      const Labels labels{{"group", key.first}, {"codec", key.second}};
+      nmse.samples.push_back({labels, health.nmse});
+      residual.samples.push_back({labels, health.residual_ratio});
+    }
+    families_.push_back(std::move(nmse));
+    families_.push_back(std::move(residual));
+  }
+
+  void link() {
+    Family latency{"gradwire_link_latency_seconds", "Latency of links, where codec = \"auto\" measures it.",
+                   Type::gauge};
+    Family rate{"gradwire_link_bytes_per_second", "What links carry one way, as codec = \"auto\" saw last.",
+                Type::gauge};
+    const auto add_tier = [&](const char* tier, const LinkEstimate::Tier& seen) {
+      latency.samples.push_back({{{"tier", tier}}, seen.latency_seconds});
+      rate.samples.push_back({{{"tier", tier}}, seen.bytes_per_second});
+    };
+    if (rank_.link) {
+      add_tier("inter", rank_.link->inter);
+      if (rank_.link->ranks_per_node > 1) {
+        add_tier("intra", rank_.link->intra);
+      }
+    }
+    families_.push_back(std::move(latency));
+    families_.push_back(std::move(rate));
+    add("gradwire_bucket_byte_seconds_total", Type::counter,
+        "Bytes of buckets times how long they were under way: its rate is the bytes under way.",
+        rank_.bucket_byte_seconds);
+  }
+
+  void memory() {
+    double residuals = 0;
+    double frames = 0;
+    for (const auto& [source, each] : rank_.memory) {
+      residuals += number(each.residual_bytes);
+      frames += number(each.frame_bytes);
+    }
+    families_.push_back({"gradwire_memory_bytes",
+                         "Memory of gradwire in the host: residuals, frame buffers at their peak, rings of events.",
+                         Type::gauge,
+                         {{{{"kind", "residuals"}}, residuals},
+                          {{{"kind", "frames"}}, frames},
+                          {{{"kind", "rings"}}, number(reader_.ring_bytes)}}});
+  }
+
+  void rows() {
+    Family count{"gradwire_table_rows_total", "Rows that pulls returned: received from their owner, or there already.",
+                 Type::counter};
+    Family ages{"gradwire_table_row_age_clocks_total", "Ages of these rows in clocks, summed.", Type::counter};
+    Family oldest{"gradwire_table_oldest_row_clocks", "The greatest age of a row that a pull returned.", Type::gauge};
+    observe::Knowledge::Rows sum;
+    for (const auto& [source, each] : rank_.rows) {
+      sum.pulled += each.pulled;
+      sum.received += each.received;
+      sum.ages += each.ages;
+      sum.greatest_age = std::max(sum.greatest_age, each.greatest_age);
+    }
+    if (!rank_.rows.empty()) {
+      count.samples = {{{{"from", "owner"}}, number(sum.received)},
+                       {{{"from", "here"}}, number(sum.pulled - std::min(sum.received, sum.pulled))}};
+      ages.samples = {{{}, number(sum.ages)}};
+      oldest.samples = {{{}, number(sum.greatest_age)}};
+    }
+    for (Family* family : {&count, &ages, &oldest}) {
+      families_.push_back(std::move(*family));
+    }
   }
 
   void others() {
@@ -259,7 +343,11 @@ std::vector<Family> families(const RankTotals& rank, const ReaderState& reader,
   builder.steps();
   builder.groups();
   builder.slow();
+  builder.health();
+  builder.link();
+  builder.memory();
   builder.others();
+  builder.rows();
   builder.replaced(replaced);
   return builder.take();
 }

@@ -130,7 +130,8 @@ void TextfileSink::write(const observe::Round& round) {
     throw Error(ErrorCode::invalid_argument,
                 "cannot make the directory " + options_.directory.string() + ": " + error.message());
   }
-  const ReaderState reader{round.clock, round.recorded, round.dropped, round.collector_seconds, round.last};
+  const ReaderState reader{round.clock,      round.recorded, round.dropped, round.collector_seconds,
+                           round.ring_bytes, round.last};
   const std::vector<ReplacedCalls> replaced = options_.replaced ? options_.replaced() : std::vector<ReplacedCalls>();
   for (const auto& [rank, totals] : aggregate_.ranks()) {
     const std::string name = file_name(options_.part, rank);

@@ -52,7 +52,7 @@ void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Le
     round.last = leaving.has(sink.get());
     try {
       sink->take(round);
-      return round.last;
+      return round.last || sink->done();
     } catch (...) {
       log(LogLevel::warning,
           "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
@@ -87,6 +87,7 @@ void make_round(Process& self, const Leaving& leaving = {}) {
       }
     }
     self.recorded += seen.back();
+    round.ring_bytes += ring->ring.size() * sizeof(Event);
   }
   round.stretches = stretches;
   round.snapshots = snapshots;

@@ -28,6 +28,7 @@ struct Round {
   std::span<const Snapshot> snapshots = {};
   std::uint64_t recorded = 0;    // since the collector started, by all threads
   std::uint64_t dropped = 0;     // likewise: rings were full
+  std::uint64_t ring_bytes = 0;  // of all rings; touched as they are filled
   double collector_seconds = 0;  // CPU time of the collector's thread so far
   bool last = false;             // the sink gets no more
 };
@@ -40,6 +41,8 @@ class Sink {
   virtual ~Sink() = default;
   /// One thread at a time; what `round` refers to is gone afterwards. A sink that throws gets no more.
   virtual void take(const Round& round) = 0;
+  /// After a round: whether it wants no more. Without sinks nothing is recorded.
+  [[nodiscard]] virtual bool done() const noexcept { return false; }
 };
 
 struct CollectorOptions {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gradwire/statistics.hpp"
@@ -34,12 +35,38 @@ struct SlowState {
   double seconds = 0;  // that they took the slowest rank, but for the latest one, of which that is not known yet
 };
 
+/// What a source knows besides its counts. What it does not know is empty.
+struct Knowledge {
+  /// Of a group, as sampled last: the mean over its buckets.
+  struct Health {
+    std::string group;
+    std::string codec;          // as SessionStatistics::Group
+    double nmse = 0;            // |dropped|^2 / |encoded|^2 of an encoding
+    double residual_ratio = 0;  // |residual| / |gradient|, of error feedback
+  };
+  struct Memory {
+    std::uint64_t residual_bytes = 0;
+    std::uint64_t frame_bytes = 0;  // of the pool of frame buffers, at its peak
+  };
+  struct Rows {
+    std::uint64_t pulled = 0;
+    std::uint64_t received = 0;      // of these: values came from another rank
+    std::uint64_t ages = 0;          // of all pulled, in clocks, summed
+    std::uint64_t greatest_age = 0;  // in clocks
+  };
+  std::optional<LinkEstimate> link = {};
+  std::vector<Health> health = {};
+  std::optional<Memory> memory = {};
+  std::optional<Rows> rows = {};
+};
+
 /// The latest counts of a source, for whoever reads events; `last`: no more follow, and the source may be forgotten.
 /// Nothing happens where nothing is recorded.
 struct Snapshot {
   SourceId source = 0;
   SessionStatistics statistics = {};
   std::optional<SlowState> slow = {};  // none: ranks are not compared
+  Knowledge knowledge = {};
   bool last = false;
 };
 void publish(Snapshot snapshot);

@@ -147,6 +147,8 @@ class Runner : public Buckets {
     return totals;
   }
   virtual void reset_statistics() = 0;
+  /// What else is worth telling whoever observes.
+  [[nodiscard]] virtual observe::Knowledge known(const plan::Plan& /*plan*/) const { return {}; }
 
   /// Error(invalid_argument) where a gradient is in the wrong memory.
   virtual void check_memory(const View& gradient, const std::string& what) = 0;

@@ -110,6 +110,7 @@ struct Session::State final : private session::Progress::Work {
   void reserve();
   [[nodiscard]] LinkEstimate link();
   [[nodiscard]] SessionStatistics statistics() const;
+  [[nodiscard]] observe::Knowledge known() const;
   /// Counts for whoever observes, now and then; `last`: no more follow.
   void publish(bool last) noexcept;
   /// In the log, at the end of a step.

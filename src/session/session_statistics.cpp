@@ -41,6 +41,18 @@ SessionStatistics Session::State::statistics() const {
   return statistics;
 }
 
+observe::Knowledge Session::State::known() const {
+  const std::lock_guard lock(progress.state);
+  if (!plan) {
+    return {};
+  }
+  observe::Knowledge known = runner->known(*plan);
+  if (auto_codec && step.has_agreed()) {
+    known.link = auto_codec->link();
+  }
+  return known;
+}
+
 // A step of a millisecond must not pay for it each time.
 void Session::State::publish(bool last) noexcept {
   constexpr std::chrono::milliseconds kInterval{500};
@@ -53,6 +65,7 @@ void Session::State::publish(bool last) noexcept {
     observe::publish({.source = runner->info().source,
                       .statistics = statistics(),
                       .slow = rank_comparison ? std::optional(rank_comparison->state()) : std::nullopt,
+                      .knowledge = known(),
                       .last = last});
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for it, which must not end a step
   }

@@ -123,7 +123,8 @@ std::string SessionStatistics::to_json() const {
                                 {"from", change.from},
                                 {"to", change.to},
                                 {"buckets", change.buckets},
-                                {"reason", change.reason}});
+                                {"reason", change.reason},
+                                {"cause", change.cause}});
   }
   for (const Group& group : groups) {
     json["groups"].push_back({{"name", group.name},

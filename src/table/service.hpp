@@ -81,6 +81,10 @@ class Service {
   void distrust_cache() noexcept { cache_.distrust(); }
   [[nodiscard]] Shard::Settings shard_settings() const noexcept;
   [[nodiscard]] TableStatistics statistics() const;
+  [[nodiscard]] std::uint64_t ages() const noexcept { return age_sum_; }
+  [[nodiscard]] std::uint64_t greatest_age() const noexcept { return statistics_.maximum_age; }
+  [[nodiscard]] std::uint64_t rows_pulled() const noexcept { return statistics_.rows_pulled; }
+  [[nodiscard]] std::uint64_t rows_received() const noexcept { return statistics_.rows_received; }
 
  private:
   struct Parked {

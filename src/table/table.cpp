@@ -1,13 +1,16 @@
 #include "gradwire/table.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "codec/codec.hpp"
 #include "observe/record.hpp"
+#include "observe/sources.hpp"
 #include "table/driver.hpp"
 #include "table/merge.hpp"
 #include "table/options.hpp"
@@ -45,9 +48,13 @@ struct Table::State {
     return {.bytes = values * sizeof(float), .source = driver->source(), .kind = kind};
   }
 
+  /// Ages of rows, for whoever observes, now and then. Under the driver's lock.
+  void publish(const Service& service);
+
   TableOptions options;
   int exceptions = std::uncaught_exceptions();
-  double wait_seconds = 0;  // under the driver's lock
+  double wait_seconds = 0;                                         // under the driver's lock
+  std::optional<std::chrono::steady_clock::time_point> published;  // likewise
   std::unique_ptr<table::Driver> driver;
 };
 
@@ -140,6 +147,20 @@ void Table::State::write(const char* call, MessageKind kind, std::span<const std
   driver->throttle(call);
 }
 
+void Table::State::publish(const Service& service) {
+  constexpr std::chrono::milliseconds kInterval{500};
+  const auto now = std::chrono::steady_clock::now();
+  if (!observe::on() || (published && now - *published < kInterval)) {
+    return;
+  }
+  published = now;
+  observe::publish({.source = driver->source(),
+                    .knowledge = {.rows = observe::Knowledge::Rows{.pulled = service.rows_pulled(),
+                                                                   .received = service.rows_received(),
+                                                                   .ages = service.ages(),
+                                                                   .greatest_age = service.greatest_age()}}});
+}
+
 table::FileHead Table::State::file_head() const {
   return {.name = options.name,
           .rank = driver->transport().rank(),
@@ -187,7 +208,10 @@ void Table::pull(std::span<const std::uint64_t> ids, std::span<float> rows) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     std::copy_n(pull->rows.data() + merged.place_of(i) * width, width, rows.data() + i * width);
   }
-  state.driver->with("pull", [&](const Service& /*service*/) { state.wait_seconds += seconds_since(begin); });
+  state.driver->with("pull", [&](const Service& service) {
+    state.wait_seconds += seconds_since(begin);
+    state.publish(service);
+  });
 }
 
 void Table::push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {

@@ -89,7 +89,7 @@ std::optional<Change> AutoLevels::update(std::uint64_t step, const StepForecast&
   }
   if (allowed != levels_) {
     changed_ = step;
-    return Change{step, std::exchange(levels_, allowed), levels_, "quality"};
+    return Change{step, std::exchange(levels_, allowed), levels_, "quality", "guard"};
   }
   if (step < changed_ + options_.dwell) {
     return std::nullopt;
@@ -126,7 +126,7 @@ std::optional<Change> AutoLevels::update(std::uint64_t step, const StepForecast&
   }
   direction_ = direction;
   changed_ = step;
-  Change change{step, std::exchange(levels_, next), levels_, {}};
+  Change change{step, std::exchange(levels_, next), levels_, {}, faster ? "faster" : "quality"};
   change.reason = (faster ? "step " : "better quality, step ") + milliseconds(now) + " -> " +
                   milliseconds(step_seconds(forecast, levels_));
   return change;

@@ -44,6 +44,7 @@ struct Change {
   Levels from;
   Levels to;
   std::string reason;  // "step 31 ms -> 22 ms"
+  std::string cause;   // as CodecSwitch
 };
 
 /// Moves every bucket towards its best level, one level at a time, where the whole step gains by it. The rule is that

@@ -144,12 +144,53 @@ TEST(Aggregate, WhatAutoChoosesNowIsNoLabelOfACounter) {
   SessionStatistics statistics;
   statistics.groups = {group("default", "auto: topk(1%)+int8 3, dense 1", 8)};
   statistics.switches.resize(2);
+  for (CodecSwitch& change : statistics.switches) {
+    change.cause = "guard";
+  }
   aggregate.add({.source = 1, .statistics = statistics});
   const std::vector<Family> made = families(aggregate.ranks().at(0), {}, {});
   EXPECT_EQ(value_of(made, "gradwire_calls_total", {{"group", "default"}, {"codec", "auto"}}), 1);
   EXPECT_EQ(value_of(made, "gradwire_codec_buckets", {{"group", "default"}, {"codec", "topk(1%)+int8"}}), 3);
   EXPECT_EQ(value_of(made, "gradwire_codec_buckets", {{"group", "default"}, {"codec", "dense"}}), 1);
-  EXPECT_EQ(value_of(made, "gradwire_codec_switches_total"), 2);
+  EXPECT_EQ(value_of(made, "gradwire_codec_switches_total", {{"cause", "guard"}}), 2);
+  EXPECT_EQ(value_of(made, "gradwire_codec_switches_total", {{"cause", "faster"}}), 0);
+}
+
+TEST(Aggregate, WhatSourcesKnowIsTheLatest) {
+  Aggregate aggregate = over({shared(0), shared(0), shared(0)});
+  observe::Knowledge known;
+  known.link.emplace().inter = {.latency_seconds = 1, .bytes_per_second = 2};
+  known.health = {{.group = "default", .codec = "auto: int8 3", .nmse = 0.5, .residual_ratio = 7}};
+  known.memory = {.residual_bytes = 100, .frame_bytes = 10};
+  aggregate.add({.source = 1, .knowledge = known});
+  aggregate.add({.source = 2, .knowledge = known});
+  known.link->inter.bytes_per_second = 3;
+  known.health[0].nmse = 0.25;
+  known.memory->residual_bytes = 200;
+  aggregate.add({.source = 1, .knowledge = known});
+  aggregate.add({.source = 3, .knowledge = {.rows = observe::Knowledge::Rows{9, 4, 6, 2}}});
+  const auto made = [&] { return families(aggregate.ranks().at(0), {.ring_bytes = 5}, {}); };
+  EXPECT_EQ(value_of(made(), "gradwire_link_bytes_per_second", {{"tier", "inter"}}), 3);
+  EXPECT_EQ(value_of(made(), "gradwire_link_latency_seconds", {{"tier", "inter"}}), 1);
+  EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25);
+  EXPECT_EQ(value_of(made(), "gradwire_residual_norm_ratio", {{"group", "default"}, {"codec", "auto"}}), 7);
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 300);
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "frames"}}), 20);
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "rings"}}), 5);
+  EXPECT_EQ(value_of(made(), "gradwire_table_rows_total", {{"from", "owner"}}), 4);
+  EXPECT_EQ(value_of(made(), "gradwire_table_rows_total", {{"from", "here"}}), 5);
+  EXPECT_EQ(value_of(made(), "gradwire_table_row_age_clocks_total"), 6);
+  EXPECT_EQ(value_of(made(), "gradwire_table_oldest_row_clocks"), 2);
+  aggregate.add({.source = 2, .knowledge = known, .last = true});
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "what is gone takes none";
+  EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25)
+      << "for who looks after the end";
+
+  const std::vector<Event> buckets{
+      {.bytes = 1000, .source = 1, .duration = lasting(0.5), .kind = EventKind::bucket_end},
+      {.bytes = 10, .source = 1, .duration = lasting(2), .kind = EventKind::bucket_end}};
+  aggregate.add(buckets, kScale);
+  EXPECT_NEAR(value_of(made(), "gradwire_bucket_byte_seconds_total"), 520, 0.01);
 }
 
 TEST(Aggregate, GroupsAreBounded) {

@@ -79,7 +79,7 @@ tuning::Change AutoChoice::start(std::uint64_t step, Calibration calibration) {
   }
   auto_levels_.start(step, forecast(step, nullptr));
   apply(auto_levels_.levels());
-  return {step, {}, auto_levels_.levels(), {}};
+  return {step, {}, auto_levels_.levels(), {}, "start"};
 }
 
 AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& report,
@@ -92,7 +92,7 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
   decision.change = auto_levels_.update(step + 1, next);
   if (decision.change) {
     decision.moved = true;
-    if (!harm.empty() && decision.change->reason == "quality") {
+    if (!harm.empty() && decision.change->cause == "guard") {
       decision.change->reason = harm;
     }
   } else if (!decision.moved) {

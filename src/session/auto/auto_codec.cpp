@@ -201,7 +201,7 @@ void AutoCodec::note(const tuning::Change& change) {
   const std::lock_guard lock(mutex_);
   levels_ = change.to;
   for (const auto& [move, buckets] : moves) {
-    switches_.push_back({change.step, move.first, move.second, buckets, change.reason});
+    switches_.push_back({change.step, move.first, move.second, buckets, change.reason, change.cause});
     observe::record({.begin = observe::ticks(),
                      .bytes = buckets,
                      .source = runner_.info().source,

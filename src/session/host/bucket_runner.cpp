@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cores.hpp"
+#include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "policy/sync.hpp"
 #include "transport/shares_process.hpp"
@@ -184,6 +185,9 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
                 {},        std::move(results), std::move(residuals), call.residuals};
   if (step.sample && call.codecs.node.lossy()) {
     flight.sample = sample_quality(task);
+  }
+  if (observe::on() && !step.plain) [[unlikely]] {
+    look_at_health(plan, task, flight.sample);
   }
   if (step.norms && keeps_norms(level.stage)) {
     flight.norms = tuning::GradientNorms{.local = squared_norm(task.tensors)};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   [[nodiscard]] std::vector<Statistics> statistics() const override;
   [[nodiscard]] Statistics totals() const override;
   void reset_statistics() override;
+  [[nodiscard]] observe::Knowledge known(const plan::Plan& plan) const override;
 
   void check_memory(const View& gradient, const std::string& what) override {
     require_host_memory(gradient.data, what);
@@ -95,6 +97,9 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
                                              const collective::HeldResiduals& held) const;
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
   static tuning::QualitySample sample_quality(const collective::Task& task);
+  // For whoever observes: one bucket in turn a second, and what memory there is.
+  void look_at_health(const plan::Plan& plan, const collective::Task& task,
+                      const std::optional<tuning::QualitySample>& sampled);
   // Of some tiles: what a rank hands in, and what comes out.
   static double squared_norm(const codec::TensorList& tensors);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
@@ -114,8 +119,12 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   plan::ResidualStore residuals_;
   std::deque<Flight> flights_;
   SmallSums small_;
-  mutable std::mutex statistics_mutex_;
+  std::uint32_t next_look_ = 0;  // a bucket
+  std::optional<std::chrono::steady_clock::time_point> looked_;
+  mutable std::mutex statistics_mutex_;  // of what follows
   std::vector<Statistics> statistics_;
+  std::map<std::uint32_t, tuning::QualitySample> health_;  // by bucket
+  std::optional<observe::Knowledge::Memory> memory_;
 };
 
 }  // namespace gradwire::session

@@ -7,6 +7,7 @@
 
 #include "base/elapsed.hpp"
 #include "collective/control.hpp"
+#include "policy/stage.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/progress.hpp"
 
@@ -130,6 +131,51 @@ tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task)
     return {};  // of such a step nothing can be said
   }
   return {.nmse = dropped2 / encoded2, .residual_ratio = std::sqrt(before2 / gradient2)};
+}
+
+void BucketRunner::look_at_health(const plan::Plan& plan, const collective::Task& task,
+                                  const std::optional<tuning::QualitySample>& sampled) {
+  constexpr std::chrono::seconds kInterval{1};
+  const Clock::time_point now = Clock::now();
+  if (task.bucket != next_look_ % plan.buckets.size() || (looked_ && now - *looked_ < kInterval)) {
+    return;
+  }
+  next_look_ = task.bucket + 1;
+  const bool lossy = task.call.codecs.node.lossy();
+  const tuning::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : tuning::QualitySample{};
+  if (lossy || next_look_ == plan.buckets.size()) {
+    looked_ = now;  // else the next bucket has its turn at once
+  }
+  const observe::Knowledge::Memory memory{
+      .residual_bytes = residuals_.bytes(),
+      .frame_bytes = executor_.pool().peak_bytes() + background_.pool().peak_bytes()};
+  const std::lock_guard lock(statistics_mutex_);
+  memory_ = memory;
+  if (lossy) {
+    health_[task.bucket] = sample;
+  } else {
+    health_.erase(task.bucket);
+  }
+}
+
+observe::Knowledge BucketRunner::known(const plan::Plan& plan) const {
+  observe::Knowledge known;
+  const std::lock_guard lock(statistics_mutex_);
+  known.memory = memory_;
+  std::map<std::size_t, std::pair<tuning::QualitySample, double>> sums;  // of groups, and how many buckets
+  for (const auto& [bucket, sample] : health_) {
+    auto& [sum, count] = sums[plan.buckets.at(bucket).group];
+    sum.nmse += sample.nmse;
+    sum.residual_ratio += sample.residual_ratio;
+    ++count;
+  }
+  for (const auto& [group, sum] : sums) {
+    known.health.push_back({.group = plan.groups[group].name,
+                            .codec = policy::codec_text(plan.groups[group].policy),
+                            .nmse = sum.first.nmse / sum.second,
+                            .residual_ratio = sum.first.residual_ratio / sum.second});
+  }
+  return known;
 }
 
 double BucketRunner::squared_norm(const codec::TensorList& tensors) {
