@@ -2,6 +2,7 @@
 # documents. Each file belongs to one of the parts that GradwirePackage.cmake makes packages of:
 #   library  shared objects that programs and jobs load       mpich  the drop-in for MPICH, which needs MPICH
 #   dev      what a program is built with; documents          tools  the tool, its man pages, completions and example policies
+#   export   metrics over HTTP, which need prometheus-cpp
 #   python   the module for the Torch of one Python: in no package, since that Torch is rarely the system's
 include(CMakePackageConfigHelpers)
 
@@ -78,6 +79,9 @@ if(TARGET gradwire_torch_c10d)
 endif()
 if(TARGET gradwire_mpich_drop_in)
   install(TARGETS gradwire_mpich_drop_in LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpich)
+endif()
+if(TARGET gradwire_export_http)
+  install(TARGETS gradwire_export_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT export)
 endif()
 if(TARGET gradwire_nccl)
   install(TARGETS gradwire_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)

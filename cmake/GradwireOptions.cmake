@@ -35,7 +35,7 @@ set(GRADWIRE_NCCL_ROOT "" CACHE PATH "Where NCCL is: DIR/include/nccl.h and DIR/
 set(GRADWIRE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "What device code is compiled for; native: this machine's GPU, where there is one")
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 
-foreach(library MPI MPICH HIGHWAY PROTOBUF TORCH TORCH_PYTHON GLOO CUDA NCCL)
+foreach(library MPI MPICH HIGHWAY PROTOBUF TORCH TORCH_PYTHON GLOO CUDA NCCL PROMETHEUS)
   set(GRADWIRE_${library} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE GRADWIRE_${library} PROPERTY STRINGS AUTO ON OFF)
   set(GRADWIRE_HAVE_${library} OFF)
@@ -183,6 +183,21 @@ if(GRADWIRE_CLI AND NOT GRADWIRE_PROTOBUF STREQUAL "OFF" AND PkgConfig_FOUND)
   endif()
 endif()
 gradwire_optional(PROTOBUF "${found}" "no gradwire trace merge" "libprotobuf-dev protobuf-compiler")
+
+# For metrics over HTTP, in a library of its own. Not by its CMake package, which wants to build what we do not use.
+set(found OFF)
+if(GRADWIRE_SESSION AND NOT GRADWIRE_PROMETHEUS STREQUAL "OFF")
+  find_path(GRADWIRE_PROMETHEUS_INCLUDE_DIR prometheus/exposer.h)
+  find_path(GRADWIRE_CIVETWEB_INCLUDE_DIR CivetServer.h)
+  find_library(GRADWIRE_CIVETWEB civetweb-cpp)
+  find_library(GRADWIRE_PROMETHEUS_PULL prometheus-cpp-pull)
+  find_library(GRADWIRE_PROMETHEUS_CORE prometheus-cpp-core)
+  if(GRADWIRE_PROMETHEUS_INCLUDE_DIR AND GRADWIRE_PROMETHEUS_PULL AND GRADWIRE_PROMETHEUS_CORE AND GRADWIRE_CIVETWEB
+     AND GRADWIRE_CIVETWEB_INCLUDE_DIR)
+    set(found ON)
+  endif()
+endif()
+gradwire_optional(PROMETHEUS "${found}" "no GRADWIRE_METRICS=http:..., files of metrics only" "prometheus-cpp-dev")
 
 include(GradwireCuda)
 

@@ -62,11 +62,20 @@ if(TARGET gradwire_tool)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS openmpi-bin)
   endif()
 endif()
+set(suggested "")
+if(TARGET gradwire_export_http)
+  gradwire_package(export gradwire-export libs
+    "Metrics of running jobs over HTTP
+ The library that sessions and drop-ins load where a job is started with
+ GRADWIRE_METRICS=http:PORT, for Prometheus.")
+  list(APPEND suggested gradwire-export)
+endif()
 if(TARGET gradwire_mpich_drop_in)
   gradwire_package(mpich gradwire-mpich libs
     "The drop-in for jobs of MPICH
  The library that gradwire run preloads into unchanged jobs of MPICH.")
-  set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS gradwire-mpich)
+  list(APPEND suggested gradwire-mpich)
   set(CPACK_DEBIAN_MPICH_PACKAGE_ENHANCES gradwire-tools)
 endif()
+list(JOIN suggested ", " CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS)
 include(CPack)

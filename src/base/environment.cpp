@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/metrics_target.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 
@@ -22,8 +23,8 @@ constexpr std::array kVariables{
                         "1: replaced calls pass through and are counted as they would have been sent"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
-    EnvironmentVariable{"GRADWIRE_METRICS", "file:directory", "none",
-                        "metrics of every rank go there, for Prometheus' node_exporter, every 5 s and at the end"},
+    EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank]", "none",
+                        "metrics of every rank, as files, over HTTP, or both"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
     EnvironmentVariable{"GRADWIRE_REPORT", "directory or file.json", "none",
                         "a directory: every rank writes its history there, for gradwire report; a name that ends in "
@@ -100,8 +101,11 @@ std::optional<double> environment_slow(double usual) {
   }
 }
 
-void check_environment() {
+void check_environment(ObservingToo observing) {
   static_cast<void>(environment_slow(1));
+  if (const auto metrics = environment("GRADWIRE_METRICS"); metrics && observing == ObservingToo::yes) {
+    static_cast<void>(MetricsTarget::parse(*metrics));
+  }
   for (const EnvironmentVariable& variable : kVariables) {
     const std::optional<std::string> value = environment(variable.name);
     const bool choice = variable.values.find(" | ") != std::string_view::npos;

@@ -24,7 +24,9 @@ struct EnvironmentVariable {
 /// Of GRADWIRE_SLOW: the share of a step from which on a rank is slow, `usual` where it says "warn" or nothing; nothing
 /// where it is "off". Error(invalid_argument) for anything else.
 [[nodiscard]] std::optional<double> environment_slow(double usual);
+/// Whether what only observes a job is checked too: inside a job a wrong value there is one warning, and no more.
+enum class ObservingToo : bool { no, yes };
 /// Error(invalid_argument) where a variable has a value that the table does not allow. Files are not opened.
-void check_environment();
+void check_environment(ObservingToo observing = ObservingToo::yes);
 
 }  // namespace gradwire

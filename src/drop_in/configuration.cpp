@@ -72,7 +72,7 @@ void read_choices(Configuration& configuration, const std::string& file) {
 }
 
 void read_into(Configuration& configuration, bool measures) {
-  check_environment();
+  check_environment(ObservingToo::no);
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
   configuration.tells_status = log == "info" || log == "debug";

@@ -6,17 +6,20 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/current_error.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "base/metrics_target.hpp"
 #include "base/report_place.hpp"
 #include "export/event_file.hpp"
 #include "export/history_file.hpp"
+#include "export/http.hpp"
+#include "export/http_library.hpp"
 #include "export/textfile.hpp"
-#include "gradwire/error.hpp"
 #include "observe/collector.hpp"
 
 namespace gradwire::metrics {
@@ -25,13 +28,11 @@ namespace {
 using Warn = std::function<void(const std::string&)>;
 
 // What is wrong with one of them is told, and the other one works.
-template <typename Make>
-void add(const char* variable, const Warn& warn, Make&& make) noexcept {
+template <typename Add>
+void add(const char* variable, const Warn& warn, Add&& add_sinks) noexcept {
   try {
     if (const auto value = environment(variable)) {
-      if (const std::shared_ptr<observe::Sink> sink = make(*value)) {
-        observe::add_sink(sink);
-      }
+      add_sinks(*value);
     }
   } catch (...) {
     try {
@@ -49,42 +50,54 @@ void tell(const std::string& text) {
   }
 }
 
+// Files and pages are made by different threads.
+std::function<std::vector<ReplacedCalls>()> one_at_a_time(const std::function<std::vector<ReplacedCalls>()>& calls) {
+  if (!calls) {
+    return {};
+  }
+  return [calls, mutex = std::make_shared<std::mutex>()] {
+    const std::lock_guard lock(*mutex);
+    return calls();
+  };
+}
+
 void begin(const ExportOptions& options) noexcept {
   const Warn warn = options.warn ? options.warn : [](const std::string& text) { log(LogLevel::warning, text); };
+  const auto replaced = one_at_a_time(options.replaced);
   add("GRADWIRE_METRICS", warn, [&](const std::string& value) {
-    return std::make_shared<TextfileSink>(TextfileOptions{.directory = Target::parse(value).directory,
-                                                          .part = options.part,
-                                                          .rank = options.rank,
-                                                          .replaced = options.replaced,
-                                                          .warn = warn});
+    const auto target = MetricsTarget::parse(value);
+    if (!target.directory.empty()) {
+      observe::add_sink(std::make_shared<TextfileSink>(TextfileOptions{.directory = target.directory,
+                                                                       .part = options.part,
+                                                                       .rank = options.rank,
+                                                                       .replaced = replaced,
+                                                                       .warn = warn}));
+    }
+    if (target.http) {
+      observe::add_sink(std::make_shared<HttpSink>(
+          HttpOptions{
+              .target = *target.http, .part = options.part, .rank = options.rank, .replaced = replaced, .warn = warn},
+          load_http_library()));
+    }
   });
   add("GRADWIRE_TRACE", warn, [&](const std::string& value) {
-    return std::make_shared<EventFileSink>(EventFileOptions{
-        .target = TraceTarget::parse(value), .part = options.part, .rank = options.rank, .warn = warn});
+    observe::add_sink(std::make_shared<EventFileSink>(EventFileOptions{
+        .target = TraceTarget::parse(value), .part = options.part, .rank = options.rank, .warn = warn}));
   });
   add("GRADWIRE_REPORT", warn, [&](const std::string& value) {
-    const auto directory = report_place(value).directory;
-    return directory ? std::make_shared<HistorySink>(HistoryOptions{.directory = *directory,
-                                                                    .head = head_of_process(options.part),
-                                                                    .begun = observe::monotonic_nanoseconds(),
-                                                                    .rank = options.rank,
-                                                                    .replaced = options.replaced,
-                                                                    .warn = warn,
-                                                                    .tell = tell})
-                     : nullptr;
+    if (const auto directory = report_place(value).directory) {
+      observe::add_sink(std::make_shared<HistorySink>(HistoryOptions{.directory = *directory,
+                                                                     .head = head_of_process(options.part),
+                                                                     .begun = observe::monotonic_nanoseconds(),
+                                                                     .rank = options.rank,
+                                                                     .replaced = replaced,
+                                                                     .warn = warn,
+                                                                     .tell = tell}));
+    }
   });
 }
 
 }  // namespace
-
-Target Target::parse(std::string_view text) {
-  constexpr std::string_view kFile = "file:";
-  if (!text.starts_with(kFile) || text.size() == kFile.size()) {
-    throw Error(ErrorCode::invalid_argument, "GRADWIRE_METRICS is \"" + std::string(text) +
-                                                 "\"; write file:DIRECTORY, such as file:/var/lib/node_exporter");
-  }
-  return {.directory = std::string(text.substr(kFile.size()))};
-}
 
 void export_from_environment(const ExportOptions& options) noexcept {
   // By process: a child that forks off, perhaps in the middle of this, is one of its own. No lock, which it could

@@ -4,18 +4,11 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "export/aggregate.hpp"
 
 namespace gradwire::metrics {
-
-/// Of GRADWIRE_METRICS: "file:/var/lib/node_exporter". Error(invalid_argument) for what it is not.
-struct Target {
-  std::string directory;
-  [[nodiscard]] static Target parse(std::string_view text);
-};
 
 struct ExportOptions {
   std::string part = "library";                               // as TextfileOptions

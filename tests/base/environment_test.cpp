@@ -82,7 +82,8 @@ TEST(Environment, WrongValuesAreNamed) {
   EXPECT_NO_THROW(check_environment());
   for (const auto& [name, value] :
        {std::pair{"GRADWIRE_SIMD", "avx2"}, std::pair{"GRADWIRE_LOG", "loud"}, std::pair{"GRADWIRE_TIMEOUT", "soon"},
-        std::pair{"GRADWIRE_DISABLE", "yes"}, std::pair{"GRADWIRE_SLOW", "on"}, std::pair{"GRADWIRE_SLOW", "0"}}) {
+        std::pair{"GRADWIRE_DISABLE", "yes"}, std::pair{"GRADWIRE_SLOW", "on"}, std::pair{"GRADWIRE_SLOW", "0"},
+        std::pair{"GRADWIRE_METRICS", "http:port"}}) {
     setenv(name, value, 1);
     try {
       check_environment();
@@ -93,6 +94,11 @@ TEST(Environment, WrongValuesAreNamed) {
     }
     unsetenv(name);
   }
+  setenv("GRADWIRE_METRICS", "here", 1);
+  EXPECT_NO_THROW(check_environment(ObservingToo::no)) << "of a job that runs";
+  setenv("GRADWIRE_METRICS", "file:/tmp,http:9464+rank", 1);
+  EXPECT_NO_THROW(check_environment());
+  unsetenv("GRADWIRE_METRICS");
   setenv("GRADWIRE_LOG", "off", 1);
   EXPECT_NO_THROW(check_environment());
   unsetenv("GRADWIRE_LOG");

@@ -188,15 +188,6 @@ TEST(TextfileSink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   EXPECT_THAT(names_in(folder.path() / "in-the-way"), ElementsAre("gradwire-library-rank-0.prom"));
 }
 
-TEST(Target, IsADirectory) {
-  EXPECT_EQ(Target::parse("file:/var/lib/x").directory, "/var/lib/x");
-  for (const char* bad : {"file:", "/var/lib/x", "http:127.0.0.1:9464"}) {
-    const Error error = gradwire::test::error_of([&] { static_cast<void>(Target::parse(bad)); });
-    EXPECT_THAT(error.what(), HasSubstr("write file:DIRECTORY"));
-    EXPECT_THAT(error.what(), HasSubstr(bad));
-  }
-}
-
 // The sum of a metric's samples in a file.
 double sum_in(const std::string& text, const std::string& metric) {
   double sum = 0;
@@ -318,6 +309,36 @@ TEST(Environment, WhatIsWrongIsOneWarning) {
     EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
     EXPECT_THAT(told, HasSubstr(value[0] == 'd' ? "write file:DIRECTORY" : "/proc/nothing"));
   }
+}
+
+// As of a full disk: files end after 100 bytes.
+TEST(Environment, AFullDiskIsOneWarningAndTheFileComesWhenThereIsRoom) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  const ScratchFolder folder;
+  const auto file = folder.path() / "metrics" / file_name("library", 0);
+  const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_METRICS", ("file:" + folder.file("metrics")).c_str(), 1);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit full{100, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    std::string told;
+    export_from_environment(
+        {.rank = [] { return std::optional(0); }, .warn = [&](const std::string& text) { told += text + "\n"; }});
+    observe::collect();
+    const bool nothing = !exists(file);
+    const rlimit room{RLIM_INFINITY, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &room);
+    observe::stop_collecting();
+    write_whole(folder.path(), "told", told);
+    std::_Exit(nothing ? 0 : 1);
+  });
+  EXPECT_EQ(status_of(child), 0);
+  const std::string told = read_text(folder.path() / "told");
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+  EXPECT_THAT(told, HasSubstr("File too large"));
+  EXPECT_THAT(read_text(file), EndsWith("# EOF\n"));
 }
 
 // Who comes second waits for the first: what follows is to be recorded.

@@ -82,9 +82,12 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"AddressSanitizer", {"sanitizer/asan_interface.h"}, {"src/session/*"}},
     {"POSIX",
      {"dlfcn.h", "unistd.h", "pthread.h", "semaphore.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h",
-      "link.h", "termios.h"},
+      "link.h", "termios.h", "dirent.h"},
      {"src/*", "plugins/*"}},
-    {"sockets", {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"}, {"src/transport/tcp/*"}},
+    {"prometheus-cpp", {"prometheus/*", "CivetServer.h"}, {"plugins/export_http/*"}},
+    {"sockets",
+     {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"},
+     {"src/transport/tcp/*", "plugins/export_http/*"}},
 };
 
 /// What is wrong with the #include lines of a file; empty if nothing. `path` is relative to the repository.

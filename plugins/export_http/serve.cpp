@@ -1,0 +1,224 @@
+// libgradwire_export.so: prometheus-cpp's HTTP server behind a table of C functions (export/http_table.hpp).
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <CivetServer.h>
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+#include "export/http_table.hpp"
+
+namespace {
+
+using gradwire::metrics::CollectFamilies;
+using gradwire::metrics::ExportTable;
+using gradwire::metrics::kExportVersion;
+using gradwire::metrics::PlainFamily;
+using gradwire::metrics::PlainSample;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+ClientMetric metric_of(const PlainSample& sample, MetricType type) {
+  ClientMetric metric;
+  for (std::size_t i = 0; i < sample.label_count; ++i) {
+    metric.label.push_back({sample.labels[i].name, sample.labels[i].value});
+  }
+  if (type == MetricType::Histogram) {
+    metric.histogram.sample_count = sample.count;
+    metric.histogram.sample_sum = sample.value;
+    for (std::size_t i = 0; i < sample.bound_count; ++i) {
+      metric.histogram.bucket.push_back({sample.below[i], sample.bounds[i]});
+    }
+  } else if (type == MetricType::Counter) {
+    metric.counter.value = sample.value;
+  } else {
+    metric.gauge.value = sample.value;
+  }
+  return metric;
+}
+
+// A page that has no place for a family goes without.
+void add_to(void* page, const PlainFamily* family) noexcept {
+  try {
+    MetricFamily made;
+    made.name = family->name;
+    made.help = family->help;
+    made.type = family->type == 2 ? MetricType::Histogram : family->type == 0 ? MetricType::Counter : MetricType::Gauge;
+    for (std::size_t i = 0; i < family->sample_count; ++i) {
+      made.metric.push_back(metric_of(family->samples[i], made.type));
+    }
+    static_cast<std::vector<MetricFamily>*>(page)->push_back(std::move(made));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory
+  }
+}
+
+constexpr int kThreads = 2;  // so that a client that is slow keeps nobody else waiting for long
+
+class Page final : public prometheus::Collectable {
+ public:
+  Page(CollectFamilies collect, void* context) : collect_(collect), context_(context) {}
+  [[nodiscard]] std::vector<MetricFamily> Collect() const override {
+    std::vector<MetricFamily> families;
+    collect_(context_, &families, &add_to);
+    return families;
+  }
+
+ private:
+  CollectFamilies collect_;
+  void* context_;
+};
+
+// Never destroyed: to end its threads takes seconds, and a process ends them anyway.
+struct Server {
+  std::unique_ptr<prometheus::Exposer> exposer;
+  std::shared_ptr<Page> page;
+};
+std::vector<Server>& servers() {
+  static auto* const all = new std::vector<Server>;  // NOLINT(cppcoreguidelines-owning-memory)
+  return *all;
+}
+
+// What a child that forks off closes: it has none of the threads, and would keep the port taken after its parent's end.
+std::atomic<int> g_listening{-1};
+
+void in_child() noexcept {
+  if (const int descriptor = g_listening.exchange(-1); descriptor >= 0) {
+    ::close(descriptor);
+  }
+}
+
+// The socket that listens on the port; -1: none.
+int find_listening(int port) {
+  int found = -1;
+  DIR* const folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) {
+    return found;
+  }
+  while (const dirent* entry = ::readdir(folder)) {   // NOLINT(concurrency-mt-unsafe): a folder of this thread
+    const int descriptor = std::atoi(entry->d_name);  // NOLINT(cert-err34-c): 0 for "."
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    sockaddr_storage address{};
+    socklen_t address_size = sizeof address;
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0 ||
+        ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &address_size) != 0) {
+      continue;
+    }
+    const in_port_t its = address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                                        : reinterpret_cast<const sockaddr_in&>(address).sin_port;
+    if (ntohs(its) == port) {
+      found = descriptor;
+    }
+  }
+  ::closedir(folder);
+  return found;
+}
+
+// The server says only that it failed.
+std::string why_not(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return ::gai_strerror(error);
+  }
+  const int trial = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  ::setsockopt(trial, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const bool bound = trial >= 0 && ::bind(trial, found->ai_addr, found->ai_addrlen) == 0 && ::listen(trial, 1) == 0;
+  const int number = errno;
+  ::freeaddrinfo(found);
+  if (trial >= 0) {
+    ::close(trial);
+  }
+  return bound ? "the HTTP server did not start" : std::generic_category().message(number);
+}
+
+// Each thread of the server makes the whole process ignore broken pipes when it starts; then it comes here.
+std::atomic<int> g_started{0};
+void* count_started(const mg_context* /*server*/, int /*kind*/) noexcept {
+  ++g_started;
+  return nullptr;
+}
+
+void wait_for_threads() {
+  for (int i = 0; i < 1000 && g_started < kThreads + 1; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void start(const std::string& address, CollectFamilies collect, void* context) {
+  std::vector<std::string> options{"listening_ports",    address, "num_threads",       std::to_string(kThreads),
+                                   "request_timeout_ms", "5000",  "enable_keep_alive", "no"};
+  static CivetCallbacks callbacks;
+  callbacks.init_thread = &count_started;
+  g_started = 0;
+  Server server{std::make_unique<prometheus::Exposer>(std::move(options), &callbacks),
+                std::make_shared<Page>(collect, context)};
+  wait_for_threads();
+  server.exposer->RegisterCollectable(server.page);
+  g_listening = find_listening(std::atoi(address.c_str() + address.rfind(':') + 1));  // NOLINT(cert-err34-c): a number
+  static const int registered = ::pthread_atfork(nullptr, nullptr, &in_child);
+  static_cast<void>(registered);
+  servers().push_back(std::move(server));
+}
+
+int serve(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept {
+  // No signal of the job is ever handled on the server's threads, and a broken pipe stays what the job made of it.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  struct sigaction pipe {};
+  ::sigaction(SIGPIPE, nullptr, &pipe);
+  int result = 0;
+  try {
+    start(address, collect, context);
+  } catch (...) {
+    result = 1;
+  }
+  struct sigaction now {};
+  ::sigaction(SIGPIPE, nullptr, &now);
+  if (now.sa_handler == SIG_IGN) {  // the server's doing, and not of another thread of the job
+    ::sigaction(SIGPIPE, &pipe, nullptr);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (result != 0) {
+    try {
+      const std::string text(address);
+      const std::size_t colon = text.rfind(':');
+      const bool brackets = text.front() == '[';
+      std::snprintf(why, why_bytes, "%s",
+                    why_not(text.substr(brackets ? 1 : 0, colon - (brackets ? 2 : 0)), text.substr(colon + 1)).c_str());
+    } catch (...) {
+      std::snprintf(why, why_bytes, "no memory");
+    }
+  }
+  return result;
+}
+
+constexpr ExportTable kTable{kExportVersion, &serve};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ExportTable* gradwire_export_functions() { return &kTable; }

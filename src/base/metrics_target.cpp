@@ -1,0 +1,113 @@
+#include "base/metrics_target.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <system_error>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kFile = "file:";
+constexpr std::string_view kHttp = "http:";
+constexpr std::string_view kAddRank = "+rank";
+
+[[noreturn]] void bad(std::string_view text, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument,
+              "GRADWIRE_METRICS is \"" + std::string(text) + "\"" + (why.empty() ? "" : ": " + why) +
+                  "; write file:DIRECTORY, http:[ADDRESS:]PORT[+rank] such as http:127.0.0.1:9464+rank, or both with a "
+                  "comma between them");
+}
+
+// All of the text, and at most `most`.
+std::optional<std::uint32_t> number(std::string_view text, std::uint32_t most) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > most) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// Numbers alone: a name would be another host tomorrow.
+bool is_address(std::string_view text) {
+  if (text.size() > 2 && text.front() == '[' && text.back() == ']') {
+    const std::string_view inside = text.substr(1, text.size() - 2);
+    return inside.find(':') != std::string_view::npos &&
+           inside.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos;
+  }
+  int parts = 0;
+  while (true) {
+    const std::size_t dot = text.find('.');
+    if (text.substr(0, dot).size() > 3 || !number(text.substr(0, dot), 255)) {
+      return false;
+    }
+    ++parts;
+    if (dot == std::string_view::npos) {
+      return parts == 4;
+    }
+    text.remove_prefix(dot + 1);
+  }
+}
+
+MetricsTarget::Http parse_http(std::string_view text, std::string_view whole) {
+  MetricsTarget::Http http;
+  if (text.ends_with(kAddRank)) {
+    http.add_rank = true;
+    text.remove_suffix(kAddRank.size());
+  }
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string_view::npos) {
+    http.address = std::string(text.substr(0, colon));
+    if (!is_address(http.address)) {
+      bad(whole, "\"" + http.address + "\" is no address in numbers");
+    }
+    text.remove_prefix(colon + 1);
+  }
+  const auto port = number(text, std::numeric_limits<std::uint16_t>::max());
+  if (!port || *port == 0) {
+    bad(whole, "\"" + std::string(text) + "\" is no port");
+  }
+  http.port = static_cast<std::uint16_t>(*port);
+  return http;
+}
+
+// Where the next target begins: a directory may have commas.
+std::size_t end_of_first(std::string_view text) {
+  return std::min(text.find("," + std::string(kFile)), text.find("," + std::string(kHttp)));
+}
+
+}  // namespace
+
+std::string MetricsTarget::Http::of_rank(int rank) const {
+  const std::uint32_t sum = port + (add_rank ? static_cast<std::uint32_t>(rank) : 0);
+  if (sum > std::numeric_limits<std::uint16_t>::max()) {
+    throw Error(ErrorCode::invalid_argument, "port " + std::to_string(port) + " plus rank " + std::to_string(rank) +
+                                                 " is above 65535; write a lower port");
+  }
+  return address + ":" + std::to_string(sum);
+}
+
+MetricsTarget MetricsTarget::parse(std::string_view text) {
+  MetricsTarget target;
+  std::string_view rest = text;
+  while (true) {
+    const std::size_t end = end_of_first(rest);
+    const std::string_view one = rest.substr(0, end);
+    if (one.starts_with(kFile) && one.size() > kFile.size() && target.directory.empty()) {
+      target.directory = std::string(one.substr(kFile.size()));
+    } else if (one.starts_with(kHttp) && !target.http) {
+      target.http = parse_http(one.substr(kHttp.size()), text);
+    } else {
+      bad(text, target.directory.empty() && !target.http ? "" : "one directory and one port are the most");
+    }
+    if (end == std::string_view::npos) {
+      return target;
+    }
+    rest.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,28 @@
+// What GRADWIRE_METRICS says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gradwire {
+
+/// "file:/var/lib/node_exporter", "http:127.0.0.1:9464+rank", or both with a comma between them.
+struct MetricsTarget {
+  struct Http {
+    std::string address = "127.0.0.1";  // "0.0.0.0", "[::1]"
+    std::uint16_t port = 0;
+    bool add_rank = false;  // to the port
+
+    /// "127.0.0.1:9467" of rank 3. Error(invalid_argument) where the port would be above 65535.
+    [[nodiscard]] std::string of_rank(int rank) const;
+  };
+  std::string directory;  // empty: no files
+  std::optional<Http> http;
+
+  /// Error(invalid_argument) that quotes the text and says what may stand there.
+  [[nodiscard]] static MetricsTarget parse(std::string_view text);
+};
+
+}  // namespace gradwire
