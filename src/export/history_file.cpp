@@ -87,7 +87,8 @@ void HistorySink::take(const observe::Round& round) {
   if (!writes && !due) {
     return;
   }
-  const ReaderState reader{round.clock, round.recorded, round.dropped, round.collector_seconds, round.last};
+  const ReaderState reader{round.clock,      round.recorded, round.dropped, round.collector_seconds,
+                           round.ring_bytes, round.last};
   const std::vector<ReplacedCalls> replaced = options_.replaced ? options_.replaced() : std::vector<ReplacedCalls>();
   for (const auto& [rank, totals] : aggregate_.ranks()) {
     ranks_[rank].add(time, totals, reader, replaced);
