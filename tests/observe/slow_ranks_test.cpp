@@ -146,7 +146,7 @@ TEST(SlowRanksWithoutFrames, WhoWaitsLeastIsLate) {
   EXPECT_EQ(found[1].cause, SlowCause::none);
 }
 
-// Mutation tried: as elsewhere; a healthy job of four ranks on two cores then names one.
+// From the share itself on, a healthy job of four ranks on two cores had one named.
 TEST(SlowRanksOnSharedCores, ALinkIsNamedFromTwiceTheShareOn) {
   std::vector<RankSeen> ranks(4, {.steps = 10, .step_seconds = 40e-3, .wait_seconds = 20e-3, .compute_seconds = 20e-3});
   const auto cause = [&](double seconds, double crowded) {

@@ -37,8 +37,8 @@ std::vector<std::string> run_told(const std::vector<const char*>& told, int step
   return Lines::take();
 }
 
-// A launcher does not always hand the environment on. Mutation tried: each rank goes by its own value; those that
-// compare then wait for those that do not.
+// A launcher does not always hand the environment on. Where each rank went by its own value, those that compare would
+// wait for those that do not.
 TEST(SlowSession, RanksThatWereToldDifferentThingsDoWhatAllCan) {
   auto said = run_told({"20%", "off", "10%"}, 20);
   ASSERT_EQ(said.size(), 1U) << joined(said);

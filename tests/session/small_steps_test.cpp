@@ -181,7 +181,7 @@ TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
   ::unsetenv("GRADWIRE_SLOW");
 }
 
-// Mutation tried: after every 8 steps; it then takes thousands of messages.
+// After every 8 steps it would be hundreds of comparisons.
 TEST(SmallSteps, RanksCompareThemSeldom) {
   constexpr std::uint64_t kSteps = 5000;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
