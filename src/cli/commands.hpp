@@ -59,6 +59,14 @@ struct ReportOptions {
 /// Makes a page of the histories that a job's ranks left there. Error that names the folder or the file.
 int report(const ReportOptions& options, std::ostream& out);
 
+struct DoctorOptions {
+  std::optional<std::string> json = std::nullopt;  // file
+  std::vector<std::string> command;                // mpirun, srun, ... and its arguments; none: this is a rank
+};
+/// Without a command: becomes the program that looks at the MPI job that this one was started in. With one: starts this
+/// command as such a job, and returns its status. Error(unsupported) where that program is not there.
+int doctor(const DoctorOptions& options, std::ostream& out);
+
 struct TopOptions {
   std::string folder;  // of GRADWIRE_METRICS=file:FOLDER
   std::string interval = "1s";

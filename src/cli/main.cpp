@@ -42,21 +42,26 @@ void check_first_argument(const CLI::App& app, const std::string& name, int argc
 }
 
 // Names what stands behind the options.
-class RunFormatter : public CLI::Formatter {
+class CommandFormatter : public CLI::Formatter {
  public:
+  explicit CommandFormatter(bool optional) : optional_(optional) {}
   std::string make_usage(const CLI::App* /*app*/, std::string name) const override {
-    return "Usage: " + name + " [OPTIONS] -- COMMAND...\n";
+    return "Usage: " + name + (optional_ ? " [OPTIONS] [-- COMMAND...]\n" : " [OPTIONS] -- COMMAND...\n");
   }
+
+ private:
+  bool optional_;
 };
 
-// The command of gradwire run, or an Error that shows where "--" belongs. `before` and `behind` are the arguments on
-// its two sides; the latter begin with it, or are none.
-void take_command(const CLI::App& run_command, const std::vector<std::string>& before,
-                  const std::vector<std::string>& behind, RunOptions& options) {
-  const std::vector<std::string> others = run_command.remaining();
+// The command of gradwire run or gradwire doctor, or an Error that shows where "--" belongs. `before` and `behind` are
+// the arguments on its two sides; the latter begin with it, or are none.
+std::vector<std::string> take_command(const CLI::App& app, const std::vector<std::string>& before,
+                                      const std::vector<std::string>& behind, bool optional) {
+  const std::string name = "gradwire " + app.get_name();
+  const std::vector<std::string> others = app.remaining();
   if (!others.empty() && others.front().starts_with("-")) {
-    throw Error(ErrorCode::invalid_argument, others.front() + " is no option of gradwire run; gradwire run --help " +
-                                                 "lists them, and the command comes behind --");
+    throw Error(ErrorCode::invalid_argument, others.front() + " is no option of " + name + "; " + name +
+                                                 " --help lists them, and the command comes behind --");
   }
   if (!others.empty()) {
     std::string line = "gradwire";
@@ -68,10 +73,11 @@ void take_command(const CLI::App& run_command, const std::vector<std::string>& b
     }
     throw Error(ErrorCode::invalid_argument, "-- must stand before the command; write " + line);
   }
-  if (behind.size() < 2) {
-    throw Error(ErrorCode::invalid_argument, "there is no command; write gradwire run -- mpirun -np 4 ./job");
+  if (behind.size() < 2 && (!optional || !behind.empty())) {
+    throw Error(ErrorCode::invalid_argument,
+                "there is no command; write " + name + " -- mpirun -np 4" + (optional ? "" : " ./job"));
   }
-  options.command.assign(behind.begin() + 1, behind.end());
+  return behind.empty() ? std::vector<std::string>() : std::vector<std::string>(behind.begin() + 1, behind.end());
 }
 
 /// The tree as data; what has no group is hidden.
@@ -105,7 +111,8 @@ Command described(const CLI::App& app, const std::string& path = "") {
     CommandOption one;
     one.names = {"command"};
     one.meaning = "what starts the jobs, behind --";
-    one.required = one.repeated = true;
+    one.required = app.get_name() == "run";
+    one.repeated = true;
     command.options.push_back(one);
   }
   for (const CLI::App* child : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
@@ -151,7 +158,7 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   auto* run_command = app.add_subcommand(
       "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
-  run_command->formatter(std::make_shared<RunFormatter>());
+  run_command->formatter(std::make_shared<CommandFormatter>(false));
   run_command->footer("COMMAND: mpirun, srun, a script, or whatever starts MPI jobs\n");
   run_command
       ->add_option("--policy", options.policy, "policy file (gradwire check FILE explains it), instead of --codec")
@@ -188,6 +195,17 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   report_command->add_option("--json", options.json, "its numbers; without it beside the page, as .json")
       ->type_name("FILE");
   return report_command;
+}
+
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
+  auto* doctor_command = app.add_subcommand(
+      "doctor", "Check hosts, ranks and links of an MPI job: gradwire doctor -- mpirun --host a,b -np 4");
+  doctor_command->formatter(std::make_shared<CommandFormatter>(true));
+  doctor_command->footer("COMMAND: mpirun or srun with its options; without one, this process is a rank of the job\n");
+  doctor_command->add_option("--json", options.json, "write everything that was seen there too, as JSON")
+      ->type_name("FILE");
+  doctor_command->prefix_command();
+  return doctor_command;
 }
 
 CLI::App* add_top(CLI::App& app, TopOptions& options) {
@@ -253,6 +271,9 @@ int dispatch(int argc, char** argv) {
   ReportOptions told;
   CLI::App* const report_command = add_report(app, told);
 
+  DoctorOptions examined;
+  CLI::App* const doctor_command = add_doctor(app, examined);
+
   TopOptions watched;
   CLI::App* const top_command = add_top(app, watched);
 
@@ -310,7 +331,11 @@ int dispatch(int argc, char** argv) {
     write_documents(described(app), folder);
     return 0;
   }
-  take_command(*run_command, {argv, dashes}, {dashes, end}, options);
+  if (*doctor_command) {
+    examined.command = take_command(*doctor_command, {argv, dashes}, {dashes, end}, true);
+    return doctor(examined, std::cerr);
+  }
+  options.command = take_command(*run_command, {argv, dashes}, {dashes, end}, false);
   return run(options, std::cerr);  // standard output belongs to the job
 }
 

@@ -64,8 +64,9 @@ void write_synopsis(const Command& root, const Command& command, std::ostream& o
   }
   for (const CommandOption& option : command.options) {
     if (option.positional()) {
-      out << (option.repeated ? " " + bold("--") : "") << ' ' << italic(option.names.front())
-          << (option.repeated ? " ..." : "");
+      const std::string text =
+          (option.repeated ? bold("--") + " " : "") + italic(option.names.front()) + (option.repeated ? " ..." : "");
+      out << (option.required ? " " + text : " [" + text + "]");
     }
   }
   out << "\n.hy\n";
@@ -101,12 +102,14 @@ void write_ends(std::ostream& out) {
         << roff(variable.meaning) << " (values: " << roff(variable.values)
         << "; default: " << roff(variable.default_value) << ")\n";
   }
-  out << ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n"
+  out << ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n1\n"
+      << bold("doctor") << " found a problem.\n.TP\n"
       << kUsageStatus
       << "\nRefused: a wrong argument, policy file, model file or environment. The message says which and what to do.\n"
          ".TP\n"
       << kCannotRunStatus << '\n'
-      << bold("run") << " cannot start the command. Else its status is that of the command.\n";
+      << bold("run") << " and " << bold("doctor")
+      << " cannot start the command. Else their status is that of the command.\n";
 }
 
 }  // namespace
@@ -158,7 +161,7 @@ void write_documents(const Command& root, const std::filesystem::path& folder) {
       write(manual / (page_name(root, child) + ".1"), [&](std::ostream& out) { write_man_page(root, child, out); });
     }
   }
-  // The program behind `gradwire info --link`.
+  // The program behind `gradwire info --link`; that of `gradwire doctor` has its name.
   write(manual / "gradwire-link.1", [](std::ostream& out) { out << ".so man1/gradwire-info.1\n"; });
   write("bash-completion/completions/gradwire", [&](std::ostream& out) { write_completion(root, "bash", out); });
   write("fish/vendor_completions.d/gradwire.fish", [&](std::ostream& out) { write_completion(root, "fish", out); });

@@ -74,7 +74,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"toml++", {"toml++/*"}, {"src/policy/*", "src/cli/model_file*"}},
     {"xxHash", {"xxhash.h"}, {"src/plan/*", "src/session/*"}},
     {"spdlog", {"spdlog/*"}, {"src/session/*"}},
-    {"nlohmann-json", {"nlohmann/*"}, {"src/session/*", "src/drop_in/*", "src/cli/*"}},
+    {"nlohmann-json", {"nlohmann/*"}, {"src/session/*", "src/drop_in/*", "src/cli/*", "plugins/mpi_doctor/*"}},
     {"protobuf", {"google/protobuf/*", "*.pb.h"}, {"src/cli/timeline/trace_file*"}},
     {"CLI11", {"CLI/*"}, {"src/cli/*"}},
     {"the C library", {"stddef.h", "stdint.h"}, {"include/gradwire/*.h"}},

@@ -1,0 +1,236 @@
+// Findings about what was built, installed and set: all of it must be the same on every rank.
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/environment.hpp"
+#include "base/text.hpp"
+#include "plugins/mpi_doctor/findings.hpp"
+#include "policy/unknown_key.hpp"
+
+namespace gradwire::doctor {
+namespace {
+
+using Of = std::function<std::string(const Facts&)>;
+
+/// What ranks have, and who; the most frequent first.
+std::vector<std::pair<std::string, std::vector<int>>> votes(const std::vector<Facts>& facts, const Of& of) {
+  std::map<std::string, std::vector<int>> by_value;
+  for (const Facts& rank : facts) {
+    by_value[of(rank)].push_back(rank.rank);
+  }
+  std::vector<std::pair<std::string, std::vector<int>>> sorted(by_value.begin(), by_value.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    return a.second.size() != b.second.size() ? a.second.size() > b.second.size() : a.second.front() < b.second.front();
+  });
+  return sorted;
+}
+
+std::string have(const std::vector<int>& ranks) { return ranks.size() == 1 ? " has " : " have "; }
+std::string or_none(const std::string& value) { return value.empty() ? "none" : value; }
+
+/// One finding a group of ranks that differ from most; one ok where none does.
+void compare(const std::vector<Facts>& facts, const Of& of, const Finding& different, const std::string& same,
+             Findings& findings) {
+  const auto groups = votes(facts, of);
+  if (groups.size() == 1) {
+    findings.push_back(
+        {Level::ok, different.subject, same.empty() ? groups.front().first : same, "", groups.front().second});
+    return;
+  }
+  for (std::size_t i = 1; i < groups.size(); ++i) {
+    Finding finding = different;
+    finding.seen = or_none(groups[i].first) + ", where " + where(groups[0].second, facts) + have(groups[0].second) +
+                   or_none(groups[0].first);
+    finding.ranks = groups[i].second;
+    findings.push_back(finding);
+  }
+}
+
+void find_in_preloads(const std::vector<Facts>& facts, Findings& findings) {
+  std::set<std::string> libraries;  // that any host has
+  std::map<std::string, std::vector<int>> ranks_with;
+  for (const Facts& rank : facts) {
+    for (const PreloadFile& file : rank.preloads) {
+      if (!file.path.empty()) {
+        libraries.insert(file.library);
+      }
+    }
+  }
+  if (libraries.empty()) {
+    findings.push_back({Level::problem, "preload", "no library that gradwire run could preload lies beside the tool",
+                        "build or install gradwire with MPI, and the library in lib beside the tool's bin",
+                        votes(facts, [](const Facts&) { return ""; }).front().second});
+  }
+  for (const std::string& library : libraries) {
+    const auto of = [&](const Facts& rank) {
+      for (const PreloadFile& file : rank.preloads) {
+        if (file.library == library && !file.path.empty()) {
+          return file.path.substr(file.path.rfind('/') + 1) + " " + file.fingerprint.substr(0, 8);
+        }
+      }
+      return std::string();
+    };
+    compare(facts, of,
+            {Level::problem,
+             "preload (" + library + ")",
+             "",
+             "install the same gradwire at the same path on every host: where it is missing or differs, no call of "
+             "the job is compressed",
+             {}},
+            "", findings);
+  }
+}
+
+void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
+  bool valid = true;
+  for (const Facts& rank : facts) {
+    if (!rank.policy.error.empty()) {
+      valid = false;
+      findings.push_back({Level::problem,
+                          "policy",
+                          rank.policy.error,
+                          "mend the file, and see that every host has it at this path (gradwire check FILE); as it "
+                          "is, no call of the job is compressed",
+                          {rank.rank}});
+    }
+  }
+  const auto groups = votes(facts, [](const Facts& rank) { return rank.policy.fingerprint; });
+  const auto path_of = [&](const std::vector<int>& ranks) {
+    return or_none(facts[static_cast<std::size_t>(ranks.front())].policy.path);
+  };
+  if (groups.size() == 1 && valid) {
+    findings.push_back({Level::ok, "policy",
+                        groups[0].first.empty() ? "GRADWIRE_POLICY is not set: the built-in policy"
+                                                : path_of(groups[0].second) + " " + groups[0].first.substr(0, 8),
+                        "", groups[0].second});
+    return;
+  }
+  for (std::size_t i = 1; i < groups.size(); ++i) {
+    std::vector<int> ranks;
+    std::copy_if(groups[i].second.begin(), groups[i].second.end(), std::back_inserter(ranks),
+                 [&](int rank) { return facts[static_cast<std::size_t>(rank)].policy.error.empty(); });
+    if (ranks.empty()) {
+      continue;
+    }
+    const std::string mine = path_of(ranks);
+    const std::string theirs = path_of(groups[0].second);
+    findings.push_back({Level::problem, "policy",
+                        (groups[i].first.empty() ? "GRADWIRE_POLICY is not set" : "GRADWIRE_POLICY is " + mine) +
+                            ", where " + where(groups[0].second, facts) + have(groups[0].second) +
+                            (mine == theirs && mine != "none" ? "another file of this name" : theirs),
+                        "give every rank the same file: gradwire run --policy FILE does, or mpirun -x "
+                        "GRADWIRE_POLICY; as it is, no call of the job is compressed",
+                        ranks});
+  }
+}
+
+// Where ranks that differ in it refuse to compress, or would not send alike. Others may differ, as a report's file.
+bool must_agree(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kNames{"GRADWIRE_CODEC",   "GRADWIRE_TIMEOUT",         "GRADWIRE_THREADS",
+                                                   "GRADWIRE_DISABLE", "GRADWIRE_TORCH_TRANSPORT", "GRADWIRE_DRY_RUN",
+                                                   "GRADWIRE_STAGED"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
+  const std::size_t before = findings.size();
+  std::vector<std::string_view> known;
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    known.push_back(variable.name);
+    const std::string name(variable.name);
+    const auto of = [&](const Facts& rank) {
+      const auto found = rank.variables.find(name);
+      return found == rank.variables.end() ? std::string() : found->second;
+    };
+    if (name != "GRADWIRE_POLICY" && votes(facts, of).size() > 1) {
+      const bool problem = must_agree(name);
+      compare(facts, of,
+              {problem ? Level::problem : Level::note,
+               name,
+               "",
+               problem ? "give every rank the same value: mpirun -x " + name + ", or gradwire run, which hands it on"
+                       : "nothing, if that is meant",
+               {}},
+              "", findings);
+    }
+  }
+  for (const Facts& rank : facts) {
+    if (!rank.environment_error.empty()) {
+      findings.push_back({Level::problem,
+                          "environment",
+                          rank.environment_error,
+                          "correct it or unset it; gradwire info lists the variables",
+                          {rank.rank}});
+    }
+    for (const auto& [name, value] : rank.variables) {
+      const bool table = std::find(known.begin(), known.end(), name) != known.end();
+      const std::string nearest(table ? "" : policy::nearest_name(name, known));
+      if (!nearest.empty()) {
+        findings.push_back({Level::warning,
+                            "environment",
+                            name + " is no variable of gradwire, so it does nothing",
+                            "did you mean " + nearest + "?",
+                            {rank.rank}});
+      }
+    }
+    if (const auto found = rank.variables.find("GRADWIRE_DISABLE");
+        found != rank.variables.end() && found->second == "1") {
+      findings.push_back({Level::warning,
+                          "environment",
+                          "GRADWIRE_DISABLE is 1, so no rank compresses anything",
+                          "unset it to compress",
+                          {rank.rank}});
+    }
+  }
+  if (findings.size() == before) {
+    std::string set;
+    for (const auto& [name, value] : facts.front().variables) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) {
+        set += (set.empty() ? "" : " ") + name + "=" + value;
+      }
+    }
+    findings.push_back({Level::ok, "environment", set.empty() ? "no variable of gradwire is set" : set, "",
+                        votes(facts, [](const Facts&) { return ""; }).front().second});
+  }
+}
+
+}  // namespace
+
+void find_in_build(const std::vector<Facts>& facts, Findings& findings) {
+  const auto version = [](const Facts& rank) { return rank.version + " (" + rank.build + ")"; };
+  compare(facts, version,
+          {Level::problem,
+           "gradwire",
+           "",
+           "install the same package on every host: ranks of different versions do not compress",
+           {}},
+          "", findings);
+  find_in_preloads(facts, findings);
+  compare(
+      facts, [](const Facts& rank) { return rank.mpi; },
+      {Level::problem, "MPI", "", "start all ranks with one MPI, of one version on every host", {}}, "", findings);
+  for (const Facts& rank : facts) {
+    const bool multiple = rank.threads == "MPI_THREAD_MULTIPLE";
+    findings.push_back(
+        {multiple ? Level::ok : Level::warning,
+         "threads",
+         multiple ? rank.threads : rank.threads + " is all that this MPI gives where MPI_THREAD_MULTIPLE is asked for",
+         multiple ? ""
+                  : "use an MPI that was built with it: without it calls that return a request pass uncompressed, and "
+                    "sessions send only while the job calls them",
+         {rank.rank}});
+    for (const std::string& error : rank.errors) {
+      findings.push_back({Level::warning, "doctor", error, "the checks that need this were left out", {rank.rank}});
+    }
+  }
+}
+
+void find_in_settings(const std::vector<Facts>& facts, Findings& findings) {
+  find_in_policies(facts, findings);
+  find_in_variables(facts, findings);
+}
+
+}  // namespace gradwire::doctor

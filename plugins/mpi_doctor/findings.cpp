@@ -1,0 +1,102 @@
+#include "plugins/mpi_doctor/findings.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace gradwire::doctor {
+
+std::string_view to_string(Level level) noexcept {
+  switch (level) {
+    case Level::problem: return "problem";
+    case Level::warning: return "warning";
+    case Level::note: return "note";
+    case Level::ok: return "ok";
+  }
+  return "unknown";
+}
+
+std::string counted(std::size_t count, const std::string& what) {
+  return std::to_string(count) + ' ' + what + (count == 1 ? "" : "s");
+}
+
+std::vector<Host> hosts_of(const std::vector<Facts>& facts) {
+  std::vector<Host> hosts;
+  for (const Facts& rank : facts) {
+    auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& each) { return each.name == rank.host; });
+    if (host == hosts.end()) {
+      host = hosts.insert(hosts.end(), Host{rank.host, {}});
+    }
+    host->ranks.push_back(rank.rank);
+  }
+  return hosts;
+}
+
+std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host) {
+  std::set<int> cores;
+  for (const int rank : host.ranks) {
+    const std::vector<int>& mask = facts[static_cast<std::size_t>(rank)].mask;
+    cores.insert(mask.begin(), mask.end());
+  }
+  return cores.size();
+}
+
+void name_hosts(std::vector<Facts>& facts) {
+  std::map<std::string, std::vector<int>> nodes;  // of each name
+  for (Facts& rank : facts) {
+    std::vector<int>& alike = nodes[rank.host];
+    const auto found = std::find(alike.begin(), alike.end(), rank.node);
+    const auto index = found - alike.begin();
+    if (found == alike.end()) {
+      alike.push_back(rank.node);
+    }
+    rank.host += index == 0 ? "" : "#" + std::to_string(index + 1);
+  }
+}
+
+std::string where(const std::vector<int>& ranks, const std::vector<Facts>& facts) {
+  if (ranks.size() == facts.size()) {
+    return ranks.size() == 1 ? "here" : "all ranks";
+  }
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  bool first = true;
+  for (const Host& host : hosts_of(facts)) {
+    std::vector<int> here;
+    std::copy_if(host.ranks.begin(), host.ranks.end(), std::back_inserter(here),
+                 [&](int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); });
+    if (!here.empty()) {
+      text += (first ? "" : ", ") + format_cpu_list(here) + " (" + host.name + ")";
+      first = false;
+    }
+  }
+  return text;
+}
+
+std::vector<Finding> find(const std::vector<Facts>& facts, const Pairs& pairs) {
+  Findings all;
+  find_in_build(facts, all);
+  find_in_settings(facts, all);
+  find_in_cores(facts, all);
+  find_in_hosts(facts, pairs, all);
+  find_in_links(facts, pairs, all);
+  Findings merged;
+  for (const Finding& one : all) {
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](const Finding& other) {
+      return other.level == one.level && other.subject == one.subject && other.seen == one.seen &&
+             other.advice == one.advice;
+    });
+    if (same == merged.end()) {
+      merged.push_back(one);
+    } else {
+      same->ranks.insert(same->ranks.end(), one.ranks.begin(), one.ranks.end());
+    }
+  }
+  for (Finding& one : merged) {
+    std::sort(one.ranks.begin(), one.ranks.end());
+    one.ranks.erase(std::unique(one.ranks.begin(), one.ranks.end()), one.ranks.end());
+  }
+  std::stable_sort(merged.begin(), merged.end(), [](const Finding& a, const Finding& b) { return a.level < b.level; });
+  return merged;
+}
+
+}  // namespace gradwire::doctor

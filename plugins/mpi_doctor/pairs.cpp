@@ -1,0 +1,384 @@
+#include "plugins/mpi_doctor/pairs.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <iostream>
+#include <limits>
+#include <thread>
+
+namespace gradwire::doctor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kSilence{60};
+constexpr std::chrono::seconds kCall{10};             // how often rank 0 says that it is there
+constexpr std::chrono::microseconds kNap{200};        // of ranks that wait for their turn
+constexpr std::size_t kPart = std::size_t{64} << 10;  // a message of a stream
+constexpr int kFewParts = 2;
+constexpr int kMostParts = 64;
+constexpr int kRounds = 3;              // of the length that is long enough, after one that empties a shaper's burst
+constexpr double kRoundSeconds = 6e-3;  // that length
+constexpr int kPings = 30;
+constexpr int kFewPings = 4;
+constexpr double kPingSeconds = 4e-3;
+constexpr int kClockPings = 20;
+constexpr int kAgain = 2;  // more looks at links that seem slow
+constexpr std::size_t kMostSuspects = 64;
+
+constexpr int kOrderTag = 1;
+constexpr int kPingTag = 2;
+constexpr int kStreamTag = 3;
+constexpr int kControlTag = 4;
+constexpr int kResultTag = 5;
+constexpr int kTextTag = 6;
+
+enum class What : int { pair_first, pair_second, clock, wait, end };
+
+struct Order {
+  int what = 0;
+  int other = 0;  // the other rank of a pair
+};
+
+struct PairResult {
+  double latency = 0;
+  double out = 0;   // first to second
+  double back = 0;  // second to first
+};
+
+double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+double wall() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+[[noreturn]] void give_up(MPI_Comm comm, int other) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  std::cerr << "gradwire doctor: rank " << rank << " waited " << kSilence.count() << " s for rank " << other
+            << ", which does not answer: see whether its process is stopped, and whether its host can be reached\n";
+  MPI_Abort(comm, 1);
+  std::_Exit(1);
+}
+
+/// `nap`: for as long as others measure, this rank must leave the cores to them. `times`: of kSilence.
+void wait(MPI_Comm comm, MPI_Request& request, int other, bool nap = false, int times = 1) {
+  const auto begin = Clock::now();
+  int done = 0;
+  for (;;) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) {
+      return;
+    }
+    if (nap) {
+      std::this_thread::sleep_for(kNap);
+    } else {
+      sched_yield();
+    }
+    if (Clock::now() - begin > times * kSilence) {
+      give_up(comm, other);
+    }
+  }
+}
+
+template <class Value>
+void send(MPI_Comm comm, const Value& value, int to, int tag) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(&value, sizeof value, MPI_BYTE, to, tag, comm, &request);
+  wait(comm, request, to);
+}
+
+template <class Value>
+Value receive(MPI_Comm comm, int from, int tag, bool nap = false, int times = 1) {
+  Value value{};
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Irecv(&value, sizeof value, MPI_BYTE, from, tag, comm, &request);
+  wait(comm, request, from, nap, times);
+  return value;
+}
+
+/// Parts of a stream, sent or received; returns when each one was done.
+std::vector<double> stream(MPI_Comm comm, std::vector<std::byte>& buffer, int parts, int other, bool sends) {
+  buffer.resize(static_cast<std::size_t>(parts) * kPart);
+  std::vector<MPI_Request> requests(static_cast<std::size_t>(parts), MPI_REQUEST_NULL);
+  for (int part = 0; part < parts; ++part) {
+    std::byte* at = buffer.data() + static_cast<std::size_t>(part) * kPart;
+    MPI_Request& request = requests[static_cast<std::size_t>(part)];
+    if (sends) {
+      MPI_Isend(at, kPart, MPI_BYTE, other, kStreamTag, comm, &request);
+    } else {
+      MPI_Irecv(at, kPart, MPI_BYTE, other, kStreamTag, comm, &request);
+    }
+  }
+  std::vector<double> times;
+  for (MPI_Request& request : requests) {
+    wait(comm, request, other);
+    times.push_back(now());
+  }
+  return times;
+}
+
+/// Who receives says how long the next round is; 0 ends it. `latency`: one way. Time counts from when the first part
+/// could be here: a rank that the kernel let wait would otherwise find all of them at once.
+double receive_stream(MPI_Comm comm, std::vector<std::byte>& buffer, int other, double latency) {
+  double rate = 0;
+  int rounds = -1;
+  for (int parts = kFewParts; rounds < kRounds;) {
+    const double begin = now() + 2 * latency;
+    send(comm, parts, other, kControlTag);
+    const std::vector<double> times = stream(comm, buffer, parts, other, false);
+    const double start = std::min(begin, times.front());
+    const double seconds = std::max(times.back() - start, 1e-9);
+    if (rounds < 0 && seconds < kRoundSeconds && parts < kMostParts) {
+      parts *= 2;
+    } else if (++rounds > 0) {
+      const int counted = start < begin ? parts - 1 : parts;
+      rate = std::max(rate, static_cast<double>(counted) * kPart / seconds);
+    }
+  }
+  send(comm, 0, other, kControlTag);
+  return rate;
+}
+
+void send_stream(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
+  for (;;) {
+    const int parts = receive<int>(comm, other, kControlTag);
+    if (parts <= 0) {
+      return;
+    }
+    static_cast<void>(stream(comm, buffer, parts, other, true));
+  }
+}
+
+/// One way, the quickest of some. The first rank says when it is over: its last ping is a 0.
+double ping(MPI_Comm comm, int other) {
+  const double begin = now();
+  double quickest = std::numeric_limits<double>::max();
+  for (int i = 1; i <= kPings; ++i) {
+    const double sent = now();
+    const int more = i < kPings && (i < kFewPings || sent - begin < kPingSeconds) ? 1 : 0;
+    send(comm, more, other, kPingTag);
+    static_cast<void>(receive<int>(comm, other, kPingTag));
+    quickest = std::min(quickest, now() - sent);
+    if (more == 0) {
+      break;
+    }
+  }
+  return quickest / 2;
+}
+
+void answer_pings(MPI_Comm comm, int other) {
+  for (int more = 1; more != 0;) {
+    more = receive<int>(comm, other, kPingTag);
+    send(comm, more, other, kPingTag);
+  }
+}
+
+PairResult measure_as_first(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
+  PairResult result;
+  result.latency = ping(comm, other);
+  send(comm, result.latency, other, kResultTag);
+  send_stream(comm, buffer, other);
+  result.out = receive<double>(comm, other, kResultTag);
+  result.back = receive_stream(comm, buffer, other, result.latency);
+  return result;
+}
+
+void measure_as_second(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
+  answer_pings(comm, other);
+  const auto latency = receive<double>(comm, other, kResultTag);
+  send(comm, receive_stream(comm, buffer, other, latency), other, kResultTag);
+  send_stream(comm, buffer, other);
+}
+
+void answer_clock(MPI_Comm comm) {
+  for (int i = 0; i < kClockPings; ++i) {
+    static_cast<void>(receive<int>(comm, 0, kPingTag));
+    send(comm, wall(), 0, kPingTag);
+  }
+}
+
+void measure_clock(MPI_Comm comm, int other, Facts& rank) {
+  send(comm, Order{static_cast<int>(What::clock), 0}, other, kOrderTag);
+  rank.clock_error = std::numeric_limits<double>::max();
+  for (int i = 0; i < kClockPings; ++i) {
+    const double sent = wall();
+    const double begin = now();
+    send(comm, i, other, kPingTag);
+    const auto theirs = receive<double>(comm, other, kPingTag);
+    const double half = (now() - begin) / 2;
+    if (half < rank.clock_error) {
+      rank.clock_error = half;
+      rank.clock_offset = theirs - (sent + half);
+    }
+  }
+}
+
+/// On rank 0, which may be one of the two.
+PairResult order_pair(MPI_Comm comm, std::vector<std::byte>& buffer, int first, int second) {
+  send(comm, Order{static_cast<int>(What::pair_second), first}, second, kOrderTag);
+  if (first == 0) {
+    return measure_as_first(comm, buffer, second);
+  }
+  send(comm, Order{static_cast<int>(What::pair_first), second}, first, kOrderTag);
+  return receive<PairResult>(comm, first, kResultTag, true);
+}
+
+/// Tells whoever looks on, and the ranks that wait, that something is going on.
+class Progress {
+ public:
+  Progress(MPI_Comm comm, std::size_t ranks, std::size_t all) : comm_(comm), ranks_(ranks), all_(all) {}
+  void tell(std::size_t done) {
+    const auto time = Clock::now();
+    if (time - told_ > std::chrono::seconds(2) && done < all_) {
+      told_ = time;
+      std::cerr << "gradwire doctor: " << done << " of " << all_ << " pairs measured\n";
+    }
+    if (time - called_ > kCall) {
+      called_ = time;
+      for (std::size_t rank = 1; rank < ranks_; ++rank) {
+        send(comm_, Order{static_cast<int>(What::wait), 0}, static_cast<int>(rank), kOrderTag);
+      }
+    }
+  }
+
+ private:
+  MPI_Comm comm_;
+  std::size_t ranks_;
+  std::size_t all_;
+  Clock::time_point told_ = Clock::now();
+  Clock::time_point called_ = Clock::now();
+};
+
+using Places = std::vector<std::pair<std::size_t, std::size_t>>;
+
+/// Pairs that would be told as slow: they are measured once more, since a moment's disturbance is no slow link.
+Places suspects(const std::vector<Facts>& facts, const Pairs& pairs) {
+  const std::size_t count = pairs.ranks.size();
+  const auto inside = [&](std::size_t i, std::size_t j) {
+    return facts[static_cast<std::size_t>(pairs.ranks[i])].host == facts[static_cast<std::size_t>(pairs.ranks[j])].host;
+  };
+  std::array<std::vector<double>, 2> rates;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = 0; j < count; ++j) {
+      if (i != j) {
+        rates[inside(i, j) ? 1 : 0].push_back(pairs.rates[i][j]);
+      }
+    }
+  }
+  std::array<double, 2> median{};
+  for (std::size_t kind = 0; kind < rates.size(); ++kind) {
+    std::sort(rates[kind].begin(), rates[kind].end());
+    median[kind] = rates[kind].empty() ? 0 : rates[kind][rates[kind].size() / 2];
+  }
+  Places found;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = i + 1; j < count; ++j) {
+      const auto [least, most] = std::minmax(pairs.rates[i][j], pairs.rates[j][i]);
+      if (least < std::max(most, median[inside(i, j) ? 1 : 0]) / 2 && found.size() < kMostSuspects) {
+        found.emplace_back(i, j);
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<int> choose_ranks(const std::vector<Facts>& facts) {
+  std::vector<int> ranks;
+  if (facts.size() <= kMostRanks) {
+    for (const Facts& rank : facts) {
+      ranks.push_back(rank.rank);
+    }
+    return ranks;
+  }
+  for (const Host& host : hosts_of(facts)) {
+    if (ranks.size() < kMostRanks) {
+      ranks.push_back(host.ranks.front());
+    }
+  }
+  return ranks;
+}
+
+std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& mine) {
+  int rank = 0;
+  int ranks = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &ranks);
+  if (rank != 0) {
+    send(comm, static_cast<int>(mine.size()), 0, kTextTag);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, 0, kTextTag, comm, &request);
+    wait(comm, request, 0, true);
+    return {};
+  }
+  std::vector<std::string> texts{mine};
+  for (int other = 1; other < ranks; ++other) {
+    const int size = receive<int>(comm, other, kTextTag, true);
+    texts.emplace_back(static_cast<std::size_t>(size), '\0');
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Irecv(texts.back().data(), size, MPI_BYTE, other, kTextTag, comm, &request);
+    wait(comm, request, other, true);
+  }
+  return texts;
+}
+
+Pairs measure(MPI_Comm comm, std::vector<Facts>& facts, const std::vector<int>& ranks) {
+  const double begin = now();
+  for (std::size_t rank = 1; rank < facts.size(); ++rank) {
+    measure_clock(comm, static_cast<int>(rank), facts[rank]);
+  }
+  const std::size_t count = ranks.size();
+  Pairs pairs{ranks, {}, {}, 0};
+  pairs.rates.assign(count, std::vector<double>(count));
+  pairs.latencies.assign(count, std::vector<double>(count, std::numeric_limits<double>::max()));
+  std::vector<std::byte> buffer;
+  const auto add = [&](std::size_t i, std::size_t j) {
+    const PairResult result = order_pair(comm, buffer, ranks[i], ranks[j]);
+    pairs.rates[i][j] = std::max(pairs.rates[i][j], result.out);
+    pairs.rates[j][i] = std::max(pairs.rates[j][i], result.back);
+    pairs.latencies[i][j] = pairs.latencies[j][i] = std::min(pairs.latencies[i][j], result.latency);
+  };
+  Progress progress(comm, facts.size(), count * (count - 1) / 2);
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    pairs.latencies[i][i] = 0;
+    for (std::size_t j = i + 1; j < count; ++j) {
+      add(i, j);
+      progress.tell(++done);
+    }
+  }
+  for (int again = 0; again < kAgain; ++again) {
+    for (const auto& [i, j] : suspects(facts, pairs)) {
+      add(i, j);
+      progress.tell(done);
+    }
+  }
+  pairs.seconds = now() - begin;
+  return pairs;
+}
+
+void end_service(MPI_Comm comm) {
+  int ranks = 1;
+  MPI_Comm_size(comm, &ranks);
+  for (int rank = 1; rank < ranks; ++rank) {
+    send(comm, Order{static_cast<int>(What::end), 0}, rank, kOrderTag);
+  }
+}
+
+int serve(MPI_Comm comm) {
+  std::vector<std::byte> buffer;
+  for (;;) {
+    const auto order = receive<Order>(comm, 0, kOrderTag, true, 3);
+    switch (static_cast<What>(order.what)) {
+      case What::pair_first: send(comm, measure_as_first(comm, buffer, order.other), 0, kResultTag); break;
+      case What::pair_second: measure_as_second(comm, buffer, order.other); break;
+      case What::clock: answer_clock(comm); break;
+      case What::wait: break;
+      case What::end: return 0;
+    }
+  }
+}
+
+}  // namespace gradwire::doctor

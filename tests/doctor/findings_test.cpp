@@ -1,0 +1,190 @@
+// Planted faults: each is told once, with its place, and a healthy cluster has none.
+#include "plugins/mpi_doctor/findings.hpp"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "doctor/cluster.hpp"
+
+namespace gradwire::doctor {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string told(const Findings& findings) {
+  std::string text;
+  for (const Finding& one : findings) {
+    text += std::string(to_string(one.level)) + " " + one.subject + ": " + one.seen + "\n";
+  }
+  return text;
+}
+
+TEST(DoctorFindings, AHealthyClusterHasNone) {
+  for (const auto& [hosts, ranks] : std::vector<std::pair<int, int>>{{1, 1}, {1, 4}, {2, 1}, {2, 4}, {8, 4}, {64, 1}}) {
+    const Cluster cluster(hosts, ranks);
+    const Findings all = cluster.examine();
+    EXPECT_EQ(told(complaints(all)), "") << hosts << " hosts of " << ranks;
+    EXPECT_GT(all.size(), 8U);
+  }
+}
+
+struct Planted {
+  std::string name;
+  std::function<void(Cluster&)> damage;
+  Level level;
+  std::string subject;
+  std::string seen;    // a part of it
+  std::string advice;  // a part of it
+  std::string where;
+};
+
+// Two hosts of two ranks.
+const std::vector<Planted> kPlanted = {
+    {"version", [](Cluster& c) { c.facts[3].version = "0.1.0"; }, Level::problem, "gradwire",
+     "0.1.0 (Release), where ranks 0,1 (host0), 2 (host1) have 0.2.0 (Release)", "same package", "rank 3 (host1)"},
+    {"no preload", [](Cluster& c) { c.facts[2].preloads[0].path = c.facts[3].preloads[0].path = ""; }, Level::problem,
+     "preload (Open MPI)", "none, where ranks 0,1 (host0) have libgradwire_mpi.so 01234567", "install",
+     "ranks 2,3 (host1)"},
+    {"another preload", [](Cluster& c) { c.facts[2].preloads[0].fingerprint = "abcdefgh"; }, Level::problem,
+     "preload (Open MPI)", "libgradwire_mpi.so abcdefgh, where", "install", "rank 2 (host1)"},
+    {"no preload at all",
+     [](Cluster& c) {
+       for (Facts& rank : c.facts) {
+         rank.preloads[0].path = "";
+       }
+     },
+     Level::problem, "preload", "no library", "install", "all ranks"},
+    {"MPI", [](Cluster& c) { c.facts[1].mpi = "Open MPI v4.1.6"; }, Level::problem, "MPI", "Open MPI v4.1.6, where",
+     "one MPI", "rank 1 (host0)"},
+    {"threads",
+     [](Cluster& c) {
+       for (Facts& rank : c.facts) {
+         rank.threads = "MPI_THREAD_SERIALIZED";
+       }
+     },
+     Level::warning, "threads", "MPI_THREAD_SERIALIZED is all", "calls that return a request", "all ranks"},
+    {"policy missing", [](Cluster& c) { c.facts[3].policy = {}; }, Level::problem, "policy",
+     "GRADWIRE_POLICY is not set, where ranks 0,1 (host0), 2 (host1) have /p/policy.toml", "--policy FILE",
+     "rank 3 (host1)"},
+    {"policy differs", [](Cluster& c) { c.facts[2].policy.fingerprint = c.facts[3].policy.fingerprint = "x"; },
+     Level::problem, "policy", "another file of this name", "same file", "ranks 2,3 (host1)"},
+    {"policy invalid",
+     [](Cluster& c) {
+       c.facts[1].policy = {"/p/policy.toml", "", "policy.toml:3: no"};
+     },
+     Level::problem, "policy", "policy.toml:3: no", "mend", "rank 1 (host0)"},
+    {"codec differs", [](Cluster& c) { c.facts[1].variables["GRADWIRE_CODEC"] = "int8"; }, Level::problem,
+     "GRADWIRE_CODEC", "int8, where ranks 0 (host0), 2,3 (host1) have none", "same value", "rank 1 (host0)"},
+    {"log differs", [](Cluster& c) { c.facts[0].variables["GRADWIRE_LOG"] = "info"; }, Level::note, "GRADWIRE_LOG",
+     "info, where", "if that is meant", "rank 0 (host0)"},
+    {"bad value", [](Cluster& c) { c.facts[0].environment_error = "GRADWIRE_SIMD is \"x\""; }, Level::problem,
+     "environment", "GRADWIRE_SIMD", "correct", "rank 0 (host0)"},
+    {"misspelt", [](Cluster& c) { c.facts[0].variables["GRADWIRE_POLICI"] = "x"; }, Level::warning, "environment",
+     "GRADWIRE_POLICI is no variable", "GRADWIRE_POLICY?", "rank 0 (host0)"},
+    {"disabled",
+     [](Cluster& c) {
+       for (Facts& rank : c.facts) {
+         rank.variables["GRADWIRE_DISABLE"] = "1";
+       }
+     },
+     Level::warning, "environment", "no rank compresses", "unset", "all ranks"},
+    {"same core", [](Cluster& c) { c.facts[2].mask = c.facts[3].mask = {5}; }, Level::problem, "binding",
+     "2 ranks are bound to core 5, of 8 cores", "--bind-to core", "ranks 2,3 (host1)"},
+    {"same core, MPICH",
+     [](Cluster& c) {
+       for (Facts& rank : c.facts) {
+         rank.mpi = "MPICH Version: 4.0.2";
+       }
+       c.facts[2].mask = c.facts[3].mask = {5};
+     },
+     Level::problem, "binding", "2 ranks are bound to core 5", "mpiexec -bind-to core", "ranks 2,3 (host1)"},
+    {"too few cores",
+     [](Cluster& c) {
+       for (const int rank : {2, 3}) {
+         c.facts[static_cast<std::size_t>(rank)].cores = c.facts[static_cast<std::size_t>(rank)].mask = {0};
+         c.facts[static_cast<std::size_t>(rank)].numa_nodes = {{0}};
+       }
+     },
+     Level::warning, "cores", "2 ranks share 1 core", "fewer ranks", "ranks 2,3 (host1)"},
+    {"not bound",
+     [](Cluster& c) { c.facts[0].mask = c.facts[1].mask = c.facts[2].mask = c.facts[3].mask = c.facts[0].cores; },
+     Level::note, "NUMA", "not bound, on 2 NUMA nodes", "--bind-to numa", "all ranks"},
+    {"one core of many",
+     [](Cluster& c) {
+       c.facts[0].mask = {0};
+       c.facts[1].mask = {1, 2, 3};
+     },
+     Level::note, "binding", "bound to one core", "PE=2", "rank 0 (host0)"},
+    {"OMP_NUM_THREADS", [](Cluster& c) { c.facts[0].variables["OMP_NUM_THREADS"] = "8"; }, Level::warning,
+     "OMP_NUM_THREADS", "9 threads by OMP_NUM_THREADS on 4 cores", "set it to 2", "ranks 0,1 (host0)"},
+    {"huge pages", [](Cluster& c) { c.facts[0].huge_pages = "never"; }, Level::note, "huge pages", "off", "madvise",
+     "ranks 0,1 (host0)"},
+    {"shm", [](Cluster& c) { c.facts[2].shm_free = 10 << 20; }, Level::warning, "/dev/shm", "10MiB are free, for 2",
+     "--shm-size", "ranks 2,3 (host1)"},
+    {"memory", [](Cluster& c) { c.facts[2].memory_available = 100 << 20; }, Level::warning, "memory",
+     "100MiB of 64GiB are free", "ps aux", "ranks 2,3 (host1)"},
+    {"clock", [](Cluster& c) { c.facts[2].clock_offset = c.facts[3].clock_offset = -0.34; }, Level::warning, "clock",
+     "340 ms behind rank 0's", "chronyc", "ranks 2,3 (host1)"},
+    {"MTU differs", [](Cluster& c) { c.facts[2].interfaces[0].mtu = c.facts[3].interfaces[0].mtu = 1500; },
+     Level::warning, "MTU", "eth0 has an MTU of 1500 on ranks 2,3 (host1), of 9000 on ranks 0,1 (host0)", "same", ""},
+    {"small MTU",
+     [](Cluster& c) {
+       for (Facts& rank : c.facts) {
+         rank.interfaces[0] = {.name = "eth0", .mtu = 1500, .megabits = 100000, .physical = false};
+       }
+     },
+     Level::note, "MTU", "eth0 has an MTU of 1500 at 100Gbit/s", "mtu 9000", "all ranks"},
+    {"an error", [](Cluster& c) { c.facts[1].errors = {"/dev/shm is not there"}; }, Level::warning, "doctor",
+     "/dev/shm is not there", "left out", "rank 1 (host0)"},
+};
+
+class DoctorPlanted : public ::testing::TestWithParam<Planted> {};
+
+TEST_P(DoctorPlanted, IsToldOnceWithItsPlace) {
+  const Planted& planted = GetParam();
+  Cluster cluster(2, 2);
+  planted.damage(cluster);
+  const Findings found = complaints(cluster.examine());
+  ASSERT_EQ(found.size(), 1U) << told(found);
+  EXPECT_EQ(found[0].level, planted.level) << told(found);
+  EXPECT_EQ(found[0].subject, planted.subject);
+  EXPECT_THAT(found[0].seen, HasSubstr(planted.seen));
+  EXPECT_THAT(found[0].advice, HasSubstr(planted.advice));
+  EXPECT_EQ(found[0].ranks.empty() ? "" : where(found[0].ranks, cluster.facts), planted.where);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DoctorPlanted, ::testing::ValuesIn(kPlanted), [](const auto& planted) {
+  std::string name = planted.param.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == ' ' || c == ',' || c == '_'; }, 'X');
+  return name;
+});
+
+TEST(DoctorFindings, TheWorstComeFirst) {
+  Cluster cluster(2, 2);
+  cluster.facts[0].huge_pages = "never";
+  cluster.facts[3].policy = {};
+  cluster.facts[2].clock_offset = 5;
+  const Findings found = cluster.examine();
+  EXPECT_EQ(found[0].level, Level::problem);
+  EXPECT_EQ(found[1].level, Level::warning);
+  EXPECT_EQ(found[2].level, Level::note);
+  EXPECT_EQ(found[3].level, Level::ok);
+}
+
+TEST(DoctorFindings, HostsOfOneNameAreKeptApart) {
+  Cluster cluster(2, 2);
+  for (Facts& rank : cluster.facts) {
+    rank.host = "node";
+  }
+  name_hosts(cluster.facts);
+  EXPECT_EQ(cluster.facts[1].host, "node");
+  EXPECT_EQ(cluster.facts[3].host, "node#2");
+  EXPECT_EQ(where({1, 2, 3}, cluster.facts), "ranks 1 (node), 2,3 (node#2)");
+}
+
+}  // namespace
+}  // namespace gradwire::doctor
