@@ -26,9 +26,8 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank]", "none",
                         "metrics of every rank, as files, over HTTP, or both"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
-    EnvironmentVariable{"GRADWIRE_REPORT", "directory or file.json", "none",
-                        "a directory: every rank writes its history there, for gradwire report; a name that ends in "
-                        ".json: rank 0 writes what became of replaced calls there, at its end; %p: its process"},
+    EnvironmentVariable{"GRADWIRE_REPORT", "directory", "none",
+                        "each rank's history goes there, for gradwire report; FILE.json: replaced calls, by rank 0"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
     EnvironmentVariable{"GRADWIRE_SLOW", "warn, off or share", "warn",

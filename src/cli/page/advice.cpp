@@ -208,6 +208,7 @@ void add_passed(const Summary& summary, std::vector<std::string>& sentences) {
 }  // namespace
 
 double median_of(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) {
     return 0;
   }

@@ -203,7 +203,7 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
     return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
   });
   for (RankHistory& history : histories) {
-    if (history.written < began) {
+    if (history.written < began && history.started < began) {
       others.push_back(history.file);
     } else if (job.ranks.empty() || job.ranks.back().rank != history.rank) {
       job.ranks.push_back(std::move(history));
