@@ -39,6 +39,8 @@ struct Planted {
   std::string seen;    // a part of it
   std::string advice;  // a part of it
   std::string where;
+
+  friend void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
 };
 
 // Two hosts of two ranks.
