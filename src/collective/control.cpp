@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
 
 constexpr std::chrono::microseconds kEager{500};
-constexpr unsigned kLooksToYield = 8;
 
 // The peers of those that are pending.
 std::vector<int> peers_of(std::span<const Operation> operations) {
@@ -37,15 +36,15 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
   auto first = operations.begin();  // all before are done
   // Ranks that come at once leave at once: what sleeps here starts late in what is timed next.
   const auto polite = last + kEager;
-  for (unsigned looked = 1;; ++looked) {
+  for (;;) {
     first = std::find_if(first, operations.end(), pending);
     if (first == operations.end()) {
       return;
     }
     const auto now = std::chrono::steady_clock::now();
     if (now < polite) {
-      if (!transport.progress(std::chrono::microseconds(0)) && looked % kLooksToYield == 0) {
-        std::this_thread::yield();
+      if (!transport.progress(std::chrono::microseconds(0))) {
+        std::this_thread::yield();  // to ranks that share the core
       }
     } else if (transport.progress(std::chrono::milliseconds(1))) {
       last = std::chrono::steady_clock::now();

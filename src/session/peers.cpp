@@ -47,20 +47,20 @@ class Group {
 
 }  // namespace
 
-std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine,
-                                                const std::string& what) {
+std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine, const std::string& what,
+                                                Sizes sizes) {
   std::string text(mine.size() * sizeof(double), '\0');
   std::memcpy(text.data(), mine.data(), text.size());
   std::vector<std::vector<double>> all;
   for (const std::string& theirs : peers.all_gather(text, what)) {
-    if (theirs.size() != text.size()) {
+    if (sizes == Sizes::same && theirs.size() != text.size()) {
       throw Error(ErrorCode::mismatch, what + ": rank " + std::to_string(all.size()) + " sent " +
                                            std::to_string(theirs.size() / sizeof(double)) +
                                            " numbers where this rank has " + std::to_string(mine.size()) +
                                            "; run the same version on every rank");
     }
-    std::vector<double>& numbers = all.emplace_back(mine.size());
-    std::memcpy(numbers.data(), theirs.data(), theirs.size());
+    std::vector<double>& numbers = all.emplace_back(theirs.size() / sizeof(double));
+    std::memcpy(numbers.data(), theirs.data(), numbers.size() * sizeof(double));
   }
   return all;
 }

@@ -27,9 +27,11 @@ class Peers {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
 };
 
-/// As many numbers from every rank: element r of the result is rank r's `mine`.
+/// Numbers of every rank: element r of the result is rank r's `mine`. Error(mismatch) unless all have as many, where
+/// `sizes` asks for it.
+enum class Sizes { same, any };
 [[nodiscard]] std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine,
-                                                              const std::string& what);
+                                                              const std::string& what, Sizes sizes = Sizes::same);
 
 class TransportPeers final : public Peers {
  public:

@@ -94,14 +94,12 @@ void Session::State::make_plan() {
   session::Probes* probes = runner->probes();
   if (plan->is_auto() && probes != nullptr) {
     auto_codec = std::make_unique<session::AutoCodec>(*runner, *probes, *plan, policy);
-    comparison.add(*auto_codec);
   } else if (plan->is_auto()) {
     log(speaks ? LogLevel::warning : LogLevel::debug,
         "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
   }
   if (plan->batch && probes != nullptr) {
     auto_batch = std::make_unique<session::AutoBatch>(*runner, policy, options.reduction);
-    comparison.add(*auto_batch);
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
   }
@@ -112,6 +110,12 @@ void Session::State::make_plan() {
       plan.reset();  // so that the next call refuses it too
       throw;
     }
+  }
+  if (auto_codec) {
+    comparison.add(*auto_codec);
+  }
+  if (auto_batch) {
+    comparison.add(*auto_batch);
   }
   step.set_plan(*plan);
   reset_step(Clock::now());

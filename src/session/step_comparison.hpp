@@ -28,8 +28,8 @@ class ComparedPart {
   struct Compared {
     std::uint64_t step = 0;
     std::vector<std::span<const double>> ranks;  // what each appended
-    double seconds = 0;                          // what the comparison before took, on the slowest rank
-    double gather_seconds = 0;                   // of it the gather, on the rank that came last and waited for nobody
+    double seconds = 0;                          // the gather before, and what this part's take() took on the slowest
+    double gather_seconds = 0;                   // the gather before, on the rank that came last and waited for nobody
   };
   /// Collective: after the gather, in the order in which parts were given.
   virtual void take(const Compared& compared) = 0;
@@ -40,7 +40,7 @@ class StepComparison {
   /// `runner` must outlive this.
   explicit StepComparison(Runner& runner) : runner_(runner) {}
   /// `part` must outlive this; in the same order on every rank.
-  void add(ComparedPart& part) { parts_.push_back(&part); }
+  void add(ComparedPart& part) { parts_.push_back({&part}); }
 
   /// Collective where a part is due. Error(mismatch) where ranks are not at the same step.
   void end_step(std::uint64_t step);
@@ -50,11 +50,15 @@ class StepComparison {
   [[nodiscard]] double seconds() const noexcept { return seconds_.load(std::memory_order_relaxed); }
 
  private:
+  struct Part {
+    ComparedPart* compared;
+    double seconds = 0;  // of its last take()
+  };
   void compare(std::uint64_t step);
+  std::vector<std::vector<double>> gather_steps(const std::vector<double>& numbers);
 
   Runner& runner_;
-  std::vector<ComparedPart*> parts_;
-  double last_seconds_ = 0;
+  std::vector<Part> parts_;
   double gather_seconds_ = 0;
   std::atomic<std::uint64_t> count_ = 0;
   std::atomic<double> seconds_ = 0;

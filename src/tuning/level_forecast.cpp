@@ -10,9 +10,14 @@ constexpr double kLeastFactor = 0.1;
 constexpr double kMostFactor = 20;
 constexpr double kPastTheLink = 0.9;  // of the wire's time: what took less was let through by a burst
 
-// What elements beyond the small ones would take at the rate of the link alone.
-double wire_seconds(const Cluster& cluster, const Way& way, const Timing& small, const Timing& large) {
-  return way_cost(cluster, way, large.elements).wire - way_cost(cluster, way, small.elements).wire;
+// What elements beyond the small ones take at least: their bytes at the rate of the link, where these are so few that a
+// burst may have let them through. What moved as much as the exchange that showed the rate knows better.
+double least_seconds(const Cluster& cluster, const Way& way, const Timing& small, const Timing& large) {
+  const double wire = way_cost(cluster, way, large.elements).wire;
+  if (wire * cluster.inter.bytes_per_second > cluster.inter.seen_bytes / 2) {
+    return 0;
+  }
+  return kPastTheLink * (wire - way_cost(cluster, way, small.elements).wire);
 }
 
 }  // namespace
@@ -45,7 +50,7 @@ Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings)
   if (!(modelled > 0) || !(large.seconds > kAlike * small.seconds)) {
     return {.overhead_seconds = std::min(way_cost(cluster, way, 0).latency, large.seconds)};
   }
-  const double least = std::max(kLeastFactor, kPastTheLink * wire_seconds(cluster, way, small, large) / modelled);
+  const double least = std::max(kLeastFactor, least_seconds(cluster, way, small, large) / modelled);
   const double factor = std::clamp(more / modelled, least, kMostFactor);
   const double quicker = std::min(small.seconds, large.seconds);  // of two alike, neither tells what elements cost
   return {std::max(0.0, quicker - factor * model_seconds(cluster, way, small.elements)), factor};

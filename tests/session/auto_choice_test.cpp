@@ -118,7 +118,6 @@ TEST(AutoChoice, AForecastThatWasWrongIsFoundOutByATrial) {
   EXPECT_GE(training.trials, 1U);
 }
 
-// Mutation tried: only levels next to the one in use are tried.
 // Four times is more than a trial may cost soon. Mutation tried: no spare time for it.
 TEST(AutoChoice, AForecastThatWasFarOffIsFoundOutLate) {
   const plan::Plan plan = one_bucket();
@@ -132,6 +131,7 @@ TEST(AutoChoice, AForecastThatWasFarOffIsFoundOutLate) {
   EXPECT_EQ(choice.choices()[0].level, kInt4);
 }
 
+// Mutation tried: only levels next to the one in use are tried.
 TEST(AutoChoice, NotToCompressIsTriedFromAnyCodec) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());

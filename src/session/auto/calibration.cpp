@@ -113,12 +113,18 @@ class Calibrator {
       }
     }
     std::for_each(trials_.begin(), trials_.end(), log_timings);
+    for (const Trial& trial : trials_) {
+      learn_from(trial);
+    }
     std::vector<BucketWays> ways;
     for (const plan::Bucket& bucket : plan_.buckets) {
       ways.push_back(ways_of(bucket));
     }
     return ways;
   }
+
+  /// With what reductions showed of the link.
+  [[nodiscard]] const tuning::Cluster& cluster() const noexcept { return cluster_; }
 
  private:
   // Long waits, as those of large messages, let a rank sleep in those that follow; many short ones end that.
@@ -131,6 +137,16 @@ class Calibrator {
         std::min(kMostRounds, kMostSeconds / std::max(cluster_.inter.latency_seconds, kMostSeconds / kMostRounds)));
     for (int round = 0; round < rounds; ++round) {
       (void)probes_.time_exchange((rank + 1) % world, (rank + world - 1) % world, 1);
+    }
+  }
+
+  // No link carries less than what went through it: the exchange was disturbed.
+  void learn_from(const Trial& trial) {
+    tuning::LinkCost& link = cluster_.inter;
+    const tuning::Timing& large = trial.timings.back();
+    const double bytes = tuning::way_cost(cluster_, trial.way, large.elements).wire * link.bytes_per_second;
+    if (cluster_.ranks_per_node == 1 && link.seen_bytes > 0 && bytes > link.seen_bytes / 2) {
+      link.bytes_per_second = std::max(link.bytes_per_second, bytes / large.seconds);
     }
   }
 
@@ -287,6 +303,7 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
   };
   const double latency = agreed(kLatencyRounds, 1);
   double rate = 0;
+  double seen = 0;
   double spent = 0;
   std::optional<double> before;  // what half as many bytes added
   const auto enough = [&](double seconds) {
@@ -305,13 +322,14 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
       spent += kRounds * seconds;
     }
     const double added = std::max(seconds - latency, kLeastShare * seconds);
-    rate = tuning::link_rate(static_cast<double>(bytes), before.value_or(added / 2), added);
+    seen = static_cast<double>(bytes);
+    rate = tuning::link_rate(seen, before.value_or(added / 2), added);
     before = added;
     if (again && enough(seconds)) {
       break;
     }
   }
-  return {latency, rate};
+  return {latency, rate, seen};
 }
 
 }  // namespace
@@ -344,6 +362,7 @@ tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective
   cluster.intra = measure_tier(runner, probes, neighbours_inside(tiers, rank));
   cluster.inter = measure_tier(runner, probes, neighbours_between(tiers, rank));
   cluster.inter.bytes_per_second *= cluster.ranks_per_node;  // all ranks of a node sent at once
+  cluster.inter.seen_bytes *= cluster.ranks_per_node;
   return cluster;
 }
 
@@ -368,7 +387,9 @@ Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, co
               .latency = std::chrono::nanoseconds(std::llround(result.cluster.inter.latency_seconds * 1e9))});
   }
   if (runner.info().world_size > 1) {
-    result.buckets = Calibrator(runner, probes, plan, result.cluster).run();
+    Calibrator calibrator(runner, probes, plan, result.cluster);
+    result.buckets = calibrator.run();
+    result.cluster = calibrator.cluster();
   }
   result.seconds = seconds_since(start);
   return result;
