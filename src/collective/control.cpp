@@ -56,6 +56,14 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
   }
 }
 
+std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& all) {
+  std::vector<std::string> texts;
+  for (const std::vector<std::byte>& bytes : all) {
+    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return texts;
+}
+
 // Tells the other ranks. Returns whether the transport may still touch the operations' buffers.
 bool give_up(Transport& transport, std::span<Operation> operations, const Error& error) {
   transport.abort(error.code(), error.what());
@@ -68,37 +76,84 @@ bool give_up(Transport& transport, std::span<Operation> operations, const Error&
 
 }  // namespace
 
-std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,
-                                                      std::span<const std::uint64_t> sizes, const std::string& what) {
+Control::Posted::~Posted() {
+  bool leak = false;
+  for (Operation& operation : operations_) {
+    leak = (operation.pending() && !transport_.cancel(operation)) || leak;
+  }
+  if (leak) {  // the transport may still read or write these
+    new std::vector<Operation>(std::move(operations_));
+    new std::vector<std::byte>(std::move(sent_));
+    new std::vector<std::vector<std::byte>>(std::move(all_));
+  }
+}
+
+bool Control::Posted::wait_for(std::chrono::milliseconds most) noexcept {
+  const auto over = [this] {
+    return std::none_of(operations_.begin(), operations_.end(), [](const Operation& each) { return each.pending(); });
+  };
+  try {
+    for (const auto end = std::chrono::steady_clock::now() + most; !over() && std::chrono::steady_clock::now() < end;) {
+      static_cast<void>(transport_.progress(std::chrono::milliseconds(1)));
+    }
+  } catch (...) {
+    return false;
+  }
+  return over();
+}
+
+std::unique_ptr<Control::Posted> Control::post(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes) {
   const int world = transport_.world_size();
   const int rank = transport_.rank();
   const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
-  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(world));
-  std::vector<Operation> operations(2 * static_cast<std::size_t>(world));
-  std::vector<std::byte> sent(mine.begin(), mine.end());
+  auto posted = std::make_unique<Posted>(transport_);
+  posted->sent_.assign(mine.begin(), mine.end());
+  posted->all_.resize(static_cast<std::size_t>(world));
+  for (std::size_t peer = 0; peer < posted->all_.size(); ++peer) {  // all memory first: nothing may fail between posts
+    posted->all_[peer].resize(static_cast<int>(peer) == rank ? mine.size() : sizes[peer]);
+  }
+  posted->operations_ = std::vector<Operation>(2 * static_cast<std::size_t>(world));
   try {
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {  // all memory first: nothing may fail between posts
-      all[peer].resize(static_cast<int>(peer) == rank ? sent.size() : sizes[peer]);
-    }
     for (int peer = 0; peer < world; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
       if (peer == rank) {
-        all[at] = sent;
+        posted->all_[at] = posted->sent_;
       } else {
-        transport_.post_receive(operations[2 * at], peer, tag, all[at]);
-        transport_.post_send(operations[2 * at + 1], peer, tag, sent);
+        transport_.post_receive(posted->operations_[2 * at], peer, tag, posted->all_[at]);
+        transport_.post_send(posted->operations_[2 * at + 1], peer, tag, posted->sent_);
       }
     }
-    wait_all(transport_, operations, timeout_, what);
   } catch (...) {
     const Error error = current_error();
-    if (give_up(transport_, operations, error)) {  // the transport may still read or write these
-      new std::vector<std::byte>(std::move(sent));
-      new std::vector<std::vector<std::byte>>(std::move(all));
-    }
+    transport_.abort(error.code(), error.what());
     throw Error(error);
   }
-  return all;
+  return posted;
+}
+
+std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted, const std::string& what) {
+  try {
+    wait_all(transport_, posted->operations_, timeout_, what);
+  } catch (...) {
+    const Error error = current_error();
+    transport_.abort(error.code(), error.what());
+    throw Error(error);
+  }
+  return std::move(posted->all_);
+}
+
+std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,
+                                                      std::span<const std::uint64_t> sizes, const std::string& what) {
+  return take(post(mine, sizes), what);
+}
+
+std::unique_ptr<Control::Posted> Control::post_all_gather(const std::string& mine) {
+  const std::vector<std::uint64_t> sizes(static_cast<std::size_t>(transport_.world_size()), mine.size());
+  return post(std::as_bytes(std::span(mine)), sizes);
+}
+
+std::vector<std::string> Control::complete(std::unique_ptr<Posted> posted, const std::string& what) {
+  return texts_of(take(std::move(posted), what));
 }
 
 double Control::time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part) {
@@ -149,11 +204,7 @@ std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byt
 }
 
 std::vector<std::string> Control::all_gather(const std::string& mine, const std::string& what) {
-  std::vector<std::string> texts;
-  for (const auto& bytes : all_gather(std::as_bytes(std::span(mine.data(), mine.size())), what)) {
-    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  return texts;
+  return texts_of(all_gather(std::as_bytes(std::span(mine)), what));
 }
 
 void Control::barrier() {

@@ -47,20 +47,30 @@ class Group {
 
 }  // namespace
 
+std::string bytes_of(const std::vector<double>& numbers) {
+  std::string text(numbers.size() * sizeof(double), '\0');
+  std::memcpy(text.data(), numbers.data(), text.size());
+  return text;
+}
+
+std::vector<std::vector<double>> numbers_of(const std::vector<std::string>& texts) {
+  std::vector<std::vector<double>> all;
+  for (const std::string& text : texts) {
+    std::vector<double>& numbers = all.emplace_back(text.size() / sizeof(double));
+    std::memcpy(numbers.data(), text.data(), numbers.size() * sizeof(double));
+  }
+  return all;
+}
+
 std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine, const std::string& what,
                                                 Sizes sizes) {
-  std::string text(mine.size() * sizeof(double), '\0');
-  std::memcpy(text.data(), mine.data(), text.size());
-  std::vector<std::vector<double>> all;
-  for (const std::string& theirs : peers.all_gather(text, what)) {
-    if (sizes == Sizes::same && theirs.size() != text.size()) {
-      throw Error(ErrorCode::mismatch, what + ": rank " + std::to_string(all.size()) + " sent " +
-                                           std::to_string(theirs.size() / sizeof(double)) +
-                                           " numbers where this rank has " + std::to_string(mine.size()) +
-                                           "; run the same version on every rank");
+  std::vector<std::vector<double>> all = numbers_of(peers.all_gather(bytes_of(mine), what));
+  for (std::size_t rank = 0; rank < all.size() && sizes == Sizes::same; ++rank) {
+    if (all[rank].size() != mine.size()) {
+      throw Error(ErrorCode::mismatch, what + ": rank " + std::to_string(rank) + " sent " +
+                                           std::to_string(all[rank].size()) + " numbers where this rank has " +
+                                           std::to_string(mine.size()) + "; run the same version on every rank");
     }
-    std::vector<double>& numbers = all.emplace_back(theirs.size() / sizeof(double));
-    std::memcpy(numbers.data(), theirs.data(), numbers.size() * sizeof(double));
   }
   return all;
 }

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/control.hpp"
@@ -25,11 +27,21 @@ class Peers {
 
   /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. Throws on failure.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
+
+  /// The same of texts of one size, in two calls: the first does not wait. Null: not here.
+  using Posted = collective::Control::Posted;
+  [[nodiscard]] virtual std::unique_ptr<Posted> post_all_gather(const std::string& /*mine*/) { return nullptr; }
+  [[nodiscard]] virtual std::vector<std::string> complete(std::unique_ptr<Posted> /*posted*/,
+                                                          const std::string& /*what*/) {
+    return {};
+  }
 };
 
 /// Numbers of every rank: element r of the result is rank r's `mine`. Error(mismatch) unless all have as many, where
 /// `sizes` asks for it.
 enum class Sizes { same, any };
+[[nodiscard]] std::string bytes_of(const std::vector<double>& numbers);
+[[nodiscard]] std::vector<std::vector<double>> numbers_of(const std::vector<std::string>& texts);
 [[nodiscard]] std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine,
                                                               const std::string& what, Sizes sizes = Sizes::same);
 
@@ -38,6 +50,12 @@ class TransportPeers final : public Peers {
   TransportPeers(Transport& transport, std::chrono::milliseconds timeout) : control_(transport, timeout) {}
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override {
     return control_.all_gather(mine, what);
+  }
+  [[nodiscard]] std::unique_ptr<Posted> post_all_gather(const std::string& mine) override {
+    return control_.post_all_gather(mine);
+  }
+  [[nodiscard]] std::vector<std::string> complete(std::unique_ptr<Posted> posted, const std::string& what) override {
+    return control_.complete(std::move(posted), what);
   }
   void barrier() { control_.barrier(); }
   [[nodiscard]] double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part) {

@@ -146,7 +146,7 @@ observe::RankSeen RankComparison::seen() {
   if (totals.calls < totals_.calls) {
     totals_ = {};  // they were reset
   }
-  const auto steps = static_cast<double>(steps_);
+  const auto steps = static_cast<double>(std::exchange(steps_, 0));
   const Process process = look_at_process();
   observe::RankSeen seen = std::exchange(sums_, {});
   seen.steps = steps;
@@ -186,8 +186,7 @@ void RankComparison::take(const Compared& compared) {
   }
   costs_ = {own + compared.gather_seconds, costs_[0]};
   judge(compared.step, ranks);
-  settle_next(ranks[0].step_seconds);
-  steps_ = 0;
+  settle_next(ranks[0]);
   waited_ = waits_.total() + excused_;
   cpu_ = process_cpu_seconds();
   ended_ = asked_ = Clock::now();
@@ -220,10 +219,10 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
 
 // From numbers that all ranks hold alike, since they must meet again. The lower one of two costs: a rank that lost its
 // core in between would end the comparison for minutes.
-void RankComparison::settle_next(double step_seconds) {
+void RankComparison::settle_next(const observe::RankSeen& any) {
   const double cost = std::min(costs_[0], costs_[1]);
-  const double steps = std::max(cost / kCost, kLeastSeconds) / std::max(step_seconds, 1e-6);
-  all_steps_ += steps_;
+  const double steps = std::max(cost / kCost, kLeastSeconds) / std::max(any.step_seconds, 1e-6);
+  all_steps_ += static_cast<std::uint64_t>(any.steps);
   const double most = kGrowth * static_cast<double>(all_steps_);
   next_ = std::max(kFirst, static_cast<std::uint64_t>(std::min(steps, most)));
 }

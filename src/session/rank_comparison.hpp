@@ -40,6 +40,7 @@ class RankComparison final : public ComparedPart {
   [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps_ >= next_; }
   /// Where at least half of an interval is over.
   [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps_ >= next_; }
+  [[nodiscard]] bool blocks() const override { return false; }
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
@@ -54,7 +55,7 @@ class RankComparison final : public ComparedPart {
   static Process look_at_process();
   void note_gap(Time now, double step, double exposed);
   void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks);
-  void settle_next(double step_seconds);
+  void settle_next(const observe::RankSeen& any);
   [[nodiscard]] observe::RankSeen seen();
 
   Runner& runner_;

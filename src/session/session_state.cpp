@@ -302,7 +302,8 @@ StepOutcome Session::State::finish() {
     decided = step.last_decided();
     reset_step(now);
   }
-  const bool may_compare = decides() || (rank_comparison && rank_comparison->due(end.outcome.step));
+  const bool may_compare =
+      decides() || comparison.under_way() || (rank_comparison && rank_comparison->due(end.outcome.step));
   if ((may_compare && end.as_usual) || !decided) {
     on_wire([&] {
       if (end.as_usual) {
@@ -310,7 +311,6 @@ StepOutcome Session::State::finish() {
       }
       const std::uint64_t revision = auto_codec ? auto_codec->revision() : 0;
       if (!decided || !small || decided_for != revision) {  // residuals that are folded make a step small
-
         decided_for = revision;
         decide_coming();
       }

@@ -10,15 +10,35 @@
 #include "session/peers.hpp"
 
 namespace gradwire::session {
+namespace {
+
+constexpr const char* kWhat = "the comparison of steps";
+
+}  // namespace
+
+StepComparison::~StepComparison() {
+  constexpr std::chrono::seconds kPatience{2};
+  if (posted_) {  // others have sent theirs, or are about to: what is left would come to whoever is next
+    posted_->wait_for(kPatience);
+  }
+}
 
 void StepComparison::end_step(std::uint64_t step) {
-  if (std::none_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.compared->due(step); })) {
+  const bool blocks = asks(step, true);
+  if (!posted_ && !blocks && !asks(step, false)) {
     return;
   }
   const std::uint64_t ticks = observe::ticks();
   const auto begin = std::chrono::steady_clock::now();
-  compare(step);
-  count_.store(count() + 1, std::memory_order_relaxed);
+  if (posted_) {
+    finish_posted();
+  }
+  if (blocks) {
+    append(step, [](const ComparedPart&) { return true; });
+    conclude(gather());
+  } else if (asks(step, false)) {
+    post(step);
+  }
   seconds_.store(seconds() + seconds_since(begin), std::memory_order_relaxed);
   if (ticks != 0) {
     observe::record_since(ticks, {.source = runner_.info().source,
@@ -27,50 +47,76 @@ void StepComparison::end_step(std::uint64_t step) {
   }
 }
 
-void StepComparison::compare(std::uint64_t step) {
-  std::vector<double> numbers{static_cast<double>(step), gather_seconds_};
-  std::vector<Part*> parts;
-  std::vector<std::size_t> begins;
+bool StepComparison::asks(std::uint64_t step, bool blocking) const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const Part& part) { return part.compared->blocks() == blocking && part.compared->due(step); });
+}
+
+void StepComparison::append(std::uint64_t step, const std::function<bool(const ComparedPart&)>& takes_part) {
+  step_ = step;
+  numbers_ = {static_cast<double>(step), gather_seconds_};
+  riders_.clear();
+  begins_.clear();
   for (Part& part : parts_) {
-    if (part.compared->rides(step)) {
-      parts.push_back(&part);
-      numbers.push_back(part.seconds);
-      begins.push_back(numbers.size());
-      part.compared->append(numbers);
+    if (takes_part(*part.compared) && part.compared->rides(step)) {
+      riders_.push_back(&part);
+      numbers_.push_back(part.seconds);
+      begins_.push_back(numbers_.size());
+      part.compared->append(numbers_);
     }
   }
-  begins.push_back(numbers.size() + 1);
+  begins_.push_back(numbers_.size() + 1);
+}
+
+StepComparison::Numbers StepComparison::gather() {
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<std::vector<double>> all = gather_steps(numbers);
+  Numbers all = gather_numbers(runner_.peers(), numbers_, kWhat, Sizes::any);
   gather_seconds_ = seconds_since(begin);
-  const auto least = [](const std::vector<double>& a, const std::vector<double>& b) { return a[1] < b[1]; };
-  ComparedPart::Compared compared{
-      .step = step, .ranks = {}, .gather_seconds = (*std::min_element(all.begin(), all.end(), least))[1]};
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    compared.ranks.clear();
-    compared.seconds = 0;
-    for (const std::vector<double>& theirs : all) {
-      compared.seconds = std::max(compared.seconds, compared.gather_seconds + theirs[begins[i] - 1]);
-      compared.ranks.push_back(std::span(theirs).subspan(begins[i], begins[i + 1] - 1 - begins[i]));
-    }
-    const auto took = std::chrono::steady_clock::now();
-    parts[i]->compared->take(compared);
-    parts[i]->seconds = seconds_since(took);
+  return all;
+}
+
+void StepComparison::post(std::uint64_t step) {
+  append(step, [](const ComparedPart& part) { return !part.blocks(); });
+  const auto begin = std::chrono::steady_clock::now();
+  posted_ = runner_.peers().post_all_gather(bytes_of(numbers_));
+  if (!posted_) {
+    conclude(gather());
+    return;
   }
+  posting_seconds_ = seconds_since(begin);
+}
+
+void StepComparison::finish_posted() {
+  const auto begin = std::chrono::steady_clock::now();
+  const Numbers all = numbers_of(runner_.peers().complete(std::move(posted_), kWhat));
+  gather_seconds_ = posting_seconds_ + seconds_since(begin);
+  conclude(all);
 }
 
 // Who is due differs from step to step, and so do the sizes of what ranks at other steps send.
-std::vector<std::vector<double>> StepComparison::gather_steps(const std::vector<double>& numbers) {
-  const std::vector<std::vector<double>> all =
-      gather_numbers(runner_.peers(), numbers, "the comparison of steps", Sizes::any);
+void StepComparison::conclude(const Numbers& all) {
+  count_.store(count() + 1, std::memory_order_relaxed);
+  double gathering = all[0].size() > 1 ? all[0][1] : 0;
   for (const std::vector<double>& theirs : all) {
-    if (theirs.empty() || theirs[0] != numbers[0] || theirs.size() != numbers.size()) {
-      throw Error(ErrorCode::mismatch, "ranks compare steps " + format_number(numbers[0]) + " and " +
+    if (theirs.size() != numbers_.size() || theirs[0] != numbers_[0]) {
+      throw Error(ErrorCode::mismatch, "ranks compare steps " + format_number(numbers_[0]) + " and " +
                                            (theirs.empty() ? "none" : format_number(theirs[0])) +
                                            "; make the same calls on every rank, with the same version of gradwire");
     }
+    gathering = std::min(gathering, theirs[1]);
   }
-  return all;
+  ComparedPart::Compared compared{.step = step_, .ranks = {}, .gather_seconds = gathering};
+  for (std::size_t i = 0; i < riders_.size(); ++i) {
+    compared.ranks.clear();
+    compared.seconds = 0;
+    for (const std::vector<double>& theirs : all) {
+      compared.seconds = std::max(compared.seconds, gathering + theirs[begins_[i] - 1]);
+      compared.ranks.push_back(std::span(theirs).subspan(begins_[i], begins_[i + 1] - 1 - begins_[i]));
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    riders_[i]->compared->take(compared);
+    riders_[i]->seconds = seconds_since(begin);
+  }
 }
 
 }  // namespace gradwire::session

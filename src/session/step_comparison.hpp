@@ -3,9 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "session/peers.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -22,6 +25,9 @@ class ComparedPart {
   [[nodiscard]] virtual bool due(std::uint64_t step) const = 0;
   /// Whether this takes part where another one is due; the same on every rank.
   [[nodiscard]] virtual bool rides(std::uint64_t step) const { return due(step); }
+  /// Whether ranks may wait for each other in a finish() that asks for it. Else their numbers are under way until the
+  /// next finish(), in which all of them have come: who calls finish() in another order than others does not wait.
+  [[nodiscard]] virtual bool blocks() const { return true; }
   /// This rank's numbers: as many on every rank.
   virtual void append(std::vector<double>& numbers) = 0;
 
@@ -39,11 +45,16 @@ class StepComparison {
  public:
   /// `runner` must outlive this.
   explicit StepComparison(Runner& runner) : runner_(runner) {}
+  ~StepComparison();
+  StepComparison(const StepComparison&) = delete;
+  StepComparison& operator=(const StepComparison&) = delete;
   /// `part` must outlive this; in the same order on every rank.
   void add(ComparedPart& part) { parts_.push_back({&part}); }
 
   /// Collective where a part is due. Error(mismatch) where ranks are not at the same step.
   void end_step(std::uint64_t step);
+  /// Whether end_step() would do anything for a part that does not block; the same on every rank.
+  [[nodiscard]] bool under_way() const noexcept { return posted_ != nullptr; }
 
   /// Any thread: this rank's comparisons so far, and what they took.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
@@ -54,12 +65,24 @@ class StepComparison {
     ComparedPart* compared;
     double seconds = 0;  // of its last take()
   };
-  void compare(std::uint64_t step);
-  std::vector<std::vector<double>> gather_steps(const std::vector<double>& numbers);
+  using Numbers = std::vector<std::vector<double>>;  // by rank
+  [[nodiscard]] bool asks(std::uint64_t step, bool blocking) const;
+  void append(std::uint64_t step, const std::function<bool(const ComparedPart&)>& takes_part);
+  Numbers gather();
+  void post(std::uint64_t step);
+  void finish_posted();
+  void conclude(const Numbers& all);
 
   Runner& runner_;
   std::vector<Part> parts_;
   double gather_seconds_ = 0;
+  double posting_seconds_ = 0;
+  // Of the comparison under way.
+  std::unique_ptr<Peers::Posted> posted_;
+  std::uint64_t step_ = 0;
+  std::vector<double> numbers_;
+  std::vector<Part*> riders_;
+  std::vector<std::size_t> begins_;
   std::atomic<std::uint64_t> count_ = 0;
   std::atomic<double> seconds_ = 0;
 };
