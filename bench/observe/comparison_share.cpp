@@ -73,6 +73,7 @@ ComparisonShare comparison_share(const StepOptions& options, double seconds) {
   std::atomic<int> steps = 1'000'000'000;  // rank 0 says when it is enough
   ComparisonShare share;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(options.ranks));
   for (int rank = 0; rank < options.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto transport = options.link.empty() ? world[static_cast<std::size_t>(rank)]

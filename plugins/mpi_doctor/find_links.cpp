@@ -304,6 +304,7 @@ void find_in_links(const std::vector<Facts>& facts, const Pairs& pairs, Findings
     }
     for (const std::size_t i : at) {
       std::vector<double> row;
+      row.reserve(at.size());
       for (const std::size_t j : at) {
         row.push_back(pairs.rates[i][j]);
       }

@@ -43,6 +43,7 @@ bool is_open_mpi(const std::string& launcher) {
   const fs::path program = this_program().parent_path() / "gradwire-doctor";
   std::vector<std::string> arguments = arguments_for(program, options);
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) {
     pointers.push_back(argument.data());
   }
