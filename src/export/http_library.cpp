@@ -1,9 +1,11 @@
 #include "export/http_library.hpp"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
-#include <vector>
+#include <utility>
 
 #include "gradwire/error.hpp"
 
@@ -19,25 +21,39 @@ constexpr const char* kName = "libgradwire_export.so";
                   "write file:DIRECTORY, which needs neither. The job goes on without");
 }
 
-// Where this code is: a library or a program.
-std::filesystem::path own_folder() {
+// The library or the program that this code is in; empty: nobody knows.
+std::filesystem::path own_file(const std::filesystem::path& program) {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<void*>(&load_http_library), &info) == 0 || info.dli_fname == nullptr) {
     return {};
   }
   std::error_code error;
   const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
-  // A program that was found in PATH is known by the name that it was called by.
-  return error ? std::filesystem::read_symlink("/proc/self/exe", error).parent_path() : file.parent_path();
+  return error ? program : file;  // a program that was found in PATH is known by the name that it was called by
+}
+
+// What is loaded runs as this process, so nobody but its user, root and the owner of this code may have laid it there.
+bool is_ours(const std::filesystem::path& file, const std::filesystem::path& code) {
+  struct stat its {};
+  struct stat folder {};
+  struct stat mine {};
+  if (::stat(file.c_str(), &its) != 0 || ::stat(file.parent_path().c_str(), &folder) != 0 ||
+      ::stat(code.c_str(), &mine) != 0) {
+    return false;
+  }
+  const auto known = [&](uid_t owner) { return owner == 0 || owner == ::geteuid() || owner == mine.st_uid; };
+  const bool anybody = (its.st_mode & S_IWOTH) != 0 || (folder.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH;
+  return known(its.st_uid) && known(folder.st_uid) && !anybody;
 }
 
 std::vector<std::string> places() {
-  const std::filesystem::path folder = own_folder();
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::filesystem::path code = own_file(program);
   std::vector<std::string> places;
-  if (!folder.empty()) {
-    // As a build and an installation lay them out; the second is that of programs, the third of a module for Python.
-    for (const char* from_there : {".", "../lib", "../..", "../" GRADWIRE_LIBDIR}) {
-      places.push_back((folder / from_there / kName).lexically_normal().string());
+  for (std::string& place : http_library_places(code, code == program)) {
+    if (is_ours(place, code)) {
+      places.push_back(std::move(place));
     }
   }
   places.emplace_back(kName);
@@ -45,6 +61,23 @@ std::vector<std::string> places() {
 }
 
 }  // namespace
+
+std::vector<std::string> http_library_places(const std::filesystem::path& code, bool program) {
+  const std::filesystem::path folder = code.parent_path();
+  if (folder.empty()) {
+    return {};
+  }
+  std::vector<std::string> from_there{"."};
+  if (program && folder.filename() == "bin") {
+    from_there.insert(from_there.end(), {"../" GRADWIRE_LIBDIR, "../lib"});  // of an installation, and of a build
+  } else if (!program && folder.filename() == "python" && folder.parent_path().filename() == "gradwire") {
+    from_there.emplace_back("../..");  // the module for Python, in LIBDIR/gradwire/python
+  }
+  for (std::string& place : from_there) {
+    place = (folder / place / kName).lexically_normal().string();
+  }
+  return from_there;
+}
 
 const ExportTable& load_http_library(const std::string& file) {
   void* library = nullptr;
