@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -106,10 +107,45 @@ void in_child() noexcept {
   }
 }
 
-// The socket that listens on the port; -1: none.
-int find_listening(int port) {
-  int found = -1;
-  DIR* const folder = ::opendir("/proc/self/fd");
+struct FreesAddress {
+  void operator()(addrinfo* found) const noexcept { ::freeaddrinfo(found); }
+};
+using Address = std::unique_ptr<addrinfo, FreesAddress>;
+
+// Of "1.2.3.4:5" or "[::1]:5". `why` is told where it is none.
+Address parsed(const std::string& text, std::string* why = nullptr) {
+  const std::size_t colon = text.rfind(':');
+  const bool brackets = text.front() == '[';
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(text.substr(brackets ? 1 : 0, colon - (brackets ? 2 : 0)).c_str(),
+                                  text.c_str() + colon + 1, &hints, &found);
+  if (error != 0 && why != nullptr) {
+    *why = ::gai_strerror(error);
+  }
+  return Address(error == 0 ? found : nullptr);
+}
+
+bool same(const sockaddr_storage& one, const sockaddr* other) {
+  if (one.ss_family != other->sa_family) {
+    return false;
+  }
+  if (one.ss_family == AF_INET6) {
+    const auto& a = reinterpret_cast<const sockaddr_in6&>(one);
+    const auto* b = reinterpret_cast<const sockaddr_in6*>(other);
+    return a.sin6_port == b->sin6_port && IN6_ARE_ADDR_EQUAL(&a.sin6_addr, &b->sin6_addr);
+  }
+  const auto& a = reinterpret_cast<const sockaddr_in&>(one);
+  const auto* b = reinterpret_cast<const sockaddr_in*>(other);
+  return a.sin_port == b->sin_port && a.sin_addr.s_addr == b->sin_addr.s_addr;
+}
+
+// The sockets that listen at the address.
+std::vector<int> listening_at(const addrinfo* wanted) {
+  std::vector<int> found;
+  DIR* const folder = wanted == nullptr ? nullptr : ::opendir("/proc/self/fd");
   if (folder == nullptr) {
     return found;
   }
@@ -119,14 +155,10 @@ int find_listening(int port) {
     socklen_t size = sizeof listens;
     sockaddr_storage address{};
     socklen_t address_size = sizeof address;
-    if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0 ||
-        ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &address_size) != 0) {
-      continue;
-    }
-    const in_port_t its = address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                                        : reinterpret_cast<const sockaddr_in&>(address).sin_port;
-    if (ntohs(its) == port) {
-      found = descriptor;
+    if (entry->d_name[0] != '.' && ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 &&
+        listens != 0 && ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &address_size) == 0 &&
+        same(address, wanted->ai_addr)) {
+      found.push_back(descriptor);
     }
   }
   ::closedir(folder);
@@ -134,20 +166,17 @@ int find_listening(int port) {
 }
 
 // The server says only that it failed.
-std::string why_not(const std::string& host, const std::string& port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return ::gai_strerror(error);
+std::string why_not(const std::string& address) {
+  std::string why;
+  const Address found = parsed(address, &why);
+  if (!found) {
+    return why;
   }
   const int trial = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
   ::setsockopt(trial, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   const bool bound = trial >= 0 && ::bind(trial, found->ai_addr, found->ai_addrlen) == 0 && ::listen(trial, 1) == 0;
   const int number = errno;
-  ::freeaddrinfo(found);
   if (trial >= 0) {
     ::close(trial);
   }
@@ -173,11 +202,17 @@ void start(const std::string& address, CollectFamilies collect, void* context) {
   static CivetCallbacks callbacks;
   callbacks.init_thread = &count_started;
   g_started = 0;
+  const Address listens = parsed(address);
+  const std::vector<int> jobs = listening_at(listens.get());  // there are such that share a port
   Server server{std::make_unique<prometheus::Exposer>(std::move(options), &callbacks),
                 std::make_shared<Page>(collect, context)};
   wait_for_threads();
   server.exposer->RegisterCollectable(server.page);
-  g_listening = find_listening(std::atoi(address.c_str() + address.rfind(':') + 1));  // NOLINT(cert-err34-c): a number
+  for (const int descriptor : listening_at(listens.get())) {
+    if (std::find(jobs.begin(), jobs.end(), descriptor) == jobs.end()) {
+      g_listening = descriptor;
+    }
+  }
   static const int registered = ::pthread_atfork(nullptr, nullptr, &in_child);
   static_cast<void>(registered);
   servers().push_back(std::move(server));
@@ -205,11 +240,7 @@ int serve(const char* address, CollectFamilies collect, void* context, char* why
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (result != 0) {
     try {
-      const std::string text(address);
-      const std::size_t colon = text.rfind(':');
-      const bool brackets = text.front() == '[';
-      std::snprintf(why, why_bytes, "%s",
-                    why_not(text.substr(brackets ? 1 : 0, colon - (brackets ? 2 : 0)), text.substr(colon + 1)).c_str());
+      std::snprintf(why, why_bytes, "%s", why_not(address).c_str());
     } catch (...) {
       std::snprintf(why, why_bytes, "no memory");
     }

@@ -348,6 +348,34 @@ TEST_F(Http, AChildThatForksOffServesNothing) {
   }
 }
 
+// The job may listen on the same port of another address.
+TEST_F(Http, AChildThatForksOffKeepsTheJobsSockets) {
+  const std::uint16_t port = free_ports();
+  const pid_t parent = start_child(http(port), [&] {
+    sockaddr_in other{};
+    other.sin_family = AF_INET;
+    other.sin_port = htons(port);
+    other.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    const int jobs = ::socket(AF_INET, SOCK_STREAM, 0);
+    constexpr int kHigh = 300;  // the server's comes before it
+    if (::bind(jobs, reinterpret_cast<sockaddr*>(&other), sizeof other) != 0 || ::listen(jobs, 1) != 0 ||
+        ::dup2(jobs, kHigh) != kHigh) {
+      std::_Exit(1);
+    }
+    ::close(jobs);
+    serve_rank(0);
+    if (page_at(port).find("gradwire_info") == std::string::npos) {
+      std::_Exit(2);
+    }
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) {
+      std::_Exit(listening() == std::vector<std::string>{"0200007F"} ? 0 : 3);
+    }
+    std::_Exit(status_of(grandchild));
+  });
+  EXPECT_EQ(status_of(parent), 0);
+}
+
 // A client that says nothing, or reads nothing, keeps a thread of the server.
 TEST_F(Http, ClientsThatHangKeepNoProcessFromItsEnd) {
   const std::uint16_t port = free_ports();
