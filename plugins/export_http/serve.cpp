@@ -218,6 +218,21 @@ void start(const std::string& address, CollectFamilies collect, void* context) {
   servers().push_back(std::move(server));
 }
 
+// As civetweb sets it: no flags, nothing masked. What another thread of the job sets meanwhile by signal(), or by
+// sigaction() with a flag, stays. What is left: SIG_IGN that it sets by sigaction() without flags looks the same and is
+// taken back, and what it sets before the last thread of the server has started is overwritten by that thread.
+bool is_the_servers(const struct sigaction& now) noexcept {
+  if (now.sa_handler != SIG_IGN || (now.sa_flags & (SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_NOCLDSTOP)) != 0) {
+    return false;
+  }
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM}) {
+    if (sigismember(&now.sa_mask, signal) == 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
 int serve(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept {
   // No signal of the job is ever handled on the server's threads, and a broken pipe stays what the job made of it.
   sigset_t all;
@@ -234,7 +249,7 @@ int serve(const char* address, CollectFamilies collect, void* context, char* why
   }
   struct sigaction now {};
   ::sigaction(SIGPIPE, nullptr, &now);
-  if (now.sa_handler == SIG_IGN) {  // the server's doing, and not of another thread of the job
+  if (is_the_servers(now) && pipe.sa_handler != SIG_IGN) {
     ::sigaction(SIGPIPE, &pipe, nullptr);
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -1,9 +1,11 @@
 // Metrics over HTTP: what is served, where, and what becomes of the server.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -26,6 +28,27 @@
 #include "tests/support/ranks.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
+
+namespace {
+// What the job does on another thread while the server starts, here by the moment: at this process's second look at
+// SIGPIPE.
+std::atomic<int> g_looks_at_pipe{0};
+void (*g_at_second_look)() = nullptr;
+}  // namespace
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+constexpr bool kSeesLooks = true;
+// In place of that of the C library, for all in this process.
+extern "C" int sigaction(int number, const struct sigaction* next, struct sigaction* before) noexcept {
+  static const auto real = reinterpret_cast<decltype(&sigaction)>(::dlsym(RTLD_NEXT, "sigaction"));
+  if (number == SIGPIPE && next == nullptr && ++g_looks_at_pipe == 2 && g_at_second_look != nullptr) {
+    g_at_second_look();
+  }
+  return real(number, next, before);
+}
+#else
+constexpr bool kSeesLooks = false;
+#endif
 
 namespace gradwire::metrics {
 namespace {
@@ -419,6 +442,28 @@ TEST_F(Http, SignalsStayTheJobs) {
       ::close(client);
     }
     std::_Exit(page_at(port).find("gradwire_info") != std::string::npos ? 0 : 2);
+  });
+  EXPECT_EQ(status_of(child), 0);
+}
+
+TEST_F(Http, WhatTheJobSetsWhileTheServerStartsStays) {
+  if (!kSeesLooks) {
+    GTEST_SKIP() << "the sanitizer has this function";
+  }
+  const std::uint16_t port = free_ports();
+  const pid_t child = start_child(http(port), [&] {
+    g_looks_at_pipe = 0;
+    g_at_second_look = [] { ::signal(SIGPIPE, SIG_IGN); };
+    serve_rank(0);
+    static_cast<void>(page_at(port));
+    for (int i = 0; i < 1000 && g_looks_at_pipe < 2; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    struct sigaction pipe {};
+    const int looks = g_looks_at_pipe;
+    ::sigaction(SIGPIPE, nullptr, &pipe);
+    std::_Exit(looks < 2 ? 1 : pipe.sa_handler != SIG_IGN ? 2 : 0);
   });
   EXPECT_EQ(status_of(child), 0);
 }
