@@ -120,7 +120,11 @@ void HistorySink::write(double time, bool last) {
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      write_whole(options_.directory, history_name(head.part, rank), history.to_json(head));
+      const std::string name = history_name(head.part, rank);
+      if (cleared_.insert(rank).second) {
+        clear_leftovers(options_.directory, name);
+      }
+      write_whole(options_.directory, name, history.to_json(head));
     }
   } catch (...) {
     if (!std::exchange(warned_, true)) {

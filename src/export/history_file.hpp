@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class HistorySink final : public observe::Sink {
   std::map<int, History> ranks_;
   double next_ = 0;  // when to write: seconds since the beginning
   bool warned_ = false;
+  std::set<int> cleared_;  // ranks: of what a killed process left
 };
 
 }  // namespace gradwire::metrics

@@ -49,18 +49,6 @@ bool write_all(int descriptor, std::string_view text) noexcept {
   return true;
 }
 
-// What a killed process left of the same file; what is younger than a minute may be another's that is alive.
-void clear_leftovers(const std::filesystem::path& directory, const std::string& name) {
-  std::error_code ignored;
-  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
-  for (std::filesystem::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {
-    const std::string other = entry->path().filename().string();
-    if (other.starts_with("." + name + ".") && other.ends_with(kUnfinished) && entry->last_write_time(ignored) < old) {
-      std::filesystem::remove(entry->path(), ignored);
-    }
-  }
-}
-
 }  // namespace
 
 void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text) {
@@ -82,6 +70,17 @@ void write_whole(const std::filesystem::path& directory, const std::string& name
   if (problem != 0) {
     ::unlink(unfinished.c_str());
     fail(file, "write", problem);
+  }
+}
+
+void clear_leftovers(const std::filesystem::path& directory, const std::string& name) {
+  std::error_code ignored;
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
+  for (std::filesystem::directory_iterator entry(directory, ignored), end; entry != end; entry.increment(ignored)) {
+    const std::string other = entry->path().filename().string();
+    if (other.starts_with("." + name + ".") && other.ends_with(kUnfinished) && entry->last_write_time(ignored) < old) {
+      std::filesystem::remove(entry->path(), ignored);
+    }
   }
 }
 

@@ -19,6 +19,10 @@ namespace gradwire::metrics {
 /// the file and why.
 void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text);
 
+/// Removes what a killed process left of `name` in the middle of write_whole; what is younger than a minute may be
+/// another's that is alive.
+void clear_leftovers(const std::filesystem::path& directory, const std::string& name);
+
 struct TextfileOptions {
   std::filesystem::path directory;  // made where it is not there
   std::string part = "library";     // what of gradwire writes: "library", "mpi", "nccl", "torch"

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -103,6 +104,24 @@ TEST(HistorySink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   sink.take(round_after(4, true));
   EXPECT_EQ(history_in(folder.path() / "in-the-way", 1).at("rank"), 1);
   EXPECT_TRUE(told.lines.empty()) << "rank 0 says it";
+}
+
+TEST(HistorySink, RemovesWhatAKilledProcessLeft) {
+  const ScratchFolder folder;
+  const auto left = folder.path() / ("." + history_name("library", 1) + ".4711.new");
+  const auto young = folder.path() / ("." + history_name("library", 1) + ".4712.new");
+  const auto anothers = folder.path() / ("." + history_name("library", 11) + ".4713.new");
+  for (const auto& file : {left, young, anothers}) {
+    write_whole(folder.path(), file.filename().string(), "{");
+    std::filesystem::last_write_time(
+        file, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(file == young ? 1 : 61));
+  }
+  Told told;
+  HistorySink sink(options_of(folder.path(), told, 1));
+  sink.take(round_after(0));
+  EXPECT_FALSE(exists(left));
+  EXPECT_TRUE(exists(young)) << "another's that is alive";
+  EXPECT_TRUE(exists(anothers));
 }
 
 TEST(HistorySink, AProcessSaysWhatItIs) {
