@@ -47,15 +47,18 @@ struct Leaving {
 };
 
 // A sink that fails once would fail again.
-void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Leaving& leaving) {
+void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Leaving& leaving) noexcept {
   std::erase_if(sinks, [&](const std::shared_ptr<Sink>& sink) {
     round.last = leaving.has(sink.get());
     try {
       sink->take(round);
       return round.last || sink->done();
     } catch (...) {
-      log(LogLevel::warning,
-          "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
+      try {
+        log(LogLevel::warning,
+            "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
+      } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
+      }
       return true;
     }
   });
@@ -64,39 +67,57 @@ void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Le
   }
 }
 
-// The caller holds `work`.
-void make_round(Process& self, const Leaving& leaving = {}) {
+// What there is to read, and of each ring how much of it.
+struct Gathered {
+  std::vector<Snapshot> snapshots;
+  std::vector<Stretch> stretches;
+  std::vector<std::pair<ThreadRing*, std::size_t>> rings;
+};
+
+// std::bad_alloc, with nothing taken from anywhere.
+Gathered gather(Process& self) {
+  Gathered all;
+  for (ThreadRing* ring : self.rings.all()) {
+    std::size_t seen = 0;
+    for (const std::span<const Event> part : ring->ring.peek()) {
+      if (!part.empty()) {
+        all.stretches.push_back({ring->thread, part});
+        seen += part.size();
+      }
+    }
+    all.rings.emplace_back(ring, seen);
+  }
+  const std::lock_guard lock(self.sources_mutex);
+  all.snapshots.swap(self.snapshots);
+  return all;
+}
+
+// The caller holds `work`. Without memory it is left out, and the next one has all; a last one comes empty.
+void make_round(Process& self, const Leaving& leaving = {}) noexcept {
   if (self.sinks.empty()) {
     return;
   }
-  Round round{.clock = self.options.clock, .scale = self.calibration->scale()};
-  std::vector<Snapshot> snapshots;
-  {
-    const std::lock_guard lock(self.sources_mutex);
-    snapshots.swap(self.snapshots);
-  }
-  const std::vector<ThreadRing*> rings = self.rings.all();
-  std::vector<Stretch> stretches;
-  std::vector<std::size_t> seen;
-  for (ThreadRing* ring : rings) {
-    seen.push_back(0);
-    for (const std::span<const Event> part : ring->ring.peek()) {
-      if (!part.empty()) {
-        stretches.push_back({ring->thread, part});
-        seen.back() += part.size();
-      }
+  Gathered all;
+  try {
+    all = gather(self);
+  } catch (...) {
+    if (!leaving.all && leaving.one == nullptr) {
+      return;
     }
-    self.recorded += seen.back();
+  }
+  Round round{.clock = self.options.clock, .scale = self.calibration->scale()};
+  for (const auto& [ring, seen] : all.rings) {
+    self.recorded += seen;
     round.ring_bytes += ring->ring.size() * sizeof(Event);
   }
-  round.stretches = stretches;
-  round.snapshots = snapshots;
+  round.stretches = all.stretches;
+  round.snapshots = all.snapshots;
   round.recorded = self.recorded;
   round.dropped = self.rings.dropped();
   round.collector_seconds = self.collector_seconds.load(std::memory_order_relaxed);
   hand_over(self.sinks, round, leaving);
-  for (std::size_t i = 0; i < rings.size(); ++i) {
-    rings[i]->ring.release(seen[i]);
+  for (const auto& [ring, seen] : all.rings) {
+    ring->ring.release(seen);
   }
   self.rings.forget_ended();
 }
