@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "gradwire/error.hpp"
@@ -21,15 +24,20 @@ constexpr const char* kName = "libgradwire_export.so";
                   "write file:DIRECTORY, which needs neither. The job goes on without");
 }
 
-// The library or the program that this code is in; empty: nobody knows.
-std::filesystem::path own_file(const std::filesystem::path& program) {
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<void*>(&load_http_library), &info) == 0 || info.dli_fname == nullptr) {
-    return {};
+// The library or the program that this code is in, as the kernel names it: the loader knows a program by the word that
+// it was called by, which may be another file here. Empty: nobody knows.
+std::filesystem::path own_file() {
+  const auto here = reinterpret_cast<std::uintptr_t>(&load_http_library);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    char* rest = nullptr;
+    const std::uintptr_t begin = std::strtoull(line.c_str(), &rest, 16);
+    const std::uintptr_t end = *rest == '-' ? std::strtoull(rest + 1, nullptr, 16) : 0;
+    if (const std::size_t path = line.find('/'); begin <= here && here < end && path != std::string::npos) {
+      return line.substr(path);
+    }
   }
-  std::error_code error;
-  const std::filesystem::path file = std::filesystem::canonical(info.dli_fname, error);
-  return error ? program : file;  // a program that was found in PATH is known by the name that it was called by
+  return {};
 }
 
 // What is loaded runs as this process, so nobody but its user, root and the owner of this code may have laid it there.
@@ -49,7 +57,7 @@ bool is_ours(const std::filesystem::path& file, const std::filesystem::path& cod
 std::vector<std::string> places() {
   std::error_code ignored;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  const std::filesystem::path code = own_file(program);
+  const std::filesystem::path code = own_file();
   std::vector<std::string> places;
   for (std::string& place : http_library_places(code, code == program)) {
     if (is_ours(place, code)) {

@@ -73,5 +73,18 @@ TEST(HttpLibrary, OfAnotherFolderOrUserIsNotLoaded) {
   EXPECT_THAT(found(beside), Not(taken)) << "anybody could have put it there";
 }
 
+TEST(HttpLibrary, AProgramFoundInPathIsNotTheFileOfThatNameHere) {
+  const ScratchFolder folder;
+  std::filesystem::create_directories(folder.path() / "programs");
+  std::filesystem::create_directories(folder.path() / "here");
+  std::filesystem::copy_file("/proc/self/exe", folder.path() / "programs" / "train");
+  std::filesystem::copy_file("/proc/self/exe", folder.path() / "here" / "train");
+  std::filesystem::copy_file(GRADWIRE_OTHER_EXPORT, folder.path() / "here" / "libgradwire_export.so");
+  const auto outcome = gradwire::test::run_program(
+      "cd '" + folder.file("here") + "' && PATH='" + folder.file("programs") +
+      "' train --gtest_also_run_disabled_tests --gtest_filter=HttpLibrary.DISABLED_SaysWhatItFinds");
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("needs libgradwire_export.so"), Not(HasSubstr("has version 999"))));
+}
+
 }  // namespace
 }  // namespace gradwire::metrics
