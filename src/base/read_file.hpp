@@ -8,9 +8,8 @@
 
 namespace gradwire {
 
-/// What the file holds. A file that never ends, such as /dev/zero, is read up to `max_bytes` and refused. Error
-/// (invalid_argument) begins with `what`, such as "policy file", and the name: a folder, not there, not to be read, too
-/// long.
+/// What the regular file holds. Error (invalid_argument) begins with `what`, such as "policy file", and the name: a
+/// folder, a pipe or a device, not there, not to be read, longer than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::filesystem::path& file, std::size_t max_bytes, std::string_view what);
 
 }  // namespace gradwire

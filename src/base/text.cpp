@@ -3,6 +3,75 @@
 #include <algorithm>
 
 namespace gradwire::text {
+namespace {
+
+/// Bytes of the character that `text` begins with; 0: it is none.
+std::size_t character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const std::size_t size = first < 0x80   ? 1
+                           : first < 0xc2 ? 0
+                           : first < 0xe0 ? 2
+                           : first < 0xf0 ? 3
+                           : first < 0xf5 ? 4
+                                          : 0;
+  if (size > text.size()) {
+    return 0;
+  }
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) {
+      return 0;
+    }
+  }
+  const bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
+  const bool none = (first == 0xed && byte(1) > 0x9f) || (first == 0xf4 && byte(1) > 0x8f);
+  return overlong || none ? 0 : size;
+}
+
+bool is_control(std::string_view character) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
+  return character.size() == 1 ? byte(0) < 0x20 || byte(0) == 0x7f : byte(0) == 0xc2 && byte(1) < 0xa0;
+}
+
+std::string cleaned(std::string_view text, bool lines, bool ascii) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = ascii ? 1 : character(text.substr(at));
+    const std::string_view one = text.substr(at, std::max<std::size_t>(size, 1));
+    const bool keeps = one == "\n" ? lines : size > 0 && !is_control(one) && (!ascii || (one[0] & 0x80) == 0);
+    result += keeps ? one : "?";
+    at += one.size();
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return cleaned(text, false, false); }
+std::string printable_lines(std::string_view text) { return cleaned(text, true, false); }
+std::string printable_ascii(std::string_view text) { return cleaned(text, false, true); }
+
+std::string beginning(std::string_view text, std::size_t most) {
+  std::size_t size = std::min(text.size(), most);
+  while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) {
+    --size;
+  }
+  return std::string(text.substr(0, size));
+}
+
+Missing missing(const std::set<int>& there, int end) {
+  constexpr std::size_t kNamed = 4;
+  Missing result;
+  for (int number = 0; number < end; ++number) {
+    if (!there.contains(number) && ++result.count <= kNamed) {
+      result.names += (result.count == 1 ? "" : ", ") + std::to_string(number);
+    }
+  }
+  if (result.count > kNamed) {
+    result.names += " and " + std::to_string(result.count - kNamed) + " more";
+  }
+  return result;
+}
 
 std::string quote(std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";

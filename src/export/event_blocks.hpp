@@ -11,6 +11,7 @@ enum BlockKind : std::uint32_t { kFile = 1, kSource = 2, kScale = 3, kEvents = 4
 
 inline constexpr std::uint32_t kMagic = 0x31455647;  // "GVE1"
 inline constexpr std::uint64_t kMostBlock = std::uint64_t{1} << 30;
+inline constexpr std::int64_t kMostEventRanks = 1 << 20;
 
 struct BlockHead {
   std::uint32_t magic = kMagic;

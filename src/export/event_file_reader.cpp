@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <fstream>
 #include <utility>
 #include <vector>
 
+#include "base/regular_file.hpp"
 #include "export/event_blocks.hpp"
 #include "gradwire/error.hpp"
 
@@ -14,11 +14,7 @@ using observe::Event;
 class Reader {
  public:
   Reader(const std::filesystem::path& file, const EventFileVisitor& visitor)
-      : file_(file), visitor_(visitor), stream_(file, std::ios::binary) {
-    if (!stream_) {
-      throw Error(ErrorCode::invalid_argument, "cannot read " + file.string());
-    }
-  }
+      : file_(file), visitor_(visitor), stream_(file, "file of events") {}
 
   bool run() {
     for (BlockHead head;; place_ += sizeof head + head.bytes) {
@@ -43,7 +39,8 @@ class Reader {
 
  private:
   bool get(void* to, std::uint64_t bytes) {
-    return static_cast<bool>(stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes)));
+    got_ = stream_.read(to, bytes);
+    return got_ == bytes;
   }
   [[nodiscard]] Error corrupt(const std::string& what) const {
     return {ErrorCode::corrupt, file_.string() + ": " + what + " at byte " + std::to_string(place_) +
@@ -69,14 +66,28 @@ class Reader {
     if (!get(&read, sizeof read)) {
       return false;
     }
+    check(read);
     if (visit) {
       visit(read);
     }
     return true;
   }
+  // What a damaged file says must cost no more than what a job of any size does.
+  void check_rank(std::int64_t rank, std::int64_t world) const {
+    if (rank < 0 || rank >= kMostEventRanks || world < 0 || world > kMostEventRanks) {
+      throw corrupt("rank " + std::to_string(rank) + (world > 0 ? " of " + std::to_string(world) : "") +
+                    ", where a job has at most " + std::to_string(kMostEventRanks) + ",");
+    }
+  }
+  void check(EventFileHead& head) const {
+    check_rank(head.rank, 0);
+    head.host[sizeof head.host - 1] = 0;
+    head.monotonic[sizeof head.monotonic - 1] = 0;
+  }
+  void check(const EventFileSource& source) const { check_rank(source.rank, source.world_size); }
+  void check(const EventFileScale& /*scale*/) const {}
   // Before the size, which differs between versions.
   void check_version() {
-    const auto at = stream_.tellg();
     std::uint32_t version = 0;
     std::uint32_t event_bytes = 0;
     if (get(&version, sizeof version) && get(&event_bytes, sizeof event_bytes) &&
@@ -85,17 +96,18 @@ class Reader {
                                           ", and this release of gradwire reads version " +
                                           std::to_string(kEventFileVersion) + "; use the release that wrote it");
     }
-    stream_.clear();
-    stream_.seekg(at);
+    stream_.seek(place_ + sizeof(BlockHead));
   }
   // Of a block that was cut off the events that are there.
   bool events(const BlockHead& head) {
     if (head.bytes % sizeof(Event) != 0) {
       throw corrupt("half an event");
     }
-    events_.resize(head.bytes / sizeof(Event));
-    const bool whole = get(events_.data(), head.bytes);
-    events_.resize(static_cast<std::size_t>(stream_.gcount()) / sizeof(Event));
+    const std::uint64_t left = stream_.size() - std::min(stream_.size(), place_ + sizeof head);
+    const std::uint64_t there = std::min(head.bytes, left / sizeof(Event) * sizeof(Event));
+    events_.resize(there / sizeof(Event));
+    const bool whole = get(events_.data(), there) && there == head.bytes;
+    events_.resize(got_ / sizeof(Event));
     if (std::any_of(events_.begin(), events_.end(),
                     [](const Event& event) { return static_cast<int>(event.kind) >= observe::kEventKinds; })) {
       throw corrupt("an unknown event");
@@ -108,7 +120,8 @@ class Reader {
 
   const std::filesystem::path& file_;
   const EventFileVisitor& visitor_;
-  std::ifstream stream_;
+  RegularFile stream_;
+  std::size_t got_ = 0;  // by the last read
   std::uint64_t place_ = 0;
   std::vector<Event> events_;
 };

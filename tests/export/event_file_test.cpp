@@ -139,6 +139,17 @@ TEST_F(Traced, DamageIsNamed) {
   std::string other = text;
   other[32] = 7;
   EXPECT_THAT(message(other), HasSubstr("bad: events of version 7, and this release of gradwire reads version 2"));
+  std::string endless = text;
+  for (std::size_t at = 32 + 16; at < 32 + 144; ++at) {  // the names of the host and of its clock
+    endless[at] = 'x';
+  }
+  std::ofstream(folder_.file("endless"), std::ios::binary) << endless;
+  const EventFileHead head = read(folder_.file("endless")).heads.at(0);
+  EXPECT_EQ(std::string(head.host).size(), 63U);
+  EXPECT_EQ(std::string(head.monotonic).size(), 63U);
+  std::string beyond = text;
+  beyond[32 + 11] = 0x7f;  // the rank's highest byte
+  EXPECT_THAT(message(beyond), HasSubstr("bad: rank 2130706435, where a job has at most 1048576, at byte 0"));
   std::string moved = text;
   moved.erase(176, 80);  // the scale
   EXPECT_THAT(message(moved), HasSubstr("no block at byte 176"));

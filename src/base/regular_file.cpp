@@ -1,0 +1,62 @@
+#include "base/regular_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire {
+namespace {
+
+std::string reason_of(int number) { return std::generic_category().message(number); }
+
+}  // namespace
+
+RegularFile::RegularFile(const std::filesystem::path& file, std::string_view what)
+    : name_(std::string(what) + " " + file.string()) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() is as it is
+  descriptor_ = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  const int number = errno;
+  constexpr const char* kOther = "it is a pipe, a socket or a device; name a regular file";
+  if (descriptor_ < 0) {
+    fail(number == ENXIO ? kOther : "cannot be read (" + reason_of(number) + "); check the path and its permissions");
+  }
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (!known || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    fail(known && S_ISDIR(status.st_mode) ? "it is a folder; name a file in it" : kOther);
+  }
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+RegularFile::~RegularFile() { ::close(descriptor_); }
+
+std::size_t RegularFile::read(void* to, std::size_t bytes) {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = ::read(descriptor_, static_cast<char*>(to) + done, bytes - done);
+    if (got < 0 && errno != EINTR) {
+      fail("reading failed (" + reason_of(errno) + ")");
+    }
+    if (got == 0) {
+      break;
+    }
+    done += got > 0 ? static_cast<std::size_t>(got) : 0;
+  }
+  return done;
+}
+
+void RegularFile::seek(std::uint64_t place) {
+  if (::lseek(descriptor_, static_cast<off_t>(place), SEEK_SET) < 0) {
+    fail("reading failed (" + reason_of(errno) + ")");
+  }
+}
+
+void RegularFile::fail(const std::string& why) const { throw Error(ErrorCode::invalid_argument, name_ + ": " + why); }
+
+}  // namespace gradwire

@@ -1,0 +1,35 @@
+// Files that are read without a wait: a pipe under a name that is expected would hold its reader for ever.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace gradwire {
+
+/// Open for reading. Errors (invalid_argument) begin with `what`, such as "policy file", and the name: a folder, a
+/// pipe, a socket or a device, not there, not to be read.
+class RegularFile {
+ public:
+  RegularFile(const std::filesystem::path& file, std::string_view what);
+  ~RegularFile();
+  RegularFile(const RegularFile&) = delete;
+  RegularFile& operator=(const RegularFile&) = delete;
+
+  /// How many bytes came; fewer than asked for at the end of the file.
+  [[nodiscard]] std::size_t read(void* to, std::size_t bytes);
+  void seek(std::uint64_t place);
+  /// When it was opened. 0 of files of /proc, which have bytes all the same.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const;
+
+  std::string name_;  // with what it is
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace gradwire
