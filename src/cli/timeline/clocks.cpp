@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "cli/timeline/bounded.hpp"
+
 namespace gradwire::cli::timeline {
 namespace {
 
@@ -22,8 +24,9 @@ struct Reached {
 class Quickest {
  public:
   void take(const Exchange& exchange) {
-    const auto [at, fresh] = least_.try_emplace({exchange.from, exchange.to}, exchange.seen - exchange.sent);
-    at->second = std::min(at->second, exchange.seen - exchange.sent);
+    const std::int64_t took = bounded(exchange.seen - exchange.sent);
+    const auto [at, fresh] = least_.try_emplace({exchange.from, exchange.to}, took);
+    at->second = std::min(at->second, took);
   }
 
   // By clock; nothing where no way leads there from clock 0.
@@ -58,9 +61,9 @@ class Quickest {
     const Reached& known = *best[static_cast<std::size_t>(from)];
     std::optional<Reached>& found = best[static_cast<std::size_t>(to)];
     // Below 0 where a clock drifts faster than messages travel.
-    const std::int64_t error = known.error + std::abs(there->second + back->second) / 2;
+    const std::int64_t error = bounded(known.error + std::abs(there->second + back->second) / 2);
     if (!found || error < found->error) {
-      found = Reached{known.ahead + (there->second - back->second) / 2, error};
+      found = Reached{bounded(known.ahead + (there->second - back->second) / 2), error};
     }
   }
 
@@ -73,14 +76,14 @@ std::int64_t ClockFit::common(std::int64_t time) const {
   const auto after = std::upper_bound(knots.begin(), knots.end(), time,
                                       [](std::int64_t t, const Knot& knot) { return t < knot.time; });
   if (knots.empty() || after == knots.begin()) {
-    return time - (knots.empty() ? 0 : knots.front().ahead);
+    return bounded(time - (knots.empty() ? 0 : knots.front().ahead));
   }
   const Knot& before = *std::prev(after);
   if (after == knots.end()) {
-    return time - before.ahead;
+    return bounded(time - before.ahead);
   }
   const double share = static_cast<double>(time - before.time) / static_cast<double>(after->time - before.time);
-  return time - before.ahead - static_cast<std::int64_t>(share * static_cast<double>(after->ahead - before.ahead));
+  return bounded(bounded(time - before.ahead) - to_time(share * static_cast<double>(after->ahead - before.ahead)));
 }
 
 std::vector<ClockFit> fit_clocks(std::span<const std::int64_t> dates, std::span<const Exchange> exchanges) {
@@ -96,15 +99,17 @@ std::vector<ClockFit> fit_clocks(std::span<const std::int64_t> dates, std::span<
   const auto all = whole.from_first(clocks);
   std::int64_t first = kNever;
   std::int64_t last = -kNever;
+  const auto by_date = [&](std::size_t clock) { return bounded(dates[0] - dates[clock]); };
   const auto rough = [&](const Exchange& exchange) {
     const auto& by = all[static_cast<std::size_t>(exchange.from)];
-    return exchange.sent - (by ? by->ahead : dates[0] - dates[static_cast<std::size_t>(exchange.from)]);
+    return bounded(exchange.sent - (by ? by->ahead : by_date(static_cast<std::size_t>(exchange.from))));
   };
   for (const Exchange& exchange : exchanges) {
     first = std::min(first, rough(exchange));
     last = std::max(last, rough(exchange));
   }
-  const std::int64_t last_window = std::max<std::int64_t>((last - first) / kWindow, 1) - 1;  // up to twice as long
+  const std::int64_t span = exchanges.empty() ? 0 : last - first;
+  const std::int64_t last_window = std::max<std::int64_t>(span / kWindow, 1) - 1;  // up to twice as long
   std::map<std::int64_t, Quickest> windows;
   for (const Exchange& exchange : exchanges) {
     windows[std::min((rough(exchange) - first) / kWindow, last_window)].take(exchange);
@@ -113,7 +118,7 @@ std::vector<ClockFit> fit_clocks(std::span<const std::int64_t> dates, std::span<
     const auto now = quickest.from_first(clocks);
     for (std::size_t i = 1; i < clocks; ++i) {
       if (now[i]) {
-        const std::int64_t time = first + window * kWindow + kWindow / 2 + now[i]->ahead;
+        const std::int64_t time = bounded(bounded(first + window * kWindow + kWindow / 2) + now[i]->ahead);
         fits[i].knots.push_back({time, now[i]->ahead});
         fits[i].error = std::max(fits[i].error, now[i]->error);
       }
@@ -122,7 +127,7 @@ std::vector<ClockFit> fit_clocks(std::span<const std::int64_t> dates, std::span<
   for (std::size_t i = 1; i < clocks; ++i) {
     if (fits[i].knots.empty()) {
       fits[i].known = all[i].has_value();
-      fits[i].knots.push_back({0, all[i] ? all[i]->ahead : dates[0] - dates[i]});
+      fits[i].knots.push_back({0, all[i] ? all[i]->ahead : by_date(i)});
       fits[i].error = all[i] ? all[i]->error : 0;
     }
   }

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/text.hpp"
+#include "cli/timeline/bounded.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli::timeline {
@@ -61,7 +63,12 @@ RawFile read_raw(const fs::path& file, const std::string& part, StepRange steps)
   raw.ended = metrics::read_event_file(
       file, {.head = [&](const metrics::EventFileHead& head) { raw.head = head; },
              .source = [&](const EventFileSource& source) { raw.sources.push_back(source); },
-             .scale = [&](const EventFileScale& scale) { raw.scales.push_back(scale); },
+             .scale =
+                 [&](const EventFileScale& scale) {
+                   raw.scales.push_back(scale);
+                   raw.scales.back().realtime = bounded(scale.realtime);
+                   raw.scales.back().monotonic = std::min<std::uint64_t>(scale.monotonic, kFarthest);
+                 },
              .events =
                  [&](std::uint32_t thread, std::span<const Event> events) {
                    std::vector<Event> kept;
@@ -119,13 +126,9 @@ class Sorting {
         }
         name_losses(file);
       }
-      std::string missing;
-      for (int rank = 0; rank < world; ++rank) {
-        missing += there.contains(rank) ? "" : (missing.empty() ? "" : ", ") + std::to_string(rank);
-      }
-      if (!missing.empty()) {
-        warnings_.push_back("gradwire-" + part + "-rank-N.events is missing of rank " + missing + " of a job of " +
-                            std::to_string(world) +
+      if (const text::Missing missing = text::missing(there, world); missing.count > 0) {
+        warnings_.push_back("gradwire-" + part + "-rank-N.events is missing of rank " + missing.names +
+                            " of a job of " + std::to_string(world) +
                             " ranks; copy the files of all hosts into one directory. What these ranks did is unknown");
       }
     }
@@ -229,7 +232,8 @@ class Converter {
         clocks_.try_emplace(name.empty() ? file.name : name, static_cast<int>(recording_.clocks.size()));
     if (fresh) {
       const EventFileScale& first = file.scales.front();
-      recording_.clocks.push_back({file.head.host, first.realtime - static_cast<std::int64_t>(first.monotonic)});
+      recording_.clocks.push_back(
+          {file.head.host, bounded(first.realtime - static_cast<std::int64_t>(first.monotonic))});
     }
     return at->second;
   }
@@ -253,17 +257,25 @@ class Converter {
   }
   int stream_of(const Stream& stream) {
     auto& all = recording_.streams;
-    const auto at = std::find(all.begin(), all.end(), stream);
-    if (at == all.end()) {
+    const auto [at, fresh] =
+        streams_.try_emplace({stream.part, stream.kind, stream.number, stream.world_size, stream.whole}, all.size());
+    if (fresh) {
       all.push_back(stream);
-      return static_cast<int>(all.size()) - 1;
     }
-    return static_cast<int>(at - all.begin());
+    return static_cast<int>(at->second);
   }
 
   Recording& recording_;
   std::map<std::string, int> clocks_;
+  std::map<std::tuple<std::string, observe::Source::Kind, int, int, bool>, std::size_t> streams_;
 };
+
+// As TimeScale::nanoseconds_at(), also of what a damaged file says.
+std::int64_t time_at(const observe::TimeScale& scale, std::uint64_t ticks) {
+  const auto elapsed = static_cast<double>(static_cast<std::int64_t>(ticks - scale.ticks));
+  return bounded(static_cast<std::int64_t>(std::min<std::uint64_t>(scale.nanoseconds, kFarthest)) +
+                 to_time(elapsed * scale.nanoseconds_per_tick));
+}
 
 }  // namespace
 
@@ -277,12 +289,12 @@ std::int64_t TickMap::at(std::uint64_t ticks) const {
   const auto after = std::upper_bound(moments_.begin(), moments_.end(), ticks,
                                       [](std::uint64_t value, const auto& moment) { return value < moment.ticks; });
   if (after == moments_.begin() || after == moments_.end()) {
-    return (after == moments_.begin() ? moments_.front() : moments_.back()).nanoseconds_at(ticks);
+    return time_at(after == moments_.begin() ? moments_.front() : moments_.back(), ticks);
   }
   observe::TimeScale line = *std::prev(after);
   line.nanoseconds_per_tick =
       static_cast<double>(after->nanoseconds - line.nanoseconds) / static_cast<double>(after->ticks - line.ticks);
-  return line.nanoseconds_at(ticks);
+  return time_at(line, ticks);
 }
 
 void sort_activities(std::span<Activity> activities) {

@@ -94,5 +94,19 @@ TEST(Clocks, ThatNoMessageReachesBothWaysAreReadByTheirDates) {
   EXPECT_TRUE(fit_clocks({}, {}).empty());
 }
 
+TEST(Clocks, ThatAreFarApartStayWithinWhatCanBeCounted) {
+  constexpr std::int64_t kFar = (std::int64_t{1} << 62) - 1;
+  const std::vector<std::int64_t> dates{kFar, -kFar, kFar};
+  const std::vector<Exchange> exchanges{
+      {0, 1, -kFar, kFar}, {1, 0, -kFar, kFar}, {1, 2, -kFar, kFar}, {2, 1, kFar, -kFar}};
+  for (const ClockFit& fit : fit_clocks(dates, exchanges)) {
+    for (const std::int64_t time : {-kFar, std::int64_t{0}, kFar}) {
+      EXPECT_LE(std::abs(fit.common(time)), kFar);
+    }
+    EXPECT_GE(fit.error, 0);
+    EXPECT_LE(fit.error, kFar);
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::cli::timeline

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "export/event_blocks.hpp"
 #include "gradwire/error.hpp"
@@ -32,6 +35,7 @@ struct FileFacts {
   int world = 2;
   std::int64_t began = 1000 * kSecond;  // date
   std::uint64_t dropped = 0;
+  double nanoseconds_per_tick = 2;
   std::string monotonic = "boot";
   std::vector<EventFileSource> sources = {};  // else one session
   std::vector<Event> events = {Event{.begin = 100, .source = 1, .duration = 10, .step = 1}};
@@ -55,7 +59,7 @@ class Files : public ::testing::Test {
       const EventFileScale scale{.ticks = 1'000 * static_cast<std::uint64_t>(i),
                                  .monotonic = static_cast<std::uint64_t>(500 + 4'000 * i),
                                  .realtime = facts.began + i * kSecond,
-                                 .nanoseconds_per_tick = 2,
+                                 .nanoseconds_per_tick = facts.nanoseconds_per_tick,
                                  .recorded = 1,
                                  .dropped = facts.dropped};
       append(metrics::kScale, &scale, sizeof scale);
@@ -203,6 +207,49 @@ TEST_F(Files, CommunicatorsOfSomeRanksAreKeptApart) {
   EXPECT_TRUE(got.streams[0].whole);
   EXPECT_FALSE(got.streams[1].whole);
   EXPECT_EQ(got.ranks[3].activities.size(), 2U) << "its own rank, not that of the smaller communicator";
+}
+
+TEST_F(Files, ADamagedNumberOfRanksIsRefusedAndNamed) {
+  write({.rank = 0});
+  write({.rank = 1, .world = 2'000'000'000});
+  write({.rank = 2, .sources = {{.id = 1, .rank = -5, .world_size = 2}}});
+  const Recording got = read();
+  EXPECT_EQ(got.ranks.size(), 1U);
+  EXPECT_THAT(got.warnings,
+              ::testing::UnorderedElementsAre(
+                  ::testing::AllOf(HasSubstr("rank-1.events: rank 1 of 2000000000, where a job has at most 1048576"),
+                                   HasSubstr("left out")),
+                  HasSubstr("rank-2.events: rank -5 of 2"), HasSubstr("is missing of rank 1 of a job of 2 ranks")));
+}
+
+TEST_F(Files, OfManyMissingRanksFourAreNamed) {
+  write({.rank = 3, .world = 1 << 20});
+  EXPECT_THAT(read().warnings, ElementsAre(HasSubstr("is missing of rank 0, 1, 2, 4 and 1048571 more of a job of")));
+}
+
+TEST_F(Files, DamagedTimesStayWithinWhatCanBeCounted) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  for (const double each : {1e300, -1e300, std::nan("")}) {
+    write({.rank = 0,
+           .began = std::numeric_limits<std::int64_t>::min(),
+           .nanoseconds_per_tick = each,
+           .events = {Event{.begin = ~std::uint64_t{0} / 2, .source = 1, .duration = ~0U, .step = 1}}});
+    const Recording got = read();
+    EXPECT_LT(std::abs(got.ranks.at(0).activities.at(0).begin), kMost) << each;
+    EXPECT_LT(std::abs(got.clocks.at(0).since_1970), kMost);
+  }
+}
+
+TEST_F(Files, ManyStreamsTakeNoLonger) {
+  constexpr std::uint32_t kMany = 40'000;
+  std::vector<EventFileSource> sources;
+  for (std::uint32_t i = 1; i <= kMany; ++i) {
+    sources.push_back({.id = i, .rank = 0, .world_size = 1});
+  }
+  write({.rank = 0, .sources = sources});
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(read().streams.size(), kMany);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
 }
 
 }  // namespace
