@@ -23,6 +23,8 @@ const Facts& first_of(const std::vector<Facts>& facts, const Host& host) {
 
 std::string milliseconds(double seconds) { return format_number(std::round(seconds * 1e4) / 10, 4) + " ms"; }
 
+std::string in_microseconds(double seconds) { return format_number(std::ceil(seconds * 1e6), 3) + " us"; }
+
 void find_in_memory(const Facts& host, const std::vector<int>& ranks, Findings& findings) {
   const std::uint64_t wanted = kMemoryOfRank * ranks.size();
   if (host.memory != 0 && host.memory_available < std::max(wanted, host.memory / 20)) {
@@ -54,7 +56,14 @@ void find_in_memory(const Facts& host, const std::vector<int>& ranks, Findings& 
   }
 }
 
-void find_in_clock(const Facts& host, const std::vector<int>& ranks, Findings& findings) {
+/// Clocks that are right, of all hosts together.
+struct RightClocks {
+  double furthest = 0;
+  double error = 0;
+  std::vector<int> ranks;
+};
+
+void find_in_clock(const Facts& host, const std::vector<int>& ranks, RightClocks& right, Findings& findings) {
   if (std::abs(host.clock_offset) - host.clock_error > kLateClock) {
     findings.push_back({Level::warning, "clock",
                         milliseconds(std::abs(host.clock_offset)) + (host.clock_offset > 0 ? " ahead of" : " behind") +
@@ -63,7 +72,9 @@ void find_in_clock(const Facts& host, const std::vector<int>& ranks, Findings& f
                         "together",
                         ranks});
   } else {
-    findings.push_back({Level::ok, "clock", "within 100 ms of rank 0's", "", ranks});
+    right.furthest = std::max(right.furthest, std::abs(host.clock_offset));
+    right.error = std::max(right.error, host.clock_error);
+    right.ranks.insert(right.ranks.end(), ranks.begin(), ranks.end());
   }
 }
 
@@ -142,11 +153,18 @@ void find_in_buffers(const std::vector<Facts>& facts, const Pairs& pairs, Findin
 
 void find_in_hosts(const std::vector<Facts>& facts, const Pairs& pairs, Findings& findings) {
   const std::vector<Host> hosts = hosts_of(facts);
+  RightClocks right;
   for (const Host& host : hosts) {
     find_in_memory(first_of(facts, host), host.ranks, findings);
     if (facts.size() > 1) {
-      find_in_clock(first_of(facts, host), host.ranks, findings);
+      find_in_clock(first_of(facts, host), host.ranks, right, findings);
     }
+  }
+  if (!right.ranks.empty()) {
+    findings.push_back(
+        {Level::ok, "clock",
+         milliseconds(right.furthest) + " off rank 0's at most, measured to " + in_microseconds(right.error), "",
+         right.ranks});
   }
   find_in_mtu(facts, hosts, findings);
   find_in_buffers(facts, pairs, findings);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "base/median.hpp"
 #include "base/units.hpp"
 #include "plugins/mpi_doctor/findings.hpp"
 
@@ -24,18 +25,6 @@ struct Rates {
   std::vector<std::vector<int>> ranks;
   std::vector<std::vector<double>> rates;
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) {
-    return *middle;
-  }
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 /// What links usually give: the median of the best link of each end. One slow end of three has most links, but one
 /// vote.

@@ -32,6 +32,33 @@ std::vector<Host> hosts_of(const std::vector<Facts>& facts) {
   return hosts;
 }
 
+std::vector<int> choose_ranks(const std::vector<Facts>& facts) {
+  const std::vector<Host> hosts = hosts_of(facts);
+  std::vector<std::size_t> shares(hosts.size());  // how many of each host
+  const std::size_t wanted = std::min(facts.size(), kMostRanks);
+  if (hosts.size() >= wanted) {
+    for (std::size_t i = 0; i < wanted; ++i) {
+      shares[i * hosts.size() / wanted] = 1;
+    }
+  } else {
+    for (std::size_t taken = 0; taken < wanted;) {
+      for (std::size_t i = 0; i < hosts.size() && taken < wanted; ++i) {
+        const bool has_more = shares[i] < hosts[i].ranks.size();
+        shares[i] += has_more ? 1 : 0;
+        taken += has_more ? 1 : 0;
+      }
+    }
+  }
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    for (std::size_t k = 0; k < shares[i]; ++k) {
+      ranks.push_back(hosts[i].ranks[k * hosts[i].ranks.size() / shares[i]]);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host) {
   std::set<int> cores;
   for (const int rank : host.ranks) {

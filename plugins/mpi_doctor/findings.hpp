@@ -54,6 +54,10 @@ struct Host {
   std::vector<int> ranks;
 };
 [[nodiscard]] std::vector<Host> hosts_of(const std::vector<Facts>& facts);
+
+inline constexpr std::size_t kMostRanks = 64;  // whose pairs are measured
+/// Which ranks, in their order: all; or beyond kMostRanks as many, of as many hosts as there are, spread over each.
+[[nodiscard]] std::vector<int> choose_ranks(const std::vector<Facts>& facts);
 /// How many cores some rank of the host may use: a container or a queue may have fewer than the machine.
 [[nodiscard]] std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host);
 

@@ -9,6 +9,8 @@
 #include <limits>
 #include <thread>
 
+#include "base/median.hpp"
+
 namespace gradwire::doctor {
 namespace {
 
@@ -266,16 +268,12 @@ Places suspects(const std::vector<Facts>& facts, const Pairs& pairs) {
       }
     }
   }
-  std::array<double, 2> median{};
-  for (std::size_t kind = 0; kind < rates.size(); ++kind) {
-    std::sort(rates[kind].begin(), rates[kind].end());
-    median[kind] = rates[kind].empty() ? 0 : rates[kind][rates[kind].size() / 2];
-  }
+  const std::array<double, 2> usual{median(rates[0]), median(rates[1])};
   Places found;
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t j = i + 1; j < count; ++j) {
       const auto [least, most] = std::minmax(pairs.rates[i][j], pairs.rates[j][i]);
-      if (least < std::max(most, median[inside(i, j) ? 1 : 0]) / 2 && found.size() < kMostSuspects) {
+      if (least < std::max(most, usual[inside(i, j) ? 1 : 0]) / 2 && found.size() < kMostSuspects) {
         found.emplace_back(i, j);
       }
     }
@@ -284,22 +282,6 @@ Places suspects(const std::vector<Facts>& facts, const Pairs& pairs) {
 }
 
 }  // namespace
-
-std::vector<int> choose_ranks(const std::vector<Facts>& facts) {
-  std::vector<int> ranks;
-  if (facts.size() <= kMostRanks) {
-    for (const Facts& rank : facts) {
-      ranks.push_back(rank.rank);
-    }
-    return ranks;
-  }
-  for (const Host& host : hosts_of(facts)) {
-    if (ranks.size() < kMostRanks) {
-      ranks.push_back(host.ranks.front());
-    }
-  }
-  return ranks;
-}
 
 std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& mine) {
   int rank = 0;

@@ -11,11 +11,6 @@
 
 namespace gradwire::doctor {
 
-inline constexpr int kMostRanks = 64;  // whose pairs are measured
-
-/// Which ranks: all, or beyond kMostRanks one a host, up to as many.
-[[nodiscard]] std::vector<int> choose_ranks(const std::vector<Facts>& facts);
-
 /// Texts of all ranks, by rank, on rank 0; elsewhere nothing.
 [[nodiscard]] std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& mine);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -114,6 +115,28 @@ std::string small_matrix(const std::vector<Facts>& facts, const Pairs& pairs) {
          " (--json FILE has all numbers)\n" + text::table(rows, "ll");
 }
 
+std::string left_out_text(const std::vector<Facts>& facts, const Pairs& pairs) {
+  std::set<std::string> measured;
+  for (const int rank : pairs.ranks) {
+    measured.insert(fact(facts, rank).host);
+  }
+  std::vector<std::string> hosts;
+  for (const Host& host : hosts_of(facts)) {
+    if (!measured.contains(host.name)) {
+      hosts.push_back(host.name);
+    }
+  }
+  constexpr std::size_t kNamed = 4;
+  std::string text = "These are " + std::to_string(pairs.ranks.size()) + " of " + counted(facts.size(), "rank") +
+                     ", spread over the hosts; the links of " + counted(facts.size() - pairs.ranks.size(), "rank") +
+                     " were not measured.";
+  for (std::size_t i = 0; i < std::min(hosts.size(), kNamed); ++i) {
+    text += (i == 0 ? " No link was measured of " : ", ") + hosts[i];
+  }
+  text += hosts.size() > kNamed ? " and " + counted(hosts.size() - kNamed, "more host") : "";
+  return wrapped(text + (hosts.empty() ? "" : "."), 0) + '\n';
+}
+
 std::string pairs_text(const std::vector<Facts>& facts, const Pairs& pairs) {
   if (pairs.ranks.size() < 2) {
     return "";
@@ -123,7 +146,7 @@ std::string pairs_text(const std::vector<Facts>& facts, const Pairs& pairs) {
                                        matrix(facts, pairs, "Latency one way, us", pairs.latencies, 1e-6)
                                  : small_matrix(facts, pairs));
   if (pairs.ranks.size() < facts.size()) {
-    text += "These are one rank of each host: of more than 64 ranks not all pairs are measured.\n";
+    text += left_out_text(facts, pairs);
   }
   return text;
 }
@@ -170,6 +193,7 @@ std::string report_json(const std::vector<Facts>& facts, const Pairs& pairs, con
   all["problems"] = count_of(findings, Level::problem);
   all["warnings"] = count_of(findings, Level::warning);
   all["pairs"] = {{"ranks", pairs.ranks},
+                  {"ranks_left_out", pairs.ranks.empty() ? 0 : facts.size() - pairs.ranks.size()},
                   {"bytes_per_second", pairs.rates},
                   {"latency_seconds", pairs.latencies},
                   {"measured_in_seconds", pairs.seconds}};

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <map>
+
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -50,12 +53,47 @@ TEST(DoctorReport, ManyRanksHaveACharacterALink) {
   EXPECT_THAT(text, Not(HasSubstr("not all pairs")));
 }
 
-TEST(DoctorReport, SaysThatBeyond64RanksOneAHostIsMeasured) {
-  Cluster cluster(2, 1);
-  Cluster large(2, 40);
-  large.pairs = cluster.pairs;
-  large.pairs.ranks = {0, 40};
-  EXPECT_THAT(report_text(large.facts, large.pairs, {}), HasSubstr("of more than 64 ranks not all pairs are measured"));
+TEST(DoctorReport, SaysWhatIsLeftOutBeyond64Ranks) {
+  const auto text_of = [](const Cluster& large) {
+    const std::vector<int> chosen = choose_ranks(large.facts);
+    Cluster measured(static_cast<int>(chosen.size()), 1);
+    measured.pairs.ranks = chosen;
+    std::string text = report_text(large.facts, measured.pairs, {});
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+  };
+  EXPECT_THAT(text_of({1, 65}),
+              HasSubstr("These are 64 of 65 ranks, spread over the hosts; the links of 1 rank were not "
+                        "measured."));
+  EXPECT_THAT(text_of({70, 1}), HasSubstr("No link was measured of host11, host23, host34, host46 and 2 more hosts."));
+  EXPECT_THAT(text_of({2, 32}), Not(HasSubstr("not measured")));
+}
+
+TEST(DoctorFindings, OfManyRanks64AreChosenOverAllHosts) {
+  const auto of_hosts = [](int hosts, int ranks_per_host) {
+    const Cluster cluster(hosts, ranks_per_host);
+    std::map<std::string, int> counts;
+    const std::vector<int> chosen = choose_ranks(cluster.facts);
+    EXPECT_EQ(chosen.size(), std::min<std::size_t>(cluster.facts.size(), 64));
+    EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
+    EXPECT_EQ(std::adjacent_find(chosen.begin(), chosen.end()), chosen.end());
+    for (const int rank : chosen) {
+      ++counts[cluster.facts[static_cast<std::size_t>(rank)].host];
+    }
+    return counts;
+  };
+  EXPECT_EQ(of_hosts(1, 65)["host0"], 64) << "one host of many ranks is measured too";
+  EXPECT_EQ(of_hosts(2, 40)["host1"], 32);
+  EXPECT_EQ(of_hosts(3, 40)["host0"], 22);
+  EXPECT_EQ(of_hosts(100, 2).size(), 64U);
+  EXPECT_TRUE(of_hosts(128, 1).contains("host126")) << "not only the first hosts";
+  EXPECT_EQ(of_hosts(4, 4).size(), 4U);
+}
+
+TEST(DoctorReport, SaysHowFarClocksAreOffAndHowWellThatIsKnown) {
+  const Cluster cluster(2, 2);
+  EXPECT_THAT(report_text(cluster.facts, cluster.pairs, cluster.examine()),
+              HasSubstr("clock: 2 ms off rank 0's at most, measured to 40 us\n"));
 }
 
 TEST(DoctorReport, OneRankSaysHowToStartAJob) {
