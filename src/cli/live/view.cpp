@@ -1,18 +1,14 @@
 #include "cli/live/view.hpp"
 
 #include <algorithm>
+#include <map>
+
+#include "cli/waiting.hpp"
 
 namespace gradwire::cli::live {
 namespace {
 
-constexpr double kSilentSeconds = 15;     // three turns of a file that is written every 5 s
-constexpr double kNoticeableShare = 0.1;  // of the time: below it, shares differ in healthy jobs too
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
+constexpr double kSilentSeconds = 15;  // three turns of a file that is written every 5 s
 
 }  // namespace
 
@@ -21,26 +17,29 @@ void mark_slow(std::span<RankRow> rows) {
     return row.state == RankState::running && row.rates.exposed.has_value();
   };
   const bool told = std::any_of(rows.begin(), rows.end(), [](const RankRow& row) { return row.now.slow.has_value(); });
-  std::vector<RankRow*> slow;
-  for (RankRow& row : rows) {
-    if (told) {
+  if (told) {
+    for (RankRow& row : rows) {
       if (row.state == RankState::running && row.now.slow.value_or(false)) {
-        slow.push_back(&row);
-      }
-      continue;
-    }
-    std::vector<double> others;
-    for (const RankRow& other : rows) {
-      if (&other != &row && compares(other) && other.now.name.first == row.now.name.first) {
-        others.push_back(*other.rates.exposed);
+        row.state = RankState::slow;
       }
     }
-    if (compares(row) && !others.empty() && *row.rates.exposed + kNoticeableShare <= median(others)) {
-      slow.push_back(&row);
+    return;
+  }
+  std::map<std::string, std::vector<RankRow*>> parts;
+  for (RankRow& row : rows) {
+    if (compares(row)) {
+      parts[row.now.name.first].push_back(&row);
     }
   }
-  for (RankRow* row : slow) {
-    row->state = RankState::slow;
+  for (const auto& [part, alike] : parts) {
+    std::vector<double> exposed;
+    for (const RankRow* row : alike) {
+      exposed.push_back(*row->rates.exposed);
+    }
+    const std::vector<WaitedFor> waits = waited_for(exposed);
+    for (std::size_t i = 0; i < alike.size(); ++i) {
+      alike[i]->state = waits[i].is_slow ? RankState::slow : alike[i]->state;
+    }
   }
 }
 

@@ -3,13 +3,14 @@
 #include <cmath>
 #include <functional>
 
+#include "base/median.hpp"
 #include "cli/page/summary.hpp"
 #include "cli/page/units.hpp"
+#include "cli/waiting.hpp"
 
 namespace gradwire::cli::page {
 namespace {
 
-constexpr double kWaited = 0.1;        // of a step: others wait for a rank
 constexpr double kSlowLink = 0.5;      // of what others send at
 constexpr double kLonger = 1.1;        // times what others take
 constexpr std::size_t kMostNamed = 4;  // ranks, in sentences
@@ -33,7 +34,7 @@ double median_of_others(const Summary& summary, const RankRow& one,
       values.push_back(value(rank));
     }
   }
-  return median_of(std::move(values));
+  return median(std::move(values));
 }
 
 double sending_of_others(const Summary& summary, const RankRow& one) {
@@ -112,7 +113,7 @@ void add_slow_ranks(const Summary& summary, std::vector<std::string>& sentences)
   for (std::size_t i = 0; i < std::min(slow.size(), kMostNamed); ++i) {
     const RankRow& rank = *slow[i];
     const std::string name = "rank " + std::to_string(rank.rank);
-    const std::string begin = rank.waited_for >= kWaited / 2
+    const std::string begin = rank.waited_for >= kNoticeableWait / 2
                                   ? "Ranks wait " + percent(rank.waited_for) + " of a step for " + name
                                   : "Ranks waited for " + name + " during " + percent(rank.slow_share) + " of the job";
     sentences.push_back(begin + because(summary, rank) + "." + fix(rank.cause));
@@ -207,35 +208,18 @@ void add_passed(const Summary& summary, std::vector<std::string>& sentences) {
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) {
-    return 0;
-  }
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 void find_slow_ranks(Summary& summary) {
   std::vector<double> shares;
   for (const RankRow& rank : summary.ranks) {
     shares.push_back(rank.exposed_share);
   }
-  const double median = median_of(shares);
-  std::size_t below = 0;
-  for (RankRow& rank : summary.ranks) {
-    rank.waited_for =
-        summary.ranks.size() < 2 ? 0
-        : summary.ranks.size() == 2
-            ? median_of_others(summary, rank, [](const RankRow& r) { return r.exposed_share; }) - rank.exposed_share
-            : median - rank.exposed_share;
-    below += rank.waited_for >= kWaited ? 1 : 0;
-  }
-  for (RankRow& rank : summary.ranks) {
+  const std::vector<WaitedFor> waits = waited_for(shares);
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    RankRow& rank = summary.ranks[i];
+    rank.waited_for = waits[i].share;
     if (rank.is_judged) {
-      rank.cause = rank.slow_share >= kSlowEnough || rank.waited_for >= kWaited ? rank.cause : "";
-    } else if (summary.has_steps && rank.waited_for >= kWaited && 4 * below <= 2 * summary.ranks.size()) {
+      rank.cause = rank.slow_share >= kSlowEnough || rank.waited_for >= kNoticeableWait ? rank.cause : "";
+    } else if (summary.has_steps && waits[i].is_slow) {
       rank.cause = cause_of(summary, rank);
     }
   }

@@ -60,7 +60,7 @@ struct RankRow {
   double slow_share = 0;      // of the time, in which others waited for it, as ranks agreed
   std::string cause;          // that time's, or as worked out here
   bool is_judged = false;     // ranks agreed that it is slow, or that it is not
-  double waited_for = 0;      // share of a step that the others wait longer than this one
+  double waited_for = 0;      // share of a step that the median of the others waits longer
   double errors = 0;
   double last_seen = 0;  // seconds since the job's start
 
@@ -127,7 +127,6 @@ struct Summary {
 /// waited_for and cause.
 void find_slow_ranks(Summary& summary);
 
-[[nodiscard]] double median_of(std::vector<double> values);
 [[nodiscard]] nlohmann::ordered_json to_json(const Summary& summary);
 
 }  // namespace gradwire::cli::page
