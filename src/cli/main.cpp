@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
 #include "cli/command_tree.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
@@ -346,7 +347,7 @@ int main(int argc, char** argv) {
   try {
     return gradwire::cli::dispatch(argc, argv);
   } catch (const std::exception& error) {
-    std::cerr << "gradwire: " << error.what() << '\n';
+    std::cerr << "gradwire: " << gradwire::text::printable_lines(error.what()) << '\n';
     return gradwire::cli::kUsageStatus;
   }
 }

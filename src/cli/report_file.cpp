@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
+#include "base/read_file.hpp"
 #include "base/report_place.hpp"
 #include "gradwire/error.hpp"
 
@@ -17,12 +19,24 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kProcess = "%p";
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_report(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
 
-bool is_left_by_a_job(const std::string& name) {
-  return (name.starts_with("gradwire-") && name.ends_with(".history")) || name == "report.html" ||
-         name == "report.json";
+bool is_history(const fs::path& file) {
+  const std::string name = file.filename().string();
+  std::error_code ignored;
+  return name.starts_with("gradwire-") && name.ends_with(".history") && fs::is_regular_file(file, ignored);
+}
+
+/// A report of replaced calls: what another program wrote under such a name is not ours to remove.
+bool is_report(const fs::path& file) {
+  try {
+    const auto root = nlohmann::json::parse(read_file(file, kMostBytes, "report"), nullptr, false);
+    return root.is_object() && root.contains("gradwire") && root.contains("classes") && root.contains("totals");
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -40,16 +54,27 @@ ReportFile::ReportFile(const std::optional<std::string>& named, bool of_script) 
       refuse_report("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
     }
   }
-  for (const fs::path& earlier : written()) {  // would be taken for this job's
-    std::error_code ignored;
-    fs::remove(earlier, ignored);
-  }
+  clear_away();
 }
 
 ReportFile::~ReportFile() {
   std::error_code ignored;
   if (!folder_.empty()) {
     fs::remove_all(folder_, ignored);
+  }
+}
+
+// What is left there would be taken for this job's.
+void ReportFile::clear_away() {
+  for (const fs::path& earlier : written()) {
+    std::error_code ignored;
+    if (is_report(earlier)) {
+      fs::remove(earlier, ignored);
+    } else if (earlier == file_ && fs::file_size(earlier, ignored) != 0) {
+      refuse_report(earlier.string() + " is no report of gradwire, and would be lost; name another file, or remove it");
+    } else {
+      foreign_.push_back(earlier);
+    }
   }
 }
 
@@ -67,7 +92,7 @@ void ReportFile::use_directory(const fs::path& directory, const std::string& cal
   file_ = calls;
   for (fs::directory_iterator entry(directory, problem), end; !problem && entry != end; entry.increment(problem)) {
     std::error_code ignored;
-    if (is_left_by_a_job(entry->path().filename().string())) {
+    if (is_history(entry->path())) {
       fs::remove(entry->path(), ignored);
     }
   }
@@ -98,7 +123,8 @@ std::vector<fs::path> ReportFile::written() const {
     const std::string other = entry.path().filename().string();
     const std::size_t digits = other.find_first_not_of("0123456789", std::min(mark, other.size()));
     if (other.substr(0, mark) == name.substr(0, mark) && digits != mark && other.size() > mark &&
-        other.substr(std::min(digits, other.size())) == end) {
+        other.substr(std::min(digits, other.size())) == end &&
+        std::find(foreign_.begin(), foreign_.end(), entry.path()) == foreign_.end()) {
       found.push_back(entry.path());
     }
   }

@@ -9,7 +9,8 @@
 namespace gradwire::cli {
 
 /// What the user named, a file (".json") or a directory; or a file in a temporary folder of our own. A script may start
-/// several jobs; "%p" in the name then keeps them apart. What an earlier job left there is cleared away.
+/// several jobs; "%p" in the name then keeps them apart. What an earlier job left there is cleared away: histories, and
+/// reports of replaced calls. A page stays until there is a new one.
 class ReportFile {
  public:
   /// Error where it cannot be written.
@@ -30,11 +31,13 @@ class ReportFile {
 
  private:
   const std::filesystem::path& make_folder();
+  void clear_away();
   void use_directory(const std::filesystem::path& directory, const std::string& calls);
 
   std::filesystem::path folder_;  // ours; empty: the user named the file
   std::filesystem::path file_;
   std::optional<std::filesystem::path> directory_;
+  std::vector<std::filesystem::path> foreign_;  // were there, and are no reports
 };
 
 }  // namespace gradwire::cli

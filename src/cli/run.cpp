@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/elf.hpp"
 #include "cli/launch.hpp"
@@ -77,7 +78,7 @@ std::optional<std::string> checked_policy(const RunOptions& options, std::ostrea
   }
   const plan::CallPlanner calls(Policy::load(*file));
   for (const std::string& note : calls.notes()) {
-    out << "gradwire: note: " << note << '\n';
+    out << "gradwire: note: " << text::printable(note) << '\n';
   }
   return fs::absolute(*file).string();
 }
@@ -196,14 +197,14 @@ void make_page(const fs::path& folder, std::ostream& out) {
   try {
     const page::Summary summary = page::write_page(folder, files);
     for (const std::string& sentence : summary.advice) {
-      out << "gradwire: " << sentence << '\n';
+      out << "gradwire: " << text::printable(sentence) << '\n';
     }
     for (const std::string& note : summary.notes) {
       out << "gradwire: note: " << note << '\n';
     }
     out << "gradwire: the report is " << files.html.string() << '\n';
   } catch (const Error& error) {
-    out << "gradwire: no page was made: " << error.what() << '\n';
+    out << "gradwire: no page was made: " << text::printable(error.what()) << '\n';
   }
 }
 

@@ -1,5 +1,6 @@
 // gradwire report, and gradwire run --report DIRECTORY: the files that they leave, whatever becomes of the job.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "cli/page_support.hpp"
 #include "cli/tool.hpp"
@@ -66,9 +67,10 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
 TEST_F(PageRun, RunMakesAPageOfWhatTheRanksLeft) {
   write_script("job", "echo \"[$GRADWIRE_REPORT]\"; cp left/gradwire-* \"$GRADWIRE_REPORT\"; exit 3\n");
   std::filesystem::create_directories(folder_ / "out");
-  for (const char* earlier : {"gradwire-mpi-rank-9.history", "report.html", "calls-5.json", "mine.txt"}) {
+  for (const char* earlier : {"gradwire-mpi-rank-9.history", "report.html", "calls-6.json", "mine.txt"}) {
     write("out/" + std::string(earlier), "old");
   }
+  write("out/calls-5.json", R"({"gradwire": "0.1.0", "classes": [], "totals": {}})");
   const Outcome outcome = gradwire("run --report out -- ./job");
   EXPECT_EQ(outcome.status, 3) << "also of a job that failed";
   EXPECT_THAT(outcome.output, HasSubstr("[" + (folder_ / "out").string() + "]"));
@@ -78,7 +80,21 @@ TEST_F(PageRun, RunMakesAPageOfWhatTheRanksLeft) {
   expect_page("out/report.html", "out/report.json");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out/gradwire-mpi-rank-9.history")) << "of an earlier job";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out/calls-5.json"));
+  EXPECT_EQ(read_text(folder_ / "out/calls-6.json"), "old") << "of another program";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/mine.txt"));
+}
+
+TEST_F(PageRun, FilesOfOthersStayWhereTheyAre) {
+  for (const char* foreign : {"report.html", "report.json", "calls-7.json", "package.json"}) {
+    write(foreign, "mine");
+  }
+  EXPECT_EQ(gradwire("run --report . -- true").status, 0);
+  const Outcome refused = gradwire("run --report package.json -- true");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.output, HasSubstr("package.json is no report of gradwire, and would be lost; name another file"));
+  for (const char* foreign : {"report.html", "report.json", "calls-7.json", "package.json"}) {
+    EXPECT_EQ(read_text(folder_ / foreign), "mine") << foreign;
+  }
 }
 
 TEST_F(PageRun, ADirectoryOfTheEnvironmentIsUsedToo) {
@@ -101,6 +117,46 @@ TEST_F(PageRun, AFileOfAnotherNameIsNoDirectory) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.output, HasSubstr("table.txt is a file; name a directory, or a file that ends in .json"));
   EXPECT_EQ(read_text(folder_ / "table.txt"), "mine");
+}
+
+TEST_F(PageRun, APageIsReadableAsTheUmaskSays) {
+  const auto mode = [&](const std::string& mask) {
+    const Outcome outcome =
+        run_program("cd '" + folder_.string() + "' && umask " + mask + " && bin/gradwire report left");
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return static_cast<unsigned>(std::filesystem::status(folder_ / "left/report.html").permissions());
+  };
+  EXPECT_EQ(mode("077"), 0600U);
+  EXPECT_EQ(mode("022"), 0644U);
+  EXPECT_EQ(mode("002"), 0664U);
+}
+
+// What others left under names of ours may be anything.
+TEST_F(PageRun, PipesAndFoldersAmongTheHistoriesAreNamed) {
+  ASSERT_EQ(::mkfifo((folder_ / "left/gradwire-mpi-rank-7.history").c_str(), 0600), 0);
+  std::filesystem::create_directories(folder_ / "left/gradwire-mpi-rank-8.history");
+  const Outcome outcome = gradwire("report left");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("gradwire-mpi-rank-7.history: it is a pipe, a socket or a device"));
+  EXPECT_THAT(outcome.output, HasSubstr("gradwire-mpi-rank-8.history: it is a folder"));
+  ASSERT_EQ(::mkfifo((folder_ / "left/gradwire-mpi-rank-7.prom").c_str(), 0600), 0);
+  const Outcome top = gradwire("top --once left");
+  EXPECT_NE(top.status, 124) << "it waits for who writes to the pipe";
+  EXPECT_THAT(top.output, HasSubstr("it is a pipe"));
+  ASSERT_EQ(::mkfifo((folder_ / "left/gradwire-mpi-rank-7.events").c_str(), 0600), 0);
+  const Outcome trace = gradwire("trace summary left");
+  EXPECT_EQ(trace.status, 2) << trace.output;
+  EXPECT_THAT(trace.output, HasSubstr("gradwire-mpi-rank-7.events: it is a pipe"));
+}
+
+TEST_F(PageRun, NoEscapeOfAFileReachesTheTerminal) {
+  write("left/gradwire-\x1b[2J-rank-9.history", "{");
+  write("left/gradwire-\x1b[2J-rank-9.events", "{");
+  for (const char* command : {"report left", "trace summary left", "run --report left -- true", "top --once left"}) {
+    const Outcome outcome = gradwire(command);
+    EXPECT_THAT(outcome.output, Not(HasSubstr("\x1b"))) << command;
+  }
+  EXPECT_THAT(gradwire("trace summary left").output, HasSubstr("gradwire-?[2J-rank-9.events"));
 }
 
 }  // namespace

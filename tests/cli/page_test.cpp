@@ -115,6 +115,13 @@ TEST(PageOfAJob, TextFromFilesIsMadeSafe) {
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"));
 }
 
+TEST(PageOfAJob, ItsTitleIsCutBetweenCharacters) {
+  page::Summary summary = summary_of(planned_job(one_slow()));
+  summary.command = {std::string(79, 'a') + "\xc3\xa9"};
+  EXPECT_THAT(page::to_html(page::to_json(summary)),
+              HasSubstr("<title>" + std::string(79, 'a') + " - gradwire report"));
+}
+
 TEST(PageOfAJob, OfAThousandRanksIsSmall) {
   const PlannedJob plan{.ranks = 1024, .steps = 100'000, .samples = 128, .rank = [](int rank) {
                           return rank == 700 ? PlannedRank{.step = 0.1, .compute = 0.09, .wait = 0.001}
@@ -271,6 +278,64 @@ TEST(Histories, OfTwoPartsOfARankAreOne) {
   ASSERT_EQ(job.ranks.size(), 1U);
   EXPECT_EQ(job.ranks[0].part, "library");
   ASSERT_EQ(job.ranks[0].replaced.size(), 1U);
+}
+
+// A host whose clock is wrong must not throw out all others.
+TEST(Histories, AClockThatIsAheadIsOneRankAndNotTheJob) {
+  std::vector<page::RankHistory> all;
+  for (int rank = 0; rank < 4; ++rank) {
+    all.push_back(planned_history(one_slow(), rank));
+  }
+  all[2].started += 1e6;
+  all[2].written += 1e6;
+  const page::Job job = page::newest_job(all, {}, "d");
+  ASSERT_EQ(job.ranks.size(), 3U);
+  EXPECT_THAT(job.notes, ElementsAre(HasSubstr("or a host whose clock is ahead: " + all[2].file),
+                                     HasSubstr("rank 2 of 4 left no history here")));
+}
+
+TEST(Histories, OfAShortJobClocksMayDifferBySeconds) {
+  std::vector<page::RankHistory> all;
+  for (int rank = 0; rank < 4; ++rank) {
+    all.push_back(planned_history(one_slow(), rank));
+    all.back().written = all.back().started + 1;
+  }
+  all[1].started += 3;
+  all[1].written += 3;
+  EXPECT_EQ(page::newest_job(all, {}, "d").ranks.size(), 4U);
+}
+
+TEST(Histories, FilesThatALargerJobLeftAreNotTheJob) {
+  std::vector<page::RankHistory> all;
+  PlannedJob large = one_slow();
+  large.ranks = 8;
+  for (int rank = 2; rank < 8; ++rank) {  // 0 and 1 are overwritten
+    all.push_back(planned_history(large, rank));
+  }
+  PlannedJob small = one_slow();
+  small.ranks = 2;
+  for (int rank = 0; rank < 2; ++rank) {
+    all.push_back(planned_history(small, rank));
+    all.back().started = all.front().written + 1;
+    all.back().written = all.front().written + 100;
+  }
+  EXPECT_EQ(page::newest_job(all, {}, "d").ranks.size(), 2U);
+}
+
+TEST(Histories, MissingRanksAreCounted) {
+  page::RankHistory alone = planned_history(one_slow(), 1);
+  alone.world = 1 << 20;
+  EXPECT_THAT(page::newest_job({alone}, {}, "d").notes,
+              ElementsAre(HasSubstr("ranks 0, 2, 3, 4 and 1048571 more of 1048576 left no history")));
+}
+
+TEST(Histories, NumbersBeyondAnyRankAreRefused) {
+  for (const char* number : {"1e300", "-1e300", "3e9"}) {
+    auto root = nlohmann::json::parse(file_text(planned_history(one_slow(), 0)));
+    root["rank"] = nlohmann::json::parse(number);
+    EXPECT_THAT(test::error_of([&] { (void)page::parse_history(root.dump(), "f"); }).what(),
+                HasSubstr("f is no history of a rank: its rank is "));
+  }
 }
 
 }  // namespace

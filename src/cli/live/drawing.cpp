@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "base/median.hpp"
+#include "base/text.hpp"
 #include "cli/live/table.hpp"
 #include "cli/live/view.hpp"
 
@@ -70,8 +72,7 @@ std::string totals(std::span<const RankRow> rows) {
   }
   std::string text;
   if (!steps.empty()) {
-    std::nth_element(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2), steps.end());
-    text += in_short(steps[steps.size() / 2]) + " steps/s, ";
+    text += in_short(median(steps)) + " steps/s, ";
   }
   text += exposing > 0 ? "exposed " + percent(exposed / static_cast<double>(exposing)) + ", " : "";
   text += sent > 0 ? bytes_in_short(sent) + "/s sent, " : "";
@@ -133,11 +134,8 @@ std::vector<std::string> wrapped(std::string text, std::size_t width) {
 
 // Files are written by others: no control character of theirs reaches the terminal.
 Line line_of(std::string text, std::size_t width, Emphasis emphasis = Emphasis::none) {
-  for (char& c : text) {
-    c = c >= ' ' && c <= '~' ? c : '?';
-  }
   text.resize(std::min(text.size(), width));
-  return {std::move(text), emphasis};
+  return {text::printable_ascii(text), emphasis};
 }
 
 Emphasis emphasis_of(const RankRow& row) {

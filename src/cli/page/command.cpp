@@ -1,6 +1,7 @@
 // gradwire report: a page of a job, from what its ranks left.
 #include <ostream>
 
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/page/page.hpp"
 #include "gradwire/error.hpp"
@@ -23,12 +24,13 @@ int report(const ReportOptions& options, std::ostream& out) {
   }
   const page::Summary summary = page::write_page(options.folder, files);
   for (const std::string& sentence : summary.advice) {
-    out << sentence << '\n';
+    out << text::printable(sentence) << '\n';
   }
   for (const std::string& note : summary.notes) {
-    out << "note: " << note << '\n';
+    out << "note: " << text::printable(note) << '\n';
   }
-  out << "page: " << files.html.string() << "\nnumbers: " << files.json.string() << '\n';
+  out << "page: " << text::printable(files.html.string()) << "\nnumbers: " << text::printable(files.json.string())
+      << '\n';
   return 0;
 }
 

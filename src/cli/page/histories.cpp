@@ -4,10 +4,13 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "base/read_file.hpp"
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli::page {
@@ -33,6 +36,15 @@ Column column_of(const json& values, std::size_t samples) {
     column.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
   }
   return column;
+}
+
+/// A damaged file may have 1e300 here, which is no int.
+template <typename Whole>
+Whole whole(const json& value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const double low = std::is_signed_v<Whole> ? std::max<double>(std::numeric_limits<Whole>::min(), -kExact) : 0;
+  const double high = std::min(static_cast<double>(std::numeric_limits<Whole>::max()), kExact);
+  return static_cast<Whole>(std::clamp(value.get<double>(), low, high));
 }
 
 std::vector<ReplacedRow> replaced_of(const json& rows) {
@@ -90,13 +102,13 @@ RankHistory history_of(const json& root, const std::string& file) {
   if (!root.is_object() || root.value("format", "") != "gradwire history") {
     corrupt("it has another format");
   }
-  if (root.at("version").get<int>() != kFormat) {
+  if (whole<int>(root.at("version")) != kFormat) {
     corrupt("it is of version " + root.at("version").dump() + " and this gradwire reads " + std::to_string(kFormat));
   }
   RankHistory history{.file = file,
                       .part = root.at("part"),
-                      .rank = root.at("rank"),
-                      .world = root.at("world"),
+                      .rank = whole<int>(root.at("rank")),
+                      .world = whole<int>(root.at("world")),
                       .version = root.at("gradwire"),
                       .transport = root.at("transport"),
                       .host = root.at("host"),
@@ -116,10 +128,10 @@ RankHistory history_of(const json& root, const std::string& file) {
     corrupt("it started at no time");
   }
   for (const json& each : root.at("switches")) {
-    history.switches.push_back({.step = each.at("step"),
+    history.switches.push_back({.step = whole<std::uint64_t>(each.at("step")),
                                 .from = each.at("from"),
                                 .to = each.at("to"),
-                                .buckets = each.at("buckets"),
+                                .buckets = whole<std::uint64_t>(each.at("buckets")),
                                 .reason = each.at("reason")});
   }
   read_samples(root, history);
@@ -147,23 +159,52 @@ std::string listed(const std::vector<std::string>& names) {
 
 void note_missing(Job& job) {
   int world = 1;
+  std::set<int> there;
   for (const RankHistory& rank : job.ranks) {
     world = std::max(world, rank.world);
+    there.insert(rank.rank);
   }
-  std::vector<std::string> missing;
-  std::size_t at = 0;
-  for (int rank = 0; rank < world; ++rank) {
-    if (at < job.ranks.size() && job.ranks[at].rank == rank) {
-      ++at;
-    } else {
-      missing.push_back(std::to_string(rank));
-    }
-  }
-  if (!missing.empty()) {
-    job.notes.push_back((missing.size() == 1 ? "rank " : "ranks ") + listed(missing) + " of " + std::to_string(world) +
+  if (const text::Missing missing = text::missing(there, world); missing.count > 0) {
+    job.notes.push_back((missing.count == 1 ? "rank " : "ranks ") + missing.names + " of " + std::to_string(world) +
                         " left no history here: started without GRADWIRE_REPORT, or on a host that does not share "
                         "this directory");
   }
+}
+
+/// Ranks of one job run at one time. `last` is the last of them to start.
+bool runs_with(const RankHistory& history, const RankHistory& last) {
+  constexpr double kClocksDiffer = 5;  // seconds, of hosts; but a job of another size is another one
+  const double tolerance = history.world == last.world ? kClocksDiffer : 0;
+  return history.started <= last.started && std::max(history.written, history.started) + tolerance >= last.started;
+}
+
+/// Of the job that has most of its ranks here, of equal ones of the newest. A clock that is far ahead makes a job of
+/// its own, of few ranks; and so do files that a later job of fewer ranks left in place. `histories` by rank.
+const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
+  std::pair<double, double> best{-1, 0};
+  const RankHistory* last = &histories.front();
+  std::set<std::pair<double, int>> tried;
+  for (const RankHistory& one : histories) {
+    if (!tried.emplace(one.started, one.world).second) {
+      continue;
+    }
+    int ranks = 0;
+    int previous = -1;
+    int world = 1;
+    for (const RankHistory& other : histories) {
+      if (runs_with(other, one)) {
+        ranks += other.rank != previous ? 1 : 0;
+        previous = other.rank;
+        world = std::max(world, other.world);
+      }
+    }
+    const std::pair here(static_cast<double>(ranks) / world, one.started);
+    if (here > best) {
+      best = here;
+      last = &one;
+    }
+  }
+  return *last;
 }
 
 }  // namespace
@@ -193,18 +234,15 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
                     ", or by gradwire run --report " + folder + (notes.empty() ? "" : "; " + listed(notes)));
   }
   Job job{.ranks = {}, .notes = std::move(notes)};
-  // Ranks of one job run at one time; what had ended before the newest one began is another job's.
-  double began = 0;
-  for (const RankHistory& history : histories) {
-    began = std::max(began, history.started);
-  }
-  std::vector<std::string> others;
+  std::vector<std::string> earlier;
+  std::vector<std::string> later;
   std::sort(histories.begin(), histories.end(), [](const RankHistory& a, const RankHistory& b) {
     return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
   });
+  const RankHistory last = last_to_start(histories);
   for (RankHistory& history : histories) {
-    if (history.written < began && history.started < began) {
-      others.push_back(history.file);
+    if (!runs_with(history, last)) {
+      (history.started > last.started ? later : earlier).push_back(history.file);
     } else if (job.ranks.empty() || job.ranks.back().rank != history.rank) {
       job.ranks.push_back(std::move(history));
     } else {
@@ -215,9 +253,13 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
       kept.replaced.insert(kept.replaced.end(), history.replaced.begin(), history.replaced.end());
     }
   }
-  if (!others.empty()) {
-    job.notes.push_back("left out, since an earlier job wrote " + std::string(others.size() == 1 ? "it: " : "them: ") +
-                        listed(others));
+  const auto it = [](const std::vector<std::string>& files) { return std::string(files.size() == 1 ? "it" : "them"); };
+  if (!earlier.empty()) {
+    job.notes.push_back("left out, since an earlier job wrote " + it(earlier) + ": " + listed(earlier));
+  }
+  if (!later.empty()) {
+    job.notes.push_back("left out, since another job wrote " + it(later) +
+                        " later, or a host whose clock is ahead: " + listed(later));
   }
   note_missing(job);
   return job;

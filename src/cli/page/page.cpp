@@ -1,9 +1,12 @@
 #include "cli/page/page.hpp"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <ctime>
 
 #include "base/durable_file.hpp"
+#include "base/text.hpp"
 #include "cli/page/charts.hpp"
 #include "cli/page/sections.hpp"
 #include "gradwire/error.hpp"
@@ -130,7 +133,7 @@ std::string to_html(const Json& report) {
       "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>"
       "<meta name=viewport content=\"width=device-width,initial-scale=1\">"
       "<meta name=color-scheme content=\"light dark\"><link rel=icon href=\"data:,\"><title>" +
-      escaped(command_of(report.at("job")).substr(0, 80)) + " - gradwire report</title><style>";
+      escaped(text::beginning(command_of(report.at("job")), 80)) + " - gradwire report</title><style>";
   html += style_sheet();
   html += "</style></head><body>\n" + heading(numbers) +
           "<nav aria-label=\"on this page\"><a href=\"#advice\">What to look at</a>";
@@ -150,11 +153,13 @@ Summary write_page(const std::filesystem::path& folder, const PageFiles& files) 
   Summary summary = summarize(read_job(folder));
   summary.advice = advice(summary);
   const Json report = to_json(summary);
-  const auto write = [](const std::filesystem::path& file, const std::string& text) {
+  const mode_t mask = ::umask(0);  // the only way to read it
+  ::umask(mask);
+  const auto write = [mask](const std::filesystem::path& file, const std::string& text) {
     const std::filesystem::path whole = std::filesystem::absolute(file);
     DurableFile(whole.parent_path(), whole.filename().string(), [&](std::ostream& out) { out << text; }).commit();
     std::error_code ignored;  // not only for its owner, as far as the umask allows
-    std::filesystem::permissions(whole, std::filesystem::perms(0644), ignored);
+    std::filesystem::permissions(whole, std::filesystem::perms(0666 & ~mask), ignored);
   };
   write(files.json, report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   write(files.html, to_html(report));

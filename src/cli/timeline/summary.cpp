@@ -259,7 +259,7 @@ void write_summary_json(const Read& read, const std::vector<StreamPaths>& paths,
     streams.push_back(to_json(recording, stream));
   }
   json["streams"] = std::move(streams);
-  out << json.dump(1) << '\n';
+  out << json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
 }
 
 }  // namespace gradwire::cli::timeline

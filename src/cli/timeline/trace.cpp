@@ -2,7 +2,9 @@
 #include <fstream>
 #include <iostream>
 #include <ostream>
+#include <sstream>
 
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/timeline/critical_path.hpp"
 #include "cli/timeline/layout.hpp"
@@ -34,7 +36,7 @@ timeline::Read read(const TraceOptions& options, std::ostream& told) {
   read.matching = timeline::match(read.recording);
   read.alignment = timeline::align(read.recording, read.matching);
   for (const std::string& warning : read.recording.warnings) {
-    told << "gradwire: trace: " << warning << '\n';
+    told << "gradwire: trace: " << text::printable(warning) << '\n';
   }
   if (read.matching.lonely > 0) {
     told << "gradwire: trace: " << read.matching.lonely
@@ -45,6 +47,13 @@ timeline::Read read(const TraceOptions& options, std::ostream& told) {
          << " sends and receives are of communicators of some of the ranks; they have no arrows\n";
   }
   return read;
+}
+
+// Hosts are as files say.
+void write_text(const timeline::Read& what, const std::vector<timeline::StreamPaths>& paths, std::ostream& out) {
+  std::ostringstream text;
+  timeline::write_summary(what, paths, text);
+  out << text::printable_lines(text.str());
 }
 
 }  // namespace
@@ -84,7 +93,7 @@ int trace_summary(const TraceOptions& options, std::ostream& out) {
                                                  (options.steps ? " among steps " + *options.steps : std::string()) +
                                                  "; trace merge shows what there is");
   }
-  options.json ? timeline::write_summary_json(what, paths, out) : timeline::write_summary(what, paths, out);
+  options.json ? timeline::write_summary_json(what, paths, out) : write_text(what, paths, out);
   return 0;
 }
 
