@@ -75,7 +75,7 @@ TEST_F(RunAny, EachJobOfAScriptHasItsReport) {
                "cp second.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/70/)\nsleep 0.1\n"
                "cp first.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/12/)\n");
   for (const std::string& report : std::vector<std::string>{"", "--report 'kept-%p.json' "}) {
-    write("kept-99.json", "of an earlier job");
+    write("kept-99.json", kReport);  // of an earlier job
     const Outcome outcome = gradwire("run " + report + "-- ./both.sh");
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     const std::size_t earlier = outcome.output.find("layer2.weight");
