@@ -8,9 +8,9 @@
 
 namespace gradwire {
 
-std::string read_file(const std::filesystem::path& file, std::size_t max_bytes, std::string_view what) {
+std::string read_file(const std::filesystem::path& file, std::size_t max_bytes, std::string_view what, Pipes pipes) {
   constexpr std::size_t kPart = std::size_t{64} << 10;
-  RegularFile stream(file, what);
+  RegularFile stream(file, what, pipes);
   std::string text;
   for (bool more = true; more && text.size() <= max_bytes;) {
     const std::size_t before = text.size();

@@ -16,10 +16,10 @@ std::string reason_of(int number) { return std::generic_category().message(numbe
 
 }  // namespace
 
-RegularFile::RegularFile(const std::filesystem::path& file, std::string_view what)
+RegularFile::RegularFile(const std::filesystem::path& file, std::string_view what, Pipes pipes)
     : name_(std::string(what) + " " + file.string()) {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() is as it is
-  descriptor_ = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | (pipes == Pipes::refused ? O_NONBLOCK : 0));
   const int number = errno;
   constexpr const char* kOther = "it is a pipe, a socket or a device; name a regular file";
   if (descriptor_ < 0) {
@@ -27,7 +27,7 @@ RegularFile::RegularFile(const std::filesystem::path& file, std::string_view wha
   }
   struct stat status {};
   const bool known = ::fstat(descriptor_, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
+  if (!known || S_ISDIR(status.st_mode) || (pipes == Pipes::refused && !S_ISREG(status.st_mode))) {
     ::close(descriptor_);
     fail(known && S_ISDIR(status.st_mode) ? "it is a folder; name a file in it" : kOther);
   }

@@ -9,11 +9,14 @@
 
 namespace gradwire {
 
+/// Whether what is no regular file may be read: a user may give a policy by a pipe.
+enum class Pipes { refused, read };
+
 /// Open for reading. Errors (invalid_argument) begin with `what`, such as "policy file", and the name: a folder, a
 /// pipe, a socket or a device, not there, not to be read.
 class RegularFile {
  public:
-  RegularFile(const std::filesystem::path& file, std::string_view what);
+  RegularFile(const std::filesystem::path& file, std::string_view what, Pipes pipes = Pipes::refused);
   ~RegularFile();
   RegularFile(const RegularFile&) = delete;
   RegularFile& operator=(const RegularFile&) = delete;

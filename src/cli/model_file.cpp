@@ -168,7 +168,7 @@ class Reader : private policy::PolicyValues {
 }  // namespace
 
 ModelFile ModelFile::load(const std::filesystem::path& file) {
-  return parse(read_file(file, kMaxModelBytes, "model file"), file.string());
+  return parse(read_file(file, kMaxModelBytes, "model file", Pipes::read), file.string());
 }
 
 ModelFile ModelFile::parse(std::string_view text, const std::string& source) { return Reader(text, source).read(); }

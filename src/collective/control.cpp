@@ -58,6 +58,7 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
 
 std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& all) {
   std::vector<std::string> texts;
+  texts.reserve(all.size());
   for (const std::vector<std::byte>& bytes : all) {
     texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
@@ -78,19 +79,18 @@ bool give_up(Transport& transport, std::span<Operation> operations, const Error&
 
 Control::Posted::~Posted() {
   bool leak = false;
-  for (Operation& operation : operations_) {
+  for (Operation& operation : memory_->operations) {
     leak = (operation.pending() && !transport_.cancel(operation)) || leak;
   }
-  if (leak) {  // the transport may still read or write these
-    new std::vector<Operation>(std::move(operations_));
-    new std::vector<std::byte>(std::move(sent_));
-    new std::vector<std::vector<std::byte>>(std::move(all_));
+  if (leak) {  // the transport may still read or write it
+    static_cast<void>(memory_.release());
   }
 }
 
 bool Control::Posted::wait_for(std::chrono::milliseconds most) noexcept {
   const auto over = [this] {
-    return std::none_of(operations_.begin(), operations_.end(), [](const Operation& each) { return each.pending(); });
+    const std::vector<Operation>& all = memory_->operations;
+    return std::none_of(all.begin(), all.end(), [](const Operation& each) { return each.pending(); });
   };
   try {
     for (const auto end = std::chrono::steady_clock::now() + most; !over() && std::chrono::steady_clock::now() < end;) {
@@ -107,20 +107,21 @@ std::unique_ptr<Control::Posted> Control::post(std::span<const std::byte> mine, 
   const int rank = transport_.rank();
   const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
   auto posted = std::make_unique<Posted>(transport_);
-  posted->sent_.assign(mine.begin(), mine.end());
-  posted->all_.resize(static_cast<std::size_t>(world));
-  for (std::size_t peer = 0; peer < posted->all_.size(); ++peer) {  // all memory first: nothing may fail between posts
-    posted->all_[peer].resize(static_cast<int>(peer) == rank ? mine.size() : sizes[peer]);
+  Posted::Memory& memory = *posted->memory_;
+  memory.sent.assign(mine.begin(), mine.end());
+  memory.all.resize(static_cast<std::size_t>(world));
+  for (std::size_t peer = 0; peer < memory.all.size(); ++peer) {  // all memory first: nothing may fail between posts
+    memory.all[peer].resize(static_cast<int>(peer) == rank ? mine.size() : sizes[peer]);
   }
-  posted->operations_ = std::vector<Operation>(2 * static_cast<std::size_t>(world));
+  memory.operations = std::vector<Operation>(2 * static_cast<std::size_t>(world));
   try {
     for (int peer = 0; peer < world; ++peer) {
       const auto at = static_cast<std::size_t>(peer);
       if (peer == rank) {
-        posted->all_[at] = posted->sent_;
+        memory.all[at] = memory.sent;
       } else {
-        transport_.post_receive(posted->operations_[2 * at], peer, tag, posted->all_[at]);
-        transport_.post_send(posted->operations_[2 * at + 1], peer, tag, posted->sent_);
+        transport_.post_receive(memory.operations[2 * at], peer, tag, memory.all[at]);
+        transport_.post_send(memory.operations[2 * at + 1], peer, tag, memory.sent);
       }
     }
   } catch (...) {
@@ -133,13 +134,13 @@ std::unique_ptr<Control::Posted> Control::post(std::span<const std::byte> mine, 
 
 std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted, const std::string& what) {
   try {
-    wait_all(transport_, posted->operations_, timeout_, what);
+    wait_all(transport_, posted->memory_->operations, timeout_, what);
   } catch (...) {
     const Error error = current_error();
     transport_.abort(error.code(), error.what());
     throw Error(error);
   }
-  return std::move(posted->all_);
+  return std::move(posted->memory_->all);
 }
 
 std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,

@@ -27,10 +27,13 @@ class Control {
 
    private:
     friend class Control;
+    struct Memory {
+      std::vector<std::byte> sent;
+      std::vector<std::vector<std::byte>> all;  // by rank
+      std::vector<Operation> operations;
+    };
     Transport& transport_;
-    std::vector<std::byte> sent_;
-    std::vector<std::vector<std::byte>> all_;  // by rank
-    std::vector<Operation> operations_;
+    std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   };
 
   Control(Transport& transport, std::chrono::milliseconds timeout) : transport_(transport), timeout_(timeout) {}

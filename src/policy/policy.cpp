@@ -30,7 +30,7 @@ Policy Policy::automatic(const std::vector<CodecSpec>& allow) {
 }
 
 Policy Policy::load(const std::filesystem::path& file) {
-  return parse(read_file(file, policy::kMaxPolicyBytes, "policy file"), file.string());
+  return parse(read_file(file, policy::kMaxPolicyBytes, "policy file", Pipes::read), file.string());
 }
 
 Policy Policy::parse(std::string_view text, const std::string& source) { return policy::read_policy(text, source); }

@@ -37,7 +37,7 @@ std::vector<double> spans_of(const Job& job) {
   }
   const double spans = std::clamp(std::min(samples - 1, std::floor(seconds)), 1.0, kMost);
   std::vector<double> ends;
-  for (double i = 1; i <= spans; ++i) {
+  for (int i = 1; i <= static_cast<int>(spans); ++i) {
     ends.push_back(seconds * i / spans);
   }
   return ends;

@@ -72,7 +72,7 @@ class Walk {
 
   void through_work(const Activity& work) {
     add_here(Work::other, work.end, bucket_);
-    add_here(here().work_of(work), work.begin, work.bucket);
+    add_here(RankIndex::work_of(work), work.begin, work.bucket);
     bucket_ = work.bucket;
     lane_ = work.lane;
   }
@@ -131,7 +131,7 @@ class Walk {
         break;
       }
       add_here(Work::compute, work->end, observe::kNoBucket);
-      add_here(here().work_of(*work), work->begin, work->bucket);
+      add_here(RankIndex::work_of(*work), work->begin, work->bucket);
     }
     add_here(Work::compute, start(), observe::kNoBucket);
   }

@@ -24,7 +24,7 @@ std::string in_time(std::int64_t nanoseconds) {
                         : fixed(value / 1e3, 1) + " us";
 }
 
-std::string padded(std::string text, std::size_t width, bool right = true) {
+std::string padded(const std::string& text, std::size_t width, bool right = true) {
   const std::string blanks(text.size() < width ? width - text.size() : 0, ' ');
   return right ? blanks + text : text + blanks;
 }
@@ -100,6 +100,7 @@ void write_ranks(const Recording& recording, const StreamPaths& paths, const std
 
 std::vector<const StepPath*> pointers(const std::vector<StepPath>& steps) {
   std::vector<const StepPath*> all;
+  all.reserve(steps.size());
   for (const StepPath& step : steps) {
     all.push_back(&step);
   }
