@@ -1,6 +1,6 @@
 #include "session/rank_comparison.hpp"
 
-#include <time.h>
+#include <ctime>
 
 #include <algorithm>
 #include <charconv>

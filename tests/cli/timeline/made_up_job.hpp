@@ -93,7 +93,7 @@ class MadeUpJob {
     Kind kind;
     int bucket;
     int lane;
-    auto operator<=>(const Work&) const = default;
+    auto operator<=>(const Work&) const = default;  // NOLINT(modernize-use-nullptr): it means the comparison with 0
   };
 
   Activity activity(Kind kind, std::int64_t begin, std::int64_t end, int bucket, int lane) const {
