@@ -87,10 +87,11 @@ TEST(SlowSession, SessionsMayEndTheirStepsInAnyOrder) {
   run_ranks(one, [&](const std::shared_ptr<Transport>& transport) {
     const auto rank = static_cast<std::size_t>(transport->rank());
     std::vector<float> values(10'000, 1.0F);
+    std::vector<float> others(10'000, 1.0F);  // both are under way at a time
     Session first(one[rank], Policy::uniform("int8"), {.timeout = kTimeout});
     Session second(other[rank], Policy::uniform("int8"), {.timeout = kTimeout});
     const TensorId a = first.add("values", view(values.data(), values.size()));
-    const TensorId b = second.add("values", view(values.data(), values.size()));
+    const TensorId b = second.add("values", view(others.data(), others.size()));
     for (int step = 0; step < 400; ++step) {
       first.ready(a);
       second.ready(b);

@@ -32,6 +32,7 @@ constexpr double kAlike = 20e-6;      // seconds, by which the transport's own s
 constexpr double kTrialSeconds = 3e-3;  // for one reduction
 constexpr double kSmallElements = 1024;
 constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
+constexpr int kTrialRounds = 3;
 constexpr int kSmallRounds = 5;
 constexpr double kMostElements = 1 << 20;  // 4 MiB
 constexpr auto kCodecBudget = std::chrono::milliseconds(1);
@@ -217,7 +218,7 @@ class Calibrator {
     return {std::min(kSmallElements, std::ceil(large / 4)), large};
   }
 
-  static int rounds(double elements) { return elements <= 4 * kSmallElements ? kSmallRounds : kRounds; }
+  static int rounds(double elements) { return elements <= 4 * kSmallElements ? kSmallRounds : kTrialRounds; }
 
   void time(const Trial& trial, std::uint64_t elements, std::vector<double>& seconds) {
     const plan::Plan plan = trial_plan(plan_, trial.dtype, trial.level, elements);
