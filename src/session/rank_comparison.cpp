@@ -95,6 +95,18 @@ std::optional<double> common_slow_share(const std::vector<std::string>& told, bo
   return common;
 }
 
+namespace {
+
+// Ranks that lose their cores for moments look like slow links: of those only what is clear is worth a warning.
+LogLevel level_of(const observe::SlowChange& change, double share) {
+  constexpr double kClear = 2.5;
+  const observe::SlowCause cause = change.slow ? change.latest.cause : change.cause;
+  const bool link = cause == observe::SlowCause::slow_link_out || cause == observe::SlowCause::slow_link_in;
+  return link && !(change.slow && change.latest.share > kClear * share) ? LogLevel::info : LogLevel::warning;
+}
+
+}  // namespace
+
 RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, double share)
     : runner_(runner),
       waits_(waits),
@@ -198,7 +210,7 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
   // The first ones are of a few quick steps, in which ranks find their pace.
   if (ranks[0].steps * ranks[0].step_seconds >= kLeastSeconds / 2) {
     for (const observe::SlowChange& change : watch_.update(found)) {
-      log(runner_.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
+      log(runner_.info().rank == 0 ? level_of(change, share_) : LogLevel::debug,
           "after step " + std::to_string(step) + " of a session of " + std::to_string(ranks.size()) +
               " ranks: " + observe::to_text(change, ranks[0].step_seconds));
     }
