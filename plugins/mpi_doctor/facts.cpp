@@ -209,7 +209,7 @@ Facts read_facts(const Told& told, const fs::path& root) {
     read_policy(facts.policy);
     for (PreloadFile preload : told.preloads) {
       if (!preload.path.empty()) {
-        preload.fingerprint = plan::fingerprint_of(read_file(preload.path, kLargestLibrary, preload.library));
+        preload.fingerprint = plan::fingerprint_of(read_file(preload.path, kLargestLibrary, preload.name));
       }
       facts.preloads.push_back(preload);
     }

@@ -20,7 +20,7 @@ struct Interface {
 
 /// A library that `gradwire run` preloads.
 struct PreloadFile {
-  std::string library;      // whose jobs it is for: "Open MPI"
+  std::string name;         // whose jobs it is for: "Open MPI"
   std::string path;         // empty: not found
   std::string fingerprint;  // of what it holds
 };

@@ -20,7 +20,7 @@ void take(const json& from, const char* name, Value& into) {
 std::string to_json(const Facts& facts) {
   json preloads = json::array();
   for (const PreloadFile& file : facts.preloads) {
-    preloads.push_back({{"library", file.library}, {"path", file.path}, {"fingerprint", file.fingerprint}});
+    preloads.push_back({{"library", file.name}, {"path", file.path}, {"fingerprint", file.fingerprint}});
   }
   json interfaces = json::array();
   for (const Interface& one : facts.interfaces) {
@@ -68,9 +68,8 @@ Facts facts_from_json(const std::string& text) {
   take(from, "mpi", facts.mpi);
   take(from, "threads", facts.threads);
   for (const json& one : from.value("preloads", json::array())) {
-    facts.preloads.push_back({.library = one.value("library", ""),
-                              .path = one.value("path", ""),
-                              .fingerprint = one.value("fingerprint", "")});
+    facts.preloads.push_back(
+        {.name = one.value("library", ""), .path = one.value("path", ""), .fingerprint = one.value("fingerprint", "")});
   }
   const json policy = from.value("policy", json::object());
   facts.policy = {.path = policy.value("path", ""),

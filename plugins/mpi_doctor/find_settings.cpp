@@ -55,7 +55,7 @@ void find_in_preloads(const std::vector<Facts>& facts, Findings& findings) {
   for (const Facts& rank : facts) {
     for (const PreloadFile& file : rank.preloads) {
       if (!file.path.empty()) {
-        libraries.insert(file.library);
+        libraries.insert(file.name);
       }
     }
   }
@@ -67,7 +67,7 @@ void find_in_preloads(const std::vector<Facts>& facts, Findings& findings) {
   for (const std::string& library : libraries) {
     const auto of = [&](const Facts& rank) {
       for (const PreloadFile& file : rank.preloads) {
-        if (file.library == library && !file.path.empty()) {
+        if (file.name == library && !file.path.empty()) {
           return file.path.substr(file.path.rfind('/') + 1) + " " + file.fingerprint.substr(0, 8);
         }
       }

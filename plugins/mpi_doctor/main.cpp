@@ -35,7 +35,7 @@ Arguments read_arguments(int argc, char** argv) {
       arguments.json = value;
     } else if (const std::size_t equals = value.find('='); name == "--preload" && equals != std::string::npos) {
       arguments.told.preloads.push_back(
-          {.library = value.substr(0, equals), .path = value.substr(equals + 1), .fingerprint = ""});
+          {.name = value.substr(0, equals), .path = value.substr(equals + 1), .fingerprint = ""});
     }
   }
   return arguments;
