@@ -171,6 +171,21 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
   }
 }
 
+void Aggregate::add(const observe::Round& round, const std::function<std::optional<int>()>& home) {
+  if (home && !home_) {
+    if (const auto rank = home()) {
+      set_home(*rank);
+      touch(*rank);
+    }
+  }
+  for (const observe::Stretch& stretch : round.stretches) {
+    add(stretch.events, round.scale);
+  }
+  for (const observe::Snapshot& snapshot : round.snapshots) {
+    add(snapshot);
+  }
+}
+
 void Aggregate::add(const observe::Snapshot& snapshot) {
   RankTotals* totals = rank_of(snapshot.source);
   if (totals == nullptr) {

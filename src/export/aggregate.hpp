@@ -12,6 +12,7 @@
 
 #include "export/metric.hpp"
 #include "observe/clock.hpp"
+#include "observe/collector.hpp"
 #include "observe/event.hpp"
 #include "observe/sources.hpp"
 
@@ -96,6 +97,8 @@ class Aggregate {
   void set_home(int rank) { home_ = rank; }
   void add(std::span<const observe::Event> events, const observe::TimeScale& scale);
   void add(const observe::Snapshot& snapshot);
+  /// All of a round. `home`: asked for the rank of the process until it knows; may be empty.
+  void add(const observe::Round& round, const std::function<std::optional<int>()>& home);
 
   /// By rank. Sources whose ranks have processes of their own are all of this process's rank.
   [[nodiscard]] const std::map<int, RankTotals>& ranks() const noexcept { return ranks_; }

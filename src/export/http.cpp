@@ -72,18 +72,7 @@ void HttpSink::take(const observe::Round& round) {
   {
     const std::lock_guard lock(served_->known);
     Aggregate& aggregate = served_->aggregate;
-    if (options_.rank && !aggregate.home()) {
-      if (const auto known = options_.rank()) {
-        aggregate.set_home(*known);
-        aggregate.touch(*known);
-      }
-    }
-    for (const observe::Stretch& stretch : round.stretches) {
-      aggregate.add(stretch.events, round.scale);
-    }
-    for (const observe::Snapshot& snapshot : round.snapshots) {
-      aggregate.add(snapshot);
-    }
+    aggregate.add(round, options_.rank);
     served_->reader = {round.clock,      round.recorded, round.dropped, round.collector_seconds,
                        round.ring_bytes, round.last};
     rank = rank_of(aggregate);

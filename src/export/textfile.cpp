@@ -92,18 +92,7 @@ TextfileSink::TextfileSink(TextfileOptions options)
     : options_(std::move(options)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {}
 
 void TextfileSink::take(const observe::Round& round) {
-  if (options_.rank && !aggregate_.home()) {
-    if (const auto rank = options_.rank()) {
-      aggregate_.set_home(*rank);
-      aggregate_.touch(*rank);
-    }
-  }
-  for (const observe::Stretch& stretch : round.stretches) {
-    aggregate_.add(stretch.events, round.scale);
-  }
-  for (const observe::Snapshot& snapshot : round.snapshots) {
-    aggregate_.add(snapshot);
-  }
+  aggregate_.add(round, options_.rank);
   const std::uint64_t now = round.scale.nanoseconds;
   if (!round.last && next_ && now < *next_) {
     return;
