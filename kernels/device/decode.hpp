@@ -43,7 +43,8 @@ GRADWIRE_DEVICE void put_strip(const DecodeJob& job, std::uint64_t first, std::u
 }
 
 template <class Codec>
-GRADWIRE_KERNEL decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
+GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 4)
+decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
   using Value = typename Codec::Value;
   const std::uint32_t step = step_of(job.call);
   const HeaderCheck header = check_header(job.call.codec, job.frame, job.call.bucket, step);
@@ -55,9 +56,19 @@ GRADWIRE_KERNEL decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
     const TilePlace place = tile_place(job.call, 0, step, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + tile_offset<typename Codec::Core>(0, index);
     const auto context = Codec::context(place.tile);
-    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+    const std::uint32_t all = strips(place.count);
+    typename Codec::Raw next{};
+    if (simt::warp() < all) {
+      next = Codec::fetch(simt::warp(), place.count, payload);
+    }
+    GRADWIRE_ROLLED
+    for (std::uint32_t strip = simt::warp(); strip < all; strip += simt::kWarps) {
+      const typename Codec::Raw raw = next;
+      if (strip + simt::kWarps < all) {  // asked for before this strip's are waited for
+        next = Codec::fetch(strip + simt::kWarps, place.count, payload);
+      }
       Value x[kHeld];
-      Codec::expand(context, Codec::fetch(strip, place.count, payload), x);
+      Codec::expand(context, raw, x);
       if (!header.good) {
         GRADWIRE_UNROLL
         for (int r = 0; r < kHeld; ++r) {

@@ -75,7 +75,8 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
 }
 
 template <class Codec>
-GRADWIRE_KERNEL encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
+GRADWIRE_KERNEL_OF(Codec::kBlocksOfProcessor)
+encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
   using Value = typename Codec::Value;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);

@@ -108,6 +108,7 @@ InputList<kMost> input_list(const ReduceJob& job) {
   InputList<kMost> list{};
   for (int rank = 0; rank < job.ranks; ++rank) {
     list.frame[rank] = job.inputs[rank].bytes;
+    list.own = list.frame[rank] == nullptr ? rank : list.own;
   }
   return list;
 }

@@ -15,12 +15,14 @@ inline constexpr int kFewInputs = 64;  // arguments of a launch are copied: most
 template <int kMost>
 struct InputList {
   const std::uint8_t* frame[kMost];  // null: the own part
+  int own = -1;                      // which one that is; -1: none
 };
 
-/// Which inputs have the header they should have. By the whole block; ends with a barrier.
+/// Which inputs have the header they should have, and returns whether all do. By the whole block; ends with a barrier.
 template <int kMost>
-GRADWIRE_DEVICE void check_inputs(const ReduceJob& job, const InputList<kMost>& inputs, std::uint32_t step,
+GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList<kMost>& inputs, std::uint32_t step,
                                   bool (&good)[kMost]) {
+  bool bad = false;
   for (int rank = static_cast<int>(simt::thread()); rank < job.ranks; rank += static_cast<int>(simt::kThreads)) {
     if (inputs.frame[rank] == nullptr) {
       continue;
@@ -28,6 +30,7 @@ GRADWIRE_DEVICE void check_inputs(const ReduceJob& job, const InputList<kMost>& 
     const FramePlace place{const_cast<std::uint8_t*>(inputs.frame[rank]), job.count, job.first_tile, 0, rank};
     const HeaderCheck header = check_header(job.call.codec, place, job.call.bucket, step);
     good[rank] = header.good;
+    bad = bad || !header.good;
     if (simt::block() == 0 && !header.good) {
       report_bad(job.call, rank);
     }
@@ -35,7 +38,7 @@ GRADWIRE_DEVICE void check_inputs(const ReduceJob& job, const InputList<kMost>& 
       report_nonfinite(job.call);
     }
   }
-  simt::sync();
+  return !simt::sync_or(bad);
 }
 
 GRADWIRE_DEVICE const std::uint8_t* residual_bytes(const float* residual, std::uint64_t first) {
@@ -88,12 +91,32 @@ GRADWIRE_DEVICE void clear_behind(std::uint32_t left, Value (&sum)[kHeld]) {
   }
 }
 
+/// 1 / divisor where that is exact, as it is for powers of two, else 0. Products with it are the quotients then.
+GRADWIRE_DEVICE float exact_inverse(float divisor) {
+  const auto bits = bits_as<std::uint32_t>(divisor);
+  const bool power = (bits & 0x807FFFFFU) == 0 && bits != 0 && bits < 0x7F000000U;
+  return power ? bits_as<float>(0x7F000000U - bits) : 0.0F;
+}
+GRADWIRE_DEVICE double exact_inverse(double divisor) {
+  const auto bits = bits_as<std::uint64_t>(divisor);
+  const bool power = (bits & 0x800FFFFFFFFFFFFFULL) == 0 && bits != 0 && bits < 0x7FE0000000000000ULL;
+  return power ? bits_as<double>(0x7FE0000000000000ULL - bits) : 0.0;
+}
+
 template <class Value>
 GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value (&sum)[kHeld]) {
   if (job.device_divisor == nullptr && job.divisor == 1) {
     return;
   }
   const auto divisor = static_cast<Value>(job.device_divisor == nullptr ? job.divisor : *job.device_divisor);
+  const Value inverse = exact_inverse(divisor);
+  if (inverse != 0) {  // a division takes ten times as long
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      sum[r] = sum[r] * inverse;
+    }
+    return;
+  }
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
     sum[r] = sum[r] / divisor;
@@ -109,43 +132,52 @@ GRADWIRE_DEVICE void store_result(const ReduceJob& job, std::uint64_t first, std
   }
 }
 
-/// Sum of a strip over all ranks. The next frame's bytes are asked for before this one's are added.
+/// Sum of a strip over all ranks. The own part is read first and the bytes of the next frames together, so that one
+/// wait serves them all.
 template <class Codec, int kMost>
-GRADWIRE_DEVICE void sum_strip(const ReduceJob& job, const InputList<kMost>& inputs, const bool (&good)[kMost],
+GRADWIRE_DEVICE void sum_strip(const ReduceJob& job, const InputList<kMost>& inputs,
                                const typename Codec::Context& context, const TilePlace& place, std::uint64_t offset,
                                std::uint32_t strip, typename Codec::Value (&sum)[kHeld]) {
+  constexpr int kAhead = Codec::kAhead;
+  using Raw = typename Codec::Raw;
   using Value = typename Codec::Value;
-  const auto fetch = [&](int rank) {
-    const std::uint8_t* frame = inputs.frame[rank];
-    return frame == nullptr ? typename Codec::Raw{} : Codec::fetch(strip, place.count, frame + offset);
-  };
-  typename Codec::Raw next = fetch(0);
+  Value own[kHeld];
+  if (inputs.own >= 0) {
+    load_own(job, place.first + strip * kStrip, left_of(strip, place.count), own);
+  }
   GRADWIRE_ROLLED
-  for (int rank = 0; rank < job.ranks; ++rank) {
-    const typename Codec::Raw raw = next;
-    if (rank + 1 < job.ranks) {
-      next = fetch(rank + 1);
+  for (int base = 0; base < job.ranks; base += kAhead) {
+    Raw raw[kAhead];
+    GRADWIRE_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      const bool has_frame = base + i < job.ranks && base + i != inputs.own;
+      raw[i] = has_frame ? Codec::fetch(strip, place.count, inputs.frame[base + i] + offset) : Raw{};
     }
-    Value x[kHeld];
-    if (inputs.frame[rank] == nullptr) {
-      load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
-    } else {
-      Codec::expand(context, raw, x);
-      if (!good[rank]) {
-        set_all(not_a_number<Value>(), x);
+    GRADWIRE_UNROLL
+    for (int i = 0; i < kAhead; ++i) {
+      if (base + i >= job.ranks) {
+        break;
+      }
+      const bool first = i == 0 && base == 0;
+      if (base + i == inputs.own) {
+        accumulate(first, own, sum);
+      } else {
+        Value x[kHeld];
+        Codec::expand(context, raw[i], x);
+        accumulate(first, x, sum);
       }
     }
-    accumulate(rank == 0, x, sum);
   }
 }
 
 template <class Codec>
-GRADWIRE_KERNEL reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kFewInputs>) inputs) {
+GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 4)
+reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kFewInputs>) inputs) {
   using Value = typename Codec::Value;
   GRADWIRE_SHARED bool good[kFewInputs];
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
-  check_inputs(job, inputs, step, good);
+  const bool all_good = check_inputs(job, inputs, step, good);
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
@@ -153,7 +185,10 @@ GRADWIRE_KERNEL reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAME
     const auto context = Codec::context(place.tile);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value sum[kHeld];
-      sum_strip<Codec>(job, inputs, good, context, place, offset, strip, sum);
+      sum_strip<Codec>(job, inputs, context, place, offset, strip, sum);
+      if (!all_good) {
+        set_all(not_a_number<Value>(), sum);  // as any sum with a part of which nothing is known
+      }
       clear_behind(left_of(strip, place.count), sum);
       divide_sum(job, sum);
       if (job.out == nullptr) {
@@ -289,7 +324,7 @@ GRADWIRE_KERNEL reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job,
                              GRADWIRE_PARAMETER(InputList<kMaxReduceInputs>) inputs) {
   GRADWIRE_SHARED MixedShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
-  check_inputs(job, inputs, step, shared.good);
+  static_cast<void>(check_inputs(job, inputs, step, shared.good));
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, job.call.codec.k, step, job.first_tile, job.count, index);

@@ -14,6 +14,7 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define GRADWIRE_KERNEL __global__ __launch_bounds__(256) void
+#define GRADWIRE_KERNEL_OF(blocks) __global__ __launch_bounds__(256, blocks) void  // so many fit on a processor
 #define GRADWIRE_PARAMETER(T) __grid_constant__ T const
 #define GRADWIRE_DEVICE __device__ __forceinline__
 #define GRADWIRE_SHARED __shared__
@@ -22,6 +23,7 @@
 #else
 #include "simt_emulator.hpp"
 #define GRADWIRE_KERNEL inline void
+#define GRADWIRE_KERNEL_OF(blocks) inline void
 #define GRADWIRE_PARAMETER(T) T const&
 #define GRADWIRE_DEVICE inline
 #define GRADWIRE_SHARED static thread_local

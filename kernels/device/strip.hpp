@@ -38,22 +38,6 @@ struct Quad {
   Stored element[4];
 };
 
-GRADWIRE_DEVICE Quad<std::uint8_t> load_quad(const std::uint8_t* from) {
-  return bits_as<Quad<std::uint8_t>>(simt::load4(from));
-}
-GRADWIRE_DEVICE Quad<std::uint16_t> load_quad(const std::uint16_t* from) {
-  return bits_as<Quad<std::uint16_t>>(simt::load8(from));
-}
-GRADWIRE_DEVICE Quad<std::uint32_t> load_quad(const std::uint32_t* from) {
-  return bits_as<Quad<std::uint32_t>>(simt::load16(from));
-}
-GRADWIRE_DEVICE Quad<std::uint64_t> load_quad(const std::uint64_t* from) {
-  struct Halves {
-    simt::Words4 half[2];
-  };
-  return bits_as<Quad<std::uint64_t>>(Halves{{simt::load16(from), simt::load16(from + 2)}});
-}
-
 GRADWIRE_DEVICE void store_quad(std::uint8_t* to, const Quad<std::uint8_t>& quad) {
   simt::store4(to, bits_as<std::uint32_t>(quad));
 }
@@ -102,26 +86,80 @@ GRADWIRE_DEVICE void store_one(Stored* to, Stored value) {
 template <class Stored>
 inline constexpr std::uint32_t kQuadAccess = sizeof(Stored) >= 4 ? 16 : 4 * sizeof(Stored);
 
+/// What a lane holds of a strip as it lies in memory: words, so that nothing waits for a load until they are unpacked.
+template <class Stored>
+struct Packed {
+  static constexpr int kWords = static_cast<int>(kHeld * sizeof(Stored) / 4);
+  std::uint32_t word[kWords];
+
+  [[nodiscard]] GRADWIRE_DEVICE Stored element(int r) const {
+    if constexpr (sizeof(Stored) == 8) {
+      return std::uint64_t{word[2 * r]} | std::uint64_t{word[2 * r + 1]} << 32;
+    } else {
+      constexpr int kEach = 4 / static_cast<int>(sizeof(Stored));
+      return static_cast<Stored>(word[r / kEach] >> (8 * sizeof(Stored) * static_cast<unsigned>(r % kEach)));
+    }
+  }
+};
+
+/// Four elements: a fourth, half, one or two times 16 bytes.
+GRADWIRE_DEVICE void load_quad(const std::uint8_t* from, std::uint32_t* words) { words[0] = simt::load4(from); }
+GRADWIRE_DEVICE void load_quad(const std::uint16_t* from, std::uint32_t* words) {
+  const simt::Words2 two = simt::load8(from);
+  words[0] = two.word[0];
+  words[1] = two.word[1];
+}
+GRADWIRE_DEVICE void load_quad(const std::uint32_t* from, std::uint32_t* words) {
+  const simt::Words4 four = simt::load16(from);
+  GRADWIRE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    words[i] = four.word[i];
+  }
+}
+GRADWIRE_DEVICE void load_quad(const std::uint64_t* from, std::uint32_t* words) {
+  load_quad(reinterpret_cast<const std::uint32_t*>(from), words);
+  load_quad(reinterpret_cast<const std::uint32_t*>(from + 2), words + 4);
+}
+
 /// The elements of a strip at `from`, of which there are `left`; zeros behind. Any address that is a multiple of an
 /// element's size.
 template <class Stored>
-GRADWIRE_DEVICE void load_elements(const std::uint8_t* from, std::uint32_t left, Stored (&x)[kHeld]) {
+GRADWIRE_DEVICE Packed<Stored> load_packed(const std::uint8_t* from, std::uint32_t left) {
   const std::uint32_t lane = simt::lane();
+  Packed<Stored> packed;
   if (left >= kStrip && aligned_to(from, kQuadAccess<Stored>)) {
     GRADWIRE_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const Quad<Stored> quad = load_quad(reinterpret_cast<const Stored*>(from) + element_of(lane, 4 * h));
-      GRADWIRE_UNROLL
-      for (int c = 0; c < 4; ++c) {
-        x[4 * h + c] = quad.element[c];
-      }
+      load_quad(reinterpret_cast<const Stored*>(from) + element_of(lane, 4 * h),
+                packed.word + h * Packed<Stored>::kWords / 2);
     }
-    return;
+    return packed;
+  }
+  GRADWIRE_UNROLL
+  for (int w = 0; w < Packed<Stored>::kWords; ++w) {
+    packed.word[w] = 0;
   }
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
     const std::uint32_t i = element_of(lane, r);
-    x[r] = i < left ? load_one(reinterpret_cast<const Stored*>(from) + i) : Stored{0};
+    const Stored x = i < left ? load_one(reinterpret_cast<const Stored*>(from) + i) : Stored{0};
+    if constexpr (sizeof(Stored) == 8) {
+      packed.word[2 * r] = static_cast<std::uint32_t>(x);
+      packed.word[2 * r + 1] = static_cast<std::uint32_t>(x >> 32);
+    } else {
+      constexpr int kEach = 4 / static_cast<int>(sizeof(Stored));
+      packed.word[r / kEach] |= std::uint32_t{x} << (8 * sizeof(Stored) * static_cast<unsigned>(r % kEach));
+    }
+  }
+  return packed;
+}
+
+template <class Stored>
+GRADWIRE_DEVICE void load_elements(const std::uint8_t* from, std::uint32_t left, Stored (&x)[kHeld]) {
+  const Packed<Stored> packed = load_packed<Stored>(from, left);
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    x[r] = packed.element(r);
   }
 }
 

@@ -7,7 +7,10 @@
 //   `keeps` x
 //                                                          becomes what was dropped. Bit r: register r is of a block
 //                                                          with NaN or Inf, whose residual stays
-//   struct Raw; Raw fetch(strip, count, in)                the strip's bytes
+//   struct Raw; Raw fetch(strip, count, in)                the strip's bytes; nothing waits for them before expand()
+//   int kAhead                                             how many Raw registers hold beside a sum and a value
+//   int kBlocksOfProcessor                                 how many thread blocks that encode must fit on a processor:
+//                                                          more hide more, fewer have more registers each (measured)
 //   void expand(context, raw, x)                           their values
 // `count` is that of the tile. All lanes of the warp call.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_CODECS_HPP
@@ -31,9 +34,9 @@ struct WarpCast {
   using Stored = typename Core::Stored;
   using Shared = NoShared;
   using Context = NoContext;
-  struct Raw {
-    Stored bits[kHeld];
-  };
+  using Raw = Packed<Stored>;
+  static constexpr int kAhead = sizeof(Stored) == 2 ? 4 : (sizeof(Stored) == 4 ? 2 : 1);
+  static constexpr int kBlocksOfProcessor = sizeof(Stored) == 8 ? 4 : 5;
 
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }
 
@@ -54,14 +57,12 @@ struct WarpCast {
   }
 
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
-    Raw raw;
-    load_elements(in + strip * kStrip * sizeof(Stored), left_of(strip, count), raw.bits);
-    return raw;
+    return load_packed<Stored>(in + strip * kStrip * sizeof(Stored), left_of(strip, count));
   }
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, Value (&x)[kHeld]) {
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      x[r] = Core::Wire::value(raw.bits[r]);
+      x[r] = Core::Wire::value(raw.element(r));
     }
   }
 };
@@ -78,8 +79,10 @@ struct WarpBlock {
   static constexpr int kBlocks = static_cast<int>(kStrip / Rule::kBlock);
   static constexpr int kRegisters = kHeld / kBlocks;  // of one block
   static_assert(kBlocks == 1 || kBlocks == 2);
+  static constexpr int kAhead = 4;
+  static constexpr int kBlocksOfProcessor = kBlocks == 1 ? 6 : 5;
   struct Raw {
-    Unsigned code[kHeld];
+    Packed<Unsigned> codes;
     std::uint16_t scale[kBlocks];
   };
 
@@ -124,7 +127,7 @@ struct WarpBlock {
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
     const std::uint32_t left = left_of(strip, count);
     Raw raw;
-    load_elements(in + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left, raw.code);
+    raw.codes = load_packed<Unsigned>(in + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left);
     GRADWIRE_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       raw.scale[block] = static_cast<std::uint32_t>(block) * Rule::kBlock < left
@@ -136,7 +139,7 @@ struct WarpBlock {
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, float (&x)[kHeld]) {
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      x[r] = Rule::level(static_cast<Code>(raw.code[r])) * from_bf16(raw.scale[r / kRegisters]);
+      x[r] = Rule::level(static_cast<Code>(raw.codes.element(r))) * from_bf16(raw.scale[r / kRegisters]);
     }
   }
 };

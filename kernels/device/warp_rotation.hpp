@@ -74,13 +74,15 @@ struct WarpRotated {
   using Core = RotatedCore<Grid>;
   using Value = float;
   using Shared = WarpSums;
+  static constexpr int kAhead = 1;
+  static constexpr int kBlocksOfProcessor = 4;
   /// Of the tile's 256 sign bits the two words that this lane's elements are in, moved to its first one.
   struct Context {
     std::uint32_t flips[2];
     [[nodiscard]] GRADWIRE_DEVICE bool flip(int r) const { return ((flips[r / 4] >> (r % 4)) & 1U) != 0; }
   };
   struct Raw {
-    std::uint32_t codes;
+    std::uint16_t codes[2];  // the low half first
     std::uint16_t scale;
   };
 
@@ -134,15 +136,15 @@ struct WarpRotated {
     const std::uint8_t* codes = in + Core::codes_at(strip, count) + 4 * (simt::lane() % kCodeLanes);
     // Codes of a tile with an odd number of strips begin in the middle of a word. Two halves always: nvcc makes one
     // load of 4 bytes of a choice between the two ways, which faults there.
-    const std::uint32_t low = simt::load2(codes);
-    return {low | std::uint32_t{simt::load2(codes + 2)} << 16, simt::load2(in + strip * 2)};
+    return {{simt::load2(codes), simt::load2(codes + 2)}, simt::load2(in + strip * 2)};
   }
 
   GRADWIRE_DEVICE static void expand(const Context& context, const Raw& raw, float (&x)[kHeld]) {
+    const std::uint32_t codes = std::uint32_t{raw.codes[0]} | std::uint32_t{raw.codes[1]} << 16;
     std::int32_t levels[kHeld];
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      levels[r] = level((raw.codes >> place_of(r)) % (2 * Grid::kCells));
+      levels[r] = level((codes >> place_of(r)) % (2 * Grid::kCells));
     }
     hadamard_levels(levels);
     const float scale = from_bf16(raw.scale) * kRotationFactor;
@@ -177,8 +179,29 @@ struct WarpRotated {
   GRADWIRE_DEVICE static std::int32_t level(std::uint32_t code) {
     const bool negative = code < Grid::kCells;
     const std::uint32_t cell = negative ? Grid::kCells - 1 - code : code - Grid::kCells;
-    const auto magnitude = static_cast<std::int32_t>(simt::byte_of(kMagnitudes[0], kMagnitudes[1], cell));
-    return negative ? -magnitude : magnitude;
+    return negative ? -magnitude_of(cell) : magnitude_of(cell);
+  }
+  GRADWIRE_DEVICE static std::int32_t magnitude_of(std::uint32_t cell) {
+    return static_cast<std::int32_t>(simt::byte_of(kMagnitudes[0], kMagnitudes[1], cell));
+  }
+  /// How many thresholds are not above it: one comparison for each bit, after which half of them are left.
+  GRADWIRE_DEVICE static std::uint32_t cell_of(std::int32_t magnitude) {
+    std::int32_t threshold[Grid::kCells - 1];
+    GRADWIRE_UNROLL
+    for (std::uint32_t i = 0; i + 1 < Grid::kCells; ++i) {
+      threshold[i] = Grid::threshold(i);
+    }
+    std::uint32_t cell = 0;
+    GRADWIRE_UNROLL
+    for (std::uint32_t half = Grid::kCells / 2; half != 0; half /= 2) {
+      const bool above = magnitude >= threshold[half - 1];
+      cell += above ? half : 0U;
+      GRADWIRE_UNROLL
+      for (std::uint32_t i = 0; i + 1 < half; ++i) {
+        threshold[i] = above ? threshold[half + i] : threshold[i];
+      }
+    }
+    return cell;
   }
   struct Magnitudes {
     std::uint32_t word[2];
@@ -217,14 +240,8 @@ struct WarpRotated {
     for (int r = 0; r < kHeld; ++r) {
       const std::int32_t q = round_to_int(y[r] * inverse);
       const std::int32_t magnitude = q < 0 ? -q : q;
-      std::uint32_t cell = 0;
-      std::int32_t nearest = Grid::magnitude(0);
-      GRADWIRE_UNROLL
-      for (std::uint32_t i = 0; i + 1 < Grid::kCells; ++i) {
-        const bool above = magnitude >= Grid::threshold(i);
-        cell += above ? 1U : 0U;
-        nearest = above ? Grid::magnitude(i + 1) : nearest;
-      }
+      const std::uint32_t cell = cell_of(magnitude);
+      const std::int32_t nearest = magnitude_of(cell);
       const std::uint32_t code = q < 0 ? Grid::kCells - 1 - cell : Grid::kCells + cell;
       packed |= code << place_of(r);
       levels[r] = q < 0 ? -nearest : nearest;

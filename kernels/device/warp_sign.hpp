@@ -12,9 +12,11 @@ struct WarpSign {
   using Core = Sign;
   using Value = float;
   using Shared = WarpSums;
+  static constexpr int kAhead = 4;
+  static constexpr int kBlocksOfProcessor = 5;
   using Context = NoContext;
   struct Raw {
-    std::uint32_t nibble[2];
+    std::uint8_t bits[2];  // of each half of the strip the byte that has this lane's four
     std::uint16_t scale;
   };
 
@@ -65,7 +67,7 @@ struct WarpSign {
     GRADWIRE_UNROLL
     for (std::uint32_t h = 0; h < 2; ++h) {
       const std::uint32_t at = 16 * h + lane / 2;
-      raw.nibble[h] = 8 * at < left ? static_cast<std::uint32_t>(bits[at]) >> (lane % 2 * 4) : 0U;
+      raw.bits[h] = 8 * at < left ? bits[at] : std::uint8_t{0};
     }
     raw.scale = simt::load2(in + strip * 2);
     return raw;
@@ -73,7 +75,8 @@ struct WarpSign {
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, float (&x)[kHeld]) {
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      x[r] = Core::value(raw.scale, (raw.nibble[r / 4] >> (r % 4)) & 1U);
+      const std::uint32_t place = simt::lane() % 2 * 4 + static_cast<std::uint32_t>(r % 4);
+      x[r] = Core::value(raw.scale, (std::uint32_t{raw.bits[r / 4]} >> place) & 1U);
     }
   }
 
