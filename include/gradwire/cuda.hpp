@@ -18,6 +18,8 @@ namespace gradwire::cuda {
 ///     cuda::make_session(mpi::make_transport(MPI_COMM_WORLD), stream, policy)
 /// `stream` is the one that the caller's work is on (null: the default stream); it stays the caller's and must outlive
 /// the session. Every rank calls it. The rest is as over NCCL (docs/gpu.md), but steps cannot be captured.
+/// A rank is a process: ranks that are threads of one would wait for each other for ever, since CUDA allocates pinned
+/// memory only once no stream of the process waits.
 /// `options.threading` is ignored: any thread may call, one at a time communicates.
 /// Error(unsupported) without GPU or driver, with CUDA's text, and for a transport that only the thread that made it
 /// may use (MPI below MPI_THREAD_MULTIPLE). Error(invalid_argument) for a stream of another device or a null transport.

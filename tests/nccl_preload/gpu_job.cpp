@@ -148,11 +148,15 @@ void run(Job& job) {
   cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
   cuda(cudaGraphLaunch(replay, streams[0]), "cudaGraphLaunch");
   job.check(from_device(memory[2], kCount, streams[0]), 0, 2, 1, true, "captured");
+  // ncclCommDestroy waits for graphs that hold its calls, for ever.
+  cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
+  cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
 }  // namespace
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what it said before it was ended counts
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("gpu_job: skipped: no GPU\n");
