@@ -60,8 +60,7 @@ void AutoCodec::begin(std::uint64_t step, const LinkMeasured& measured) {
   measured_in_seconds_ = calibration.seconds;
   begun_ = true;
   ++revision_;
-  first_ = step;
-  next_ = step + least_steps_;
+  count_from(step);
   {
     const std::lock_guard lock(mutex_);
     link_ = to_estimate(calibration.cluster, calibration.seconds);
@@ -73,6 +72,24 @@ void AutoCodec::begin(std::uint64_t step, const LinkMeasured& measured) {
   change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
                   " ms: " + format_rate(choice_.calibration().cluster.inter.bytes_per_second);
   note(change);
+}
+
+void AutoCodec::count_from(std::uint64_t step) {
+  first_ = step;
+  next_ = step + least_steps_;
+}
+
+// Else a session would seem as long-lived as the training whose state it loads, and try what costs much at once.
+void AutoCodec::resume(std::uint64_t step) {
+  if (!begun_ || runner_.info().world_size == 1) {
+    return;
+  }
+  count_from(step);
+  choice_.start(step, choice_.calibration());  // nothing was learnt since, so it chooses the same
+  const std::lock_guard lock(mutex_);
+  for (CodecSwitch& start : switches_) {
+    start.step = step;
+  }
 }
 
 bool AutoCodec::samples(std::uint64_t step) const noexcept { return step % kSampleEvery == kSampleEvery - 1; }

@@ -26,7 +26,8 @@ class AutoCodec final : public ComparedPart {
 
   /// Measures and chooses for `step`, the first one. Collective. `measured`: see calibrate().
   void begin(std::uint64_t step, const LinkMeasured& measured);
-  [[nodiscard]] bool begun() const noexcept { return begun_; }
+  /// Steps have other numbers from now on, of which `step` is the first: none has been made so far.
+  void resume(std::uint64_t step);
   [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }
   /// Another number where choices() may be others.
   [[nodiscard]] std::uint64_t revision() const noexcept { return revision_; }
@@ -53,6 +54,7 @@ class AutoCodec final : public ComparedPart {
   [[nodiscard]] Neighbours probe_neighbours() const;
   [[nodiscard]] LinkReport report() const;
   [[nodiscard]] Agreed agree(const Compared& compared);
+  void count_from(std::uint64_t step);
   void probe(const LinkReport& report);
   void note(const tuning::Change& change);
 

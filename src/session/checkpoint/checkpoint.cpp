@@ -223,6 +223,9 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   }
   small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
+  if (auto_codec) {
+    auto_codec->resume(first.step);
+  }
   if (session::DeviceSteps* device = runner->device()) {
     device->set_step(first.step);
   }
