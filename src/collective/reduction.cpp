@@ -72,9 +72,9 @@ void set_ranges(ResidualUse& use, const Request& request, const HopCodecs& codec
   }
 }
 
-// Where dense is the library's own sum. Ranks that compare their terms must come to the same by what all see alike, so
-// there a tensor that residuals have widened on some of them travels in frames.
-bool is_native(const Request& request, const HopCodecs& codecs, const RankGroup& group) {
+// Ranks that compare their terms must come to the same by what all see alike, so there a tensor that residuals have
+// widened on some of them travels in frames.
+bool is_native_by(const Request& request, const HopCodecs& codecs, const RankGroup& group) {
   const NativeSum& native = request.native;
   const DType dtype = codecs.first.dtype();
   return request.function == Function::all_reduce && request.algorithm == Algorithm::dense && group.size > 1 &&
@@ -85,7 +85,7 @@ bool is_native(const Request& request, const HopCodecs& codecs, const RankGroup&
 Schedule schedule_of(const Request& request, const ResolvedCall& call, const RankGroup& group) {
   const Shape shape{group.rank, group.size, call.weighted, request.chunk_bytes, call.residuals.folds_owner,
                     group.tiers};
-  if (is_native(request, call.codecs, group)) {
+  if (is_native_by(request, call.codecs, group)) {
     return native_all_reduce(shape, request.count,
                              {.asks = request.native.asks, .compares_terms = request.native.compares_terms});
   }
@@ -96,6 +96,19 @@ Schedule schedule_of(const Request& request, const ResolvedCall& call, const Ran
     case Function::all_reduce: break;
   }
   return all_reduce(request.algorithm, shape, request.count, call.codecs);
+}
+
+ResidualUse residual_use(const Request& request, const Encodings& encodings, const RankGroup& group) {
+  ResidualUse use{.keeps = residual_sites(request, encodings, group)};
+  use.any = use.keeps.any() || request.held.any;
+  use.folds_owner = request.weighted && request.held.any && (!use.keeps.owner || request.held.moved);
+  return use;
+}
+
+// Residuals arrive with what travels exactly, which takes more than 16 bits.
+HopCodecs codecs_of(const Request& request, const Encodings& encodings, const ResidualUse& use) {
+  return hop_codecs(encodings.first, encodings.second, request.dtype, use.any && encodings.any_exact(),
+                    encodings.tiered ? std::optional(encodings.between) : std::nullopt);
 }
 
 // What callers have looked at before: a failure here is a bug of theirs.
@@ -121,17 +134,17 @@ void check(const Request& request, const RankGroup& group) {
 Resolved resolve(const Request& request, const RankGroup& group) {
   check(request, group);
   const Encodings encodings = encodings_of(request, group);
-  ResidualUse use{.keeps = residual_sites(request, encodings, group)};
-  use.any = use.keeps.any() || request.held.any;
-  use.folds_owner = request.weighted && request.held.any && (!use.keeps.owner || request.held.moved);
-  // Residuals arrive with what travels exactly, which takes more than 16 bits.
-  const HopCodecs codecs =
-      hop_codecs(encodings.first, encodings.second, request.dtype, use.any && encodings.any_exact(),
-                 encodings.tiered ? std::optional(encodings.between) : std::nullopt);
+  ResidualUse use = residual_use(request, encodings, group);
+  const HopCodecs codecs = codecs_of(request, encodings, use);
   set_ranges(use, request, codecs, group);
   ResolvedCall call{.codecs = codecs, .weighted = request.weighted, .residuals = std::move(use)};
   Schedule schedule = schedule_of(request, call, group);
   return {std::move(call), std::move(schedule)};
+}
+
+bool is_native(const Request& request, const RankGroup& group) {
+  const Encodings encodings = encodings_of(request, group);
+  return is_native_by(request, codecs_of(request, encodings, residual_use(request, encodings, group)), group);
 }
 
 bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->why_not_hierarchical().empty(); }

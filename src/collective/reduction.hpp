@@ -121,6 +121,9 @@ struct Resolved {
 /// not fit the group.
 [[nodiscard]] Resolved resolve(const Request& request, const RankGroup& group);
 
+/// Whether resolve() makes the call the transport's or library's own sum.
+[[nodiscard]] bool is_native(const Request& request, const RankGroup& group);
+
 /// Codecs that share one working type; where the tensor's dtype would give them two, they take f32.
 /// `widened`: a 16-bit tensor travels as f32, since residuals are to arrive with it. `node`: of sums over a node, which
 /// travel as f32 where the tensor has 16 bits: a part of a mean may be larger than the mean.

@@ -49,6 +49,18 @@ Tiers Tiers::in_rows(std::uint32_t ranks_per_node, int world_size) {
   return {nodes, world_size};
 }
 
+void Tiers::count_sent(Statistics& statistics, std::uint64_t bytes, int rank, int peer) const {
+  std::uint64_t leaves = 0;
+  if (peer >= 0) {
+    leaves = node_of(peer) != node_of(rank) ? bytes : 0;
+  } else if (nodes() > 1) {
+    leaves = bytes * static_cast<std::uint64_t>(nodes()) / static_cast<std::uint64_t>(world_size());
+  }
+  statistics.bytes_sent += bytes;
+  statistics.bytes_inter += leaves;
+  statistics.bytes_intra += bytes - leaves;
+}
+
 bool Tiers::even() const {
   return std::all_of(members_.begin(), members_.end(),
                      [&](const std::vector<int>& node) { return node.size() == members_[0].size(); });

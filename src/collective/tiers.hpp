@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/statistics.hpp"
+
 namespace gradwire::collective {
 
 class Tiers {
@@ -28,10 +30,10 @@ class Tiers {
   /// Ascending.
   [[nodiscard]] const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
 
-  /// Of `bytes` that each rank sends in a sum of the transport's own, a ring over all ranks: those that leave its node.
-  [[nodiscard]] std::uint64_t leaving_of_native(std::uint64_t bytes) const noexcept {
-    return nodes() > 1 ? bytes * static_cast<std::uint64_t>(nodes()) / static_cast<std::uint64_t>(world_size()) : 0;
-  }
+  static constexpr int kAllPeers = -1;
+  /// Counts bytes that `rank` has sent to `peer`, inside its node or out of it. To all peers: in a sum of the
+  /// transport's own, which counts as a ring over all ranks.
+  void count_sent(Statistics& statistics, std::uint64_t bytes, int rank, int peer) const;
 
   /// Why the hierarchical collective has nothing to do here: one node, one rank a node, or nodes of different sizes.
   /// Empty where it has.

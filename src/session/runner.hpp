@@ -73,6 +73,18 @@ class HeldByRunner {
   ~HeldByRunner() = default;
 };
 
+/// How a trial is made: as the steps that it speaks for.
+struct TrialStep {
+  enum class By : std::uint8_t {
+    frames,
+    native,   // the transport's own sum
+    in_call,  // its blocking call (StepInfo::InCall)
+    at_once,  // its own sum, as SmallSteps
+  };
+  By by = By::frames;
+  bool weighted = false;
+};
+
 /// What a runner can measure, so that codecs may be chosen at run time; nothing is under way then.
 class Probes {
  public:
@@ -86,7 +98,7 @@ class Probes {
   virtual double time_exchange(int to, int from, std::uint64_t bytes) = 0;
   /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they
   /// are.
-  virtual double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) = 0;
+  virtual double time_reduction(const plan::Plan& trial, const TensorMemory& memory, const TrialStep& step) = 0;
 
  protected:
   ~Probes() = default;
@@ -118,9 +130,11 @@ class DeviceSteps {
 /// Steps that are nothing but a few small native sums: reduced at once, on the calling thread.
 class SmallSteps {
  public:
-  /// Whether a step of these buckets is such a one, while nothing is under way. Messages are the same either way, so
-  /// ranks need not agree on it. Any thread that holds the lock of steps.
+  /// Whether steps of these buckets are such, without weights and as long as there is nothing to add. Messages are the
+  /// same either way, so ranks need not agree on it.
   [[nodiscard]] virtual bool takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const = 0;
+  /// Whether the next step has residuals to add to gradients, while nothing is under way.
+  [[nodiscard]] virtual bool has_to_add() const = 0;
   /// Reduces all buckets. Returns whether NaN or Inf is in a result.
   virtual bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) = 0;
 

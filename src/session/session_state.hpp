@@ -59,14 +59,16 @@ struct Session::State final : private session::Progress::Work {
   std::optional<session::KnownFiles> known_files;
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
   bool agreed_on_outer = false;                                     // on what outer momentum begins with
-  std::optional<std::uint64_t> decided_for;  // AutoCodec::revision() whose coming steps were decided
+  std::optional<std::uint64_t> decided_for;  // AutoCodec::revision() for whose choices decide_coming() has asked
 
   // Of finish() alone, on rank 0.
   session::StatusLine status;
   bool told_nonfinite = false;
   std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
-  bool small = false;  // the coming steps are small (session::SmallSteps). Guarded by `state`
+  // Guarded by `state`.
+  bool may_be_small = false;  // the coming steps are small (session::SmallSteps) but for residuals that are held
+  bool small = false;         // they are
 
   session::Progress progress;
 
@@ -155,6 +157,19 @@ struct Session::State final : private session::Progress::Work {
   void stop_if_gradients_are_gone();
 
   // The end of a step.
+  void check_may_finish();
+  struct Ended {
+    std::chrono::steady_clock::time_point at;
+    session::Step::End end;
+    std::vector<View> results;  // where ranks compare them
+    bool undecided = false;     // how coming steps travel
+    bool may_get_small = false;
+  };
+  /// Of a step whose results are there, since `begin` in finish().
+  [[nodiscard]] Ended end_step(std::chrono::steady_clock::time_point begin, bool was_small);
+  /// What ranks do together at the end of some steps, and what follows from it for the coming ones.
+  void conclude(const Ended& ended);
+  [[nodiscard]] bool compares_results(const StepOutcome& outcome) const;
   /// Gradients and parameters of a step that has ended; returns whether NaN or Inf is in them.
   [[nodiscard]] bool deliver();
   /// Returns whether NaN or Inf is known to be in results.
@@ -168,9 +183,10 @@ struct Session::State final : private session::Progress::Work {
   void see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
   /// After a step that was reduced as steps are. The caller holds `wire`.
   void decide(std::uint64_t ended_step);
-  /// How the coming steps' last bucket is reduced, by what all ranks agreed on, and whether these steps are small. The
-  /// caller holds `wire`.
-  void decide_coming();
+  /// How the coming steps' last bucket is reduced, by what all ranks agreed on, and whether these steps are small:
+  /// asked once, where that is `undecided`, and for each other choice of codecs. The caller holds `wire`.
+  void decide_coming(bool undecided);
+  void look_for_residuals();
 
   // Sync modes.
   void make_modes();

@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "gradwire/session.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -250,6 +252,37 @@ TEST(SmallSteps, ZerosNanAndWeightsKeepTheirMeaning) {
     rank.step(5);
     rank.expect(5);
   });
+}
+
+// A step that would have folded what was loaded is skipped, and nothing else is decided later. Mutation tried: finish()
+// does not look whether residuals are gone.
+TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
+  ::setenv("GRADWIRE_SLOW", "off", 1);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    Rank rank(inner, {100, 300}, {.threading = Threading::serialized});
+    std::stringstream saved;
+    rank.session->save(saved);
+    session::SavedState state = session::read_state(saved, "save");
+    state.residuals = {{{0, codec::EncodeSite::local}, {0, std::vector<float>(100, 0.5F)}}};
+    std::stringstream changed;
+    session::write_state(state, changed);
+    rank.session->load(changed);
+    rank.session->flush();
+    EXPECT_TRUE(rank.step(std::numeric_limits<float>::quiet_NaN()).skipped);
+    const auto is_small = [&](float value) {
+      rank.session->reset_statistics();
+      rank.step(value);
+      return rank.session->statistics().all().total_seconds == 0;  // the executor's alone
+    };
+    EXPECT_FALSE(is_small(1));
+    EXPECT_EQ(rank.gradients[0][99], 1.5F) << "with what was loaded";
+    EXPECT_EQ(rank.gradients[1][0], 1);
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_TRUE(is_small(2));
+      rank.expect(2);
+    }
+  });
+  ::unsetenv("GRADWIRE_SLOW");
 }
 
 TEST(SmallSteps, AMissingTensorIsNamedAndEndsAllRanks) {

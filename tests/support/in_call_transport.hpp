@@ -19,6 +19,7 @@ class InCallTransport final : public Transport {
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
   [[nodiscard]] TransportCapabilities capabilities() const override {
+    ++questions_;
     TransportCapabilities capabilities = inner_->capabilities();
     capabilities.all_reduce_in_call = true;
     return capabilities;
@@ -46,10 +47,13 @@ class InCallTransport final : public Transport {
 
   /// Of all_reduce(), on this rank.
   [[nodiscard]] int calls() const noexcept { return calls_; }
+  /// Of capabilities(), likewise.
+  [[nodiscard]] int questions() const noexcept { return questions_; }
 
  private:
   std::shared_ptr<Transport> inner_;
   std::atomic<int> calls_ = 0;
+  mutable std::atomic<int> questions_ = 0;
 };
 
 }  // namespace gradwire::test

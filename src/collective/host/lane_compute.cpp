@@ -349,7 +349,7 @@ void LaneRun::native(const Step& step) {
     const std::uint64_t ticks = observe::ticks();
     executor_.transport_.all_reduce(view);
     const std::uint64_t sent = executor_.transport_.counters().bytes_sent - before.bytes_sent;
-    count_sent(-1, sent);
+    count_sent(Tiers::kAllPeers, sent);
     observe::record_since(ticks, event(observe::EventKind::all_reduce, sent));
     return;
   }

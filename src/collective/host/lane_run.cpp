@@ -190,19 +190,8 @@ void LaneRun::harvest() {
   }
 }
 
-// `peer` below 0: by a native sum.
 void LaneRun::count_sent(int peer, std::uint64_t bytes) const {
-  Statistics& statistics = execution_->statistics_;
-  statistics.bytes_sent += bytes;
-  const Tiers& tiers = *executor_.tiers_;
-  std::uint64_t leaves = 0;
-  if (peer >= 0) {
-    leaves = tiers.node_of(peer) != tiers.node_of(executor_.transport_.rank()) ? bytes : 0;
-  } else {
-    leaves = tiers.leaving_of_native(bytes);
-  }
-  statistics.bytes_inter += leaves;
-  statistics.bytes_intra += bytes - leaves;
+  executor_.tiers_->count_sent(execution_->statistics_, bytes, executor_.transport_.rank(), peer);
 }
 
 std::vector<int> LaneRun::missing() const {

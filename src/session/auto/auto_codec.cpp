@@ -55,8 +55,8 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       ready_(plan.buckets.size(), tuning::Window(policy.auto_options.window)),
       levels_(plan.buckets.size()) {}
 
-void AutoCodec::begin(std::uint64_t step, const LinkMeasured& measured) {
-  Calibration calibration = calibrate(runner_, probes_, plan_, given_, measured);
+void AutoCodec::begin(std::uint64_t step, bool weighted, const LinkMeasured& measured) {
+  Calibration calibration = calibrate(runner_, probes_, plan_, weighted, given_, measured);
   measured_in_seconds_ = calibration.seconds;
   begun_ = true;
   ++revision_;
@@ -117,7 +117,7 @@ void AutoCodec::take(const Compared& compared) {
   const std::uint64_t step = compared.step;
   const Agreed agreed = agree(compared);
   const AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
-  ++revision_;
+  revision_ += decision.moved ? 1 : 0;
   {
     const std::lock_guard lock(mutex_);
     link_ = to_estimate(choice_.calibration().cluster, measured_in_seconds_);

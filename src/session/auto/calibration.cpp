@@ -10,6 +10,8 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "policy/sync.hpp"
+#include "session/auto/rounds.hpp"
 #include "tuning/codec_speed.hpp"
 #include "tuning/sizes.hpp"
 
@@ -18,38 +20,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLatencyRounds = 9;
-constexpr std::uint64_t kFirstBytes = 16ULL << 10;
-constexpr std::uint64_t kMostBytes = 8ULL << 20;
-constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
-constexpr double kManyLatencies = 3;     // beside which an error of the latency is small
-constexpr double kTierSeconds = 50e-3;   // for exchanges, after which one that is long enough will do
-constexpr double kFarSeconds =
-    400e-3;                           // likewise of a far link, on which few bytes are lost in the error of the latency
-constexpr double kSeen = 0.3;         // of the latency, what bytes add to it
-constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
-constexpr double kAlike = 20e-6;      // seconds, by which the transport's own sum may seem slower than frames
+constexpr double kAlike = 20e-6;        // seconds, by which the transport's own sum may seem slower than frames
 constexpr double kTrialSeconds = 3e-3;  // for one reduction
 constexpr double kSmallElements = 1024;
-constexpr int kRounds = 2;  // of an exchange or a reduction: the quickest counts, others were disturbed
-constexpr int kTrialRounds = 3;
+constexpr int kTrialRounds = 3;  // of a reduction: the quickest counts, others were disturbed
 constexpr int kSmallRounds = 5;
 constexpr double kMostElements = 1 << 20;  // 4 MiB
 constexpr auto kCodecBudget = std::chrono::milliseconds(1);
-
-// The slowest rank's number at each place: what a collective takes is what its last rank takes.
-std::vector<double> slowest(const std::vector<std::vector<double>>& all) {
-  std::vector<double> most = all[0];
-  for (const std::vector<double>& numbers : all) {
-    for (std::size_t i = 0; i < most.size(); ++i) {
-      most[i] = std::max(most[i], numbers[i]);
-    }
-  }
-  return most;
-}
-
-// Of several rounds, each as long as its slowest rank's: a rank that comes late finds what was sent meanwhile.
-double quickest(std::span<const double> rounds) { return *std::min_element(rounds.begin(), rounds.end()); }
 
 // A plan of one bucket of `count` elements with one level.
 plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const policy::Level& level, std::uint64_t count) {
@@ -72,23 +49,36 @@ plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const policy::Level& 
   return trial;
 }
 
+using By = TrialStep::By;
+
 struct Trial {
   DType dtype;
   policy::Level level;
-  bool native;
+  By by;
   tuning::Way way;
   double largest;  // elements of a bucket
   std::vector<tuning::Timing> timings = {};
 };
 
-bool same(const Trial& trial, DType dtype, const policy::Level& level) {
-  return trial.dtype == dtype && trial.level.algorithm == level.algorithm && trial.level.stage == level.stage;
+bool same(const Trial& trial, DType dtype, const policy::Level& level, By by) {
+  return trial.dtype == dtype && trial.by == by && trial.level.algorithm == level.algorithm &&
+         trial.level.stage == level.stage;
+}
+
+std::string way_text(const Trial& trial) {
+  switch (trial.by) {
+    case By::frames: break;
+    case By::native: return "the transport's own sum";
+    case By::in_call: return "the transport's blocking sum";
+    case By::at_once: return "the transport's own sum, made at once";
+  }
+  return std::string(to_string(trial.level.algorithm)) + " of " + trial.level.stage.codec.to_string();
 }
 
 class Calibrator {
  public:
-  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, const tuning::Cluster& cluster)
-      : runner_(runner), probes_(probes), plan_(plan), cluster_(cluster) {}
+  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, bool weighted, const tuning::Cluster& cluster)
+      : runner_(runner), probes_(probes), plan_(plan), weighted_(weighted), cluster_(cluster) {}
 
   std::vector<BucketWays> run() {
     for (const plan::Bucket& bucket : plan_.buckets) {
@@ -152,9 +142,7 @@ class Calibrator {
   }
 
   static void log_timings(const Trial& trial) {
-    std::string text =
-        trial.native ? "the transport's own sum"
-                     : std::string(to_string(trial.level.algorithm)) + " of " + trial.level.stage.codec.to_string();
+    std::string text = way_text(trial);
     for (const tuning::Timing& timing : trial.timings) {
       text += ", " + format_number(timing.elements) + " elements in " + format_number(timing.seconds * 1e6, 4) + " us";
     }
@@ -162,16 +150,29 @@ class Calibrator {
   }
 
   void add_trials(const plan::Bucket& bucket, const policy::Level& level) {
-    bool known = false;
+    if (!covered(bucket, level, By::frames)) {
+      trials_.push_back({bucket.dtype, level, By::frames, way_of(bucket, level), static_cast<double>(bucket.count)});
+    }
+    const std::optional<By> native = native_of(bucket, level);
+    if (native && !covered(bucket, level, *native)) {
+      tuning::Way way = find(bucket.dtype, level, By::frames)->way;
+      way.native = true;
+      trials_.push_back({bucket.dtype, level, *native, way, static_cast<double>(bucket.count)});
+    }
+  }
+
+  // By a trial for another bucket, which then is as large as the larger of the two.
+  bool covered(const plan::Bucket& bucket, const policy::Level& level, By by) {
     for (Trial& trial : trials_) {
-      if (same(trial, bucket.dtype, level)) {
+      if (same(trial, bucket.dtype, level, by)) {
         trial.largest = std::max(trial.largest, static_cast<double>(bucket.count));
-        known = true;
+        return true;
       }
     }
-    if (known) {
-      return;
-    }
+    return false;
+  }
+
+  static tuning::Way way_of(const plan::Bucket& bucket, const policy::Level& level) {
     const bool feedback = level.stage.error_feedback;
     tuning::Way way{.algorithm = level.algorithm == Algorithm::dense ? Algorithm::two_shot : level.algorithm,
                     .first = tuning::measure_codec(level.stage.codec, feedback, kCodecBudget),
@@ -182,13 +183,25 @@ class Calibrator {
     if (level.algorithm == Algorithm::dense) {
       way.first.bytes = way.second.bytes = static_cast<double>(element_bytes(bucket.dtype));
     }
-    const auto count = static_cast<double>(bucket.count);
-    trials_.push_back({bucket.dtype, level, false, way, count});
-    if (level.algorithm == Algorithm::dense && probes_.has_native(bucket.dtype)) {
-      tuning::Way native = way;
-      native.native = true;
-      trials_.push_back({bucket.dtype, level, true, native, count});
+    return way;
+  }
+
+  // How the bucket's step would make a sum of the transport's own, where it may. One that is not the step's last has
+  // none of the sizes at which the last has a blocking call: such sums take twice as long without.
+  [[nodiscard]] std::optional<By> native_of(const plan::Bucket& bucket, const policy::Level& level) const {
+    if (level.algorithm != Algorithm::dense || !policy::is_step(bucket.sync) || !probes_.has_native(bucket.dtype)) {
+      return std::nullopt;
     }
+    if (small_) {
+      return By::at_once;
+    }
+    const bool last = bucket.id + 1 == plan_.buckets.size();
+    if (last && in_call_) {
+      return By::in_call;
+    }
+    const BucketChoice native{.level = 0, .native = true};
+    const plan::Plan alone = trial_plan(plan_, bucket.dtype, level, bucket.count);
+    return last || !probes_.ends_in_call(alone, std::span(&native, 1)) ? std::optional(By::native) : std::nullopt;
   }
 
   // Each rank measured its own; sizes of trials depend on them.
@@ -225,13 +238,13 @@ class Calibrator {
     const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
     fill(memory.gradient);
     for (int round = 0; round < rounds(static_cast<double>(elements)); ++round) {
-      seconds.push_back(probes_.time_reduction(plan, memory, trial.native));
+      seconds.push_back(probes_.time_reduction(plan, memory, {trial.by, weighted_}));
     }
   }
 
-  [[nodiscard]] const Trial* find(DType dtype, const policy::Level& level, bool native) const {
+  [[nodiscard]] const Trial* find(DType dtype, const policy::Level& level, By by) const {
     for (const Trial& trial : trials_) {
-      if (same(trial, dtype, level) && trial.native == native) {
+      if (same(trial, dtype, level, by)) {
         return &trial;
       }
     }
@@ -245,9 +258,9 @@ class Calibrator {
       return tuning::LevelForecast(trial.way, tuning::fit(cluster_, trial.way, trial.timings));
     };
     for (const policy::Level& level : bucket.levels) {
-      ways.levels.push_back(fitted(*find(bucket.dtype, level, false)));
-      if (const Trial* native = find(bucket.dtype, level, true); native != nullptr && serves(*native, bucket)) {
-        const tuning::LevelForecast forecast = fitted(*native);
+      ways.levels.push_back(fitted(*find(bucket.dtype, level, By::frames)));
+      if (const std::optional<By> native = native_of(bucket, level)) {
+        const tuning::LevelForecast forecast = fitted(*find(bucket.dtype, level, *native));
         if (small_ || forecast.seconds(cluster_, elements) < ways.levels.back().seconds(cluster_, elements) + kAlike) {
           ways.levels.back() = forecast;
           ways.native = true;
@@ -257,25 +270,22 @@ class Calibrator {
     return ways;
   }
 
-  // Blocking calls were timed where this size takes them, and only a step's last bucket may.
-  [[nodiscard]] bool serves(const Trial& native, const plan::Bucket& bucket) const {
-    const BucketChoice choice{.level = 0, .native = true};
-    return bucket.id + 1 == plan_.buckets.size() ||
-           !probes_.ends_in_call(trial_plan(plan_, native.dtype, native.level, bucket.count), std::span(&choice, 1));
+  [[nodiscard]] std::vector<BucketChoice> all_native() const {
+    return std::vector<BucketChoice>(plan_.buckets.size(), {.level = 0, .native = true});
+  }
+  // Whether the transport's own sums make steps small, which frames never beat, whatever disturbed the timings.
+  [[nodiscard]] bool are_small() const {
+    const SmallSteps* steps = runner_.small();
+    return !weighted_ && steps != nullptr && steps->takes(plan_, all_native());
   }
 
   Runner& runner_;
   Probes& probes_;
-  // Whether the transport's own sums make steps small, which frames never beat, whatever disturbed the timings.
-  [[nodiscard]] bool small() const {
-    const std::vector<BucketChoice> native(plan_.buckets.size(), {.level = 0, .native = true});
-    const SmallSteps* steps = runner_.small();
-    return steps != nullptr && steps->takes(plan_, native);
-  }
-
   const plan::Plan& plan_;
+  bool weighted_;
   tuning::Cluster cluster_;
-  bool small_ = small();
+  bool small_ = are_small();
+  bool in_call_ = !weighted_ && probes_.ends_in_call(plan_, all_native());
   std::vector<Trial> trials_;
   // Of f32, pseudo-random in [-1, 1): selection and rotation see what they see in a training. Others: zeros.
   static void fill(const View& view) {
@@ -293,91 +303,10 @@ class Calibrator {
   std::vector<double> values_ = std::vector<double>(static_cast<std::size_t>(kMostElements));  // f64 is the largest
 };
 
-tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& neighbours) {
-  const auto exchange = [&](std::uint64_t bytes) {
-    return probes.time_exchange(neighbours.to, neighbours.from, bytes);
-  };
-  const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
-    std::vector<double> seconds(static_cast<std::size_t>(rounds));
-    std::generate(seconds.begin(), seconds.end(), [&] { return exchange(bytes); });
-    return quickest(slowest(gather_numbers(runner.peers(), seconds, "calibration")));
-  };
-  const double latency = agreed(kLatencyRounds, 1);
-  double rate = 0;
-  double seen = 0;
-  double spent = 0;
-  std::optional<double> before;  // what half as many bytes added
-  const auto enough = [&](double seconds) {
-    const double added = seconds - latency;
-    const double budget = added > kSeen * latency ? kTierSeconds : kFarSeconds;
-    return seconds > kEnoughSeconds && (seconds > kManyLatencies * latency || spent > budget);
-  };
-  // Every rank makes the same exchanges, and stops at bytes that take so long that an error of the latency is small.
-  // What took long once may have been disturbed.
-  for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
-    double seconds = agreed(kRounds, bytes);
-    spent += kRounds * seconds;
-    const bool again = enough(seconds);
-    if (again) {
-      seconds = std::min(seconds, agreed(kRounds, bytes));
-      spent += kRounds * seconds;
-    }
-    const double added = std::max(seconds - latency, kLeastShare * seconds);
-    seen = static_cast<double>(bytes);
-    rate = tuning::link_rate(seen, before.value_or(added / 2), added);
-    before = added;
-    if (again && enough(seconds)) {
-      break;
-    }
-  }
-  return {latency, rate, seen};
-}
-
 }  // namespace
 
-Neighbours neighbours_inside(const collective::Tiers& tiers, int rank) {
-  const std::vector<int>& members = tiers.members(tiers.node_of(rank));
-  const auto place = static_cast<std::size_t>(tiers.place_of(rank));
-  return {members[(place + 1) % members.size()], members[(place + members.size() - 1) % members.size()]};
-}
-
-Neighbours neighbours_between(const collective::Tiers& tiers, int rank) {
-  const int node = tiers.node_of(rank);
-  const auto place = static_cast<std::size_t>(tiers.place_of(rank));
-  return {tiers.members((node + 1) % tiers.nodes())[place],
-          tiers.members((node + tiers.nodes() - 1) % tiers.nodes())[place]};
-}
-
-tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective::Tiers& tiers) {
-  const int world = runner.info().world_size;
-  const int rank = runner.info().rank;
-  tuning::Cluster cluster{.ranks = world, .ranks_per_node = 1};
-  if (world == 1) {
-    return cluster;
-  }
-  if (!tiers.why_not_hierarchical().empty()) {
-    cluster.inter = measure_tier(runner, probes, {(rank + 1) % world, (rank + world - 1) % world});
-    return cluster;
-  }
-  cluster.ranks_per_node = static_cast<int>(tiers.members(0).size());
-  cluster.intra = measure_tier(runner, probes, neighbours_inside(tiers, rank));
-  cluster.inter = measure_tier(runner, probes, neighbours_between(tiers, rank));
-  cluster.inter.bytes_per_second *= cluster.ranks_per_node;  // all ranks of a node sent at once
-  cluster.inter.seen_bytes *= cluster.ranks_per_node;
-  return cluster;
-}
-
-LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds) {
-  LinkEstimate estimate;
-  estimate.ranks_per_node = cluster.ranks_per_node;
-  estimate.inter = {cluster.inter.latency_seconds, cluster.inter.bytes_per_second};
-  estimate.intra = {cluster.intra.latency_seconds, cluster.intra.bytes_per_second};
-  estimate.measured_in_seconds = seconds;
-  return estimate;
-}
-
-Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const std::optional<Link>& link,
-                      const LinkMeasured& measured) {
+Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, bool weighted,
+                      const std::optional<Link>& link, const LinkMeasured& measured) {
   const Clock::time_point start = Clock::now();
   Calibration result;
   result.cluster = link ? tuning::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
@@ -388,7 +317,7 @@ Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, co
               .latency = std::chrono::nanoseconds(std::llround(result.cluster.inter.latency_seconds * 1e9))});
   }
   if (runner.info().world_size > 1) {
-    Calibrator calibrator(runner, probes, plan, result.cluster);
+    Calibrator calibrator(runner, probes, plan, weighted, result.cluster);
     result.buckets = calibrator.run();
     result.cluster = calibrator.cluster();
   }

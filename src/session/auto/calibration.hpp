@@ -46,11 +46,11 @@ struct Calibration {
   double seconds = 0;               // that it took
 };
 
-/// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds.
-/// `link`: given, not measured. Else `measured` is told what it is, on every rank alike, and may change the plan's
-/// algorithms before anything is timed.
+/// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds; each as
+/// the plan's steps would make it, with weights or without. `link`: given, not measured. Else `measured` is told what
+/// it is, on every rank alike, and may change the plan's algorithms before anything is timed.
 using LinkMeasured = std::function<void(const Link&)>;
-[[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan,
+[[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, bool weighted,
                                     const std::optional<Link>& link, const LinkMeasured& measured);
 
 }  // namespace gradwire::session

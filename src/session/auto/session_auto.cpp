@@ -26,14 +26,33 @@ void Session::State::decide(std::uint64_t ended_step) {
   comparison.end_step(ended_step);
 }
 
-void Session::State::decide_coming() {
+void Session::State::decide_coming(bool undecided) {
+  const std::uint64_t revision = auto_codec ? auto_codec->revision() : 0;
+  if (!undecided && decided_for == revision) {
+    if (may_be_small && !small) {  // they change under both locks
+      look_for_residuals();
+    }
+    return;
+  }
+  decided_for = revision;
   const session::Probes* probes = runner->probes();
+  const session::SmallSteps* steps = runner->small();
   const auto choices = auto_codec ? auto_codec->choices() : std::span<const session::BucketChoice>();
   const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, choices);
-  const session::SmallSteps* steps = runner->small();
+  const bool takes =
+      step.has_agreed() && !step.weighted() && steps != nullptr && !modes && steps->takes(*plan, choices);
+  {
+    const std::lock_guard lock(progress.state);
+    step.decide_last(in_call);
+    may_be_small = takes;
+  }
+  look_for_residuals();
+}
+
+// Those of a codec that was given up, or that were loaded, go into the next step that is not small.
+void Session::State::look_for_residuals() {
   const std::lock_guard lock(progress.state);
-  step.decide_last(in_call);
-  small = step.has_agreed() && steps != nullptr && !modes && steps->takes(*plan, choices);
+  small = may_be_small && !runner->small()->has_to_add();
 }
 
 LinkEstimate Session::State::link() {

@@ -221,7 +221,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   if (modes) {
     modes->load(first);
   }
-  small = false;  // residuals may have come
+  may_be_small = small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
   if (auto_codec) {
     auto_codec->resume(first.step);

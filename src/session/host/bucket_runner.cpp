@@ -31,29 +31,34 @@ double value_at(const void* values, codec::Working working, std::uint32_t index)
                                         : static_cast<double>(static_cast<const float*>(values)[index]);
 }
 
+bool is_chosen(const plan::Bucket& bucket, const StepInfo& step) {
+  return !bucket.levels.empty() && !step.choices.empty();
+}
+
 policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
   if (step.flush || step.plain) {
     return {bucket.algorithm, policy::exact_stage(policy::stage_at(bucket.stages, step.step))};
   }
-  if (!bucket.levels.empty() && !step.choices.empty()) {
+  if (is_chosen(bucket, step)) {
     return bucket.levels[step.choices[bucket.id].level];
   }
   return {bucket.algorithm, policy::stage_at(bucket.stages, step.step)};
 }
 
-// In the background: a native sum must come in the same order among all of a transport on every rank.
-std::uint64_t native_below(const plan::Bucket& bucket, const StepInfo& step) {
-  if (step.background) {
-    return 0;
+// None in the background: a native sum must come in the same order among all of a transport on every rank.
+collective::NativeSum native_of(const Transport& transport, const plan::Plan& plan, const plan::Bucket& bucket,
+                                const StepInfo& step) {
+  if (plan.deterministic || step.background || (is_chosen(bucket, step) && !step.choices[bucket.id].native)) {
+    return {};
   }
-  if (bucket.levels.empty() || step.choices.empty()) {
-    return collective::kNativeBelowBytes;
-  }
-  return step.choices[bucket.id].native ? std::numeric_limits<std::uint64_t>::max() : 0;
+  collective::NativeSum native = collective::native_sum(
+      transport, is_chosen(bucket, step) ? std::numeric_limits<std::uint64_t>::max() : collective::kNativeBelowBytes);
+  native.asks = step.in_call != StepInfo::InCall::no;
+  return native;
 }
 
 std::uint64_t chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
-  return bucket.levels.empty() || step.choices.empty() ? plan.host_chunk_bytes() : step.choices[bucket.id].chunk_bytes;
+  return is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes();
 }
 
 // Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
@@ -131,34 +136,37 @@ void BucketRunner::know_link(const tuning::Cluster& cluster) {
   background_.set_known_window(bytes);
 }
 
-collective::Resolved BucketRunner::resolve(const plan::Plan& plan, const plan::Bucket& bucket,
-                                           const policy::Level& level, const StepInfo& step,
-                                           const collective::HeldResiduals& held) const {
-  collective::NativeSum native;
-  if (!plan.deterministic) {
-    native = collective::native_sum(*transport_, native_below(bucket, step));
-    native.asks = step.in_call != StepInfo::InCall::no;
-  }
-  return collective::resolve({.algorithm = level.algorithm,
-                              .codec = level.stage.codec,
-                              .second_hop = level.stage.second_hop,
-                              .intra = level.stage.intra,
-                              .dtype = bucket.dtype,
-                              .count = bucket.count,
-                              .weighted = step.weighted,
-                              .feedback = level.stage.error_feedback && !step.plain,
-                              .held = held,
-                              .chunk_bytes = chunk_bytes(plan, bucket, step),
-                              .native = native},
-                             {transport_->rank(), transport_->world_size(), plan.tiers});
+collective::Request BucketRunner::request(const plan::Plan& plan, const plan::Bucket& bucket,
+                                          const policy::Level& level, const StepInfo& step) const {
+  return {.algorithm = level.algorithm,
+          .codec = level.stage.codec,
+          .second_hop = level.stage.second_hop,
+          .intra = level.stage.intra,
+          .dtype = bucket.dtype,
+          .count = bucket.count,
+          .weighted = step.weighted,
+          .feedback = level.stage.error_feedback && !step.plain,
+          .chunk_bytes = chunk_bytes(plan, bucket, step),
+          .native = native_of(*transport_, plan, bucket, step)};
+}
+
+collective::RankGroup BucketRunner::group(const plan::Plan& plan) const {
+  return {transport_->rank(), transport_->world_size(), plan.tiers};
+}
+
+bool BucketRunner::sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const {
+  return collective::is_native(request(plan, bucket, level_at(bucket, step), step), group(plan));
 }
 
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                          const StepInfo& step) {
   const policy::Level level = level_at(bucket, step);
   auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
-  auto [call, schedule] =
-      resolve(plan, bucket, level, step, step.plain ? collective::HeldResiduals{} : residuals->held());
+  collective::Request asked = request(plan, bucket, level, step);
+  if (!step.plain) {
+    asked.held = residuals->held();
+  }
+  auto [call, schedule] = collective::resolve(asked, group(plan));
   if (call.residuals.any) {
     residuals->begin(call.residuals);
   } else {
@@ -203,20 +211,13 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   flights_.push_back(std::move(flight));
 }
 
-bool sums_natively(const plan::Bucket& bucket, std::span<const BucketChoice> choices) {
-  return bucket.levels.empty() || choices.empty() ? bucket.algorithm == Algorithm::dense
-                                                  : choices[bucket.id].level == 0 && choices[bucket.id].native;
-}
-
 bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const {
-  if (plan.buckets.empty() || plan.deterministic || plan.has_modes() || options_.measure_error) {
+  if (plan.buckets.empty() || plan.has_modes() || options_.measure_error) {
     return false;
   }
   const plan::Bucket& last = plan.buckets.back();
-  if (!collective::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers)) {
-    return false;
-  }
-  return sums_natively(last, choices);
+  return collective::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers) &&
+         sums_natively(plan, last, {.choices = choices, .in_call = StepInfo::InCall::waits});
 }
 
 void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket,

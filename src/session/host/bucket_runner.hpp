@@ -23,9 +23,6 @@
 
 namespace gradwire::session {
 
-/// Whether the transport's own all-reduce takes the bucket, as far as its policy and what is chosen go.
-[[nodiscard]] bool sums_natively(const plan::Bucket& bucket, std::span<const BucketChoice> choices);
-
 class BucketRunner final : public Runner, private HeldByRunner, private Probes, private SmallSteps {
  public:
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
@@ -63,13 +60,14 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
  private:
   void advance_eagerly();  // until a bucket ends
   [[nodiscard]] bool takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
+  [[nodiscard]] bool has_to_add() const override { return !residuals_.empty(); }
   bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) override;
 
   [[nodiscard]] bool has_native(DType dtype) const override;
   [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
   void know_link(const tuning::Cluster& cluster) override;
   double time_exchange(int to, int from, std::uint64_t bytes) override;
-  double time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) override;
+  double time_reduction(const plan::Plan& trial, const TensorMemory& memory, const TrialStep& step) override;
 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
   void load_residuals(plan::ResidualStore residuals, const plan::Plan& /*plan*/) override {
@@ -92,9 +90,12 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
     std::optional<tuning::QualitySample> sample = {};
     std::optional<tuning::GradientNorms> norms = {};
   };
-  [[nodiscard]] collective::Resolved resolve(const plan::Plan& plan, const plan::Bucket& bucket,
-                                             const policy::Level& level, const StepInfo& step,
-                                             const collective::HeldResiduals& held) const;
+  // What a bucket asks of the collective, but for the residuals that are held of it.
+  [[nodiscard]] collective::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
+                                            const policy::Level& level, const StepInfo& step) const;
+  [[nodiscard]] collective::RankGroup group(const plan::Plan& plan) const;
+  // Whether it is then the transport's own sum.
+  [[nodiscard]] bool sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const;
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
   static tuning::QualitySample sample_quality(const collective::Task& task);
   // For whoever observes: one bucket in turn a second, and what memory there is.

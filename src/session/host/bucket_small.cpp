@@ -3,15 +3,10 @@
 
 namespace gradwire::session {
 
-// What LaneRun::native would come to: a sum of the transport's own, without weights and residuals.
 bool BucketRunner::takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const {
-  if (transport_->world_size() == 1 || plan.deterministic || plan.has_modes() || !residuals_.empty() ||
-      !SmallSums::are_small(plan)) {
-    return false;
-  }
-  return std::all_of(plan.buckets.begin(), plan.buckets.end(), [&](const plan::Bucket& bucket) {
-    return sums_natively(bucket, choices) && has_native(bucket.dtype);
-  });
+  return options_.nonfinite != Nonfinite::skip && !plan.has_modes() && SmallSums::are_small(plan) &&
+         std::all_of(plan.buckets.begin(), plan.buckets.end(),
+                     [&](const plan::Bucket& bucket) { return sums_natively(plan, bucket, {.choices = choices}); });
 }
 
 bool BucketRunner::reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) {

@@ -38,11 +38,7 @@ std::uint64_t looks_at(std::uint64_t tiles) { return std::clamp<std::uint64_t>(t
 
 }  // namespace
 
-bool BucketRunner::has_native(DType dtype) const {
-  const TransportCapabilities capabilities = transport_->capabilities();
-  return (dtype == DType::f32 && capabilities.native_all_reduce_f32) ||
-         (dtype == DType::f64 && capabilities.native_all_reduce_f64);
-}
+bool BucketRunner::has_native(DType dtype) const { return collective::native_sum(*transport_).has(dtype); }
 
 double BucketRunner::time_exchange(int to, int from, std::uint64_t bytes) {
   return peers_.time_exchange(to, from, bytes, kExchangePart);
@@ -59,9 +55,12 @@ void BucketRunner::advance_eagerly() {
   }
 }
 
-double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory& memory, bool native) {
-  const plan::Bucket& bucket = trial.buckets[0];
-  const BucketChoice choice{.level = 0, .native = native, .chunk_bytes = trial.host_chunk_bytes()};
+double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory& memory, const TrialStep& step) {
+  using By = TrialStep::By;
+  const BucketChoice choice{.level = 0, .native = step.by != By::frames, .chunk_bytes = trial.host_chunk_bytes()};
+  const StepInfo info{.weighted = step.weighted,
+                      .choices = std::span(&choice, 1),
+                      .in_call = step.by == By::in_call ? StepInfo::InCall::waits : StepInfo::InCall::no};
   plan::ResidualStore kept = std::exchange(residuals_, {});
   std::vector<Statistics> counted;
   {
@@ -70,15 +69,12 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   }
   peers_.barrier();
   const Clock::time_point start = Clock::now();
-  const std::span choices(&choice, 1);
-  const StepInfo step{.choices = choices,
-                      .in_call = ends_in_call(trial, choices) ? StepInfo::InCall::waits : StepInfo::InCall::no};
-  if (takes(trial, choices)) {
-    SmallSums(*transport_, options_.reduction, options_.timeout, {.crowded = info().crowded})
-        .reduce(trial, std::span(&memory, 1), step);
+  if (step.by == By::at_once) {
+    SmallSums(*transport_, options_.reduction, options_.timeout, {.crowded = this->info().crowded})
+        .reduce(trial, std::span(&memory, 1), info);
     executor_.skip(1);
   } else {
-    BucketRunner::start(trial, bucket, std::span(&memory, 1), step);
+    BucketRunner::start(trial, trial.buckets[0], std::span(&memory, 1), info);
     advance_eagerly();
   }
   const double seconds = seconds_since(start);

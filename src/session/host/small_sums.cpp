@@ -179,18 +179,15 @@ void SmallSums::note(const plan::Plan& plan, std::uint64_t step, std::uint64_t b
 }
 
 void SmallSums::count(const plan::Plan& plan, std::span<Statistics> groups) const {
-  const collective::Tiers& tiers = *plan.tiers;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const plan::Bucket& bucket = plan.buckets[i];
-    const std::uint64_t sent = bucket.count > 0 ? sums_[i].operation.bytes_counted : 0;
-    const std::uint64_t leaves = tiers.leaving_of_native(sent);
     Statistics& group = groups[bucket.group];
     ++group.calls;
     group.elements += bucket.count;
     group.bytes_in += step_bytes(bucket);
-    group.bytes_sent += sent;
-    group.bytes_inter += leaves;
-    group.bytes_intra += sent - leaves;
+    if (bucket.count > 0) {
+      plan.tiers->count_sent(group, sums_[i].operation.bytes_counted, transport_.rank(), collective::Tiers::kAllPeers);
+    }
     group.bytes_uncompressed += transport::ring_bytes(step_bytes(bucket), transport_.world_size());
   }
 }
