@@ -143,6 +143,26 @@ TEST(AutoChoice, NotToCompressIsTriedFromAnyCodec) {
   EXPECT_EQ(choice.choices()[0].level, 0U);
 }
 
+// One level above dense, the next better level and not to compress are the same: it is tried where either is due, here
+// not to compress, which seemed too slow from int8. Mutation tried: only the former counts.
+TEST(AutoChoice, NotToCompressIsTriedWhenTheNextBetterLevelWasTriedInVain) {
+  const plan::Plan plan = one_bucket();
+  AutoChoice choice(plan, policy());
+  const double rate = 1e9;
+  choice.start(0, calibration(rate, {1.3, 1, 1, 3}));
+  ASSERT_EQ(choice.choices()[0].level, kInt8);
+  Training training([=](std::uint64_t) { return rate; }, calibration(rate, {0.2, 1, 1, 3}));
+  training.run(choice, 5'000);
+  ASSERT_EQ(choice.choices()[0].level, kInt8);
+  ASSERT_GE(training.steps_at[1], 20U) << "of trials of bf16, more and more seldom";
+  training.samples[0] = {.nmse = 0.01, .residual_ratio = 50};
+  training.run(choice, 15);
+  training.samples[0] = {};
+  ASSERT_EQ(choice.choices()[0].level, 1U);
+  training.run(choice, 150);
+  EXPECT_EQ(choice.choices()[0].level, 0U);
+}
+
 TEST(AutoChoice, TrialsOfWhatIsNoBetterAreRareAndChangeNothing) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());

@@ -167,25 +167,35 @@ std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const t
   const double now = tuning::step_seconds(forecast, levels);
   const double spare = kSpare * static_cast<double>(step - started_) * now / static_cast<double>(kTrialSteps);
   const double most = std::max((1 + kWorthATrial) * now + kMeasuredApart, spare);
-  tuning::Levels last = levels;
-  for (Neighbour& neighbour : neighbours_) {
-    tuning::Levels other = levels;
-    for (std::size_t i = 0; i < other.size(); ++i) {
-      const auto next = std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(levels[i]) + neighbour.direction);
-      if (next <= static_cast<std::ptrdiff_t>(forecast.buckets[i].most)) {
-        other[i] = static_cast<std::size_t>(next);
-      }
-    }
-    const bool known = other == levels || other == last;  // one level above dense, two directions are one
-    last = other;
-    if (known || step < neighbour.due || tuning::step_seconds(forecast, other) > most) {
+  std::array<tuning::Levels, kNeighbours> targets;
+  for (std::size_t n = 0; n < kNeighbours; ++n) {
+    targets[n] = neighbour(neighbours_[n].direction, forecast);
+  }
+  for (std::size_t n = 0; n < kNeighbours; ++n) {
+    const tuning::Levels& target = targets[n];
+    if (target == levels || step < neighbours_[n].due || tuning::step_seconds(forecast, target) > most) {
       continue;
     }
-    neighbour.due = step + neighbour.interval;
-    neighbour.interval *= 2;
-    return other;
+    for (std::size_t same = 0; same < kNeighbours; ++same) {
+      if (targets[same] == target) {  // one level above dense, two directions are one
+        neighbours_[same].due = step + neighbours_[same].interval;
+        neighbours_[same].interval *= 2;
+      }
+    }
+    return target;
   }
   return std::nullopt;
+}
+
+tuning::Levels AutoChoice::neighbour(int direction, const tuning::StepForecast& forecast) const {
+  tuning::Levels levels = auto_levels_.levels();
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const auto next = std::max<std::ptrdiff_t>(0, static_cast<std::ptrdiff_t>(levels[i]) + direction);
+    if (next <= static_cast<std::ptrdiff_t>(forecast.buckets[i].most)) {
+      levels[i] = static_cast<std::size_t>(next);
+    }
+  }
+  return levels;
 }
 
 void AutoChoice::apply(const tuning::Levels& levels) {

@@ -60,6 +60,8 @@ class AutoChoice {
   [[nodiscard]] tuning::StepForecast forecast(std::uint64_t step, const LinkReport* report) const;
   [[nodiscard]] double forecast_busy() const;
   [[nodiscard]] std::optional<tuning::Levels> next_trial(std::uint64_t step, const tuning::StepForecast& forecast);
+  /// The levels that lie there from those in use, as far as they are allowed.
+  [[nodiscard]] tuning::Levels neighbour(int direction, const tuning::StepForecast& forecast) const;
   void apply(const tuning::Levels& levels);
 
   // Levels next to the one in use, and not to compress, to be tried now and then: forecasts of what is not in use rest
@@ -78,7 +80,8 @@ class AutoChoice {
   std::vector<BucketChoice> choices_;
   std::uint64_t started_ = 0;
   static constexpr int kToDense = -1000;
-  std::array<Neighbour, 3> neighbours_{{{1}, {-1}, {kToDense}}};
+  static constexpr std::size_t kNeighbours = 3;
+  std::array<Neighbour, kNeighbours> neighbours_{{{1}, {-1}, {kToDense}}};
   bool trying_ = false;
 };
 
