@@ -246,106 +246,134 @@ TraceCommands add_trace(CLI::App& app, TraceOptions& options) {
   return commands;
 }
 
-int dispatch(int argc, char** argv) {
-  CLI::App app("Compressed collectives for training jobs", "gradwire");
-  app.set_version_flag("--version", std::string(kVersion));
-  app.require_subcommand(1);
-
+struct CheckOptions {
   std::string policy;
   int ranks = 4;
+};
+
+CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   auto* check_command = app.add_subcommand("check", "Explain a policy file, or say what is wrong in it");
-  check_command->add_option("policy", policy, "TOML file")->type_name("FILE")->required();
-  check_command->add_option("--ranks", ranks, "world size for which second hops are told")
+  check_command->add_option("policy", options.policy, "TOML file")->type_name("FILE")->required();
+  check_command->add_option("--ranks", options.ranks, "world size for which second hops are told")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  return check_command;
+}
 
+CLI::App* add_info(CLI::App& app, bool& link) {
   auto* info_command = app.add_subcommand("info", "Show version, libraries, CPU features and environment variables");
-  bool link = false;
   info_command->add_flag("--link", link, "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
+  return info_command;
+}
 
-  PlanCommandOptions forecast;
-  CLI::App* const plan_command = add_plan(app, forecast);
-
-  RunOptions options;
-  CLI::App* const run_command = add_run(app, options);
-
-  ReportOptions told;
-  CLI::App* const report_command = add_report(app, told);
-
-  DoctorOptions examined;
-  CLI::App* const doctor_command = add_doctor(app, examined);
-
-  TopOptions watched;
-  CLI::App* const top_command = add_top(app, watched);
-
-  TraceOptions traced;
-  const TraceCommands trace = add_trace(app, traced);
-
-  std::string shell;
+CLI::App* add_completion(CLI::App& app, std::string& shell) {
   auto* completion_command = app.add_subcommand(
       "completion", "Print what completes this tool's command line: source <(gradwire completion bash)");
   completion_command->add_option("shell", shell, "whose completion")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))))
       ->required();
+  return completion_command;
+}
 
-  std::string folder;
+CLI::App* add_documents(CLI::App& app, std::string& folder) {
   auto* documents_command =
       app.add_subcommand("documents", "Write man pages and completions, for the build")->group("");
   documents_command->add_option("folder", folder, "where to")->required();
-
-  // Whatever stands behind the first "--" is the command's own.
-  char** const end = argv + argc;
-  char** const dashes =
-      std::find_if(argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
-  check_first_argument(app, "gradwire", static_cast<int>(dashes - argv), argv);
-  if (argv[1] == trace.trace->get_name()) {
-    check_first_argument(*trace.trace, "gradwire trace", static_cast<int>(dashes - argv) - 1, argv + 1);
-  }
-  try {
-    app.parse(static_cast<int>(dashes - argv), argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageStatus;
-  }
-  if (*check_command) {
-    return check(policy, ranks, std::cout);
-  }
-  if (*info_command) {
-    return link ? info_link() : info(std::cout);
-  }
-  if (*plan_command) {
-    return plan(forecast, std::cout);
-  }
-  if (*report_command) {
-    return report(told, std::cout);
-  }
-  if (*top_command) {
-    return top(watched, std::cout);
-  }
-  if (*trace.trace) {
-    return *trace.merge ? trace_merge(traced, std::cout) : trace_summary(traced, std::cout);
-  }
-  if (*completion_command) {
-    write_completion(described(app), shell, std::cout);
-    return 0;
-  }
-  if (*documents_command) {
-    write_documents(described(app), folder);
-    return 0;
-  }
-  if (*doctor_command) {
-    examined.command = take_command(*doctor_command, {argv, dashes}, {dashes, end}, true);
-    return doctor(examined, std::cerr);
-  }
-  options.command = take_command(*run_command, {argv, dashes}, {dashes, end}, false);
-  return run(options, std::cerr);  // standard output belongs to the job
+  return documents_command;
 }
+
+// The whole command line: its commands in the order in which --help lists them, and what each was told.
+class Tool {
+ public:
+  Tool() {
+    app_.set_version_flag("--version", std::string(kVersion));
+    app_.require_subcommand(1);
+  }
+
+  int run_line(int argc, char** argv) {
+    // Whatever stands behind the first "--" is the command's own.
+    char** const end = argv + argc;
+    char** const dashes =
+        std::find_if(argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
+    check_first_argument(app_, "gradwire", static_cast<int>(dashes - argv), argv);
+    if (argv[1] == trace_.trace->get_name()) {
+      check_first_argument(*trace_.trace, "gradwire trace", static_cast<int>(dashes - argv) - 1, argv + 1);
+    }
+    try {
+      app_.parse(static_cast<int>(dashes - argv), argv);
+    } catch (const CLI::ParseError& error) {
+      return app_.exit(error) == 0 ? 0 : kUsageStatus;
+    }
+    if (*doctor_) {
+      doctor_options_.command = take_command(*doctor_, {argv, dashes}, {dashes, end}, true);
+      return doctor(doctor_options_, std::cerr);
+    }
+    if (*run_) {
+      run_options_.command = take_command(*run_, {argv, dashes}, {dashes, end}, false);
+      return run(run_options_, std::cerr);  // standard output belongs to the job
+    }
+    return answer();
+  }
+
+ private:
+  // Commands without one of their own behind "--".
+  int answer() {
+    if (*check_) {
+      return check(check_options_.policy, check_options_.ranks, std::cout);
+    }
+    if (*info_) {
+      return link_ ? info_link() : info(std::cout);
+    }
+    if (*plan_) {
+      return plan(plan_options_, std::cout);
+    }
+    if (*report_) {
+      return report(report_options_, std::cout);
+    }
+    if (*top_) {
+      return top(top_options_, std::cout);
+    }
+    if (*trace_.trace) {
+      return *trace_.merge ? trace_merge(trace_options_, std::cout) : trace_summary(trace_options_, std::cout);
+    }
+    if (*completion_) {
+      write_completion(described(app_), shell_, std::cout);
+    }
+    if (*documents_) {
+      write_documents(described(app_), folder_);
+    }
+    return 0;
+  }
+
+  CLI::App app_{"Compressed collectives for training jobs", "gradwire"};
+  CheckOptions check_options_;
+  CLI::App* check_ = add_check(app_, check_options_);
+  bool link_ = false;
+  CLI::App* info_ = add_info(app_, link_);
+  PlanCommandOptions plan_options_;
+  CLI::App* plan_ = add_plan(app_, plan_options_);
+  RunOptions run_options_;
+  CLI::App* run_ = add_run(app_, run_options_);
+  ReportOptions report_options_;
+  CLI::App* report_ = add_report(app_, report_options_);
+  DoctorOptions doctor_options_;
+  CLI::App* doctor_ = add_doctor(app_, doctor_options_);
+  TopOptions top_options_;
+  CLI::App* top_ = add_top(app_, top_options_);
+  TraceOptions trace_options_;
+  TraceCommands trace_ = add_trace(app_, trace_options_);
+  std::string shell_;
+  CLI::App* completion_ = add_completion(app_, shell_);
+  std::string folder_;
+  CLI::App* documents_ = add_documents(app_, folder_);
+};
 
 }  // namespace
 }  // namespace gradwire::cli
 
 int main(int argc, char** argv) {
   try {
-    return gradwire::cli::dispatch(argc, argv);
+    return gradwire::cli::Tool().run_line(argc, argv);
   } catch (const std::exception& error) {
     std::cerr << "gradwire: " << gradwire::text::printable_lines(error.what()) << '\n';
     return gradwire::cli::kUsageStatus;
