@@ -45,6 +45,9 @@ TEST(HttpLibrary, IsSoughtWhereGradwireLiesAlone) {
   EXPECT_THAT(http_library_places("/opt/lib/gradwire/python/gradwire_torch.so", false),
               ElementsAre(lib("/opt/lib/gradwire/python"), lib("/opt/lib")));
   EXPECT_THAT(http_library_places("", true), IsEmpty());
+#ifdef GRADWIRE_TORCH_MODULE
+  EXPECT_THAT(http_library_places(GRADWIRE_TORCH_MODULE, false), Contains(GRADWIRE_EXPORT_LIBRARY)) << "of this build";
+#endif
 }
 
 // Run by the test below, elsewhere.
