@@ -17,7 +17,13 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
-# gradwire_package(COMPONENT NAME SECTION DESCRIPTION): with the licence where Debian looks for it, which no other installation has.
+# The licence, and the notices of what binaries hold of others, which their licences ask for.
+file(READ ${PROJECT_SOURCE_DIR}/LICENSE licence)
+file(READ ${PROJECT_SOURCE_DIR}/cmake/NOTICES notices)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/copyright CONTENT "@licence@\n@notices@" @ONLY)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cmake/NOTICES)
+
+# gradwire_package(COMPONENT NAME SECTION DESCRIPTION): with both where Debian looks for them, which no other installation has.
 set(CPACK_COMPONENTS_ALL "")
 function(gradwire_package component name section description)
   string(TOUPPER ${component} upper)
@@ -25,8 +31,7 @@ function(gradwire_package component name section description)
   set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION ${section} PARENT_SCOPE)
   set(CPACK_COMPONENT_${upper}_DESCRIPTION "${description}" PARENT_SCOPE)
   set(CPACK_COMPONENTS_ALL ${CPACK_COMPONENTS_ALL} ${component} PARENT_SCOPE)
-  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} RENAME copyright
-    COMPONENT ${component} EXCLUDE_FROM_ALL)
+  install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${name} COMPONENT ${component} EXCLUDE_FROM_ALL)
 endfunction()
 
 set(library libgradwire${PROJECT_VERSION_MAJOR})
