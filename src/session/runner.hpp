@@ -73,6 +73,11 @@ class HeldByRunner {
   ~HeldByRunner() = default;
 };
 
+/// What steps that are to be foreseen have in common.
+struct StepsAhead {
+  bool weighted = false;
+  bool look_first = false;  // for NaN and Inf in gradients
+};
 /// How a trial is made: as the steps that it speaks for.
 struct TrialStep {
   enum class By : std::uint8_t {
@@ -130,8 +135,8 @@ class DeviceSteps {
 /// Steps that are nothing but a few small native sums: reduced at once, on the calling thread.
 class SmallSteps {
  public:
-  /// Whether steps of these buckets are such, without weights and as long as there is nothing to add. Messages are the
-  /// same either way, so ranks need not agree on it.
+  /// Whether steps of these buckets are such, as long as there is nothing to add, and but for those that have weights
+  /// or look for NaN first. Messages are the same either way, so ranks need not agree on it.
   [[nodiscard]] virtual bool takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const = 0;
   /// Whether the next step has residuals to add to gradients, while nothing is under way.
   [[nodiscard]] virtual bool has_to_add() const = 0;

@@ -140,7 +140,7 @@ void Session::State::agree_on_plan(bool weighted) {
     throw;
   }
   if (auto_codec && !again) {
-    auto_codec->begin(step.number(), weighted, [this](const Link& link) {
+    auto_codec->begin(step.number(), {weighted, options.nonfinite == Nonfinite::skip}, [this](const Link& link) {
       const std::lock_guard lock(progress.state);
       plan::settle_again(*plan, policy, link);
     });

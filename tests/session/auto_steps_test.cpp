@@ -115,7 +115,7 @@ struct Trials {
 };
 
 // Of a session with these tensors, the last of which is in its first bucket.
-Trials trials_of(const std::vector<std::uint64_t>& counts, bool weighted = false, SessionOptions options = {}) {
+Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead steps = {}) {
   std::vector<TensorInfo> tensors;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     tensors.push_back({"tensor " + std::to_string(i), counts[i], DType::f32});
@@ -125,10 +125,10 @@ Trials trials_of(const std::vector<std::uint64_t>& counts, bool weighted = false
   EXPECT_EQ(plan.buckets.back().count, counts.front());
   Trials trials;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    session::BucketRunner runner(std::make_shared<InCallTransport>(transport), options);
-    runner.agree(plan, weighted, 0, "");
+    session::BucketRunner runner(std::make_shared<InCallTransport>(transport), {});
+    runner.agree(plan, steps.weighted, 0, "");
     MadeUpProbes probes(*static_cast<session::Runner&>(runner).probes(), soon);
-    (void)session::calibrate(runner, probes, plan, weighted, Link::parse("1Gbit/s,50us"), {});
+    (void)session::calibrate(runner, probes, plan, steps, Link::parse("1Gbit/s,50us"), {});
     if (transport->rank() == 0) {
       trials = {probes.asked, probes.native_counts, probes.weighted};
     }
@@ -154,7 +154,7 @@ TEST(AutoTrials, GoTheWayOfTheStep) {
 // Mutation tried: weights are not told.
 TEST(AutoTrials, OfWeightedStepsHaveWeightsAndAreNeitherSmallNorInACall) {
   for (const std::uint64_t count : {kSmall, kMiddle}) {
-    const Trials trials = trials_of({count}, true);
+    const Trials trials = trials_of({count}, {.weighted = true});
     EXPECT_THAT(trials.ways, ElementsAre(By::frames, By::native)) << count;
     EXPECT_THAT(trials.weighted, ElementsAre(true));
   }
@@ -162,7 +162,7 @@ TEST(AutoTrials, OfWeightedStepsHaveWeightsAndAreNeitherSmallNorInACall) {
 }
 
 TEST(AutoTrials, OfStepsThatLookForNanFirstAreNotMadeAtOnce) {
-  EXPECT_THAT(trials_of({kSmall}, false, {.nonfinite = Nonfinite::skip}).ways, ElementsAre(By::frames, By::native));
+  EXPECT_THAT(trials_of({kSmall}, {.look_first = true}).ways, ElementsAre(By::frames, By::native));
 }
 
 // Mutation tried: the blocking call for every native trial.
@@ -205,7 +205,7 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
     MadeUpProbes probes(*static_cast<session::Runner&>(runner).probes(), seconds);
     for (const bool loads : {false, true}) {
       session::AutoCodec chooser(runner, probes, plan, bf16_or_dense());
-      chooser.begin(0, false, {});
+      chooser.begin(0, {}, {});
       if (loads) {
         chooser.resume(kLate);
         EXPECT_FALSE(chooser.due(kLate + 4));

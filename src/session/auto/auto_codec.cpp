@@ -55,8 +55,8 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       ready_(plan.buckets.size(), tuning::Window(policy.auto_options.window)),
       levels_(plan.buckets.size()) {}
 
-void AutoCodec::begin(std::uint64_t step, bool weighted, const LinkMeasured& measured) {
-  Calibration calibration = calibrate(runner_, probes_, plan_, weighted, given_, measured);
+void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured) {
+  Calibration calibration = calibrate(runner_, probes_, plan_, steps, given_, measured);
   measured_in_seconds_ = calibration.seconds;
   begun_ = true;
   ++revision_;

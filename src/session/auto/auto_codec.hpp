@@ -25,7 +25,7 @@ class AutoCodec final : public ComparedPart {
   AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, const Policy& policy);
 
   /// Measures and chooses for `step`, the first one. Collective. `measured`: see calibrate().
-  void begin(std::uint64_t step, bool weighted, const LinkMeasured& measured);
+  void begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured);
   /// Steps have other numbers from now on, of which `step` is the first: none has been made so far.
   void resume(std::uint64_t step);
   [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }

@@ -77,8 +77,8 @@ std::string way_text(const Trial& trial) {
 
 class Calibrator {
  public:
-  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, bool weighted, const tuning::Cluster& cluster)
-      : runner_(runner), probes_(probes), plan_(plan), weighted_(weighted), cluster_(cluster) {}
+  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, StepsAhead steps, const tuning::Cluster& cluster)
+      : runner_(runner), probes_(probes), plan_(plan), steps_(steps), cluster_(cluster) {}
 
   std::vector<BucketWays> run() {
     for (const plan::Bucket& bucket : plan_.buckets) {
@@ -192,7 +192,7 @@ class Calibrator {
     if (level.algorithm != Algorithm::dense || !policy::is_step(bucket.sync) || !probes_.has_native(bucket.dtype)) {
       return std::nullopt;
     }
-    if (small_) {
+    if (small_ && !steps_.weighted && !steps_.look_first) {
       return By::at_once;
     }
     const bool last = bucket.id + 1 == plan_.buckets.size();
@@ -238,7 +238,7 @@ class Calibrator {
     const TensorMemory memory{{values_.data(), elements, trial.dtype}, false};
     fill(memory.gradient);
     for (int round = 0; round < rounds(static_cast<double>(elements)); ++round) {
-      seconds.push_back(probes_.time_reduction(plan, memory, {trial.by, weighted_}));
+      seconds.push_back(probes_.time_reduction(plan, memory, {trial.by, steps_.weighted}));
     }
   }
 
@@ -276,16 +276,16 @@ class Calibrator {
   // Whether the transport's own sums make steps small, which frames never beat, whatever disturbed the timings.
   [[nodiscard]] bool are_small() const {
     const SmallSteps* steps = runner_.small();
-    return !weighted_ && steps != nullptr && steps->takes(plan_, all_native());
+    return steps != nullptr && steps->takes(plan_, all_native());
   }
 
   Runner& runner_;
   Probes& probes_;
   const plan::Plan& plan_;
-  bool weighted_;
+  StepsAhead steps_;
   tuning::Cluster cluster_;
   bool small_ = are_small();
-  bool in_call_ = !weighted_ && probes_.ends_in_call(plan_, all_native());
+  bool in_call_ = !steps_.weighted && probes_.ends_in_call(plan_, all_native());
   std::vector<Trial> trials_;
   // Of f32, pseudo-random in [-1, 1): selection and rotation see what they see in a training. Others: zeros.
   static void fill(const View& view) {
@@ -305,7 +305,7 @@ class Calibrator {
 
 }  // namespace
 
-Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, bool weighted,
+Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const StepsAhead& steps,
                       const std::optional<Link>& link, const LinkMeasured& measured) {
   const Clock::time_point start = Clock::now();
   Calibration result;
@@ -317,7 +317,7 @@ Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, bo
               .latency = std::chrono::nanoseconds(std::llround(result.cluster.inter.latency_seconds * 1e9))});
   }
   if (runner.info().world_size > 1) {
-    Calibrator calibrator(runner, probes, plan, weighted, result.cluster);
+    Calibrator calibrator(runner, probes, plan, steps, result.cluster);
     result.buckets = calibrator.run();
     result.cluster = calibrator.cluster();
   }

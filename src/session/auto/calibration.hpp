@@ -47,10 +47,10 @@ struct Calibration {
 };
 
 /// Times every way that the plan's buckets may take, at a small size and at one that takes some milliseconds; each as
-/// the plan's steps would make it, with weights or without. `link`: given, not measured. Else `measured` is told what
+/// these steps would make it. `link`: given, not measured. Else `measured` is told what
 /// it is, on every rank alike, and may change the plan's algorithms before anything is timed.
 using LinkMeasured = std::function<void(const Link&)>;
-[[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, bool weighted,
+[[nodiscard]] Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const StepsAhead& steps,
                                     const std::optional<Link>& link, const LinkMeasured& measured);
 
 }  // namespace gradwire::session

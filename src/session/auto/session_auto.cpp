@@ -39,8 +39,7 @@ void Session::State::decide_coming(bool undecided) {
   const session::SmallSteps* steps = runner->small();
   const auto choices = auto_codec ? auto_codec->choices() : std::span<const session::BucketChoice>();
   const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, choices);
-  const bool takes =
-      step.has_agreed() && !step.weighted() && steps != nullptr && !modes && steps->takes(*plan, choices);
+  const bool takes = step.has_agreed() && steps != nullptr && !modes && steps->takes(*plan, choices);
   {
     const std::lock_guard lock(progress.state);
     step.decide_last(in_call);

@@ -4,7 +4,7 @@
 namespace gradwire::session {
 
 bool BucketRunner::takes(const plan::Plan& plan, std::span<const BucketChoice> choices) const {
-  return options_.nonfinite != Nonfinite::skip && !plan.has_modes() && SmallSums::are_small(plan) &&
+  return !plan.has_modes() && SmallSums::are_small(plan) &&
          std::all_of(plan.buckets.begin(), plan.buckets.end(),
                      [&](const plan::Bucket& bucket) { return sums_natively(plan, bucket, {.choices = choices}); });
 }
