@@ -30,6 +30,7 @@ class Watched final : public Transport {
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
   [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     ++messages;
     inner_->post_send(operation, peer, tag, data);
@@ -204,7 +205,7 @@ TEST(SmallSteps, RanksCompareThemSeldom) {
 }
 
 TEST(SmallSteps, AreCountedAsOverTheExecutor) {
-  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+  const auto counts = [](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {100, 300, 7});
     const auto count = [&](bool waits) {
       rank.session->reset_statistics();
@@ -229,7 +230,10 @@ TEST(SmallSteps, AreCountedAsOverTheExecutor) {
     EXPECT_EQ(small.bytes_uncompressed, usual.bytes_uncompressed);
     EXPECT_EQ(small.frames_sent, usual.frames_sent);
     EXPECT_GT(small.bytes_sent, 0U);
-  });
+    EXPECT_EQ(small.bytes_inter > 0, !inner->nodes().empty());
+  };
+  run_ranks(2, counts);
+  run_ranks(make_inproc_world(4, {0, 0, 1, 1}), counts);
 }
 
 TEST(SmallSteps, ZerosNanAndWeightsKeepTheirMeaning) {
