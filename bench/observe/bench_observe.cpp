@@ -33,8 +33,10 @@ struct Options {
 
 // Files are written as a job writes them.
 std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder) {
-  return std::make_shared<metrics::TextfileSink>(metrics::TextfileOptions{
-      .directory = folder, .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }});
+  auto sink = std::make_shared<metrics::TotalsSink>(metrics::TotalsOptions{});
+  sink->subscribe(std::make_unique<metrics::TextfileWriter>(metrics::TextfileOptions{
+      .directory = folder, .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }}));
+  return sink;
 }
 
 // Likewise: all events of all steps.

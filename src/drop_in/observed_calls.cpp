@@ -58,11 +58,12 @@ std::vector<ReplacedCalls> replaced_calls(const Ledger& ledger) {
 void observe_process(const ObservedProcess& process) noexcept {
   try {
     metrics::export_from_environment(
-        {.part = process.part,
-         .rank = process.rank,
-         .replaced = [calls = process.calls,
-                      before =
-                          std::make_shared<std::map<Key, ReplacedCalls>>()] { return never_less(calls(), *before); },
+        {.of = {.part = process.part,
+                .rank = process.rank,
+                .replaced =
+                    [calls = process.calls, before = std::make_shared<std::map<Key, ReplacedCalls>>()] {
+                      return never_less(calls(), *before);
+                    }},
          .warn = [](const std::string& text) { std::fputs(("gradwire: " + text + "\n").c_str(), stderr); }});
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory
   }

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -27,13 +26,11 @@ namespace {
 
 using Warn = std::function<void(const std::string&)>;
 
-// What is wrong with one of them is told, and the other one works.
-template <typename Add>
-void add(const char* variable, const Warn& warn, Add&& add_sinks) noexcept {
+// What is wrong with one of them is told, and the others work.
+template <typename Body>
+void attempt(const Warn& warn, Body&& body) noexcept {
   try {
-    if (const auto value = environment(variable)) {
-      add_sinks(*value);
-    }
+    body();
   } catch (...) {
     try {
       warn(current_error().what());
@@ -50,49 +47,50 @@ void tell(const std::string& text) {
   }
 }
 
-// Files and pages are made by different threads.
-std::function<std::vector<ReplacedCalls>()> one_at_a_time(const std::function<std::vector<ReplacedCalls>()>& calls) {
-  if (!calls) {
-    return {};
+void subscribe_metrics(TotalsSink& sink, const std::string& value, const Warn& warn) {
+  const auto target = MetricsTarget::parse(value);
+  if (!target.directory.empty()) {
+    sink.subscribe(std::make_unique<TextfileWriter>(TextfileOptions{.directory = target.directory, .warn = warn}));
   }
-  return [calls, mutex = std::make_shared<std::mutex>()] {
-    const std::lock_guard lock(*mutex);
-    return calls();
-  };
+  if (target.http) {
+    sink.subscribe(std::make_unique<HttpListener>(HttpOptions{.target = *target.http, .warn = warn}, sink.totals(),
+                                                  load_http_library()));
+  }
 }
 
-void begin(const ExportOptions& options) noexcept {
+void subscribe_history(TotalsSink& sink, const std::string& value, const TotalsOptions& of, const Warn& warn) {
+  if (const auto directory = report_place(value).directory) {
+    sink.subscribe(std::make_unique<HistoryWriter>(HistoryOptions{.directory = *directory,
+                                                                  .head = head_of_process(of.part),
+                                                                  .begun = observe::monotonic_nanoseconds(),
+                                                                  .quiet_without_calls = of.replaced != nullptr,
+                                                                  .warn = warn,
+                                                                  .tell = tell}));
+  }
+}
+
+void begin(const ExportOptions& options) {
   const Warn warn = options.warn ? options.warn : [](const std::string& text) { log(LogLevel::warning, text); };
-  const auto replaced = one_at_a_time(options.replaced);
-  add("GRADWIRE_METRICS", warn, [&](const std::string& value) {
-    const auto target = MetricsTarget::parse(value);
-    if (!target.directory.empty()) {
-      observe::add_sink(std::make_shared<TextfileSink>(TextfileOptions{.directory = target.directory,
-                                                                       .part = options.part,
-                                                                       .rank = options.rank,
-                                                                       .replaced = replaced,
-                                                                       .warn = warn}));
-    }
-    if (target.http) {
-      observe::add_sink(std::make_shared<HttpSink>(
-          HttpOptions{
-              .target = *target.http, .part = options.part, .rank = options.rank, .replaced = replaced, .warn = warn},
-          load_http_library()));
+  const auto sink = std::make_shared<TotalsSink>(options.of);
+  attempt(warn, [&] {
+    if (const auto value = environment("GRADWIRE_METRICS")) {
+      subscribe_metrics(*sink, *value, warn);
     }
   });
-  add("GRADWIRE_TRACE", warn, [&](const std::string& value) {
-    observe::add_sink(std::make_shared<EventFileSink>(EventFileOptions{
-        .target = TraceTarget::parse(value), .part = options.part, .rank = options.rank, .warn = warn}));
+  attempt(warn, [&] {
+    if (const auto value = environment("GRADWIRE_REPORT")) {
+      subscribe_history(*sink, *value, options.of, warn);
+    }
   });
-  add("GRADWIRE_REPORT", warn, [&](const std::string& value) {
-    if (const auto directory = report_place(value).directory) {
-      observe::add_sink(std::make_shared<HistorySink>(HistoryOptions{.directory = *directory,
-                                                                     .head = head_of_process(options.part),
-                                                                     .begun = observe::monotonic_nanoseconds(),
-                                                                     .rank = options.rank,
-                                                                     .replaced = replaced,
-                                                                     .warn = warn,
-                                                                     .tell = tell}));
+  attempt(warn, [&] {
+    if (!sink->done()) {
+      observe::add_sink(sink);
+    }
+  });
+  attempt(warn, [&] {
+    if (const auto value = environment("GRADWIRE_TRACE")) {
+      observe::add_sink(std::make_shared<EventFileSink>(EventFileOptions{
+          .target = TraceTarget::parse(*value), .part = options.of.part, .rank = options.of.rank, .warn = warn}));
     }
   });
 }
@@ -114,7 +112,10 @@ void export_from_environment(const ExportOptions& options) noexcept {
     }
     return;
   }
-  begin(options);
+  try {
+    begin(options);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory
+  }
   done.store(self, std::memory_order_release);
 }
 

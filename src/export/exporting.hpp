@@ -2,19 +2,15 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "export/aggregate.hpp"
+#include "export/totals.hpp"
 
 namespace gradwire::metrics {
 
 struct ExportOptions {
-  std::string part = "library";                               // as TextfileOptions
-  std::function<std::optional<int>()> rank = {};              // likewise
-  std::function<std::vector<ReplacedCalls>()> replaced = {};  // likewise
-  std::function<void(const std::string&)> warn = {};          // none: the log
+  TotalsOptions of = {};
+  std::function<void(const std::string&)> warn = {};  // none: the log
 };
 
 /// Begins to write what GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT ask for, at the first call of a process;

@@ -7,13 +7,9 @@
 #include <array>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 #include <utility>
 
-#include "base/current_error.hpp"
 #include "base/environment.hpp"
-#include "export/textfile.hpp"
-#include "gradwire/error.hpp"
 
 namespace gradwire::metrics {
 namespace {
@@ -59,68 +55,52 @@ std::string history_name(const std::string& part, int rank) {
   return "gradwire-" + part + "-rank-" + std::to_string(rank) + ".history";
 }
 
-HistorySink::HistorySink(HistoryOptions options)
-    : options_(std::move(options)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {}
+HistoryWriter::HistoryWriter(HistoryOptions options)
+    : options_(std::move(options)), files_(options_.directory, "report", "GRADWIRE_REPORT", options_.warn) {}
 
-void HistorySink::take(const observe::Round& round) {
-  aggregate_.add(round, options_.rank);
-  const std::uint64_t now = round.scale.nanoseconds;
-  options_.begun = options_.begun.value_or(now);
-  if (aggregate_.ranks().empty()) {
+void HistoryWriter::take(Totals& totals) {
+  const auto& ranks = totals.aggregate().ranks();
+  const bool last = totals.reader().ended;
+  options_.begun = options_.begun.value_or(totals.now());
+  if (ranks.empty()) {
     return;
   }
-  const double time = static_cast<double>(std::max(now, *options_.begun) - *options_.begun) * 1e-9;
-  const bool writes = round.last || time >= next_;
-  const bool due = std::any_of(aggregate_.ranks().begin(), aggregate_.ranks().end(),
-                               [&](const auto& each) { return ranks_[each.first].is_due(time); });
+  const double time = static_cast<double>(std::max(totals.now(), *options_.begun) - *options_.begun) * 1e-9;
+  const bool writes = last || time >= next_;
+  const bool due =
+      std::any_of(ranks.begin(), ranks.end(), [&](const auto& each) { return ranks_[each.first].is_due(time); });
   if (!writes && !due) {
     return;
   }
-  const ReaderState reader{round.clock,      round.recorded, round.dropped, round.collector_seconds,
-                           round.ring_bytes, round.last};
-  const std::vector<ReplacedCalls> replaced = options_.replaced ? options_.replaced() : std::vector<ReplacedCalls>();
-  for (const auto& [rank, totals] : aggregate_.ranks()) {
-    ranks_[rank].add(time, totals, reader, replaced);
+  const std::vector<ReplacedCalls> replaced = totals.replaced();
+  for (const auto& [rank, sums] : ranks) {
+    ranks_[rank].add(time, sums, totals.reader(), replaced);
   }
   if (writes) {
     constexpr double kPart = 20;  // of the time that a job runs, between two versions
     constexpr double kMost = 30;
     next_ = time + std::clamp(time / kPart, 1.0, kMost);
+    write(time, last);
     const bool saw_calls =
         std::any_of(replaced.begin(), replaced.end(), [](const ReplacedCalls& each) { return each.calls > 0; });
-    write(time, round.last);
-    if (round.last && options_.tell && !warned_ && ranks_.contains(0) && (!options_.replaced || saw_calls)) {
-      options_.tell("this job's histories are in " + options_.directory.string() + "; gradwire report " +
-                    options_.directory.string() + " makes a page of them");
+    if (last && options_.tell && !files_.warned() && ranks_.contains(0) &&
+        (saw_calls || !options_.quiet_without_calls)) {
+      options_.tell("this job's histories are in " + files_.directory().string() + "; gradwire report " +
+                    files_.directory().string() + " makes a page of them");
     }
   }
 }
 
-void HistorySink::write(double time, bool last) {
-  try {
-    std::error_code error;
-    std::filesystem::create_directories(options_.directory, error);
-    if (error) {
-      throw Error(ErrorCode::invalid_argument,
-                  "cannot make the directory " + options_.directory.string() + ": " + error.message());
-    }
+void HistoryWriter::write(double time, bool last) {
+  files_.attempt([&] {
     HistoryHead head = options_.head;
     head.written = head.started + time;
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      const std::string name = history_name(head.part, rank);
-      if (cleared_.insert(rank).second) {
-        clear_leftovers(options_.directory, name);
-      }
-      write_whole(options_.directory, name, history.to_json(head));
+      files_.write(history_name(head.part, rank), history.to_json(head));
     }
-  } catch (...) {
-    if (!std::exchange(warned_, true)) {
-      options_.warn("report: " + std::string(current_error().what()) +
-                    "; the job goes on, and so do tries (GRADWIRE_REPORT). Told once");
-    }
-  }
+  });
 }
 
 }  // namespace gradwire::metrics

@@ -5,23 +5,22 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "export/history.hpp"
-#include "observe/collector.hpp"
+#include "export/totals.hpp"
+#include "export/whole_file.hpp"
 
 namespace gradwire::metrics {
 
 struct HistoryOptions {
-  std::filesystem::path directory;                            // made where it is not there
-  HistoryHead head = {};                                      // all but the rank and what changes
-  std::optional<std::uint64_t> begun = {};                    // CLOCK_MONOTONIC, ns; none: with the first round
-  std::function<std::optional<int>()> rank = {};              // as TextfileOptions
-  std::function<std::vector<ReplacedCalls>()> replaced = {};  // likewise
-  std::function<void(const std::string&)> warn = {};          // likewise
-  std::function<void(const std::string&)> tell = {};          // once, at the end of rank 0
+  std::filesystem::path directory;          // made where it is not there
+  HistoryHead head = {};                    // all but the rank and what changes
+  std::optional<std::uint64_t> begun = {};  // CLOCK_MONOTONIC, ns; none: with the first round
+  bool quiet_without_calls = false;         // of a drop-in that saw no call nothing is told
+  std::function<void(const std::string&)> warn = {};
+  std::function<void(const std::string&)> tell = {};  // once, at the end of rank 0
 };
 
 /// This process: its host, its command line, our variables, now.
@@ -32,20 +31,18 @@ struct HistoryOptions {
 
 /// Writes every second at first, and less often the longer a job runs. What cannot be written is told once, and tried
 /// again at the next turn.
-class HistorySink final : public observe::Sink {
+class HistoryWriter final : public Subscriber {
  public:
-  explicit HistorySink(HistoryOptions options);
-  void take(const observe::Round& round) override;
+  explicit HistoryWriter(HistoryOptions options);
+  void take(Totals& totals) override;
 
  private:
   void write(double time, bool last);
 
   HistoryOptions options_;
-  Aggregate aggregate_;
+  RankFiles files_;
   std::map<int, History> ranks_;
   double next_ = 0;  // when to write: seconds since the beginning
-  bool warned_ = false;
-  std::set<int> cleared_;  // ranks: of what a killed process left
 };
 
 }  // namespace gradwire::metrics

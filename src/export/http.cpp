@@ -14,35 +14,22 @@ namespace gradwire::metrics {
 
 // Between the thread that reads events and those of the server. These may ask until the process is gone, so it stays
 // once there is a server.
-struct HttpSink::Served {
-  explicit Served(const HttpOptions& options)
-      : part(options.part),
-        replaced(options.replaced),
-        aggregate([](observe::SourceId id) { return observe::source_of(id); }) {}
+struct HttpListener::Served {
+  explicit Served(std::shared_ptr<Totals> of) : totals(std::move(of)) {}
 
-  const std::string part;
-  const std::function<std::vector<ReplacedCalls>()> replaced;
-  std::timed_mutex asking;         // of a page in the making, and of what follows; taken before `known`
+  const std::shared_ptr<Totals> totals;
+  std::timed_mutex asking;         // of a page in the making, and of what follows
   std::atomic<bool> ended{false};  // the job's own objects are about to be gone
-  std::mutex known;                // of what follows
-  Aggregate aggregate;
-  ReaderState reader;
 
   static void collect(void* context, void* page, AddFamily add) noexcept {
     auto& self = *static_cast<Served*>(context);
     try {
       const std::lock_guard lock(self.asking);
       if (!self.ended) {
-        hand_over(self.families(), page, add);
+        hand_over(self.totals->page(), page, add);
       }
     } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: the page has what came so far
     }
-  }
-
-  std::vector<Family> families() {
-    const std::vector<ReplacedCalls> calls = replaced ? replaced() : std::vector<ReplacedCalls>();
-    const std::lock_guard lock(known);
-    return page_of(aggregate, reader, calls, part);
   }
 };
 
@@ -64,32 +51,24 @@ std::optional<int> rank_of(const Aggregate& aggregate) {
 
 }  // namespace
 
-HttpSink::HttpSink(HttpOptions options, const ExportTable& library)
-    : options_(std::move(options)), library_(library), served_(std::make_shared<Served>(options_)) {}
+HttpListener::HttpListener(HttpOptions options, std::shared_ptr<Totals> totals, const ExportTable& library)
+    : options_(std::move(options)), library_(library), served_(std::make_shared<Served>(std::move(totals))) {}
 
-void HttpSink::take(const observe::Round& round) {
-  std::optional<int> rank;
-  {
-    const std::lock_guard lock(served_->known);
-    Aggregate& aggregate = served_->aggregate;
-    aggregate.add(round, options_.rank);
-    served_->reader = {round.clock,      round.recorded, round.dropped, round.collector_seconds,
-                       round.ring_bytes, round.last};
-    rank = rank_of(aggregate);
-  }
-  if (round.last) {
+void HttpListener::take(Totals& totals) {
+  if (totals.reader().ended) {
     // A page in the making is waited for, but not for ever: a process ends.
     const std::unique_lock lock(served_->asking, std::chrono::seconds(1));
     served_->ended = true;
     return;
   }
+  const std::optional<int> rank = rank_of(totals.aggregate());
   if (!listens_ && rank) {
     listens_ = true;
     listen(*rank);
   }
 }
 
-void HttpSink::listen(int rank) {
+void HttpListener::listen(int rank) {
   std::string address = options_.target.address + ":" + std::to_string(options_.target.port);
   std::array<char, 256> why{};
   try {

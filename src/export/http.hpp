@@ -3,31 +3,25 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "base/metrics_target.hpp"
-#include "export/aggregate.hpp"
 #include "export/http_table.hpp"
-#include "observe/collector.hpp"
+#include "export/totals.hpp"
 
 namespace gradwire::metrics {
 
 struct HttpOptions {
   MetricsTarget::Http target;
-  std::string part = "library";                               // as TextfileOptions
-  std::function<std::optional<int>()> rank = {};              // likewise
-  std::function<std::vector<ReplacedCalls>()> replaced = {};  // likewise; on the server's thread, one at a time
   std::function<void(const std::string&)> warn;
 };
 
 /// Listens from the first round on that knows the rank, until the process ends; a page says what was known at the last
 /// round. What cannot be listened on is told once.
-class HttpSink final : public observe::Sink {
+class HttpListener final : public Subscriber {
  public:
-  HttpSink(HttpOptions options, const ExportTable& library);
-  void take(const observe::Round& round) override;
+  HttpListener(HttpOptions options, std::shared_ptr<Totals> totals, const ExportTable& library);
+  void take(Totals& totals) override;
   [[nodiscard]] bool done() const noexcept override { return given_up_; }
 
  private:

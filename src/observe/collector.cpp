@@ -46,7 +46,6 @@ struct Leaving {
   [[nodiscard]] bool has(const Sink* sink) const noexcept { return all || sink == one; }
 };
 
-// A sink that fails once would fail again.
 void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Leaving& leaving) noexcept {
   std::erase_if(sinks, [&](const std::shared_ptr<Sink>& sink) {
     round.last = leaving.has(sink.get());
@@ -54,11 +53,7 @@ void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Le
       sink->take(round);
       return round.last || sink->done();
     } catch (...) {
-      try {
-        log(LogLevel::warning,
-            "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
-      } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
-      }
+      tell_failure();
       return true;
     }
   });
@@ -193,6 +188,13 @@ struct StopsAtExit {
 };
 
 }  // namespace
+
+void tell_failure() noexcept {
+  try {
+    log(LogLevel::warning, "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
+  }
+}
 
 void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
   static const StopsAtExit at_exit;

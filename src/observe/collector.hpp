@@ -45,6 +45,9 @@ class Sink {
   [[nodiscard]] virtual bool done() const noexcept { return false; }
 };
 
+/// In a catch block: says that an exporter failed and gets no more. It would fail again.
+void tell_failure() noexcept;
+
 struct CollectorOptions {
   std::chrono::milliseconds interval{100};
   std::size_t ring_events = kRingEvents;  // a power of two

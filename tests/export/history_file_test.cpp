@@ -46,13 +46,24 @@ struct Told {
   std::vector<std::string> lines;
 };
 
-HistoryOptions options_of(const std::filesystem::path& folder, Told& told, int rank = 0) {
+HistoryOptions options_of(const std::filesystem::path& folder, Told& told) {
   return {.directory = folder,
           .head = head_of_process("library"),
-          .rank = [rank] { return std::optional(rank); },
           .warn = [&told](const std::string& text) { told.warnings.push_back(text); },
           .tell = [&told](const std::string& text) { told.lines.push_back(text); }};
 }
+
+// A sink that writes histories.
+class HistorySink {
+ public:
+  explicit HistorySink(HistoryOptions options, int rank = 0) : sink_({.rank = [rank] { return std::optional(rank); }}) {
+    sink_.subscribe(std::make_unique<HistoryWriter>(std::move(options)));
+  }
+  void take(const observe::Round& round) { sink_.take(round); }
+
+ private:
+  TotalsSink sink_;
+};
 
 TEST(ReportPlace, AFileOfJsonOrADirectory) {
   EXPECT_EQ(report_place("a/r.json").calls, "a/r.json");
@@ -94,7 +105,7 @@ TEST(HistorySink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   const ScratchFolder folder;
   write_whole(folder.path(), "in-the-way", "a file");
   Told told;
-  HistorySink sink(options_of(folder.path() / "in-the-way", told, 1));
+  HistorySink sink(options_of(folder.path() / "in-the-way", told), 1);
   sink.take(round_after(0));
   sink.take(round_after(2));
   ASSERT_EQ(told.warnings.size(), 1U);
@@ -117,7 +128,7 @@ TEST(HistorySink, RemovesWhatAKilledProcessLeft) {
         file, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(file == young ? 1 : 61));
   }
   Told told;
-  HistorySink sink(options_of(folder.path(), told, 1));
+  HistorySink sink(options_of(folder.path(), told), 1);
   sink.take(round_after(0));
   EXPECT_FALSE(exists(left));
   EXPECT_TRUE(exists(young)) << "another's that is alive";

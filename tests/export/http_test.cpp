@@ -103,13 +103,12 @@ std::string page_at(std::uint16_t port) {
 }
 
 void serve_rank(int rank, std::string* told = nullptr) {
-  export_from_environment({.rank = [rank] { return std::optional(rank); },
-                           .warn =
-                               [told](const std::string& text) {
-                                 if (told != nullptr) {
-                                   *told += text + "\n";
-                                 }
-                               }});
+  export_from_environment(
+      {.of = {.rank = [rank] { return std::optional(rank); }}, .warn = [told](const std::string& text) {
+         if (told != nullptr) {
+           *told += text + "\n";
+         }
+       }});
 }
 
 std::string http(std::uint16_t port, const std::string& behind = "") { return "http:" + std::to_string(port) + behind; }

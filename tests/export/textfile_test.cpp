@@ -128,6 +128,18 @@ TEST(WriteWhole, AKilledWriterLeavesAWholeFile) {
 
 std::vector<std::string> g_told;
 
+// A sink that writes textfiles.
+class TextfileSink {
+ public:
+  TextfileSink(TotalsOptions of, const TextfileOptions& options) : sink_(std::move(of)) {
+    sink_.subscribe(std::make_unique<TextfileWriter>(options));
+  }
+  void take(const observe::Round& round) { sink_.take(round); }
+
+ private:
+  TotalsSink sink_;
+};
+
 TextfileOptions told(const std::filesystem::path& folder) {
   g_told.clear();
   return {.directory = folder, .interval = std::chrono::nanoseconds(0), .warn = [](const std::string& text) {
@@ -143,9 +155,7 @@ TEST(TextfileSink, WritesWhenItIsTimeAndAtTheEnd) {
   const ScratchFolder folder;
   TextfileOptions options = told(folder.path() / "made");
   options.interval = std::chrono::nanoseconds(100);
-  options.rank = [] { return std::optional(3); };
-  options.part = "mpi";
-  TextfileSink sink(std::move(options));
+  TextfileSink sink({.part = "mpi", .rank = [] { return std::optional(3); }}, options);
   const auto file = folder.path() / "made" / "gradwire-mpi-rank-3.prom";
   sink.take(round_at(1000));
   EXPECT_THAT(read_text(file), HasSubstr("gradwire_events_total{part=\"mpi\",rank=\"3\"} 7\n"));
@@ -162,9 +172,7 @@ TEST(TextfileSink, WritesWhenItIsTimeAndAtTheEnd) {
 TEST(TextfileSink, WaitsUntilItKnowsItsRank) {
   const ScratchFolder folder;
   std::optional<int> rank;
-  TextfileOptions options = told(folder.path());
-  options.rank = [&] { return rank; };
-  TextfileSink sink(std::move(options));
+  TextfileSink sink({.rank = [&] { return rank; }}, told(folder.path()));
   sink.take(round_at(1));
   EXPECT_TRUE(names_in(folder.path()).empty());
   rank = 5;
@@ -175,9 +183,7 @@ TEST(TextfileSink, WaitsUntilItKnowsItsRank) {
 TEST(TextfileSink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   const ScratchFolder folder;
   write_whole(folder.path(), "in-the-way", "a file");
-  TextfileOptions options = told(folder.path() / "in-the-way");
-  options.rank = [] { return std::optional(0); };
-  TextfileSink sink(std::move(options));
+  TextfileSink sink({.rank = [] { return std::optional(0); }}, told(folder.path() / "in-the-way"));
   sink.take(round_at(1));
   sink.take(round_at(2));
   ASSERT_EQ(g_told.size(), 1U);
@@ -282,7 +288,7 @@ TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
   const auto file = folder.path() / file_name("library", 2);
   const pid_t child = start_child([&] {
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.path().string()).c_str(), 1);
-    export_from_environment({.rank = [] { return std::optional(2); }});
+    export_from_environment({.of = {.rank = [] { return std::optional(2); }}});
     while (!exists(file)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -304,8 +310,8 @@ TEST(Environment, WhatIsWrongIsOneWarning) {
       ::setenv("GRADWIRE_METRICS", value, 1);
       std::string told;
       for (int i = 0; i < 2; ++i) {
-        export_from_environment(
-            {.rank = [] { return std::optional(0); }, .warn = [&](const std::string& text) { told += text + "\n"; }});
+        export_from_environment({.of = {.rank = [] { return std::optional(0); }},
+                                 .warn = [&](const std::string& text) { told += text + "\n"; }});
         observe::collect();
         observe::collect();
       }
@@ -333,8 +339,8 @@ TEST(Environment, AFullDiskIsOneWarningAndTheFileComesWhenThereIsRoom) {
     const rlimit full{100, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &full);
     std::string told;
-    export_from_environment(
-        {.rank = [] { return std::optional(0); }, .warn = [&](const std::string& text) { told += text + "\n"; }});
+    export_from_environment({.of = {.rank = [] { return std::optional(0); }},
+                             .warn = [&](const std::string& text) { told += text + "\n"; }});
     observe::collect();
     const bool nothing = !exists(file);
     const rlimit room{RLIM_INFINITY, RLIM_INFINITY};

@@ -1,0 +1,43 @@
+#include "export/totals.hpp"
+
+#include <utility>
+
+#include "export/page.hpp"
+
+namespace gradwire::metrics {
+
+Totals::Totals(TotalsOptions options)
+    : options_(std::move(options)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {}
+
+void Totals::add(const observe::Round& round) {
+  const std::lock_guard lock(known_);
+  aggregate_.add(round, options_.rank);
+  reader_ = {round.clock, round.recorded, round.dropped, round.collector_seconds, round.ring_bytes, round.last};
+  now_ = round.scale.nanoseconds;
+}
+
+std::vector<ReplacedCalls> Totals::replaced() {
+  const std::lock_guard lock(calls_);
+  return options_.replaced ? options_.replaced() : std::vector<ReplacedCalls>();
+}
+
+std::vector<Family> Totals::page() {
+  const std::vector<ReplacedCalls> calls = replaced();
+  const std::lock_guard lock(known_);
+  return page_of(aggregate_, reader_, calls, options_.part);
+}
+
+void TotalsSink::take(const observe::Round& round) {
+  totals_->add(round);
+  std::erase_if(subscribers_, [&](const std::unique_ptr<Subscriber>& subscriber) {
+    try {
+      subscriber->take(*totals_);
+      return subscriber->done();
+    } catch (...) {
+      observe::tell_failure();
+      return true;
+    }
+  });
+}
+
+}  // namespace gradwire::metrics
