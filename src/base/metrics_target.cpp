@@ -12,13 +12,15 @@ namespace {
 
 constexpr std::string_view kFile = "file:";
 constexpr std::string_view kHttp = "http:";
+constexpr std::string_view kOtlp = "otlp:";
 constexpr std::string_view kAddRank = "+rank";
 
 [[noreturn]] void bad(std::string_view text, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument,
-              "GRADWIRE_METRICS is \"" + std::string(text) + "\"" + (why.empty() ? "" : ": " + why) +
-                  "; write file:DIRECTORY, http:[ADDRESS:]PORT[+rank] such as http:127.0.0.1:9464+rank, or both with a "
-                  "comma between them");
+  throw Error(
+      ErrorCode::invalid_argument,
+      "GRADWIRE_METRICS is \"" + std::string(text) + "\"" + (why.empty() ? "" : ": " + why) +
+          "; write file:DIRECTORY, http:[ADDRESS:]PORT[+rank] such as http:127.0.0.1:9464+rank, otlp:DIRECTORY, "
+          "or several of them with commas between them");
 }
 
 // All of the text, and at most `most`.
@@ -76,7 +78,8 @@ MetricsTarget::Http parse_http(std::string_view text, std::string_view whole) {
 
 // Where the next target begins: a directory may have commas.
 std::size_t end_of_first(std::string_view text) {
-  return std::min(text.find("," + std::string(kFile)), text.find("," + std::string(kHttp)));
+  const auto place_of = [&](std::string_view kind) { return text.find("," + std::string(kind)); };
+  return std::min({place_of(kFile), place_of(kHttp), place_of(kOtlp)});
 }
 
 }  // namespace
@@ -100,8 +103,11 @@ MetricsTarget MetricsTarget::parse(std::string_view text) {
       target.directory = std::string(one.substr(kFile.size()));
     } else if (one.starts_with(kHttp) && !target.http) {
       target.http = parse_http(one.substr(kHttp.size()), text);
+    } else if (one.starts_with(kOtlp) && one.size() > kOtlp.size() && target.otlp.empty()) {
+      target.otlp = std::string(one.substr(kOtlp.size()));
     } else {
-      bad(text, target.directory.empty() && !target.http ? "" : "one directory and one port are the most");
+      const bool first = target.directory.empty() && !target.http && target.otlp.empty();
+      bad(text, first ? "" : "one of each is the most");
     }
     if (end == std::string_view::npos) {
       return target;

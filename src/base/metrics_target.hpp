@@ -8,7 +8,8 @@
 
 namespace gradwire {
 
-/// "file:/var/lib/node_exporter", "http:127.0.0.1:9464+rank", or both with a comma between them.
+/// "file:/var/lib/node_exporter", "http:127.0.0.1:9464+rank", "otlp:/var/log/gradwire", or several of them with commas
+/// between them.
 struct MetricsTarget {
   struct Http {
     std::string address = "127.0.0.1";  // "0.0.0.0", "[::1]"
@@ -20,6 +21,7 @@ struct MetricsTarget {
   };
   std::string directory;  // empty: no files
   std::optional<Http> http;
+  std::string otlp;  // a directory, too
 
   /// Error(invalid_argument) that quotes the text and says what may stand there.
   [[nodiscard]] static MetricsTarget parse(std::string_view text);

@@ -1,7 +1,6 @@
 #include "export/event_file.hpp"
 
 #include <fcntl.h>
-#include <time.h>  // NOLINT(modernize-deprecated-headers): POSIX's clocks and local time
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@
 
 #include "base/current_error.hpp"
 #include "export/event_blocks.hpp"
+#include "export/host.hpp"
+#include "export/whole_file.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::metrics {
@@ -30,12 +31,6 @@ using observe::EventKind;
                   "\"; write a directory, or one and steps, such as /tmp/trace:steps=100-120");
 }
 
-std::int64_t realtime_now() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
 // Clocks of two processes are one where both lines are the same.
 void describe_monotonic(std::span<char> to) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -45,18 +40,6 @@ void describe_monotonic(std::span<char> to) {
     text += std::string("/") + space.data();
   }
   std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
-}
-
-void write_all(int descriptor, const void* data, std::uint64_t bytes) {
-  const auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = ::write(descriptor, at, bytes);
-    if (written < 0 && errno != EINTR) {
-      throw Error(ErrorCode::invalid_argument, std::generic_category().message(errno));
-    }
-    at += written > 0 ? written : 0;
-    bytes -= written > 0 ? static_cast<std::uint64_t>(written) : 0;
-  }
 }
 
 }  // namespace
@@ -145,15 +128,18 @@ void EventFileSink::open(int rank, observe::ClockKind clock) {
     throw Error(ErrorCode::invalid_argument, error ? error.message() : std::generic_category().message(errno));
   }
   EventFileHead head{.rank = rank, .clock = static_cast<std::uint32_t>(clock)};
-  ::gethostname(head.host, sizeof head.host - 1);
+  const std::string host = host_name();
+  std::copy_n(host.begin(), std::min(host.size(), sizeof head.host - 1), head.host);
   describe_monotonic(head.monotonic);
   append(kFile, 0, &head, sizeof head);
 }
 
 void EventFileSink::append(std::uint32_t kind, std::uint32_t thread, const void* data, std::uint64_t bytes) {
   const BlockHead head{.kind = kind, .thread = thread, .bytes = bytes, .place = bytes_};
-  write_all(descriptor_, &head, sizeof head);
-  write_all(descriptor_, data, bytes);
+  if (!write_all(descriptor_, {reinterpret_cast<const char*>(&head), sizeof head}) ||
+      !write_all(descriptor_, {static_cast<const char*>(data), bytes})) {
+    throw Error(ErrorCode::invalid_argument, std::generic_category().message(errno));
+  }
   bytes_ += sizeof head + bytes;
 }
 
@@ -177,7 +163,7 @@ void EventFileSink::write(const observe::Round& round) {
   }
   const EventFileScale scale{.ticks = round.scale.ticks,
                              .monotonic = round.scale.nanoseconds,
-                             .realtime = realtime_now(),
+                             .realtime = realtime_nanoseconds(),
                              .nanoseconds_per_tick = round.scale.nanoseconds_per_tick,
                              .recorded = round.recorded,
                              .dropped = round.dropped};

@@ -18,6 +18,7 @@
 #include "export/history_file.hpp"
 #include "export/http.hpp"
 #include "export/http_library.hpp"
+#include "export/otlp_file.hpp"
 #include "export/textfile.hpp"
 #include "observe/collector.hpp"
 
@@ -51,6 +52,9 @@ void subscribe_metrics(TotalsSink& sink, const std::string& value, const Warn& w
   const auto target = MetricsTarget::parse(value);
   if (!target.directory.empty()) {
     sink.subscribe(std::make_unique<TextfileWriter>(TextfileOptions{.directory = target.directory, .warn = warn}));
+  }
+  if (!target.otlp.empty()) {
+    sink.subscribe(std::make_unique<OtlpWriter>(OtlpOptions{.directory = target.otlp, .warn = warn}));
   }
   if (target.http) {
     sink.subscribe(std::make_unique<HttpListener>(HttpOptions{.target = *target.http, .warn = warn}, sink.totals(),

@@ -1,27 +1,18 @@
 #include "export/history_file.hpp"
 
-#include <time.h>  // NOLINT(modernize-deprecated-headers): POSIX's clocks and local time
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "base/environment.hpp"
+#include "export/host.hpp"
 
 namespace gradwire::metrics {
 namespace {
 
 constexpr std::size_t kMostArguments = 64;
 constexpr std::size_t kMostText = 400;  // of an argument
-
-double seconds_since_1970() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 std::vector<std::string> command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -33,16 +24,11 @@ std::vector<std::string> command_line() {
   return arguments;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 }  // namespace
 
 HistoryHead head_of_process(const std::string& part) {
   HistoryHead head{.part = part, .host = host_name(), .command = command_line()};
-  head.started = head.written = seconds_since_1970();
+  head.started = head.written = 1e-9 * static_cast<double>(realtime_nanoseconds());
   for (const EnvironmentVariable& variable : environment_variables()) {
     if (const auto value = environment(variable.name)) {
       head.environment.emplace_back(variable.name, value->substr(0, kMostText));

@@ -33,16 +33,45 @@ TEST(MetricsTarget, IsADirectoryAPortOrBoth) {
   }
 }
 
+TEST(MetricsTarget, OneOfEachInAnyOrder) {
+  EXPECT_EQ(MetricsTarget::parse("otlp:/a, b").otlp, "/a, b");
+  for (const char* all :
+       {"otlp:/o,file:/f,x,http:9464", "http:9464,otlp:/o,file:/f,x", "file:/f,x,http:9464,otlp:/o"}) {
+    const auto target = MetricsTarget::parse(all);
+    EXPECT_EQ(target.otlp, "/o");
+    EXPECT_EQ(target.directory, "/f,x");
+    EXPECT_TRUE(target.http);
+  }
+}
+
 TEST(MetricsTarget, WhatIsWrongIsQuotedWithWhatIsRight) {
-  for (const char* bad : {"file:",           "/var/lib/x",          "http:",
-                          "http:0",          "http:65536",          "http:+rank",
-                          "http:x",          "http:9464+ranks",     "http:localhost:9464",
-                          "http:1.2.3:9464", "http:1.2.3.256:9464", "http:1.2.3.4.5:9464",
-                          "http::9464",      "http:::1:9464",       "http:[1]:9464",
-                          "http:[::g]:9464", "http:127.0.0.1",      "http:127.0.0.1:",
-                          "http:-1",         "http:9464,http:9465", "file:/a,file:/b",
-                          "http:9464,/a",    "http:9464,",          " http:9464",
-                          "HTTP:9464"}) {
+  for (const char* bad : {"file:",
+                          "/var/lib/x",
+                          "http:",
+                          "http:0",
+                          "http:65536",
+                          "http:+rank",
+                          "http:x",
+                          "http:9464+ranks",
+                          "http:localhost:9464",
+                          "http:1.2.3:9464",
+                          "http:1.2.3.256:9464",
+                          "http:1.2.3.4.5:9464",
+                          "http::9464",
+                          "http:::1:9464",
+                          "http:[1]:9464",
+                          "http:[::g]:9464",
+                          "http:127.0.0.1",
+                          "http:127.0.0.1:",
+                          "http:-1",
+                          "http:9464,http:9465",
+                          "file:/a,file:/b",
+                          "http:9464,/a",
+                          "http:9464,",
+                          " http:9464",
+                          "HTTP:9464",
+                          "otlp:",
+                          "otlp:/a,otlp:/b"}) {
     const Error error = test::error_of([&] { static_cast<void>(MetricsTarget::parse(bad)); });
     EXPECT_THAT(error.what(), HasSubstr("write file:DIRECTORY, http:[ADDRESS:]PORT[+rank]"));
     EXPECT_THAT(error.what(), HasSubstr("\"" + std::string(bad) + "\""));
