@@ -25,14 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLargestLibrary = std::size_t{1} << 30;
 constexpr int kMostCores = 1 << 16;
 
-// Empty where it cannot be read: files of /proc and /sys differ between kernels and containers.
-std::string text_of(const fs::path& file) {
-  std::ifstream stream(file);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(" \t\n");
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
@@ -88,6 +80,7 @@ void read_host(Facts& facts, const fs::path& root) {
   facts.host = ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
   facts.cores = parse_cpu_list(text_of(root / "sys/devices/system/cpu/online"));
   facts.mask = parse_cpu_list(parse_field(text_of(root / "proc/self/status"), "Cpus_allowed_list"));
+  facts.cpu = read_cpu_limit(root);
   facts.numa_nodes = read_numa_nodes(root / "sys/devices/system/node");
   facts.huge_pages = parse_choice(text_of(root / "sys/kernel/mm/transparent_hugepage/enabled"));
   const std::string memory = text_of(root / "proc/meminfo");
@@ -134,6 +127,13 @@ void read_policy(PolicyFile& policy) {
 }
 
 }  // namespace
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
 
 std::vector<int> parse_cpu_list(std::string_view text) {
   std::vector<int> cores;

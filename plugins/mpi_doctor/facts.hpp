@@ -31,6 +31,12 @@ struct PolicyFile {
   std::string error;        // why it cannot be used
 };
 
+/// CPU time that a control group gives all its processes: in a container, or of a batch queue.
+struct CpuLimit {
+  double cores = 0;   // as many as could run all the time; 0: no limit
+  std::string group;  // whose limit it is: "/job/step", as the process sees it
+};
+
 struct Facts {
   int rank = 0;
   int node = 0;  // the least rank of those that share memory with it
@@ -44,6 +50,7 @@ struct Facts {
 
   std::vector<int> cores;  // of the host
   std::vector<int> mask;   // those that this process may use
+  CpuLimit cpu;            // the least on the way up from its control group
   std::vector<std::vector<int>> numa_nodes;
   std::string huge_pages;  // "always", "madvise", "never"; empty: not known
   std::uint64_t memory = 0, memory_available = 0;
@@ -64,6 +71,8 @@ struct Told {
 /// Never throws; what fails is in `errors`. `root` is where proc/, sys/ and dev/ lie: "/".
 [[nodiscard]] Facts read_facts(const Told& told, const std::filesystem::path& root);
 
+/// Empty where it cannot be read: files of /proc and /sys differ between kernels and containers.
+[[nodiscard]] std::string text_of(const std::filesystem::path& file);
 /// "0-3,8": 0 1 2 3 8. As far as it can be read.
 [[nodiscard]] std::vector<int> parse_cpu_list(std::string_view text);
 [[nodiscard]] std::string format_cpu_list(const std::vector<int>& cores);
@@ -75,6 +84,10 @@ struct Told {
 [[nodiscard]] std::string parse_field(std::string_view text, std::string_view name);
 /// The third number of net.ipv4.tcp_rmem or tcp_wmem.
 [[nodiscard]] std::uint64_t parse_largest_buffer(std::string_view text);
+
+/// What cpu.max of a control group says, in cores: of "150000 100000" 1.5, of "max 100000" 0.
+[[nodiscard]] double parse_cpu_max(std::string_view text);
+[[nodiscard]] CpuLimit read_cpu_limit(const std::filesystem::path& root);
 
 /// As JSON, for the way to rank 0 and for --json. Ranks may be of different versions: what is missing keeps its
 /// default.

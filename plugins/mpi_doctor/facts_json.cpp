@@ -42,6 +42,7 @@ std::string to_json(const Facts& facts) {
       {"environment_error", facts.environment_error},
       {"cores", facts.cores},
       {"mask", facts.mask},
+      {"cpu_limit", {{"cores", facts.cpu.cores}, {"group", facts.cpu.group}}},
       {"numa_nodes", facts.numa_nodes},
       {"huge_pages", facts.huge_pages},
       {"memory", facts.memory},
@@ -79,6 +80,8 @@ Facts facts_from_json(const std::string& text) {
   take(from, "environment_error", facts.environment_error);
   take(from, "cores", facts.cores);
   take(from, "mask", facts.mask);
+  const json cpu = from.value("cpu_limit", json::object());
+  facts.cpu = {.cores = cpu.value("cores", 0.0), .group = cpu.value("group", "")};
   take(from, "numa_nodes", facts.numa_nodes);
   take(from, "huge_pages", facts.huge_pages);
   take(from, "memory", facts.memory);

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/units.hpp"
 #include "plugins/mpi_doctor/findings.hpp"
 
 namespace gradwire::doctor {
@@ -80,6 +81,33 @@ void find_bound(const std::vector<Facts>& facts, const Host& host, Findings& fin
   }
 }
 
+// Where ranks of one control group have less CPU time than they are, the kernel stops them all for a part of each
+// period.
+void find_throttled(const std::vector<Facts>& facts, const Host& host, Findings& findings) {
+  std::map<std::string, std::vector<int>> groups;
+  for (const int rank : host.ranks) {
+    if (of(facts, rank).cpu.cores > 0) {
+      groups[of(facts, rank).cpu.group].push_back(rank);
+    }
+  }
+  for (const auto& [group, ranks] : groups) {
+    double limit = 0;
+    for (const int rank : ranks) {
+      limit = std::max(limit, of(facts, rank).cpu.cores);
+    }
+    if (limit < static_cast<double>(ranks.size())) {
+      findings.push_back({Level::warning, "CPU limit",
+                          counted(ranks.size(), "rank") + (ranks.size() == 1 ? " has" : " share") +
+                              " the CPU time of " + format_number(limit, 3) + (limit == 1 ? " core" : " cores") +
+                              " (limit of the control group " + group +
+                              "): the kernel stops them for the rest of each period, and all others wait",
+                          "ask the container or the queue for a core a rank (docker --cpus, Kubernetes' limits.cpu, "
+                          "systemd's CPUQuota), or start fewer ranks",
+                          ranks});
+    }
+  }
+}
+
 void find_threads(const std::vector<Facts>& facts, const Host& host, std::size_t cores, Findings& findings) {
   std::size_t threads = 0;
   for (const int rank : host.ranks) {
@@ -103,6 +131,7 @@ void find_threads(const std::vector<Facts>& facts, const Host& host, std::size_t
 
 void find_in_cores(const std::vector<Facts>& facts, Findings& findings) {
   for (const Host& host : hosts_of(facts)) {
+    find_throttled(facts, host, findings);
     const std::size_t cores = usable_cores(facts, host);
     const std::size_t all = of(facts, host.ranks.front()).cores.size();
     if (cores == 0 || all == 0) {

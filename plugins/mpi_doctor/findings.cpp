@@ -1,6 +1,7 @@
 #include "plugins/mpi_doctor/findings.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -65,7 +66,15 @@ std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host) {
     const std::vector<int>& mask = facts[static_cast<std::size_t>(rank)].mask;
     cores.insert(mask.begin(), mask.end());
   }
-  return cores.size();
+  double limit = static_cast<double>(cores.size());
+  for (const int rank : host.ranks) {
+    const CpuLimit& cpu = facts[static_cast<std::size_t>(rank)].cpu;
+    const bool all = cpu.cores > 0 && std::all_of(host.ranks.begin(), host.ranks.end(), [&](int other) {
+                       return facts[static_cast<std::size_t>(other)].cpu.group == cpu.group;
+                     });
+    limit = all ? std::min(limit, std::max(1.0, std::floor(cpu.cores))) : limit;
+  }
+  return static_cast<std::size_t>(limit);
 }
 
 void name_hosts(std::vector<Facts>& facts) {

@@ -58,7 +58,8 @@ struct Host {
 inline constexpr std::size_t kMostRanks = 64;  // whose pairs are measured
 /// Which ranks, in their order: all; or beyond kMostRanks as many, of as many hosts as there are, spread over each.
 [[nodiscard]] std::vector<int> choose_ranks(const std::vector<Facts>& facts);
-/// How many cores some rank of the host may use: a container or a queue may have fewer than the machine.
+/// How many cores some rank of the host may use: a container or a queue may have fewer than the machine, by their
+/// numbers or by a limit of CPU time that holds for all of them.
 [[nodiscard]] std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host);
 
 }  // namespace gradwire::doctor

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "plugins/mpi_doctor/findings.hpp"
 #include "plugins/mpi_doctor/pairs.hpp"
 #include "plugins/mpi_doctor/report.hpp"
@@ -114,8 +115,8 @@ int tell(const Arguments& arguments, const std::vector<Facts>& facts, const Pair
     file << report_json(facts, pairs, findings);
     file.close();
     if (!file) {
-      std::cerr << "gradwire doctor: --json " << arguments.json << " cannot be written on " << facts.front().host
-                << "; name a file in a folder that is there\n";
+      std::cerr << "gradwire doctor: --json " << text::printable(arguments.json) << " cannot be written on "
+                << text::printable(facts.front().host) << "; name a file in a folder that is there\n";
       return kUsageStatus;
     }
   }
@@ -186,7 +187,7 @@ int main(int argc, char** argv) {
   try {
     status = gradwire::doctor::examine(gradwire::doctor::read_arguments(argc, argv), provided);
   } catch (const std::exception& error) {
-    std::cerr << "gradwire doctor: " << error.what() << '\n';
+    std::cerr << "gradwire doctor: " << gradwire::text::printable(error.what()) << '\n';
     MPI_Abort(MPI_COMM_WORLD, status);
   }
   MPI_Finalize();

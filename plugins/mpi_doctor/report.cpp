@@ -40,6 +40,7 @@ std::string wrapped(const std::string& text, std::size_t indent) {
   return result;
 }
 
+// Hosts, variables and files have names that others gave them, which a terminal might obey.
 std::string finding_text(const Finding& finding, const std::vector<Facts>& facts) {
   constexpr std::size_t kIndent = 9;  // "problem  "
   std::string level(to_string(finding.level));
@@ -48,9 +49,9 @@ std::string finding_text(const Finding& finding, const std::vector<Facts>& facts
       finding.ranks.empty() || (finding.level == Level::ok && finding.ranks.size() == facts.size())
           ? ""
           : ", " + where(finding.ranks, facts);
-  std::string text = level + wrapped(finding.subject + place + ": " + finding.seen, kIndent) + '\n';
+  std::string text = level + wrapped(text::printable(finding.subject + place + ": " + finding.seen), kIndent) + '\n';
   if (!finding.advice.empty()) {
-    text += std::string(kIndent, ' ') + wrapped("-> " + finding.advice, kIndent + 3) + '\n';
+    text += std::string(kIndent, ' ') + wrapped(text::printable("-> " + finding.advice), kIndent + 3) + '\n';
   }
   return text;
 }
@@ -58,7 +59,7 @@ std::string finding_text(const Finding& finding, const std::vector<Facts>& facts
 const Facts& fact(const std::vector<Facts>& facts, int rank) { return facts[static_cast<std::size_t>(rank)]; }
 
 std::string row_name(const std::vector<Facts>& facts, int rank) {
-  return std::to_string(rank) + ' ' + fact(facts, rank).host;
+  return std::to_string(rank) + ' ' + text::printable(fact(facts, rank).host);
 }
 
 /// Of a rate in Mbit/s or a latency in us: three digits.
@@ -134,7 +135,7 @@ std::string left_out_text(const std::vector<Facts>& facts, const Pairs& pairs) {
     text += (i == 0 ? " No link was measured of " : ", ") + hosts[i];
   }
   text += hosts.size() > kNamed ? " and " + counted(hosts.size() - kNamed, "more host") : "";
-  return wrapped(text + (hosts.empty() ? "" : "."), 0) + '\n';
+  return wrapped(text::printable(text) + (hosts.empty() ? "" : "."), 0) + '\n';
 }
 
 std::string pairs_text(const std::vector<Facts>& facts, const Pairs& pairs) {

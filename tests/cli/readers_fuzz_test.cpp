@@ -41,7 +41,7 @@ std::string textfile(int rank, int steps) {
     totals.seconds[observe::EventKind::step_end].add(0.025);
     totals.steps.add(0.1);
   }
-  totals.slow[1] = {.cause = observe::SlowCause::compute, .latest = {}, .comparisons = 3, .seconds = 0.1};
+  totals.slow[1] = {.cause = observe::SlowCause::late_compute, .latest = {}, .comparisons = 3, .seconds = 0.1};
   const std::vector<metrics::ReplacedCalls> replaced{{"MPI_Allreduce", "too small", 3, 300, 100, 0.5}};
   return metrics::to_text(metrics::families(totals, {.recorded = 100}, replaced),
                           {{"part", "mpi"}, {"rank", std::to_string(rank)}});

@@ -73,6 +73,8 @@ TEST(DoctorFuzz, TextsOfTheKernel) {
                           static_cast<void>(parse_memory(text, "MemAvailable"));
                           ASSERT_LE(parse_field(text, "MemTotal").size(), text.size());
                         });
+  test::parse_mutations({"150000 100000\n", "max 100000\n"}, pieces, seed, 1000,
+                        [](const std::string& text) { ASSERT_GE(parse_cpu_max(text), 0); });
   test::parse_mutations({"4096 16384 4194304\n"}, pieces, seed, 1000,
                         [](const std::string& text) { static_cast<void>(parse_largest_buffer(text)); });
 }

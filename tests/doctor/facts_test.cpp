@@ -93,6 +93,37 @@ TEST_F(DoctorRoot, ReadsAHost) {
   EXPECT_EQ(facts.interfaces[1].megabits, 0);
 }
 
+TEST(DoctorFacts, ACpuLimitIsATimeOverAPeriod) {
+  EXPECT_EQ(parse_cpu_max("150000 100000\n"), 1.5);
+  for (const char* none : {"max 100000\n", "", "100000", "-1 100000", "100000 0", "100000 -5", "x y", "1x 2"}) {
+    EXPECT_EQ(parse_cpu_max(none), 0) << none;
+  }
+}
+
+TEST_F(DoctorRoot, ReadsTheLeastCpuLimitOnTheWayUp) {
+  EXPECT_EQ(read_cpu_limit(root_).cores, 0) << "no control groups";
+  write("proc/self/cgroup", "0::/slurm/job/step\n");
+  write("sys/fs/cgroup/slurm/job/step/cpu.max", "max 100000\n");
+  EXPECT_EQ(read_cpu_limit(root_).cores, 0);
+  write("sys/fs/cgroup/slurm/job/cpu.max", "300000 100000\n");
+  write("sys/fs/cgroup/slurm/cpu.max", "800000 100000\n");
+  EXPECT_EQ(read_cpu_limit(root_).cores, 3);
+  EXPECT_EQ(read_cpu_limit(root_).group, "/slurm/job");
+  write("proc/self/cgroup", "0::/../../a name of the host's\n");
+  write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  EXPECT_EQ(read_cpu_limit(root_).cores, 0.5) << "of a container";
+  EXPECT_EQ(read_facts({}, root_).cpu.group, "/");
+}
+
+TEST_F(DoctorRoot, ReadsCpuLimitsOfTheFirstControlGroups) {
+  write("proc/self/cgroup", "3:cpuset:/docker/1\n2:cpu,cpuacct:/docker/1\n1:name=systemd:/x\n0::/\n");
+  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n");
+  write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  write("sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n");
+  write("sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(read_cpu_limit(root_).cores, 2);
+}
+
 TEST_F(DoctorRoot, WhatIsMissingEndsNothing) {
   const Facts facts = read_facts({.build = "", .preloads = {{"Open MPI", (root_ / "none.so").string(), ""}}}, root_);
   EXPECT_THAT(facts.cores, IsEmpty());
@@ -118,6 +149,7 @@ TEST(DoctorFacts, TravelAsJson) {
   Facts sent = healthy_rank(3, 1, 1);
   sent.variables["GRADWIRE_LOG"] = "\xff\"";
   sent.errors = {"an error"};
+  sent.cpu = {2.5, "/job"};
   const Facts got = facts_from_json(to_json(sent));
   sent.variables["GRADWIRE_LOG"] = "\xef\xbf\xbd\"";  // what JSON has for a byte that is no text
   EXPECT_EQ(to_json(got), to_json(sent));

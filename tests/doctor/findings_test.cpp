@@ -122,6 +122,25 @@ const std::vector<Planted> kPlanted = {
      Level::note, "binding", "bound to one core", "PE=2", "rank 0 (host0)"},
     {"OMP_NUM_THREADS", [](Cluster& c) { c.facts[0].variables["OMP_NUM_THREADS"] = "8"; }, Level::warning,
      "OMP_NUM_THREADS", "9 threads by OMP_NUM_THREADS on 4 cores", "set it to 2", "ranks 0,1 (host0)"},
+    {"CPU limit",
+     [](Cluster& c) {
+       c.facts[2].cpu = c.facts[3].cpu = {1.5, "/job"};
+     },
+     Level::warning, "CPU limit", "2 ranks share the CPU time of 1.5 cores (limit of the control group /job)",
+     "limits.cpu", "ranks 2,3 (host1)"},
+    {"CPU limit of a rank",
+     [](Cluster& c) {
+       c.facts[1].cpu = {0.5, "/job/1"};
+     },
+     Level::warning, "CPU limit", "1 rank has the CPU time of 0.5 cores", "start fewer", "rank 1 (host0)"},
+    {"threads under a limit",
+     [](Cluster& c) {
+       for (const std::size_t rank : {0U, 1U}) {
+         c.facts[rank].cpu = {2.5, "/job"};
+         c.facts[rank].variables["OMP_NUM_THREADS"] = "2";
+       }
+     },
+     Level::warning, "OMP_NUM_THREADS", "4 threads by OMP_NUM_THREADS on 2 cores", "set it to 1", "ranks 0,1 (host0)"},
     {"huge pages", [](Cluster& c) { c.facts[0].huge_pages = "never"; }, Level::note, "huge pages", "off", "madvise",
      "ranks 0,1 (host0)"},
     {"shm", [](Cluster& c) { c.facts[2].shm_free = 10 << 20; }, Level::warning, "/dev/shm", "10MiB are free, for 2",
@@ -164,6 +183,18 @@ INSTANTIATE_TEST_SUITE_P(All, DoctorPlanted, ::testing::ValuesIn(kPlanted), [](c
       name.begin(), name.end(), [](char c) { return c == ' ' || c == ',' || c == '_'; }, 'X');
   return name;
 });
+
+TEST(DoctorFindings, ACpuLimitThatIsEnoughIsNone) {
+  Cluster cluster(1, 4);
+  for (Facts& rank : cluster.facts) {
+    rank.cpu = {4, "/job"};
+  }
+  EXPECT_EQ(told(complaints(cluster.examine())), "");
+  for (Facts& rank : cluster.facts) {
+    rank.cpu = {1, "/job/" + std::to_string(rank.rank)};
+  }
+  EXPECT_EQ(told(complaints(cluster.examine())), "") << "one each";
+}
 
 TEST(DoctorFindings, TheWorstComeFirst) {
   Cluster cluster(2, 2);

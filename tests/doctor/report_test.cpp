@@ -104,6 +104,19 @@ TEST(DoctorReport, OneRankSaysHowToStartAJob) {
   EXPECT_THAT(text, Not(HasSubstr("Bandwidth")));
 }
 
+// Names of hosts and files are what others gave them: a terminal must not obey them.
+TEST(DoctorReport, ControlCharactersAreNoCommands) {
+  Cluster cluster(2, 2);
+  for (Facts& rank : cluster.facts) {
+    rank.host += "\x1b]0;gotcha\a\xff";
+  }
+  cluster.facts[3].policy = {"/p/\x1b[2J.toml", "", "ü\nok       all is well"};
+  const std::string text = report_text(cluster.facts, cluster.pairs, cluster.examine());
+  EXPECT_EQ(text.find_first_of("\x1b\a\xff"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("host1?]0;gotcha??"));
+  EXPECT_THAT(text, HasSubstr(": ü?ok       all is well"));
+}
+
 TEST(DoctorReport, JsonHoldsEverything) {
   Cluster cluster(2, 2);
   cluster.facts[3].policy = {};
