@@ -11,6 +11,7 @@
 
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
+#include "cli/page/page.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli {
@@ -88,6 +89,7 @@ void ReportFile::use_directory(const fs::path& directory, const std::string& cal
     refuse_report("the report's directory " + directory.string() +
                   " cannot be written; name one below a folder that can");
   }
+  page::refuse_foreign(page::files_in(directory));  // before the job, which may take long
   directory_ = directory;
   file_ = calls;
   for (fs::directory_iterator entry(directory, problem), end; !problem && entry != end; entry.increment(problem)) {

@@ -193,7 +193,7 @@ bool tells_of_nothing(const fs::path& report) {
 
 // Whatever became of the job.
 void make_page(const fs::path& folder, std::ostream& out) {
-  const page::PageFiles files{folder / "report.html", folder / "report.json"};
+  const page::PageFiles files = page::files_in(folder);
   try {
     const page::Summary summary = page::write_page(folder, files);
     for (const std::string& sentence : summary.advice) {

@@ -66,9 +66,10 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
 TEST_F(PageRun, RunMakesAPageOfWhatTheRanksLeft) {
   write_script("job", "echo \"[$GRADWIRE_REPORT]\"; cp left/gradwire-* \"$GRADWIRE_REPORT\"; exit 3\n");
   std::filesystem::create_directories(folder_ / "out");
-  for (const char* earlier : {"gradwire-mpi-rank-9.history", "report.html", "calls-6.json", "mine.txt"}) {
+  for (const char* earlier : {"gradwire-mpi-rank-9.history", "calls-6.json", "mine.txt"}) {
     write("out/" + std::string(earlier), "old");
   }
+  write("out/report.html", "");  // nothing is lost of it
   write("out/calls-5.json", R"({"gradwire": "0.1.0", "classes": [], "totals": {}})");
   const Outcome outcome = gradwire("run --report out -- ./job");
   EXPECT_EQ(outcome.status, 3) << "also of a job that failed";
@@ -87,12 +88,35 @@ TEST_F(PageRun, FilesOfOthersStayWhereTheyAre) {
   for (const char* foreign : {"report.html", "report.json", "calls-7.json", "package.json"}) {
     write(foreign, "mine");
   }
-  EXPECT_EQ(gradwire("run --report . -- true").status, 0);
+  const Outcome before = gradwire("run --report . -- touch ran");
+  EXPECT_EQ(before.status, 2);
+  EXPECT_THAT(before.output, HasSubstr("report.html was not made by gradwire report, and would be lost; move it away"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "ran")) << "it is told before a job that may take long";
   const Outcome refused = gradwire("run --report package.json -- true");
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.output, HasSubstr("package.json is no report of gradwire, and would be lost; name another file"));
   for (const char* foreign : {"report.html", "report.json", "calls-7.json", "package.json"}) {
     EXPECT_EQ(read_text(folder_ / foreign), "mine") << foreign;
+  }
+}
+
+TEST_F(PageRun, APageReplacesAPageAndNothingElse) {
+  for (const std::string foreign : {"left/report.html", "left/report.json"}) {
+    EXPECT_EQ(gradwire("report left").status, 0);
+    EXPECT_EQ(gradwire("report left").status, 0) << "its own, again";
+    std::filesystem::remove(folder_ / "left/report.html");
+    std::filesystem::remove(folder_ / "left/report.json");
+    write(foreign,
+          foreign.ends_with("json") ? R"({"report": "of coverage"})" : "<!DOCTYPE html><title>Coverage</title>");
+    const Outcome refused = gradwire("report left");
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.output, HasSubstr(foreign + " was not made by gradwire report, and would be lost"));
+    EXPECT_THAT(read_text(folder_ / foreign), HasSubstr("overage"));
+    EXPECT_EQ(std::filesystem::exists(folder_ / "left/report.html"), foreign == "left/report.html")
+        << "neither or both";
+    EXPECT_EQ(gradwire("report left -o other.html").status, 0);
+    EXPECT_EQ(gradwire("report left -o left/report.html").status, 2) << "also where it is named";
+    std::filesystem::remove(folder_ / foreign);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/durable_file.hpp"
+#include "base/regular_file.hpp"
 #include "base/text.hpp"
 #include "cli/page/charts.hpp"
 #include "cli/page/sections.hpp"
@@ -113,7 +114,30 @@ Section about_section(const Numbers& numbers) {
   return {"about", "About these numbers", html};
 }
 
+constexpr std::string_view kTitleEnd = " - gradwire report</title>";  // by which a page of ours is known
+
+void refuse_without(std::string_view mark, const std::filesystem::path& file, const std::string& what) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    return;
+  }
+  constexpr std::size_t kHead = 2048;
+  RegularFile stream(file, what);
+  std::string head(kHead, '\0');
+  head.resize(stream.read(head.data(), head.size()));
+  if (!head.empty() && head.find(mark) == std::string::npos) {
+    throw Error(ErrorCode::invalid_argument,
+                file.string() + " was not made by gradwire report, and would be lost; move it away, or name another " +
+                    "file or directory");
+  }
+}
+
 }  // namespace
+
+void refuse_foreign(const PageFiles& files) {
+  refuse_without(kTitleEnd, files.html, "page");
+  refuse_without("\"format\": \"gradwire report\"", files.json, "numbers");
+}
 
 std::string to_html(const Json& report) {
   const Numbers numbers(report);
@@ -133,7 +157,7 @@ std::string to_html(const Json& report) {
       "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>"
       "<meta name=viewport content=\"width=device-width,initial-scale=1\">"
       "<meta name=color-scheme content=\"light dark\"><link rel=icon href=\"data:,\"><title>" +
-      escaped(text::beginning(command_of(report.at("job")), 80)) + " - gradwire report</title><style>";
+      escaped(text::beginning(command_of(report.at("job")), 80)) + std::string(kTitleEnd) + "<style>";
   html += style_sheet();
   html += "</style></head><body>\n" + heading(numbers) +
           "<nav aria-label=\"on this page\"><a href=\"#advice\">What to look at</a>";
@@ -150,6 +174,7 @@ std::string to_html(const Json& report) {
 }
 
 Summary write_page(const std::filesystem::path& folder, const PageFiles& files) {
+  refuse_foreign(files);
   Summary summary = summarize(read_job(folder));
   summary.advice = advice(summary);
   const Json report = to_json(summary);

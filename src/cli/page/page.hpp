@@ -19,8 +19,14 @@ struct PageFiles {
   std::filesystem::path html;
   std::filesystem::path json;
 };
-/// Reads the histories of a folder and writes both files, whole or not at all. What a reader of the page should know
-/// before is in Summary::notes. Error that names the file or the folder.
+[[nodiscard]] inline PageFiles files_in(const std::filesystem::path& folder) {
+  return {folder / "report.html", folder / "report.json"};
+}
+/// Error(invalid_argument) that names the file where one of them is there, holds something and was not made by
+/// write_page(): it would be lost.
+void refuse_foreign(const PageFiles& files);
+/// refuse_foreign(); then reads the histories of a folder and writes both files, whole or not at all. What a reader of
+/// the page should know before is in Summary::notes. Error that names the file or the folder.
 Summary write_page(const std::filesystem::path& folder, const PageFiles& files);
 
 }  // namespace gradwire::cli::page
