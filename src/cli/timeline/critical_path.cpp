@@ -1,7 +1,6 @@
 #include "cli/timeline/critical_path.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -28,9 +27,7 @@ class Walk {
       step_back();
       idle = time_ < before ? 0 : idle + 1;
     }
-    if (start() != std::numeric_limits<std::int64_t>::min()) {
-      add_here(Work::other, start(), observe::kNoBucket);
-    }
+    add_here(Work::other, start(), observe::kNoBucket);
     return std::move(path_);
   }
 
@@ -38,10 +35,11 @@ class Walk {
   [[nodiscard]] const RankIndex& here() const { return ranks_[rank_]; }
   [[nodiscard]] std::int64_t start() const { return here().start(step_); }
 
+  // Where a rank recorded nothing of a step, nor before it, the path ends.
   void add(Work work, std::int64_t begin, std::uint32_t bucket, std::int32_t peer = -1,
            std::optional<std::uint32_t> rank = std::nullopt) {
     begin = std::min(begin, time_);
-    if (begin < time_) {
+    if (begin < time_ && begin != RankIndex::kNoStart) {
       path_.push_back({rank.value_or(rank_), peer, work, bucket, begin, time_});
       time_ = begin;
     }

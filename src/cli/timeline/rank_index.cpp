@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cli/timeline/bounded.hpp"
+
 namespace gradwire::cli::timeline {
 
 RankIndex::RankIndex(const RankLog& log, int stream, bool calls,
@@ -71,13 +73,13 @@ void RankIndex::take(const Activity& activity, std::uint32_t index, bool calls) 
 
 // Steps begin at the first gradient, and end with finish(); calls are their one bucket.
 void RankIndex::note_time(const Activity& activity, bool calls) {
-  const std::int64_t took = activity.end - activity.begin;
+  const auto add = [took = bounded(activity.end - activity.begin)](std::int64_t& sum) { sum = bounded(sum + took); };
   switch (activity.kind) {
-    case EventKind::encode: times_.encode += took; break;
-    case EventKind::reduce: times_.reduce += took; break;
-    case EventKind::decode: times_.decode += took; break;
-    case EventKind::native: times_.native += took; break;
-    case EventKind::wait: times_.wait += took; break;
+    case EventKind::encode: add(times_.encode); break;
+    case EventKind::reduce: add(times_.reduce); break;
+    case EventKind::decode: add(times_.decode); break;
+    case EventKind::native: add(times_.native); break;
+    case EventKind::wait: add(times_.wait); break;
     case EventKind::step_begin:
     case EventKind::bucket_begin:
       if ((activity.kind == EventKind::bucket_begin) == calls) {
@@ -87,7 +89,7 @@ void RankIndex::note_time(const Activity& activity, bool calls) {
     case EventKind::step_end:
     case EventKind::bucket_end:
       if ((activity.kind == EventKind::bucket_end) == calls) {
-        times_.exposed += took;
+        add(times_.exposed);
         ++times_.steps;
         Window& window =
             windows_.try_emplace(activity.step, Window{.begin = activity.begin, .end = activity.end}).first->second;
@@ -104,7 +106,7 @@ void RankIndex::note_time(const Activity& activity, bool calls) {
 std::int64_t RankIndex::start(std::uint32_t step) const {
   const auto after = windows_.upper_bound(step);
   if (after == windows_.begin()) {
-    return std::numeric_limits<std::int64_t>::min();
+    return kNoStart;
   }
   const auto& [number, window] = *std::prev(after);
   return number == step ? window.begin : window.end;

@@ -16,6 +16,7 @@ namespace gradwire::cli::timeline {
 class RankIndex {
  public:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::int64_t kNoStart = std::numeric_limits<std::int64_t>::min();
   struct Window {
     std::int64_t begin = 0;  // the end of the step before, or where that is not known its own begin
     std::int64_t end = 0;

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "cli/timeline/bounded.hpp"
+
 namespace gradwire::cli::timeline {
 namespace {
 
@@ -171,9 +173,11 @@ std::vector<PathShare> shares_of(const std::vector<const StepPath*>& steps, bool
   std::int64_t all = 0;
   for (const StepPath* step : steps) {
     for (const Segment& segment : step->path) {
-      const std::int64_t took = segment.end - segment.begin;
-      sums[{segment.rank, segment.peer, segment.work, by_bucket ? segment.bucket : observe::kNoBucket}] += took;
-      all += took;
+      const std::int64_t took = bounded(segment.end - segment.begin);
+      std::int64_t& sum =
+          sums[{segment.rank, segment.peer, segment.work, by_bucket ? segment.bucket : observe::kNoBucket}];
+      sum = bounded(sum + took);
+      all = bounded(all + took);
     }
   }
   std::vector<PathShare> shares;

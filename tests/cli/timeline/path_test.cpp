@@ -136,6 +136,24 @@ TEST(CriticalPath, WaitsForARankWithoutAFile) {
 }
 
 // A step of small native sums: whoever comes last is whom the others wait for.
+// As of a file that lost events: the path ends where nothing says when the rank's step began.
+TEST(CriticalPath, EndsAtARankThatRecordedNoStep) {
+  Recording recording = MadeUpJob(JobFacts{}).recording();
+  for (std::size_t rank = 1; rank < recording.ranks.size(); ++rank) {
+    std::erase_if(recording.ranks[rank].activities, [](const Activity& each) {
+      return each.kind == EventKind::step_begin || each.kind == EventKind::step_end;
+    });
+  }
+  const Found found = find(std::move(recording));
+  ASSERT_FALSE(found.paths.at(0).steps.empty());
+  for (const StepPath& step : found.paths[0].steps) {
+    for (const Segment& segment : step.path) {
+      EXPECT_GT(segment.begin, 0) << "before the job";
+      EXPECT_LT(segment.begin, segment.end);
+    }
+  }
+}
+
 TEST(CriticalPath, OfANativeSumRunsThroughTheLastToCome) {
   Recording recording;
   recording.clocks = {{"host", 0}};
