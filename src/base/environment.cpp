@@ -24,7 +24,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
-                        "metrics of every rank, as files, over HTTP, as lines for OpenTelemetry, or several of these"},
+                        "where every rank's metrics go, one or more"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
     EnvironmentVariable{"GRADWIRE_REPORT", "directory", "none",
                         "each rank's history goes there, for gradwire report; FILE.json: replaced calls, by rank 0"},
