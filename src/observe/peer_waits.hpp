@@ -73,6 +73,7 @@ class PeerWaits {
       seen.typical_indirect = middle(std::move(results));
     }
     seen.bytes_received = static_cast<double>(bytes_received_) / steps;
+    seen.idle_seconds = (total_ - std::exchange(taken_, total_)) / steps;
     bytes_received_ = lanes_ = 0;
   }
 
@@ -91,6 +92,7 @@ class PeerWaits {
   int rank_;
   std::vector<Peer> peers_;
   double total_ = 0;
+  double taken_ = 0;  // of it, by take()
   std::uint64_t bytes_received_ = 0;
   std::uint64_t lanes_ = 0;
 };

@@ -11,7 +11,6 @@ namespace {
 constexpr double kExplains = 0.5;    // of the wait: what explains as much is the cause
 constexpr double kSpread = 3;        // a sender reaches its last receiver that many times later than the middle one
 constexpr double kLeastPause = 0.1;  // seconds
-constexpr double kCrowded = 2;       // times the share: on shared cores, a rank without one looks like a slow link
 constexpr double kEncodingOfCompute = 0.7;  // encoding inside the job's calls counts as computing too
 
 constexpr std::string_view kNames[] = {"none",          "late_compute", "slow_link_out", "slow_link_in",
@@ -145,7 +144,9 @@ Figure figure(std::span<const RankSeen> ranks, std::size_t self, Value&& value) 
   return {others.own(self), others.middle(self)};
 }
 
-void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t self, const Parts& parts, double share) {
+// `step_seconds`: of the rank in the middle.
+void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t self, const Parts& parts, double share,
+                double step_seconds) {
   const RankSeen& rank = ranks[self];
   const double enough = kExplains * found.wait_seconds;
   const auto is = [&](SlowCause cause, const Figure& shown) {
@@ -153,26 +154,35 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
     found.own = shown.own;
     found.others = shown.others;
   };
+  const Figure delayed = figure(ranks, self, [](const RankSeen& r) { return r.delayed_seconds; });
+  const double steps = std::max(1.0, rank.steps);
   const Figure gap = figure(ranks, self, [](const RankSeen& r) { return r.longest_gap; });
-  if (gap.excess() >= kLeastPause && gap.excess() >= enough * std::max(1.0, rank.steps)) {
+  // Who waits for a core does nothing either.
+  const double stopped = gap.excess() - std::max(0.0, delayed.excess()) * steps;
+  if (stopped >= kLeastPause && stopped >= enough * steps) {
     return is(SlowCause::paused, gap);
   }
-  const Figure delayed = figure(ranks, self, [](const RankSeen& r) { return r.delayed_seconds; });
   if (delayed.excess() >= enough) {
     return is(SlowCause::cores_shared, delayed);
   }
   const Figure codec = figure(ranks, self, [&](const RankSeen& r) { return r.codec_seconds_per_byte * rank.bytes_in; });
   const Figure compute = figure(ranks, self, [](const RankSeen& r) { return r.compute_seconds; });
-  if (codec.excess() >= enough && codec.excess() >= kEncodingOfCompute * compute.excess()) {
-    return is(SlowCause::slow_encoding, codec);
-  }
-  if (compute.excess() >= enough) {
-    return is(SlowCause::late_compute, compute);
+  const bool encodes = codec.excess() >= enough && codec.excess() >= kEncodingOfCompute * compute.excess();
+  if (encodes || compute.excess() >= enough) {
+    // Both hold times without a core.
+    if (delayed.excess() >= kExplains * (encodes ? codec : compute).excess()) {
+      return is(SlowCause::cores_shared, delayed);
+    }
+    return encodes ? is(SlowCause::slow_encoding, codec) : is(SlowCause::late_compute, compute);
   }
   if (parts.delayed >= found.wait_seconds) {
     return;  // nothing of its own: it comes late because others made it so
   }
-  if (rank.crowded > 0 && found.share <= kCrowded * share) {
+  // Behind a slow link its own rank has nothing to do either. A rank that has no core when a frame is there, or works
+  // longer than others for whatever reason, would else be told as one.
+  const double waits = std::min(found.share * step_seconds, rank.idle_seconds);
+  const double cores = delayed.own + delayed.others + std::max(0.0, codec.excess()) + std::max(0.0, compute.excess());
+  if (waits - cores <= share * step_seconds) {
     return;
   }
   if (parts.streams_in > parts.streams_out) {
@@ -203,14 +213,16 @@ std::vector<Diagnosis> diagnose(std::span<const RankSeen> ranks, double share) {
   const Told told(ranks);
   const std::vector<Parts> parts = split(ranks, told);
   const Others exposed(ranks, [](const RankSeen& rank) { return rank.wait_seconds; });
+  const Others idle(ranks, [](const RankSeen& rank) { return rank.idle_seconds; });
   const Others compute(ranks, [](const RankSeen& rank) { return rank.compute_seconds; });
   std::vector<double> waits;
   std::vector<double> steps;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     // The transport's own sums have no frames to tell apart: who waits less because it computes longer is late.
     const double late = std::max(0.0, std::min(exposed.middle(i) - exposed.own(i), compute.own(i) - compute.middle(i)));
-    const double by_frames = parts[i].entry + parts[i].streams + parts[i].indirect;
-    found[i].wait_seconds = std::max(late, std::min(by_frames, exposed.middle(i)));  // more is hidden behind computing
+    // Frames and results of other lanes may be missing at one time; and what is hidden behind computing delays nobody.
+    const double by_frames = std::min(parts[i].entry + parts[i].streams + parts[i].indirect, idle.middle(i));
+    found[i].wait_seconds = std::max(late, std::min(by_frames, exposed.middle(i)));
     found[i].last_arrivals = told.last_arrivals(i);
     waits.push_back(found[i].wait_seconds);
     steps.push_back(ranks[i].step_seconds);
@@ -220,7 +232,7 @@ std::vector<Diagnosis> diagnose(std::span<const RankSeen> ranks, double share) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     found[i].share = step > 0 ? std::max(0.0, found[i].wait_seconds - common) / step : 0;
     if (found[i].share > share) {
-      find_cause(found[i], ranks, i, parts[i], share);
+      find_cause(found[i], ranks, i, parts[i], share, step);
     }
   }
   return found;
@@ -302,8 +314,8 @@ std::string figures(SlowCause cause, const Diagnosis& seen) {
 
 std::string to_text(const RankSeen& seen, const Diagnosis& found) {
   std::string text = "step " + milliseconds(seen.step_seconds) + ", computes " + milliseconds(seen.compute_seconds) +
-                     ", waits " + milliseconds(seen.wait_seconds) + ", codec " +
-                     milliseconds(seen.codec_seconds_per_byte * seen.bytes_in) + ", without a core " +
+                     ", in finish() " + milliseconds(seen.wait_seconds) + ", idle " + milliseconds(seen.idle_seconds) +
+                     ", codec " + milliseconds(seen.codec_seconds_per_byte * seen.bytes_in) + ", without a core " +
                      milliseconds(seen.delayed_seconds) + ", on one " + milliseconds(seen.cpu_seconds) +
                      ", longest gap " + milliseconds(seen.longest_gap) + "; waits for";
   for (const PeerWait& peer : seen.peers) {

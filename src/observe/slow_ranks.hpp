@@ -49,7 +49,7 @@ struct RankSeen {
   double bytes_received = 0;
   double delayed_seconds = 0;  // its threads could run, and had no core
   double cpu_seconds = 0;      // of its process
-  double crowded = 0;          // 1: it shares cores with other ranks
+  double idle_seconds = 0;     // its communication waited for others; inside finish() and behind computing
   double longest_gap = 0;      // of the whole interval, in which it did nothing; not of a step
   // Of the peer in the middle: PeerWait::direct without `entry`, and `indirect`.
   double typical_stream = 0;

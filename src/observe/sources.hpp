@@ -32,7 +32,7 @@ struct SlowState {
   SlowCause cause = SlowCause::none;  // none while it is well, whatever the latest interval says
   Diagnosis latest = {};
   std::uint64_t comparisons = 0;
-  double seconds = 0;  // that they took the slowest rank, but for the latest one, of which that is not known yet
+  double seconds = 0;  // that they took the slowest rank, but for what follows the latest gather
 };
 
 /// What a source knows besides its counts. What it does not know is empty.

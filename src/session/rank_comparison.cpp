@@ -20,11 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kFirst = 8;    // steps until the first comparison, and the fewest between two
-constexpr double kGrowth = 16;         // of the steps so far: the fewer there were, the less is known of the next ones
-constexpr double kLeastSeconds = 0.5;  // between two comparisons, so that one odd step does not make a line
-constexpr double kCost = 0.0003;       // of the time
-constexpr double kLong = 50e-3;        // seconds in which a process may have done nothing
+constexpr double kLong = 50e-3;                // seconds in which a process may have done nothing
 constexpr std::chrono::milliseconds kAsks{5};  // between two looks at the CPU time, which take half a microsecond
 
 double seconds_of(clockid_t clock) {
@@ -58,7 +54,7 @@ void each_number(Record& seen, Visit&& visit) {
   for (auto* number :
        {&seen.steps, &seen.step_seconds, &seen.wait_seconds, &seen.compute_seconds, &seen.bytes_in,
         &seen.codec_seconds_per_byte, &seen.bytes_sent, &seen.bytes_received, &seen.delayed_seconds, &seen.cpu_seconds,
-        &seen.crowded, &seen.longest_gap, &seen.typical_stream, &seen.typical_indirect}) {
+        &seen.idle_seconds, &seen.longest_gap, &seen.typical_stream, &seen.typical_indirect}) {
     visit(*number);
   }
   for (auto& peer : seen.peers) {
@@ -112,21 +108,34 @@ RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, double
       waits_(waits),
       share_(share),
       watch_({.share = share}),
-      next_(kFirst),
       ended_(Clock::now()),
       asked_(ended_),
-      cpu_(process_cpu_seconds()),
-      process_(look_at_process()) {}
+      cpu_(process_cpu_seconds()) {
+  const std::optional<observe::Source> source = observe::source_of(runner.info().source);
+  ranks_here_ = source && source->shares_process ? runner.info().world_size : 1;
+}
 
 RankComparison::Process RankComparison::look_at_process() {
   return {.cpu_seconds = process_cpu_seconds(), .delayed_seconds = gradwire::session::delayed_seconds()};
+}
+
+// Ranks met in the step that has ended; what they waited for then says nothing of others.
+void RankComparison::begin() {
+  begun_ = true;
+  observe::RankSeen none;
+  waits_.take(1, none);
+  excused_before_ = excused_;
+  totals_ = runner_.totals();
+  process_ = look_at_process();
 }
 
 // A step of microseconds pays for no more than a few sums.
 void RankComparison::end_step(Time now, double exposed, bool counts) {
   const auto step = now - std::exchange(ended_, now);
   if (!counts || !begun_) {
-    begun_ = begun_ || counts;
+    if (counts) {
+      begin();
+    }
     return;
   }
   ++steps_;
@@ -155,9 +164,6 @@ void RankComparison::note_gap(Time now, double step, double exposed) {
 
 observe::RankSeen RankComparison::seen() {
   const Statistics totals = runner_.totals();
-  if (totals.calls < totals_.calls) {
-    totals_ = {};  // they were reset
-  }
   const auto steps = static_cast<double>(std::exchange(steps_, 0));
   const Process process = look_at_process();
   observe::RankSeen seen = std::exchange(sums_, {});
@@ -170,21 +176,24 @@ observe::RankSeen RankComparison::seen() {
   seen.bytes_in = bytes / steps;
   seen.codec_seconds_per_byte = bytes > 0 ? codec / bytes : 0;
   seen.bytes_sent = static_cast<double>(totals.bytes_sent - totals_.bytes_sent) / steps;
-  seen.delayed_seconds = (process.delayed_seconds - process_.delayed_seconds) / steps;
+  seen.delayed_seconds = (process.delayed_seconds - process_.delayed_seconds) / (steps * ranks_here_);
   seen.cpu_seconds = (process.cpu_seconds - process_.cpu_seconds) / steps;
-  seen.crowded = runner_.info().crowded ? 1 : 0;
   waits_.take(steps, seen);
+  seen.idle_seconds += (excused_ - std::exchange(excused_before_, excused_)) / steps;
   totals_ = totals;
   process_ = process;
   return seen;
 }
 
+// What ranks know of a cost they all know alike: of this comparison what comes before its gather, of the one before
+// what came after.
 void RankComparison::append(std::vector<double>& numbers) {
   const double start = thread_cpu_seconds();
-  observe::RankSeen mine = seen();
+  const std::size_t cost = numbers.size();
   numbers.push_back(own_seconds_);
+  observe::RankSeen mine = seen();
   each_number(mine, [&](double number) { numbers.push_back(number); });
-  own_seconds_ = thread_cpu_seconds() - start;
+  numbers[cost] += thread_cpu_seconds() - start;
 }
 
 void RankComparison::take(const Compared& compared) {
@@ -196,19 +205,18 @@ void RankComparison::take(const Compared& compared) {
     own = std::max(own, *next++);
     each_number(ranks[i], [&](double& number) { number = *next++; });
   }
-  costs_ = {own + compared.gather_seconds, costs_[0]};
-  judge(compared.step, ranks);
-  settle_next(ranks[0]);
+  judge(compared.step, ranks, own + compared.gather_seconds);
+  pace_.compared(ranks[0].steps, ranks[0].step_seconds, own + compared.gather_seconds);
   waited_ = waits_.total() + excused_;
   cpu_ = process_cpu_seconds();
   ended_ = asked_ = Clock::now();
-  own_seconds_ += thread_cpu_seconds() - start;
+  own_seconds_ = thread_cpu_seconds() - start;
 }
 
-void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks) {
+void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost) {
   const std::vector<observe::Diagnosis> found = observe::diagnose(ranks, share_);
   // The first ones are of a few quick steps, in which ranks find their pace.
-  if (ranks[0].steps * ranks[0].step_seconds >= kLeastSeconds / 2) {
+  if (ranks[0].steps * ranks[0].step_seconds >= ComparisonPace::kLeastSeconds / 2) {
     for (const observe::SlowChange& change : watch_.update(found)) {
       log(runner_.info().rank == 0 ? level_of(change, share_) : LogLevel::debug,
           "after step " + std::to_string(step) + " of a session of " + std::to_string(ranks.size()) +
@@ -226,17 +234,7 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
   state_ = {.cause = watch_.cause(rank),
             .latest = found[static_cast<std::size_t>(rank)],
             .comparisons = state_.comparisons + 1,
-            .seconds = state_.seconds + costs_[0]};
-}
-
-// From numbers that all ranks hold alike, since they must meet again. The lower one of two costs: a rank that lost its
-// core in between would end the comparison for minutes.
-void RankComparison::settle_next(const observe::RankSeen& any) {
-  const double cost = std::min(costs_[0], costs_[1]);
-  const double steps = std::max(cost / kCost, kLeastSeconds) / std::max(any.step_seconds, 1e-6);
-  all_steps_ += static_cast<std::uint64_t>(any.steps);
-  const double most = kGrowth * static_cast<double>(all_steps_);
-  next_ = std::max(kFirst, static_cast<std::uint64_t>(std::min(steps, most)));
+            .seconds = state_.seconds + cost};
 }
 
 observe::SlowState RankComparison::state() const {

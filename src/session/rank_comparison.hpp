@@ -2,7 +2,6 @@
 // the others. Off, or in a world of one, there is none of it.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include "observe/peer_waits.hpp"
 #include "observe/slow_ranks.hpp"
 #include "observe/sources.hpp"
+#include "session/comparison_pace.hpp"
 #include "session/runner.hpp"
 #include "session/step_comparison.hpp"
 
@@ -37,9 +37,9 @@ class RankComparison final : public ComparedPart {
   void end_step(Time now, double exposed, bool counts);
   /// So long it waited for others and no PeerWaits was told.
   void excuse(double seconds) noexcept { excused_ += seconds; }
-  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps_ >= next_; }
+  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps_ >= pace_.steps(); }
   /// Where at least half of an interval is over.
-  [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps_ >= next_; }
+  [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps_ >= pace_.steps(); }
   [[nodiscard]] bool blocks() const override { return false; }
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
@@ -54,23 +54,23 @@ class RankComparison final : public ComparedPart {
   };
   static Process look_at_process();
   void note_gap(Time now, double step, double exposed);
-  void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks);
-  void settle_next(const observe::RankSeen& any);
+  void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
+  void begin();
   [[nodiscard]] observe::RankSeen seen();
 
   Runner& runner_;
   observe::PeerWaits& waits_;
   double share_;
   observe::SlowWatch watch_;
-  std::uint64_t steps_ = 0;           // since the last comparison
-  std::uint64_t all_steps_ = 0;       // until then
-  std::uint64_t next_;                // steps until the next one
-  double own_seconds_ = 0;            // of the last comparison: CPU time of this rank
-  std::array<double, 2> costs_ = {};  // of the two before the latest, as all ranks know them
-  bool begun_ = false;                // the first step has ended, in which ranks meet
-  Time ended_;                        // the step before, or a comparison
-  double excused_ = 0;                // ever
-  Time asked_;                        // when the process was looked at last, what CPU time it had used,
+  ComparisonPace pace_;
+  std::uint64_t steps_ = 0;    // since the last comparison
+  double own_seconds_ = 0;     // CPU time of this rank in the last take()
+  bool begun_ = false;         // the first step has ended, in which ranks meet
+  Time ended_;                 // the step before, or a comparison
+  double excused_ = 0;         // ever,
+  double excused_before_ = 0;  // and at the last comparison
+  double ranks_here_ = 1;      // that share this process
+  Time asked_;                 // when the process was looked at last, what CPU time it had used,
   double cpu_;
   double waited_ = 0;              // and how long this rank had waited for others
   Time::duration step_time_ = {};  // of the steps since the last comparison

@@ -157,14 +157,8 @@ class Runner : public Buckets {
   virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
   /// One row a group of the plan.
   [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
-  /// Of all groups.
-  [[nodiscard]] virtual Statistics totals() const {
-    Statistics totals;
-    for (const Statistics& group : statistics()) {
-      totals.add(group);
-    }
-    return totals;
-  }
+  /// Of all groups, ever: whoever takes differences sees nothing of a reset.
+  [[nodiscard]] virtual Statistics totals() const = 0;
   virtual void reset_statistics() = 0;
   /// What else is worth telling whoever observes.
   [[nodiscard]] virtual observe::Knowledge known(const plan::Plan& /*plan*/) const { return {}; }

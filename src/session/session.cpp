@@ -147,6 +147,7 @@ void Session::reset_statistics() {
     state_->modes->reset_ages();
   }
   state_->watch.reset_counts();
+  state_->comparison.reset_counts();
 }
 
 void Session::abort(const std::string& why) noexcept { state_->abort(why); }

@@ -39,12 +39,17 @@ void StepComparison::end_step(std::uint64_t step) {
   } else if (asks(step, false)) {
     post(step);
   }
-  seconds_.store(seconds() + seconds_since(begin), std::memory_order_relaxed);
+  seconds_.fetch_add(seconds_since(begin), std::memory_order_relaxed);
   if (ticks != 0) {
     observe::record_since(ticks, {.source = runner_.info().source,
                                   .step = static_cast<std::uint32_t>(step),
                                   .kind = observe::EventKind::compare});
   }
+}
+
+void StepComparison::reset_counts() noexcept {
+  count_.store(0, std::memory_order_relaxed);
+  seconds_.store(0, std::memory_order_relaxed);
 }
 
 bool StepComparison::asks(std::uint64_t step, bool blocking) const {
@@ -95,7 +100,7 @@ void StepComparison::finish_posted() {
 
 // Who is due differs from step to step, and so do the sizes of what ranks at other steps send.
 void StepComparison::conclude(const Numbers& all) {
-  count_.store(count() + 1, std::memory_order_relaxed);
+  count_.fetch_add(1, std::memory_order_relaxed);
   double gathering = all[0].size() > 1 ? all[0][1] : 0;
   for (const std::vector<double>& theirs : all) {
     if (theirs.size() != numbers_.size() || theirs[0] != numbers_[0]) {

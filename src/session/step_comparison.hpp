@@ -56,9 +56,10 @@ class StepComparison {
   /// Whether end_step() would do anything for a part that does not block; the same on every rank.
   [[nodiscard]] bool under_way() const noexcept { return posted_ != nullptr; }
 
-  /// Any thread: this rank's comparisons so far, and what they took.
+  /// Any thread: this rank's comparisons since the last reset, and what they took.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
   [[nodiscard]] double seconds() const noexcept { return seconds_.load(std::memory_order_relaxed); }
+  void reset_counts() noexcept;
 
  private:
   struct Part {

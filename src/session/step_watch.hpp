@@ -59,9 +59,7 @@ class StepWatch {
   }
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   [[nodiscard]] double exposed_seconds() const noexcept { return exposed_seconds_; }
-  /// Counters of totals begin anew.
   void reset_counts() {
-    before_ = {};
     steps_ = 0;
     exposed_seconds_ = 0;
   }

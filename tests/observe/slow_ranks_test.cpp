@@ -146,19 +146,63 @@ TEST(SlowRanksWithoutFrames, WhoWaitsLeastIsLate) {
   EXPECT_EQ(found[1].cause, SlowCause::none);
 }
 
-// From the share itself on, a healthy job of four ranks on two cores had one named.
-TEST(SlowRanksOnSharedCores, ALinkIsNamedFromTwiceTheShareOn) {
-  std::vector<RankSeen> ranks(4, {.steps = 10, .step_seconds = 40e-3, .wait_seconds = 20e-3, .compute_seconds = 20e-3});
-  const auto cause = [&](double seconds, double crowded) {
+// Others wait 12 ms of a step of 40 for rank 2.
+class SlowRanksLink : public ::testing::Test {
+ protected:
+  SlowRanksLink() {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      ranks[i].crowded = crowded;
-      ranks[i].peers[0] = i == 2 ? PeerWait{} : PeerWait{.rank = 2, .direct = seconds};
+      ranks[i].peers[0] = i == 2 ? PeerWait{} : PeerWait{.rank = 2, .direct = 12e-3};
     }
-    return diagnose(ranks)[2].cause;
-  };
-  EXPECT_EQ(cause(6e-3, 0), SlowCause::slow_link_out);
-  EXPECT_EQ(cause(6e-3, 1), SlowCause::none);
-  EXPECT_EQ(cause(12e-3, 1), SlowCause::slow_link_out);
+  }
+  [[nodiscard]] SlowCause cause() const { return diagnose(ranks)[2].cause; }
+
+  std::vector<RankSeen> ranks = std::vector<RankSeen>(4, {.steps = 10,
+                                                          .step_seconds = 40e-3,
+                                                          .wait_seconds = 20e-3,
+                                                          .compute_seconds = 20e-3,
+                                                          .bytes_in = 1e6,
+                                                          .idle_seconds = 15e-3});
+};
+
+TEST_F(SlowRanksLink, ItsOwnRankWaitsToo) {
+  EXPECT_EQ(cause(), SlowCause::slow_link_out);
+  ranks[2].idle_seconds = 3e-3;  // it worked, whatever at
+  EXPECT_EQ(cause(), SlowCause::none);
+}
+
+TEST_F(SlowRanksLink, OthersWithoutACoreDoNotLookForItsFrames) {
+  for (const std::size_t other : {0U, 1U, 3U}) {
+    ranks[other].delayed_seconds = 9e-3;
+  }
+  EXPECT_EQ(cause(), SlowCause::none);
+}
+
+// 4.5 ms without a core, 2 longer in encoding: each is less than half of the wait.
+TEST_F(SlowRanksLink, IsWhatOwnDelaysDoNotExplainTogether) {
+  ranks[2].delayed_seconds = 4.5e-3;
+  EXPECT_EQ(cause(), SlowCause::slow_link_out);
+  ranks[2].codec_seconds_per_byte = 5.5e-9;
+  EXPECT_EQ(cause(), SlowCause::none);
+}
+
+// Frames and results of other lanes were missing at the same time.
+TEST_F(SlowRanksLink, NobodyWaitsLongerForARankThanForAll) {
+  for (RankSeen& rank : ranks) {
+    rank.peers[0].indirect = rank.peers[0].direct;
+  }
+  EXPECT_NEAR(diagnose(ranks)[2].wait_seconds, 15e-3, 1e-9);
+}
+
+// Of what it computed longer, most was a wait for a core.
+TEST(SlowRanksCores, ComputingWithoutACoreIsNotLateCompute) {
+  std::vector<RankSeen> ranks(2, {.steps = 10, .step_seconds = 60e-3, .wait_seconds = 25e-3, .compute_seconds = 35e-3});
+  ranks[1].wait_seconds = 5e-3;
+  ranks[1].compute_seconds = 55e-3;
+  EXPECT_EQ(diagnose(ranks)[1].cause, SlowCause::late_compute);
+  ranks[1].delayed_seconds = 9e-3;
+  EXPECT_EQ(diagnose(ranks)[1].cause, SlowCause::late_compute);
+  ranks[1].delayed_seconds = 11e-3;
+  EXPECT_EQ(diagnose(ranks)[1].cause, SlowCause::cores_shared);
 }
 
 TEST(SlowRanksShare, TheThresholdIsThatOfTheCaller) {
@@ -247,10 +291,12 @@ TEST(SlowWatchTest, ALineSaysWhoAndWhy) {
 
 TEST(SlowRanksText, FiguresOfARank) {
   RankSeen seen{.steps = 10, .step_seconds = 61e-3, .wait_seconds = 41e-3, .compute_seconds = 20e-3, .bytes_in = 1e6};
+  seen.idle_seconds = 30e-3;
   seen.codec_seconds_per_byte = 1e-9;
   seen.peers[0] = {.rank = 3, .direct = 12e-3, .entry = 11e-3, .indirect = 2e-3};
   EXPECT_EQ(to_text(seen, {.wait_seconds = 5e-3, .cause = SlowCause::paused}),
-            "step 61 ms, computes 20 ms, waits 41 ms, codec 1 ms, without a core 0 ms, on one 0 ms, longest gap 0 ms; "
+            "step 61 ms, computes 20 ms, in finish() 41 ms, idle 30 ms, codec 1 ms, without a core 0 ms, on one 0 ms, "
+            "longest gap 0 ms; "
             "waits for rank 3: entry 11 ms, frames 12 ms, results 2 ms; waited for 5 ms, paused");
 }
 

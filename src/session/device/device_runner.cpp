@@ -291,9 +291,20 @@ std::vector<Statistics> DeviceRunner::statistics() const {
   return statistics_;
 }
 
+Statistics DeviceRunner::totals() const {
+  const std::lock_guard lock(statistics_mutex_);
+  Statistics totals = before_reset_;
+  for (const Statistics& group : statistics_) {
+    totals.add(group);
+  }
+  return totals;
+}
+
 void DeviceRunner::reset_statistics() {
   const std::lock_guard lock(statistics_mutex_);
-  std::fill(statistics_.begin(), statistics_.end(), Statistics{});
+  for (Statistics& group : statistics_) {
+    before_reset_.add(std::exchange(group, {}));
+  }
 }
 
 DeviceMemory DeviceRunner::memory() const {

@@ -30,6 +30,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
 
   void abort(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
   [[nodiscard]] std::vector<Statistics> statistics() const override;
+  [[nodiscard]] Statistics totals() const override;
   void reset_statistics() override;
 
   void check_memory(const View& gradient, const std::string& what) override;
@@ -120,6 +121,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   std::deque<Enqueued> enqueued_;  // steps that the device has not ended, as far as is known
   mutable std::mutex statistics_mutex_;
   std::vector<Statistics> statistics_;
+  Statistics before_reset_;  // of all groups
   DeviceMemory memory_;  // under statistics_mutex_
 };
 

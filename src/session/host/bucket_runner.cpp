@@ -381,8 +381,8 @@ std::vector<Statistics> BucketRunner::statistics() const {
 }
 
 Statistics BucketRunner::totals() const {
-  Statistics totals;
   const std::lock_guard lock(statistics_mutex_);
+  Statistics totals = before_reset_;
   for (const Statistics& group : statistics_) {
     totals.add(group);
   }
@@ -391,7 +391,9 @@ Statistics BucketRunner::totals() const {
 
 void BucketRunner::reset_statistics() {
   const std::lock_guard lock(statistics_mutex_);
-  std::fill(statistics_.begin(), statistics_.end(), Statistics{});
+  for (Statistics& group : statistics_) {
+    before_reset_.add(std::exchange(group, {}));
+  }
 }
 
 }  // namespace gradwire::session
