@@ -154,7 +154,9 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
     found.own = shown.own;
     found.others = shown.others;
   };
-  const Figure delayed = figure(ranks, self, [](const RankSeen& r) { return r.delayed_seconds; });
+  // Who waits for frames gives its core away and is without one, too; that is nobody's loss.
+  const Figure delayed =
+      figure(ranks, self, [](const RankSeen& r) { return std::max(0.0, r.delayed_seconds - r.idle_seconds); });
   const double steps = std::max(1.0, rank.steps);
   const Figure gap = figure(ranks, self, [](const RankSeen& r) { return r.longest_gap; });
   // Who waits for a core does nothing either.
@@ -181,7 +183,8 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
   // Behind a slow link its own rank has nothing to do either. A rank that has no core when a frame is there, or works
   // longer than others for whatever reason, would else be told as one.
   const double waits = std::min(found.share * step_seconds, rank.idle_seconds);
-  const double cores = delayed.own + delayed.others + std::max(0.0, codec.excess()) + std::max(0.0, compute.excess());
+  const Figure any = figure(ranks, self, [](const RankSeen& r) { return r.delayed_seconds; });
+  const double cores = any.own + any.others + std::max(0.0, codec.excess()) + std::max(0.0, compute.excess());
   if (waits - cores <= share * step_seconds) {
     return;
   }

@@ -1,20 +1,24 @@
-// A job for slow_rank_test: `slow_job STEPS [late SECONDS]`. Steps of 10 ms of computing and 400,000
-// gradients by int8; rank 1 computes longer. Each rank says its process.
+// A job for slow_rank_test: `slow_job STEPS [CAUSE]`. Steps of 10 ms of computing and 400,000 gradients by int8.
+// `late`: rank 1 computes 20 ms longer; `link`: all links are emulated, that of rank 1 has a fifth; `tiny`: nothing is
+// computed, and there are few gradients. Each rank says its process, and at last what comparing ranks took.
 #include <mpi.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/session.hpp"
 
 namespace {
 
 constexpr double kCompute = 10e-3;  // seconds of CPU time a step
+constexpr double kLate = 20e-3;
 constexpr int kSlow = 1;
 
 double cpu_seconds() {
@@ -28,20 +32,36 @@ void compute(double seconds) {
   }
 }
 
+std::unique_ptr<gradwire::Session> make_session(int rank, const std::string& cause) {
+  if (cause == "link") {
+    const char* rate = rank == kSlow ? "100Mbit/s" : "500Mbit/s";
+    return std::make_unique<gradwire::Session>(
+        gradwire::make_emulated(gradwire::mpi::make_transport(MPI_COMM_WORLD), rate),
+        gradwire::Policy::uniform("int8"));
+  }
+  return std::make_unique<gradwire::Session>(
+      gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform(cause == "tiny" ? "exact" : "int8"), {}));
+}
+
 int run(int rank, int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 0;
-  const bool is_late = argc > 3 && std::string(argv[2]) == "late" && rank == kSlow;
-  const double late = is_late ? std::atof(argv[3]) : 0;
-  std::vector<float> values(400'000, 1.0F);
-  auto session = gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform("int8"), {});
-  const gradwire::TensorId id = session.add("values", gradwire::view(values.data(), values.size()));
+  const std::string cause = argc > 2 ? argv[2] : "healthy";
+  const double computes = cause == "tiny" ? 0 : kCompute + (cause == "late" && rank == kSlow ? kLate : 0);
+  std::vector<float> values(cause == "tiny" ? 100 : 400'000, 1.0F);
+  const auto session = make_session(rank, cause);
+  const gradwire::TensorId id = session->add("values", gradwire::view(values.data(), values.size()));
   std::printf("process of rank %d: %d\n", rank, static_cast<int>(getpid()));
   std::fflush(stdout);
+  const double began = MPI_Wtime();
   for (int step = 0; step < steps; ++step) {
-    compute(kCompute + late);
-    session.ready(id);
-    session.finish();
+    compute(computes);
+    session->ready(id);
+    session->finish();
   }
+  const double seconds = MPI_Wtime() - began;
+  const gradwire::SessionStatistics statistics = session->statistics();
+  std::printf("rank %d compared %d times in %.3f s: %.4f%% of it\n", rank, static_cast<int>(statistics.comparisons),
+              seconds, 100 * statistics.comparison_seconds / seconds);
   return 0;
 }
 

@@ -23,17 +23,18 @@ using std::chrono::milliseconds;
 inline constexpr int kRanks = 4;
 inline constexpr int kSlow = 2;
 
-/// Warnings that hold `part`, from when it is made.
+/// Lines of a level that hold `part`, from when it is made.
 class Lines {
  public:
-  explicit Lines(const std::string& part = ": rank ") {
+  explicit Lines(const std::string& part = ": rank ", LogLevel level = LogLevel::warning) {
     run_ranks(1, [](const std::shared_ptr<Transport>& transport) { const Session binds_the_log(transport, Policy{}); });
     const std::lock_guard lock(mutex());
     texts().clear();
     wanted() = part;
-    set_log_sink([](LogLevel level, std::string_view text) {
+    wanted_level() = level;
+    set_log_sink([](LogLevel told, std::string_view text) {
       const std::lock_guard inner(mutex());
-      if (level == LogLevel::warning && text.find(wanted()) != std::string_view::npos) {
+      if (told == wanted_level() && text.find(wanted()) != std::string_view::npos) {
         texts().emplace_back(text);
       }
     });
@@ -50,6 +51,10 @@ class Lines {
   }
   static std::string& wanted() {
     static std::string one;
+    return one;
+  }
+  static LogLevel& wanted_level() {
+    static LogLevel one;
     return one;
   }
   static std::vector<std::string>& texts() {

@@ -126,6 +126,43 @@ TEST(SlowSession, ARankThatEndsInsteadOfComparingEndsTheOther) {
   });
 }
 
+// What the first comparison says that rank 0 encoded and decoded a step; resets after every step.
+void compare_under_resets() {
+  ::setenv("GRADWIRE_LOG", "debug", 1);  // NOLINT(concurrency-mt-unsafe): no other thread yet
+  const Lines lines(": rank 0 step ", LogLevel::debug);
+  double codec = 0;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> values(400'000, 1.0F);
+    Session session(transport, Policy::uniform("int8"));
+    const TensorId id = session.add("values", view(values.data(), values.size()));
+    for (int step = 0; step < 10; ++step) {
+      session.ready(id);
+      session.finish();
+      const Statistics totals = session.statistics().all();
+      codec += transport->rank() == 0 && step >= 1 && step <= 8 ? totals.encode_seconds + totals.decode_seconds : 0;
+      EXPECT_EQ(session.statistics().comparisons, step == 9 ? 1U : 0U);
+      session.reset_statistics();
+      EXPECT_EQ(session.statistics().comparisons, 0U);
+      EXPECT_EQ(session.statistics().comparison_seconds, 0);
+      EXPECT_EQ(session.statistics().all().calls, 0U);
+    }
+  });
+  const auto told = Lines::take();
+  ASSERT_EQ(told.size(), 1U) << joined(told);
+  const std::string what = ", codec ";
+  const double milliseconds = std::stod(told[0].substr(told[0].find(what) + what.size()));
+  EXPECT_NEAR(milliseconds, codec / 8 * 1e3, codec / 8 * 1e3 / 50) << told[0];
+}
+
+TEST(SlowSessionDeathTest, ResetsOfStatisticsAreNothingToTheComparison) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";  // GTEST_FLAG_SET came with 1.12
+  const auto child = [] {
+    compare_under_resets();
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(child(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(SlowSession, WhatItCannotBeIsAnError) {
   for (const char* value : {"on", "0", "-1", "200%"}) {
     const Environment wrong(value);

@@ -67,6 +67,11 @@ TEST(StepComparison, OneGatherServesAllParts) {
     EXPECT_EQ(comparison.count(), 8U);
     EXPECT_GT(often.seconds, 0);
     EXPECT_GT(comparison.seconds(), 0);
+    comparison.reset_counts();
+    EXPECT_EQ(comparison.count(), 0U);
+    EXPECT_EQ(comparison.seconds(), 0);
+    comparison.end_step(44);
+    EXPECT_EQ(comparison.count(), 1U);
   });
 }
 
