@@ -247,12 +247,20 @@ SlowCause SlowWatch::cause(int rank) const noexcept {
 }
 
 // What the latest intervals show most often, the later one of two; none where they show too little.
-SlowCause SlowWatch::sign_of(const Rank& rank) const {
+namespace {
+
+bool doubtful(SlowCause cause) {
+  return cause == SlowCause::cores_shared || cause == SlowCause::slow_link_in || cause == SlowCause::slow_link_out;
+}
+
+// The cause that most of the latest `of` signs have, where `needed` of them have one; of several the latest one.
+SlowCause most_of(const std::deque<SlowCause>& signs, std::size_t of, std::size_t needed, bool with_doubtful) {
   std::array<std::size_t, kSlowCauses> seen{};
   std::size_t slow = 0;
   SlowCause most = SlowCause::none;
-  for (const SlowCause sign : rank.signs) {
-    if (sign == SlowCause::none) {
+  for (std::size_t i = signs.size() - std::min(of, signs.size()); i < signs.size(); ++i) {
+    const SlowCause sign = signs[i];
+    if (sign == SlowCause::none || (doubtful(sign) && !with_doubtful)) {
       continue;
     }
     ++slow;
@@ -261,8 +269,20 @@ SlowCause SlowWatch::sign_of(const Rank& rank) const {
       most = sign;
     }
   }
-  const bool paused = !rank.signs.empty() && rank.signs.back() == SlowCause::paused;
-  return slow >= options_.needed ? most : paused ? SlowCause::paused : SlowCause::none;
+  return slow >= needed ? most : SlowCause::none;
+}
+
+}  // namespace
+
+SlowCause SlowWatch::sign_of(const Rank& rank) const {
+  const SlowCause sure = most_of(rank.signs, options_.of, options_.needed, false);
+  if (sure != SlowCause::none) {
+    return sure;
+  }
+  if (!rank.signs.empty() && rank.signs.back() == SlowCause::paused) {
+    return SlowCause::paused;
+  }
+  return most_of(rank.signs, options_.doubtful_of, options_.doubtful_needed, true);
 }
 
 std::vector<SlowChange> SlowWatch::update(std::span<const Diagnosis> ranks) {
@@ -271,7 +291,7 @@ std::vector<SlowChange> SlowWatch::update(std::span<const Diagnosis> ranks) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     Rank& rank = ranks_[i];
     rank.signs.push_back(ranks[i].share > options_.share ? ranks[i].cause : SlowCause::none);
-    if (rank.signs.size() > options_.of) {
+    if (rank.signs.size() > std::max(options_.of, options_.doubtful_of)) {
       rank.signs.pop_front();
     }
     rank.calm = ranks[i].share <= options_.leaves_at * options_.share ? rank.calm + 1 : 0;

@@ -76,8 +76,10 @@ inline constexpr double kSlowShare = 0.1;
 
 struct SlowWatchOptions {
   double share = kSlowShare;
-  std::size_t of = 3;      // a rank turns slow when it was so in `needed` of that many intervals;
-  std::size_t needed = 2;  // one is enough where it was paused
+  std::size_t of = 3;           // a rank turns slow when it was so in `needed` of that many intervals;
+  std::size_t needed = 2;       // one is enough where it was paused
+  std::size_t doubtful_of = 6;  // links and cores have moments: of a busy machine now this rank is slow, now that one
+  std::size_t doubtful_needed = 5;
   std::size_t well = 3;    // and well after that many without a sign
   double leaves_at = 0.7;  // of `share`: above it, it stays as it is
 };

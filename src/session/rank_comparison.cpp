@@ -23,8 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kLong = 50e-3;                // seconds in which a process may have done nothing
-constexpr std::chrono::milliseconds kAsks{5};  // between two looks at the CPU time, which take half a microsecond
+constexpr double kLong = 50e-3;  // seconds in which a process may have done nothing
 
 double seconds_of(clockid_t clock) {
   timespec used{};
@@ -101,24 +100,13 @@ std::optional<double> common_slow_share(const std::vector<std::string>& told, bo
   return common;
 }
 
-namespace {
-
-// Ranks that lose their cores for moments look like slow links: of those only what is clear is worth a warning.
-LogLevel level_of(const observe::SlowChange& change, double share) {
-  constexpr double kClear = 2.5;
-  const observe::SlowCause cause = change.slow ? change.latest.cause : change.cause;
-  const bool link = cause == observe::SlowCause::slow_link_out || cause == observe::SlowCause::slow_link_in;
-  return link && !(change.slow && change.latest.share > kClear * share) ? LogLevel::info : LogLevel::warning;
-}
-
-}  // namespace
-
 RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, double share)
     : runner_(runner),
       waits_(waits),
       share_(share),
       watch_({.share = share}),
       ended_(Clock::now()),
+      since_(ended_),
       asked_(ended_),
       cpu_(process_cpu_seconds()) {
   const std::optional<observe::Source> source = observe::source_of(runner.info().source);
@@ -129,31 +117,18 @@ RankComparison::Process RankComparison::look_at_process() {
   return {.cpu_seconds = process_cpu_seconds(), .delayed_seconds = gradwire::session::delayed_seconds()};
 }
 
-// Ranks met in the step that has ended; what they waited for then says nothing of others.
-void RankComparison::begin() {
+void RankComparison::end_odd_step(Time::duration step, bool counts) {
+  since_ += step;
+  if (!counts || begun_) {
+    return;
+  }
+  // Ranks met in the step that has ended; what they waited for then says nothing of others.
   begun_ = true;
   observe::RankSeen none;
   waits_.take(1, none);
   excused_before_ = excused_;
   totals_ = runner_.totals();
   process_ = look_at_process();
-}
-
-// A step of microseconds pays for no more than a few sums.
-void RankComparison::end_step(Time now, double exposed, bool counts) {
-  const auto step = now - std::exchange(ended_, now);
-  if (!counts || !begun_) {
-    if (counts) {
-      begin();
-    }
-    return;
-  }
-  ++steps_;
-  step_time_ += step;
-  sums_.wait_seconds += exposed;
-  if (step >= kAsks || now - asked_ >= kAsks) {
-    note_gap(now, std::chrono::duration<double>(step).count(), exposed);
-  }
 }
 
 // For how long a step waited for nobody, outside of finish() and inside. Where the process used no CPU time meanwhile,
@@ -178,7 +153,7 @@ observe::RankSeen RankComparison::seen() {
   const Process process = look_at_process();
   observe::RankSeen seen = std::exchange(sums_, {});
   seen.steps = steps;
-  seen.step_seconds = std::chrono::duration<double>(std::exchange(step_time_, {})).count() / steps;
+  seen.step_seconds = std::chrono::duration<double>(ended_ - std::exchange(since_, ended_)).count() / steps;
   seen.wait_seconds /= steps;
   seen.compute_seconds = seen.step_seconds - seen.wait_seconds;
   const auto bytes = static_cast<double>(totals.bytes_in - totals_.bytes_in);
@@ -219,7 +194,9 @@ void RankComparison::take(const Compared& compared) {
   pace_.compared(ranks[0].steps, ranks[0].step_seconds, own + compared.gather_seconds);
   waited_ = waits_.total() + excused_;
   cpu_ = process_cpu_seconds();
-  ended_ = asked_ = Clock::now();
+  const Time now = Clock::now();
+  since_ += now - ended_;
+  ended_ = asked_ = now;
   own_seconds_ = thread_cpu_seconds() - start;
 }
 
@@ -228,7 +205,7 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
   // The first ones are of a few quick steps, in which ranks find their pace.
   if (ranks[0].steps * ranks[0].step_seconds >= ComparisonPace::kLeastSeconds / 2) {
     for (const observe::SlowChange& change : watch_.update(found)) {
-      log(runner_.info().rank == 0 ? level_of(change, share_) : LogLevel::debug,
+      log(runner_.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
           "after step " + std::to_string(step) + " of a session of " + std::to_string(ranks.size()) +
               " ranks: " + observe::to_text(change, ranks[0].step_seconds));
     }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/statistics.hpp"
@@ -33,8 +34,20 @@ class RankComparison final : public ComparedPart {
   /// Both must outlive this. `share`: the same on every rank.
   RankComparison(Runner& runner, observe::PeerWaits& waits, double share);
 
-  /// A step has ended, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every rank.
-  void end_step(Time now, double exposed, bool counts);
+  /// A step has ended, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every rank. Here,
+  /// since a step may take microseconds.
+  void end_step(Time now, double exposed, bool counts) {
+    const Time before = std::exchange(ended_, now);
+    if (!counts || !begun_) {
+      end_odd_step(now - before, counts);
+      return;
+    }
+    ++steps_;
+    sums_.wait_seconds += exposed;
+    if (now - asked_ >= kAsks) {
+      note_gap(now, std::chrono::duration<double>(now - before).count(), exposed);
+    }
+  }
   /// So long it waited for others and no PeerWaits was told.
   void excuse(double seconds) noexcept { excused_ += seconds; }
   [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps_ >= pace_.steps(); }
@@ -48,6 +61,8 @@ class RankComparison final : public ComparedPart {
   [[nodiscard]] observe::SlowState state() const;
 
  private:
+  // Between two looks at the CPU time, which take half a microsecond.
+  static constexpr std::chrono::milliseconds kAsks{5};
   struct Process {
     double cpu_seconds = 0;
     double delayed_seconds = 0;
@@ -55,7 +70,7 @@ class RankComparison final : public ComparedPart {
   static Process look_at_process();
   void note_gap(Time now, double step, double exposed);
   void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
-  void begin();
+  void end_odd_step(Time::duration step, bool counts);
   [[nodiscard]] observe::RankSeen seen();
 
   Runner& runner_;
@@ -67,16 +82,16 @@ class RankComparison final : public ComparedPart {
   double own_seconds_ = 0;     // CPU time of this rank in the last take()
   bool begun_ = false;         // the first step has ended, in which ranks meet
   Time ended_;                 // the step before, or a comparison
+  Time since_;                 // the last comparison, later by steps that did not count
   double excused_ = 0;         // ever,
   double excused_before_ = 0;  // and at the last comparison
   double ranks_here_ = 1;      // that share this process
   Time asked_;                 // when the process was looked at last, what CPU time it had used,
   double cpu_;
-  double waited_ = 0;              // and how long this rank had waited for others
-  Time::duration step_time_ = {};  // of the steps since the last comparison
-  observe::RankSeen sums_;         // likewise
-  Statistics totals_;              // at the last comparison
-  Process process_;                // likewise
+  double waited_ = 0;       // and how long this rank had waited for others
+  observe::RankSeen sums_;  // of the steps since the last comparison
+  Statistics totals_;       // at the last comparison
+  Process process_;         // likewise
 
   mutable std::mutex mutex_;
   observe::SlowState state_;

@@ -19,6 +19,7 @@ struct SimulatedRank {
   double out = 1e9, in = 1e9;  // bytes a second
   double delayed = 0;          // seconds a step without a core, in which it would compute
   double pause = 0;            // once an interval
+  double lost = 0;             // seconds a step without a core on average, of some ms each, at whatever it does
 };
 
 class SimulatedJob {
@@ -59,6 +60,7 @@ class SimulatedJob {
 
  private:
   static constexpr double kFrame = 56 << 10;
+  static constexpr double kPiece = 3e-3;  // a turn of another program
   struct Look {
     std::vector<RankSeen>* seen = nullptr;
     bool pauses = false;
@@ -67,6 +69,26 @@ class SimulatedJob {
     double time;  // it may leave; later: it has left, it has come
     std::size_t from, to, lane;
   };
+
+  // Times without a core.
+  struct Lost {
+    double computing = 0, summing = 0, looking = 0;
+    double from = 0;  // of what it does then, the share that is done before
+  };
+  Lost lose(double mean) {
+    Lost lost;
+    if (mean > 0) {
+      std::poisson_distribution<int> pieces(mean / kPiece);
+      std::uniform_real_distribution<double> uniform;
+      for (int i = pieces(random_); i > 0; --i) {
+        const double seconds = 2 * kPiece * uniform(random_);
+        const double at = uniform(random_);
+        (at < 0.5 ? lost.computing : at < 0.75 ? lost.summing : lost.looking) += seconds;
+      }
+      lost.from = uniform(random_);
+    }
+    return lost;
+  }
 
   // Frames leave a rank one after the other, and enter one likewise; both at the same time.
   static void carry(std::vector<Frame>& frames, std::vector<double>& free, bool out,
@@ -84,11 +106,13 @@ class SimulatedJob {
     const std::size_t world = ranks_.size();
     std::normal_distribution<double> normal;
     std::vector<double> ready(world), encoded(world);
+    std::vector<Lost> lost(world);
     std::vector<Frame> own;
     for (std::size_t r = 0; r < world; ++r) {
       const SimulatedRank& rank = ranks_[r];
+      lost[r] = lose(rank.lost);
       const double compute = rank.compute * std::max(0.2, 1 + rank.jitter * normal(random_)) + rank.delayed +
-                             (look.pauses ? rank.pause : 0);
+                             (look.pauses ? rank.pause : 0) + lost[r].computing;
       ready[r] = begun_[r] + compute;
       encoded[r] = ready[r] + rank.encode * static_cast<double>(lanes_);
       for (std::size_t lane = 0; lane < lanes_; ++lane) {
@@ -100,7 +124,7 @@ class SimulatedJob {
         RankSeen& s = (*look.seen)[r];
         s.compute_seconds += compute;
         s.codec_seconds_per_byte += rank.encode * static_cast<double>(lanes_);
-        s.delayed_seconds += rank.delayed;
+        s.delayed_seconds += rank.delayed + lost[r].computing + lost[r].summing + lost[r].looking;
         s.longest_gap = std::max(s.longest_gap, look.pauses ? rank.pause : 0);
       }
     }
@@ -114,6 +138,12 @@ class SimulatedJob {
     for (const Frame& frame : own) {
       reduced[frame.to][frame.lane] = std::max(reduced[frame.to][frame.lane], frame.time);
     }
+    for (std::size_t r = 0; r < world; ++r) {
+      for (std::size_t lane = static_cast<std::size_t>(lost[r].from * static_cast<double>(lanes_)); lane < lanes_;
+           ++lane) {
+        reduced[r][lane] += lost[r].summing;
+      }
+    }
     std::vector<Frame> results;
     for (std::size_t r = 0; r < world; ++r) {
       for (std::size_t lane = 0; lane < lanes_; ++lane) {
@@ -124,13 +154,13 @@ class SimulatedJob {
     }
     carry(results, out, true, ranks_);
     carry(results, in, false, ranks_);
-    tell(look, ready, encoded, own, results, reduced);
+    tell(look, ready, encoded, own, results, reduced, lost);
   }
 
   // Once all is encoded, whatever is missing is waited for.
   void tell(const Look& look, const std::vector<double>& ready, const std::vector<double>& encoded,
             const std::vector<Frame>& own, const std::vector<Frame>& results,
-            const std::vector<std::vector<double>>& reduced) {
+            const std::vector<std::vector<double>>& reduced, const std::vector<Lost>& lost) {
     struct Arrival {
       Frame frame;
       bool direct;
@@ -149,8 +179,9 @@ class SimulatedJob {
       const double before = waits.total();
       std::vector<int> last(lanes_, -1);
       double end = encoded[r];
+      auto late = static_cast<std::ptrdiff_t>(lost[r].from * static_cast<double>(arrivals[r].size()));
       for (const Arrival& arrival : arrivals[r]) {
-        end = std::max(end, arrival.frame.time);
+        end = std::max(end, arrival.frame.time) + (late-- == 0 ? lost[r].looking : 0);
         const double waited = end - encoded[r] - (waits.total() - before);
         waits.waited(waited, waited);
         const double since = arrival.direct ? before : before + reduced[r][arrival.frame.lane] - encoded[r];
