@@ -100,13 +100,16 @@ std::optional<double> common_slow_share(const std::vector<std::string>& told, bo
   return common;
 }
 
-RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, double share)
+RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, const StepWatch& steps, double share)
     : runner_(runner),
       waits_(waits),
       share_(share),
-      watch_({.share = share}),
-      ended_(Clock::now()),
-      since_(ended_),
+      watch_(steps),
+      slow_({.share = share}),
+      steps_before_(steps.steps_ever()),
+      exposed_before_(steps.exposed_ever()),
+      since_(Clock::now()),
+      ended_(since_),
       asked_(ended_),
       cpu_(process_cpu_seconds()) {
   const std::optional<observe::Source> source = observe::source_of(runner.info().source);
@@ -117,7 +120,9 @@ RankComparison::Process RankComparison::look_at_process() {
   return {.cpu_seconds = process_cpu_seconds(), .delayed_seconds = gradwire::session::delayed_seconds()};
 }
 
-void RankComparison::end_odd_step(Time::duration step, bool counts) {
+void RankComparison::end_odd_step(Time::duration step, double exposed, bool counts) {
+  ++steps_before_;
+  exposed_before_ += exposed;
   since_ += step;
   if (!counts || begun_) {
     return;
@@ -149,12 +154,14 @@ void RankComparison::note_gap(Time now, double step, double exposed) {
 
 observe::RankSeen RankComparison::seen() {
   const Statistics totals = runner_.totals();
-  const auto steps = static_cast<double>(std::exchange(steps_, 0));
+  const auto steps = static_cast<double>(this->steps());
+  steps_before_ = watch_.steps_ever();
   const Process process = look_at_process();
   observe::RankSeen seen = std::exchange(sums_, {});
   seen.steps = steps;
   seen.step_seconds = std::chrono::duration<double>(ended_ - std::exchange(since_, ended_)).count() / steps;
-  seen.wait_seconds /= steps;
+  const double exposed = watch_.exposed_ever();
+  seen.wait_seconds = (seen.wait_seconds + exposed - std::exchange(exposed_before_, exposed)) / steps;
   seen.compute_seconds = seen.step_seconds - seen.wait_seconds;
   const auto bytes = static_cast<double>(totals.bytes_in - totals_.bytes_in);
   const double codec = totals.encode_seconds + totals.decode_seconds - totals_.encode_seconds - totals_.decode_seconds;
@@ -204,7 +211,7 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
   const std::vector<observe::Diagnosis> found = observe::diagnose(ranks, share_);
   // The first ones are of a few quick steps, in which ranks find their pace.
   if (ranks[0].steps * ranks[0].step_seconds >= ComparisonPace::kLeastSeconds / 2) {
-    for (const observe::SlowChange& change : watch_.update(found)) {
+    for (const observe::SlowChange& change : slow_.update(found)) {
       log(runner_.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
           "after step " + std::to_string(step) + " of a session of " + std::to_string(ranks.size()) +
               " ranks: " + observe::to_text(change, ranks[0].step_seconds));
@@ -218,7 +225,7 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
   }
   const int rank = runner_.info().rank;
   const std::lock_guard lock(mutex_);
-  state_ = {.cause = watch_.cause(rank),
+  state_ = {.cause = slow_.cause(rank),
             .latest = found[static_cast<std::size_t>(rank)],
             .comparisons = state_.comparisons + 1,
             .seconds = state_.seconds + cost};

@@ -17,6 +17,7 @@
 #include "session/comparison_pace.hpp"
 #include "session/runner.hpp"
 #include "session/step_comparison.hpp"
+#include "session/step_watch.hpp"
 
 namespace gradwire::session {
 
@@ -31,28 +32,24 @@ class RankComparison final : public ComparedPart {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Both must outlive this. `share`: the same on every rank.
-  RankComparison(Runner& runner, observe::PeerWaits& waits, double share);
+  /// All three must outlive this; `steps` counts the session's. `share`: the same on every rank.
+  RankComparison(Runner& runner, observe::PeerWaits& waits, const StepWatch& steps, double share);
 
-  /// A step has ended, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every rank. Here,
-  /// since a step may take microseconds.
+  /// A step has ended and is counted, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every
+  /// rank. Here, and no more than two looks, since a step may take microseconds: what it took is in `steps`.
   void end_step(Time now, double exposed, bool counts) {
     const Time before = std::exchange(ended_, now);
     if (!counts || !begun_) {
-      end_odd_step(now - before, counts);
-      return;
-    }
-    ++steps_;
-    sums_.wait_seconds += exposed;
-    if (now - asked_ >= kAsks) {
+      end_odd_step(now - before, exposed, counts);
+    } else if (now - asked_ >= kAsks) {
       note_gap(now, std::chrono::duration<double>(now - before).count(), exposed);
     }
   }
   /// So long it waited for others and no PeerWaits was told.
   void excuse(double seconds) noexcept { excused_ += seconds; }
-  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps_ >= pace_.steps(); }
+  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps() >= pace_.steps(); }
   /// Where at least half of an interval is over.
-  [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps_ >= pace_.steps(); }
+  [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps() >= pace_.steps(); }
   [[nodiscard]] bool blocks() const override { return false; }
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
@@ -70,19 +67,23 @@ class RankComparison final : public ComparedPart {
   static Process look_at_process();
   void note_gap(Time now, double step, double exposed);
   void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
-  void end_odd_step(Time::duration step, bool counts);
+  [[nodiscard]] std::uint64_t steps() const noexcept { return watch_.steps_ever() - steps_before_; }
+  void end_odd_step(Time::duration step, double exposed, bool counts);
   [[nodiscard]] observe::RankSeen seen();
 
   Runner& runner_;
   observe::PeerWaits& waits_;
   double share_;
-  observe::SlowWatch watch_;
+  const StepWatch& watch_;
+  observe::SlowWatch slow_;
   ComparisonPace pace_;
-  std::uint64_t steps_ = 0;    // since the last comparison
+  // At the last comparison, and later by steps that did not count.
+  std::uint64_t steps_before_ = 0;
+  double exposed_before_ = 0;
+  Time since_;
   double own_seconds_ = 0;     // CPU time of this rank in the last take()
   bool begun_ = false;         // the first step has ended, in which ranks meet
   Time ended_;                 // the step before, or a comparison
-  Time since_;                 // the last comparison, later by steps that did not count
   double excused_ = 0;         // ever,
   double excused_before_ = 0;  // and at the last comparison
   double ranks_here_ = 1;      // that share this process

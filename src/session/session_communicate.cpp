@@ -160,7 +160,7 @@ void Session::State::compare_with_others(const std::vector<std::string>& told) {
   const std::optional<double> share = session::common_slow_share(told, runner->info().rank == 0);
   observe::PeerWaits* waits = share ? runner->watch_peers() : nullptr;
   if (waits != nullptr) {
-    auto made = std::make_unique<session::RankComparison>(*runner, *waits, *share);
+    auto made = std::make_unique<session::RankComparison>(*runner, *waits, watch, *share);
     comparison.add(*made);
     const std::lock_guard lock(progress.state);
     rank_comparison = std::move(made);

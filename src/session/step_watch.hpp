@@ -57,12 +57,16 @@ class StepWatch {
     ++steps_;
     exposed_seconds_ += exposed;
   }
-  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
-  [[nodiscard]] double exposed_seconds() const noexcept { return exposed_seconds_; }
+  /// Since the last reset.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_ - steps_before_; }
+  [[nodiscard]] double exposed_seconds() const noexcept { return exposed_seconds_ - exposed_before_; }
   void reset_counts() {
-    steps_ = 0;
-    exposed_seconds_ = 0;
+    steps_before_ = steps_;
+    exposed_before_ = exposed_seconds_;
   }
+  /// Whatever was reset.
+  [[nodiscard]] std::uint64_t steps_ever() const noexcept { return steps_; }
+  [[nodiscard]] double exposed_ever() const noexcept { return exposed_seconds_; }
 
  private:
   static double seconds(Time from, Time to) { return std::chrono::duration<double>(to - from).count(); }
@@ -71,8 +75,8 @@ class StepWatch {
   StepSeen last_;
   Time begun_;
   Statistics before_;  // when this step began
-  std::uint64_t steps_ = 0;
-  double exposed_seconds_ = 0;
+  std::uint64_t steps_ = 0, steps_before_ = 0;
+  double exposed_seconds_ = 0, exposed_before_ = 0;
 };
 
 }  // namespace gradwire::session
