@@ -12,7 +12,8 @@ class ComparisonPace {
   static constexpr double kGrowth = 16;          // of the steps so far: of few, less is known of the next ones
   static constexpr double kLeastSeconds = 0.5;   // between two, so that one odd step does not make a line
   static constexpr double kCost = 0.0003;        // of the time of steps: one comparison of the interval before it,
-  static constexpr double kMostOfAll = 0.00045;  // and all of them of all steps, from the second one on
+  static constexpr double kMostOfAll = 0.00045;  // and all of them of all steps, with what each step notes
+  static constexpr double kNoting = 1.1e-9;      // seconds, of every step
 
   /// From the last comparison to the next one.
   [[nodiscard]] std::uint64_t steps() const noexcept { return next_; }
@@ -27,7 +28,9 @@ class ComparisonPace {
     seconds_ += steps * step_seconds;
     const double step = std::max(step_seconds, 1e-6);
     const double wanted = std::max(usual / kCost, kLeastSeconds) / step;
-    const double owed = ((spent_ + usual) / kMostOfAll - seconds_) / step;
+    // Of shorter steps than 2.7 us, noting takes almost all of it.
+    const double earned = std::max(kMostOfAll * step - kNoting, kMostOfAll * step / 10);
+    const double owed = (spent_ + usual + kNoting * steps_ - kMostOfAll * seconds_) / earned;
     const double next = std::max(std::min(wanted, kGrowth * steps_), owed);
     next_ = std::max(kFirst, static_cast<std::uint64_t>(std::min(next, kMost)));
   }

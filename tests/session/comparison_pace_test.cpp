@@ -15,7 +15,7 @@ constexpr double kBound = 0.0005;  // of the time, whatever a step takes
 struct Job {
   double seconds = 0;            // of all steps
   std::vector<double> compared;  // when; each cost `cost`
-  double most = 0;               // share that all comparisons had of the time, right after one of them
+  double most = 0;               // share that all comparisons and what steps note had of the time, right after one
 };
 
 // Until `seconds` are over. `step` is what the n-th one takes.
@@ -32,7 +32,9 @@ Job run(double seconds, double cost, const std::function<double(std::uint64_t)>&
     pace.compared(static_cast<double>(since), (job.seconds - began) / static_cast<double>(since), cost);
     job.compared.push_back(job.seconds);
     if (job.compared.size() > 1) {
-      job.most = std::max(job.most, static_cast<double>(job.compared.size()) * cost / job.seconds);
+      const double spent = static_cast<double>(job.compared.size()) * cost;
+      const double noted = static_cast<double>(n + 1) * ComparisonPace::kNoting;
+      job.most = std::max(job.most, (spent + noted) / job.seconds);
     }
     since = 0;
     began = job.seconds;
@@ -42,14 +44,20 @@ Job run(double seconds, double cost, const std::function<double(std::uint64_t)>&
 
 // The first one is after eight steps, since nobody knows before how long they are.
 TEST(ComparisonPace, ComparisonsStayBelowTheirShareAtEveryLengthOfSteps) {
-  for (const double step : {2e-6, 5e-6, 20e-6, 100e-6, 1e-3, 20e-3}) {
+  for (const double step : {2.8e-6, 5e-6, 20e-6, 100e-6, 1e-3, 20e-3}) {
     for (const double cost : {10e-6, 60e-6, 200e-6, 1e-3}) {
-      const Job job = run(20, cost, [&](std::uint64_t) { return step; });
+      const Job job = run(60, cost, [&](std::uint64_t) { return step; });
       ASSERT_GE(job.compared.size(), 2U) << step << " " << cost;
       EXPECT_LE(job.most, kBound) << "steps of " << step << " s, comparisons of " << cost << " s";
       EXPECT_NEAR(job.compared[0], 8 * step, step / 2);
     }
   }
+}
+
+// Of a microsecond, to note a step is more than the bound, and comparing is little beside it.
+TEST(ComparisonPace, TheShortestStepsAreComparedSeldom) {
+  const Job job = run(10, 60e-6, [](std::uint64_t) { return 1e-6; });
+  EXPECT_LE(job.compared.size(), 9U);
 }
 
 TEST(ComparisonPace, CheapOnesAreHalfASecondApart) {
