@@ -107,7 +107,7 @@ ComparisonShare comparison_share(const StepOptions& options, double seconds) {
   observe::remove_sink(sink);
   const observe::SlowState& slow = sink->slow;
   share.comparisons = static_cast<double>(slow.comparisons);
-  share.each_seconds = slow.comparisons > 1 ? slow.seconds / (share.comparisons - 1) : 0;
+  share.each_seconds = slow.comparisons > 0 ? slow.seconds / share.comparisons : 0;
   share.frames = static_cast<double>(sink->statistics.all().frames_sent) / share.steps;
   share.frame_seconds = frame_seconds();
   share.end_seconds = end_seconds();
