@@ -90,7 +90,7 @@ class RankComparison final : public ComparedPart {
   Time asked_;                 // when the process was looked at last, what CPU time it had used,
   double cpu_;
   double waited_ = 0;       // and how long this rank had waited for others
-  observe::RankSeen sums_;  // of the steps since the last comparison
+  observe::RankSeen sums_;  // what note_gap() found since the last comparison
   Statistics totals_;       // at the last comparison
   Process process_;         // likewise
 

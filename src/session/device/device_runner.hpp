@@ -122,7 +122,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   mutable std::mutex statistics_mutex_;
   std::vector<Statistics> statistics_;
   Statistics before_reset_;  // of all groups
-  DeviceMemory memory_;  // under statistics_mutex_
+  DeviceMemory memory_;      // under statistics_mutex_
 };
 
 }  // namespace gradwire::session

@@ -124,7 +124,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   std::optional<std::chrono::steady_clock::time_point> looked_;
   mutable std::mutex statistics_mutex_;  // of what follows
   std::vector<Statistics> statistics_;
-  Statistics before_reset_;  // of all groups
+  Statistics before_reset_;                                // of all groups
   std::map<std::uint32_t, tuning::QualitySample> health_;  // by bucket
   std::optional<observe::Knowledge::Memory> memory_;
 };
