@@ -20,7 +20,8 @@ class ComparisonPace {
   /// They compared, after `steps` of `step_seconds` on average, and it took `cost` seconds.
   void compared(double steps, double step_seconds, double cost) noexcept {
     // The lower one of two: a rank that lost its core meanwhile would end the comparison for minutes.
-    const double usual = compared_ ? std::min(cost, cost_) : cost;
+    const bool is_first = !compared_;
+    const double usual = is_first ? cost : std::min(cost, cost_);
     compared_ = true;
     cost_ = cost;
     spent_ += usual;
@@ -31,7 +32,9 @@ class ComparisonPace {
     // Of shorter steps than 2.7 us, noting takes almost all of it.
     const double earned = std::max(kMostOfAll * step - kNoting, kMostOfAll * step / 10);
     const double owed = (spent_ + usual + kNoting * steps_ - kMostOfAll * seconds_) / earned;
-    const double next = std::max(std::min(wanted, kGrowth * steps_), owed);
+    // The second one may cost what it will: a rank that is slow from the start is named after half a second.
+    const double next = is_first ? std::min(kLeastSeconds / step, kGrowth * steps_)
+                                 : std::max(std::min(wanted, kGrowth * steps_), owed);
     next_ = std::max(kFirst, static_cast<std::uint64_t>(std::min(next, kMost)));
   }
 

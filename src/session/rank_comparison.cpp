@@ -172,6 +172,9 @@ observe::RankSeen RankComparison::seen() {
   seen.cpu_seconds = (process.cpu_seconds - process_.cpu_seconds) / steps;
   waits_.take(steps, seen);
   seen.idle_seconds += (excused_ - std::exchange(excused_before_, excused_)) / steps;
+  if (ranks_here_ > 1) {  // nobody knows whose threads lacked a core: as if they had looked for frames
+    seen.delayed_seconds = std::min(seen.delayed_seconds, seen.idle_seconds);
+  }
   totals_ = totals;
   process_ = process;
   return seen;
