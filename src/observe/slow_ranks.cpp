@@ -8,9 +8,10 @@
 namespace gradwire::observe {
 namespace {
 
-constexpr double kExplains = 0.5;    // of the wait: what explains as much is the cause
-constexpr double kSpread = 3;        // a sender reaches its last receiver that many times later than the middle one
-constexpr double kLeastPause = 0.1;  // seconds
+constexpr double kExplains = 0.5;      // of the wait: what explains as much is the cause
+constexpr double kLinkExplains = 0.2;  // of three ranks and more, where frames of others hide part of it
+constexpr double kSpread = 3;          // a sender reaches its last receiver that many times later than the middle one
+constexpr double kLeastPause = 0.1;    // seconds
 constexpr double kEncodingOfCompute = 0.7;  // encoding inside the job's calls counts as computing too
 
 constexpr std::string_view kNames[] = {"none",          "late_compute", "slow_link_out", "slow_link_in",
@@ -187,6 +188,9 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
   const double cores = any.own + any.others + std::max(0.0, codec.excess()) + std::max(0.0, compute.excess());
   if (waits - cores <= share * step_seconds) {
     return;
+  }
+  if (ranks.size() > 2 && std::max(parts.streams_in, parts.streams_out) < kLinkExplains * found.wait_seconds) {
+    return;  // what nothing explains is no link's fault either
   }
   if (parts.streams_in > parts.streams_out) {
     return is(SlowCause::slow_link_in,

@@ -279,6 +279,26 @@ TEST(Histories, OfTwoPartsOfARankAreOne) {
   ASSERT_EQ(job.ranks[0].replaced.size(), 1U);
 }
 
+// Under `gradwire run` the drop-in of every rank writes one too, and where it saw no call it takes its rank for alone.
+TEST(Histories, OfADropInThatWasNotUsedAreNoJobOfTheirOwn) {
+  std::vector<page::RankHistory> all;
+  for (int rank = 0; rank < 4; ++rank) {
+    all.push_back(planned_history(one_slow(), rank));
+    page::RankHistory idle = all.back();
+    idle.started -= 0.001 * (4 - rank);  // each before all sessions
+    idle.world = 1;
+    idle.part = "mpi";
+    idle.columns["timed_steps"].assign(idle.columns["timed_steps"].size(), 0);
+    all.push_back(idle);
+  }
+  const page::Job job = page::newest_job(all, {}, "d");
+  ASSERT_EQ(job.ranks.size(), 4U);
+  EXPECT_TRUE(job.notes.empty());
+  for (const page::RankHistory& history : job.ranks) {
+    EXPECT_EQ(history.part, "library");
+  }
+}
+
 // A host whose clock is wrong must not throw out all others.
 TEST(Histories, AClockThatIsAheadIsOneRankAndNotTheJob) {
   std::vector<page::RankHistory> all;

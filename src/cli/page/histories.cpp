@@ -195,7 +195,7 @@ const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
       if (runs_with(other, one)) {
         ranks += other.rank != previous ? 1 : 0;
         previous = other.rank;
-        world = std::max(world, other.world);
+        world = std::max({world, other.world, other.rank + 1});  // of a drop-in that was never used, it is 1
       }
     }
     const std::pair here(static_cast<double>(ranks) / world, one.started);
