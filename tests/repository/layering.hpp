@@ -26,6 +26,7 @@ inline const std::vector<Layer> kLayers = {
     {"export", {"observe"}, {}},
     {"memory", {"base"}, {}},
     {"wire", {"base"}, {}},
+    {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},
     {"codec", {"kernels", "wire"}, {"codec_spec"}},
     {"transport", {"base"}, {"transport", "link", "threading", "mpi_transport"}},

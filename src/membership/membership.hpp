@@ -1,0 +1,143 @@
+// One process's part in agreeing on who takes part, and on which steps count: a state machine without clock, lock or
+// transport. What was seen and what came goes in, messages and news come out.
+//
+// A step is delivered once every member has said that it holds all it needs (two-phase commit), so a member that
+// delivers knows that all others can. When a member is missed, the others stop delivering and agree on the next world
+// and on the last step delivered, by Paxos (Lamport, "Paxos made simple", 2001) among the members. Two ways to be
+// missed: a process that has ended is known to have ended; one that is silent may wake up, so it is left out only by
+// more than half of the members, or by half with the lowest. A process that was left out learns so from the first
+// member that it talks to, and its messages carry an epoch that is over. Messages of one process to another come in the
+// order in which they were sent, or from some point on not at all.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "membership/message.hpp"
+
+namespace gradwire::membership {
+
+using Time = std::chrono::milliseconds;  // since any moment, the same for all calls of one process
+
+struct Settings {
+  Time beat{100};           // between two signs of life
+  Time silent_after{5000};  // without any
+};
+
+/// All members hold what they need of this step: deliver it.
+struct Delivered {
+  std::uint64_t step;
+};
+/// The next world. What was under way beyond `decision.delivered` is to be undone, what is up to it delivered.
+struct Changed {
+  Decision decision;
+};
+/// The others went on without this process; it must not send to them any more.
+struct Expelled {
+  std::uint32_t epoch;  // of the world that it is not in
+};
+using News = std::variant<Delivered, Changed, Expelled>;
+
+class Membership {
+ public:
+  struct Outgoing {
+    Id to;
+    Message message;
+  };
+
+  /// Of a process that is to join, `world` has no members.
+  Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now);
+
+  /// This process holds all it needs of `step`.
+  void ready(std::uint64_t step);
+  /// `who` has ended, for certain: its connection broke, or the engine says so.
+  void dead(Id who, Time now);
+  /// A step waits for `who` for too long, though it may give signs of life to others.
+  void missed(Id who, Time now);
+  /// `who` is to be in the next world. Not a member of this one.
+  void admit(Id who, Time now);
+  void receive(const Message& message, Time now);
+  /// To be called at least every `beat`.
+  void tick(Time now);
+
+  /// What to send, and what has happened, since the last call.
+  [[nodiscard]] std::vector<Outgoing> take_messages();
+  [[nodiscard]] std::vector<News> take_news();
+
+  [[nodiscard]] Id self() const noexcept { return self_; }
+  [[nodiscard]] const World& world() const noexcept { return world_; }
+  [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
+  [[nodiscard]] bool agreeing() const noexcept { return agreeing_; }
+  [[nodiscard]] bool expelled() const noexcept { return expelled_; }
+  /// Members that this process waits for, in words: for errors.
+  [[nodiscard]] std::string waits_for() const;
+
+ private:
+  using Ids = std::set<Id>;
+  enum class Phase : std::uint8_t { following, preparing, proposing };
+
+  void receive_in_epoch(const Message& message, Time now);
+  void deliver();
+  void begin(Time now);
+  void advance(Time now);
+  void begin_ballot(Time now);
+  void follow(const Ballot& ballot, Time now);
+  void note_dead(const std::vector<Id>& who);
+  void propose_if_answered(Time now);
+  void decide_if_accepted(Time now);
+  void answer_prepare(const Message& message, Time now);
+  void answer_accept(const Message& message, Time now);
+  void decide(const Decision& decision, Time now);
+  [[nodiscard]] Decision choose() const;
+  [[nodiscard]] Message promise() const;
+  [[nodiscard]] bool quorum(const Ids& answered) const;
+  [[nodiscard]] bool silent(Id who, Time now) const;
+  [[nodiscard]] Id leader(Time now) const;
+  [[nodiscard]] bool member(Id who) const;
+  [[nodiscard]] Ids watched() const;
+  [[nodiscard]] Ids watchers() const;
+  [[nodiscard]] Ids neighbours(bool before) const;
+  [[nodiscard]] std::vector<Id> silent_ids(Time now) const;
+  [[nodiscard]] Message message(Message::Kind kind) const;
+  void send(Id to, Message message);
+  void send_all(const Message& message);
+
+  const Id self_;
+  const Settings settings_;
+  World world_;
+  std::uint64_t delivered_;
+  bool agreeing_ = false;
+  bool expelled_ = false;
+  std::optional<Decision> latest_;  // what made this epoch, for who missed it
+  Ids ended_;                       // all that are known to have ended, whatever the epoch
+
+  // Of this epoch.
+  std::map<Id, std::uint64_t> ready_;
+  std::map<Id, Time> heard_;
+  Ids dead_;     // of ended_ the members
+  Ids doubted_;  // said by others to be silent
+  Ids joining_;
+  Time beaten_{};  // when the last signs of life were sent
+
+  // Of the agreement under way.
+  Phase phase_ = Phase::following;
+  Ballot promised_;
+  Ballot accepted_;
+  std::optional<Decision> value_;  // accepted in ballot accepted_
+  std::map<Id, Message> promises_;
+  Ids acceptances_;
+  Time waits_until_{};  // before it leads: another does
+
+  std::map<Id, int> complaints_;  // agreements in a row in which this process did not hear that one
+
+  std::vector<Outgoing> messages_;
+  std::vector<News> news_;
+};
+
+}  // namespace gradwire::membership

@@ -1,0 +1,54 @@
+// What processes tell each other about the world that they are in.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "membership/world.hpp"
+#include "wire/bytes.hpp"
+
+namespace gradwire::membership {
+
+/// Number of an attempt to agree; the larger one counts. 0: none.
+struct Ballot {
+  std::uint32_t round = 0;
+  Id by = 0;
+
+  [[nodiscard]] auto operator<=>(const Ballot&) const = default;
+};
+
+struct Message {
+  enum class Kind : std::uint8_t {
+    beat,      // I am here
+    ready,     // I hold all that I need of `step`
+    suspect,   // `dead` have ended, `silent` do not answer me
+    prepare,   // answer no ballot below this one
+    promise,   // I do not; I delivered `step`; what I accepted before, if anything
+    refuse,    // I have promised `ballot` already
+    accept,    // take `decision` in this ballot
+    accepted,  // I have
+    decided,   // `decision` holds
+  };
+
+  Kind kind = Kind::beat;
+  Id from = 0;
+  std::uint32_t epoch = 0;  // of the world that the sender is in
+  Ballot ballot;
+  std::uint64_t step = 0;
+  std::vector<Id> dead;
+  std::vector<Id> silent;
+  std::vector<Id> joining;           // want to be in the next world
+  Ballot accepted;                   // of a promise: the ballot of `decision`
+  std::optional<Decision> decision;  // of promise (what was accepted), accept, decided
+
+  [[nodiscard]] bool operator==(const Message&) const = default;
+};
+
+[[nodiscard]] wire::Bytes encode(const Message& message);
+/// Error(corrupt) for what no encode() made.
+[[nodiscard]] Message decode(std::span<const std::byte> bytes);
+
+}  // namespace gradwire::membership

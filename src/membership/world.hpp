@@ -1,0 +1,29 @@
+// Who takes part, and what a change of that is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gradwire::membership {
+
+/// A process. Given once and never again: a rank that joins later has a new one.
+using Id = std::uint32_t;
+
+/// The processes that share steps. Each change makes the next epoch; what was sent in an older one no longer counts.
+struct World {
+  std::uint32_t epoch = 0;
+  std::vector<Id> members;  // ascending; the place of a process is its rank
+
+  [[nodiscard]] bool operator==(const World&) const = default;
+};
+
+/// What survivors agree on: the next world, and the last step that all of its members deliver. What is under way beyond
+/// that step is undone by all of them.
+struct Decision {
+  World world;
+  std::uint64_t delivered = 0;
+
+  [[nodiscard]] bool operator==(const Decision&) const = default;
+};
+
+}  // namespace gradwire::membership

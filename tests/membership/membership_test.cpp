@@ -1,0 +1,320 @@
+#include "membership/membership.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/membership/simulation.hpp"
+
+namespace gradwire::membership {
+namespace {
+
+// GRADWIRE_SEEDS: how many seeds each kind of fault gets.
+int seeds(int otherwise) {
+  const char* text = std::getenv("GRADWIRE_SEEDS");  // NOLINT(concurrency-mt-unsafe)
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+void expect_one_world(const char* what, int many, const std::function<Faults(unsigned)>& faults) {
+  int failures = 0;
+  std::size_t changes = 0;
+  int longest = 0;
+  std::uint64_t least_steps = ~0ULL;
+  for (int seed = 1; seed <= seeds(many) && failures < 5; ++seed) {
+    Simulation simulation(static_cast<unsigned>(seed), faults(static_cast<unsigned>(seed)));
+    const std::string wrong = simulation.run();
+    failures += wrong.empty() ? 0 : 1;
+    EXPECT_EQ(wrong, "") << what << ", seed " << seed;
+    changes += simulation.changes();
+    longest = std::max(longest, simulation.longest_stop());
+    least_steps = std::min(least_steps, simulation.steps());
+  }
+  std::printf("%s: %zu changes of a world, the longest agreement took %d ms, at least %llu steps\n", what, changes,
+              longest, static_cast<unsigned long long>(least_steps));
+}
+
+TEST(Membership, SurvivorsOfDeathsShareOneWorldAndEachStep) {
+  expect_one_world("deaths", 20, [](unsigned seed) {
+    return Faults{.processes = 2 + static_cast<int>(seed % 7), .deaths = 1 + static_cast<int>(seed % 4)};
+  });
+}
+
+TEST(Membership, SilentProcessesAreLeftOutAndLearnIt) {
+  expect_one_world("deaths and pauses", 20, [](unsigned seed) {
+    return Faults{.processes = 2 + static_cast<int>(seed % 7), .deaths = static_cast<int>(seed % 3), .pauses = 2};
+  });
+}
+
+TEST(Membership, OneSideOfAPartitionGoesOn) {
+  expect_one_world("partitions", 20, [](unsigned seed) {
+    return Faults{.processes = 2 + static_cast<int>(seed % 7),
+                  .deaths = static_cast<int>(seed % 2),
+                  .broken_links = static_cast<int>(seed % 3),
+                  .partitions = 1};
+  });
+}
+
+TEST(Membership, FaultsMeetThoseThatAreBusyWithTheLast) {
+  expect_one_world("faults in a row", 40, [](unsigned seed) {
+    return Faults{.processes = 3 + static_cast<int>(seed % 6),
+                  .deaths = 1 + static_cast<int>(seed % 3),
+                  .pauses = static_cast<int>(seed % 4),
+                  .partitions = static_cast<int>(seed % 5 / 4),
+                  .follow_ups = true};
+  });
+}
+
+TEST(Membership, TwoThatCannotHearEachOtherArePartedOfOthers) {
+  expect_one_world("links broken for ever", 20, [](unsigned seed) {
+    return Faults{.processes = 3 + static_cast<int>(seed % 5), .deaths = 0, .broken_links = 1, .for_ever = true};
+  });
+}
+
+TEST(Membership, ProcessesJoinWhileOthersDie) {
+  expect_one_world("joins", 20, [](unsigned seed) {
+    return Faults{.processes = 2 + static_cast<int>(seed % 5), .deaths = static_cast<int>(seed % 3), .joins = 2};
+  });
+}
+
+// Processes whose messages a test carries by hand, one after the other, to those that it names.
+class Hands {
+ public:
+  explicit Hands(int processes) {
+    World world;
+    for (int i = 0; i < processes; ++i) {
+      world.members.push_back(static_cast<Id>(i));
+    }
+    for (const Id who : world.members) {
+      all_.push_back(std::make_unique<Membership>(who, world, 0, Settings{}, now_));
+    }
+  }
+  Membership& operator[](std::size_t who) { return *all_[who]; }
+  /// Until nobody of `among` has anything to say to another of them; what they say to others is lost.
+  void talk(const std::set<Id>& among) {
+    for (bool more = true; more;) {
+      more = false;
+      for (const Id who : among) {
+        for (const Membership::Outgoing& out : all_[who]->take_messages()) {
+          if (among.contains(out.to)) {
+            all_[out.to]->receive(out.message, now_);
+            more = true;
+          }
+        }
+      }
+    }
+  }
+  /// `seconds` in which only `among` hear each other.
+  void pass(int seconds, const std::set<Id>& among) {
+    for (int i = 0; i < seconds * 20; ++i) {
+      now_ += Time(50);
+      for (const Id who : among) {
+        all_[who]->tick(now_);
+      }
+      talk(among);
+    }
+  }
+  /// Carries every message that `arrives(to, message)`; the others are lost.
+  void carry(const std::function<bool(Id, const Message&)>& arrives) {
+    for (bool more = true; more;) {
+      more = false;
+      for (const auto& process : all_) {
+        for (const Membership::Outgoing& out : process->take_messages()) {
+          if (arrives(out.to, out.message)) {
+            all_[out.to]->receive(out.message, now_);
+            more = true;
+          }
+        }
+      }
+    }
+  }
+  [[nodiscard]] Time now() const { return now_; }
+
+ private:
+  Time now_{1000};
+  std::vector<std::unique_ptr<Membership>> all_;
+};
+
+std::vector<Id> members(const Membership& membership) { return membership.world().members; }
+
+TEST(Membership, AStepIsDeliveredOnceAllHoldIt) {
+  Hands hands(3);
+  hands[0].ready(1);
+  hands[1].ready(1);
+  hands.talk({0, 1, 2});
+  EXPECT_TRUE(hands[0].take_news().empty());
+  EXPECT_EQ(hands[0].waits_for(), "2");
+  hands[2].ready(1);
+  hands.talk({0, 1, 2});
+  for (std::size_t who = 0; who < 3; ++who) {
+    EXPECT_EQ(hands[who].delivered(), 1U) << who;
+  }
+}
+
+// 1 has heard that all hold the step, and 2 has not when 0 ends: 2 must deliver it too.
+TEST(Membership, WhatOneSurvivorDeliveredAllDeliver) {
+  Hands hands(3);
+  for (std::size_t who = 0; who < 3; ++who) {
+    hands[who].ready(1);
+  }
+  for (const Membership::Outgoing& out : hands[0].take_messages()) {
+    if (out.to == 1) {
+      hands[1].receive(out.message, hands.now());
+    }
+  }
+  hands.talk({1, 2});
+  ASSERT_EQ(hands[1].delivered(), 1U);
+  ASSERT_EQ(hands[2].delivered(), 0U);
+  hands[1].dead(0, hands.now());
+  hands[2].dead(0, hands.now());
+  hands.talk({1, 2});
+  EXPECT_EQ(hands[1].world(), (World{1, {1, 2}}));
+  EXPECT_EQ(hands[2].world(), (World{1, {1, 2}}));
+  EXPECT_EQ(hands[2].delivered(), 1U);
+}
+
+// Nothing is delivered between a promise and the decision: the others were told what this one had delivered.
+TEST(Membership, NothingIsDeliveredWhileTheyAgree) {
+  Hands hands(3);
+  hands[1].ready(1);
+  hands[1].dead(0, hands.now());
+  static_cast<void>(hands[1].take_messages());
+  Message late;
+  late.kind = Message::Kind::ready;
+  late.step = 1;
+  for (const Id from : {0U, 2U}) {
+    late.from = from;
+    hands[1].receive(late, hands.now());
+  }
+  EXPECT_EQ(hands[1].delivered(), 0U);
+  EXPECT_TRUE(hands[1].take_news().empty());
+}
+
+// 0, 1 and 2 leave out 3 and 4, which they cannot hear; then 0 and 1 end. 3 and 4 know that, and 2 lives on.
+TEST(Membership, ThoseLeftOutAreNoMajorityOfTheRest) {
+  Hands hands(5);
+  hands.pass(7, {0, 1, 2});
+  ASSERT_EQ(members(hands[2]), (std::vector<Id>{0, 1, 2}));
+  for (const std::size_t who : {2U, 3U, 4U}) {
+    hands[who].dead(0, hands.now());
+    hands[who].dead(1, hands.now());
+  }
+  hands.talk({2});
+  EXPECT_EQ(members(hands[2]), (std::vector<Id>{2}));
+  hands.pass(20, {3, 4});
+  EXPECT_TRUE(hands[3].agreeing());
+  EXPECT_EQ(hands[3].world().epoch, 0U);
+  hands.pass(2, {2, 3, 4});  // they meet again
+  EXPECT_TRUE(hands[3].expelled());
+  EXPECT_TRUE(hands[4].expelled());
+  EXPECT_EQ(members(hands[2]), (std::vector<Id>{2}));
+}
+
+// 0 decides with 1 and 2, and falls silent before it can say so: 1 must not decide otherwise.
+TEST(Membership, WhatMayHaveBeenDecidedIs) {
+  Hands hands(5);
+  for (const std::size_t who : {0U, 1U, 2U, 3U}) {
+    hands[who].dead(4, hands.now());
+  }
+  hands.carry([](Id to, const Message& message) {
+    return message.kind != Message::Kind::decided && (message.kind != Message::Kind::accept || to != 3);
+  });
+  ASSERT_EQ(hands[0].world(), (World{1, {0, 1, 2, 3}}));
+  ASSERT_EQ(hands[1].world().epoch, 0U);
+  hands.pass(7, {1, 2, 3});
+  const std::vector<News> news = hands[3].take_news();
+  ASSERT_FALSE(news.empty());
+  EXPECT_EQ(std::get<Changed>(news.front()).decision.world, hands[0].world());
+  hands.pass(7, {1, 2, 3});
+  EXPECT_EQ(members(hands[1]), (std::vector<Id>{1, 2, 3}));  // and then without it
+}
+
+// Who promised answers no ballot below, and delivers nothing more.
+TEST(Membership, APromiseHolds) {
+  Hands hands(3);
+  Message prepare;
+  prepare.kind = Message::Kind::prepare;
+  prepare.from = 1;
+  prepare.ballot = {2, 1};
+  hands[2].receive(prepare, hands.now());
+  EXPECT_TRUE(hands[2].agreeing());
+  std::vector<Membership::Outgoing> said = hands[2].take_messages();
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].message.kind, Message::Kind::promise);
+  prepare.from = 0;
+  prepare.ballot = {2, 0};
+  hands[2].receive(prepare, hands.now());
+  Message accept = prepare;
+  accept.kind = Message::Kind::accept;
+  accept.decision = Decision{{1, {0, 2}}, 0};
+  hands[2].receive(accept, hands.now());
+  said = hands[2].take_messages();
+  ASSERT_EQ(said.size(), 2U);
+  for (const Membership::Outgoing& out : said) {
+    EXPECT_EQ(out.message.kind, Message::Kind::refuse);
+    EXPECT_EQ(out.message.ballot, (Ballot{2, 1}));
+  }
+}
+
+// 2 ends when the next world with it is chosen already.
+TEST(Membership, WhoEndsMeanwhileIsMissedAtOnce) {
+  Hands hands(4);
+  for (const std::size_t who : {0U, 1U, 2U}) {
+    hands[who].dead(3, hands.now());
+  }
+  hands.carry([&](Id /*to*/, const Message& message) {
+    if (message.kind == Message::Kind::accept) {
+      hands[0].dead(2, hands.now());
+    }
+    return true;
+  });
+  hands.talk({0, 1});
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
+  EXPECT_EQ(members(hands[1]), (std::vector<Id>{0, 1}));
+}
+
+TEST(Membership, OfTwoTheLowerGoesOnWithoutASilentOneAndNotTheOther) {
+  Hands hands(2);
+  hands.pass(7, {0});
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0}));
+  Hands again(2);
+  again.pass(7, {1});
+  EXPECT_TRUE(again[1].agreeing());
+  again[1].dead(0, again.now());
+  EXPECT_EQ(members(again[1]), (std::vector<Id>{1}));
+}
+
+TEST(Membership, ASilentOneIsMissedInTime) {
+  Hands hands(8);
+  hands.pass(4, {0, 1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(members(hands[0]).size(), 8U);
+  hands.pass(2, {0, 1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(members(hands[0]).size(), 7U);
+}
+
+TEST(Membership, AJoinerIsTakenInWithTheStepThatTheOthersAreAt) {
+  Hands hands(2);
+  Membership joiner(7, World{}, 0, Settings{}, hands.now());
+  for (std::size_t who = 0; who < 2; ++who) {
+    hands[who].ready(1);
+  }
+  hands.talk({0, 1});
+  hands[0].admit(7, hands.now());
+  for (int round = 0; round < 10; ++round) {
+    for (std::size_t who = 0; who < 2; ++who) {
+      for (const Membership::Outgoing& out : hands[who].take_messages()) {
+        (out.to == 7 ? joiner : hands[out.to]).receive(out.message, hands.now());
+      }
+    }
+  }
+  EXPECT_EQ(joiner.world(), (World{1, {0, 1, 7}}));
+  EXPECT_EQ(joiner.delivered(), 1U);
+  EXPECT_EQ(hands[1].world(), joiner.world());
+}
+
+}  // namespace
+}  // namespace gradwire::membership

@@ -1,0 +1,61 @@
+#include "membership/message.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace gradwire::membership {
+namespace {
+
+Message full() {
+  Message message;
+  message.kind = Message::Kind::promise;
+  message.from = 3;
+  message.epoch = 7;
+  message.ballot = {2, 1};
+  message.step = 1ULL << 40;
+  message.dead = {1, 5};
+  message.silent = {2};
+  message.joining = {1000};
+  message.accepted = {1, 0};
+  message.decision = Decision{{8, {0, 2, 3}}, 99};
+  return message;
+}
+
+TEST(MembershipMessages, ComeBackAsTheyWere) {
+  EXPECT_EQ(decode(encode(full())), full());
+  EXPECT_EQ(decode(encode(Message{})), Message{});
+}
+
+TEST(MembershipMessages, ThatEndTooEarlyOrTooLateAreErrors) {
+  const wire::Bytes bytes = encode(full());
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(static_cast<void>(decode(std::span(bytes).first(length))), Error) << length;
+  }
+  wire::Bytes longer = bytes;
+  longer.push_back(std::byte{0});
+  EXPECT_THROW(static_cast<void>(decode(longer)), Error);
+}
+
+TEST(MembershipMessages, DamagedOnesAreErrorsOrOtherMessages) {
+  std::mt19937 random(std::random_device{}());
+  const auto seed = random();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  random.seed(seed);
+  const wire::Bytes bytes = encode(full());
+  for (int round = 0; round < 20'000; ++round) {
+    wire::Bytes damaged = bytes;
+    for (int i = 0; i < 3; ++i) {
+      damaged[random() % damaged.size()] = static_cast<std::byte>(random());
+    }
+    try {
+      const Message message = decode(damaged);
+      EXPECT_EQ(decode(encode(message)), message);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::membership

@@ -1,0 +1,415 @@
+// Processes that are in a world together, in simulated time: links with delays, deaths, pauses and broken links, drawn
+// from a seed. Each runs steps: it sends its part to all, holds a step once all parts came, and delivers as its
+// Membership says. What comes out must be one world and, for each step, one result.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "membership/membership.hpp"
+
+namespace gradwire::membership {
+
+struct Faults {
+  int processes = 4;
+  int deaths = 1;
+  int pauses = 0;           // of a process, 0.1 to 9 s
+  int broken_links = 0;     // of a pair, both ways, 0.1 to 9 s
+  int partitions = 0;       // of two halves, 0.1 to 9 s
+  int joins = 0;            // of new processes
+  bool follow_ups = false;  // faults while others are dealt with
+  bool for_ever = false;    // broken links stay broken
+};
+
+class Simulation {
+ public:
+  Simulation(unsigned seed, Faults faults) : random_(seed), faults_(faults) {
+    World world;
+    for (int i = 0; i < faults.processes; ++i) {
+      world.members.push_back(static_cast<Id>(i));
+    }
+    for (const Id who : world.members) {
+      add(who, world);
+    }
+    plan();
+  }
+
+  /// Empty, or what is wrong.
+  [[nodiscard]] std::string run() {
+    while (now_ < kQuiet) {
+      advance();
+    }
+    return judge();
+  }
+
+  [[nodiscard]] std::size_t changes() const { return changes_; }
+  [[nodiscard]] std::uint64_t steps() const { return steps_; }
+  [[nodiscard]] int longest_stop() const { return longest_stop_; }
+
+ private:
+  static constexpr int kFaultsEnd = 12'000;
+  static constexpr int kStepsEnd = 50'000;
+  static constexpr int kQuiet = 60'000;
+  static constexpr int kForEver = 1'000'000;
+
+  struct Part {
+    std::uint32_t epoch;
+    std::uint64_t step;
+  };
+  struct Packet {
+    Id from;
+    std::variant<Message, Part> what;
+  };
+  struct Process {
+    std::unique_ptr<Membership> membership;
+    bool ended = false;
+    int paused_until = 0;
+    int works_until = -1;  // then it sends its part of the next step; -1: it has
+    int stopped_since = -1;
+    int moved_at = 0;  // when a step was delivered, or a world began
+    std::set<Id> knows_dead;
+    std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<Id>> parts;
+    std::map<std::uint64_t, std::uint32_t> held;     // step: epoch in which all parts came
+    std::map<std::uint64_t, std::uint32_t> results;  // step: epoch, delivered
+    std::vector<Packet> inbox;
+  };
+  struct Link {
+    int free_at = 0;  // messages of a link stay in order
+    int broken_until = 0;
+  };
+  struct Fault {
+    enum class Kind : std::uint8_t { death, pause, link, partition, join } kind;
+    int at;
+    int length;
+    int follows = 0;
+  };
+
+  int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  void add(Id who, const World& world) {
+    auto& process = processes_[who];
+    const Settings settings{Time(100), Time(3000)};
+    process.membership = std::make_unique<Membership>(who, world, 0, settings, Time(now_));
+    process.works_until = now_ + draw(1, 50);
+  }
+
+  void plan() {
+    const auto some = [&](Fault::Kind kind, int count) {
+      for (int i = 0; i < count; ++i) {
+        plan_.push_back({kind, draw(10, kFaultsEnd), draw(100, 9000)});
+      }
+    };
+    some(Fault::Kind::death, faults_.deaths);
+    some(Fault::Kind::pause, faults_.pauses);
+    some(Fault::Kind::link, faults_.broken_links);
+    some(Fault::Kind::partition, faults_.partitions);
+    some(Fault::Kind::join, faults_.joins);
+    std::sort(plan_.begin(), plan_.end(), [](const Fault& a, const Fault& b) { return a.at > b.at; });
+  }
+
+  std::vector<Id> running() const {
+    std::vector<Id> ids;
+    for (const auto& [who, process] : processes_) {
+      if (!process.ended) {
+        ids.push_back(who);
+      }
+    }
+    return ids;
+  }
+
+  bool is_member(Id who) const {
+    const Membership& membership = *processes_.at(who).membership;
+    return !membership.expelled() && !membership.world().members.empty();
+  }
+
+  // Often another fault meets those that are busy with the last.
+  void follow_up(const Fault& fault) {
+    if (fault.follows < 2 && draw(0, 1) == 0) {
+      const bool dies = faults_.deaths > 0 && draw(0, 2) == 0;
+      plan_.push_back(
+          {dies ? Fault::Kind::death : Fault::Kind::pause, now_ + draw(1, 120), draw(100, 9000), fault.follows + 1});
+      std::sort(plan_.begin(), plan_.end(), [](const Fault& a, const Fault& b) { return a.at > b.at; });
+    }
+  }
+
+  void strike(const Fault& fault) {
+    if (faults_.follow_ups) {
+      follow_up(fault);
+    }
+    const std::vector<Id> ids = running();
+    const auto any = [&] { return ids[static_cast<std::size_t>(draw(0, static_cast<int>(ids.size()) - 1))]; };
+    switch (fault.kind) {
+      case Fault::Kind::death:
+        if (std::count_if(ids.begin(), ids.end(), [&](Id who) { return is_member(who); }) > 1) {
+          const Id who = any();
+          processes_[who].ended = true;
+          for (const Id other : ids) {
+            if (other != who) {
+              notices_.push_back({now_ + draw(0, 300), other, who});
+            }
+          }
+        }
+        break;
+      case Fault::Kind::pause: processes_[any()].paused_until = now_ + fault.length; break;
+      case Fault::Kind::link: {
+        const Id a = any();
+        const Id b = any();
+        if (a != b) {
+          cut(a, b, faults_.for_ever ? kForEver - now_ : fault.length);
+        }
+        break;
+      }
+      case Fault::Kind::partition:
+        for (const Id a : ids) {
+          side_[a] = draw(0, 1) == 0;
+        }
+        for (const Id a : ids) {
+          for (const Id b : ids) {
+            if (side_[a] != side_[b]) {
+              cut(a, b, fault.length);
+            }
+          }
+        }
+        break;
+      case Fault::Kind::join: {
+        const Id who = next_id_++;
+        add(who, World{});
+        joins_.insert(who);
+        break;
+      }
+    }
+  }
+
+  void cut(Id a, Id b, int length) {
+    links_[{a, b}].broken_until = std::max(links_[{a, b}].broken_until, now_ + length);
+    links_[{b, a}].broken_until = std::max(links_[{b, a}].broken_until, now_ + length);
+  }
+
+  void send(Id from, Id to, std::variant<Message, Part> what) {
+    Link& link = links_[{from, to}];
+    if (link.broken_until == kForEver) {
+      return;
+    }
+    if (auto* message = std::get_if<Message>(&what)) {
+      *message = decode(encode(*message));
+    }
+    link.free_at = std::max({link.free_at, now_ + (draw(1, 20) == 1 ? draw(20, 300) : draw(1, 20)),
+                             link.broken_until});  // sent again when it is mended
+    packets_[link.free_at].push_back({to, {from, std::move(what)}});
+  }
+
+  void advance() {
+    while (!plan_.empty() && plan_.back().at <= now_) {
+      const Fault fault = plan_.back();
+      plan_.pop_back();
+      strike(fault);
+    }
+    if (const auto due = packets_.find(now_); due != packets_.end()) {
+      for (auto& [to, packet] : due->second) {
+        processes_[to].inbox.push_back(std::move(packet));
+      }
+      packets_.erase(due);
+    }
+    std::erase_if(notices_, [&](const Notice& notice) {
+      Process& process = processes_[notice.to];
+      if (notice.at > now_ || process.ended || now_ < process.paused_until) {
+        return process.ended;
+      }
+      process.membership->dead(notice.dead, Time(now_));
+      return true;
+    });
+    for (auto& [who, process] : processes_) {
+      if (!process.ended && now_ >= process.paused_until) {
+        live(who, process);
+      }
+    }
+    ++now_;
+  }
+
+  void live(Id who, Process& process) {
+    Membership& membership = *process.membership;
+    for (const Packet& packet : std::exchange(process.inbox, {})) {
+      if (const auto* message = std::get_if<Message>(&packet.what)) {
+        membership.receive(*message, Time(now_));
+        take(who, process);
+      } else {
+        const Part& part = std::get<Part>(packet.what);
+        process.parts[{part.epoch, part.step}].insert(packet.from);
+        hold(process);
+      }
+    }
+    if (now_ % 50 == static_cast<int>(who) % 50) {
+      membership.tick(Time(now_));
+    }
+    if (now_ % 400 == 0 && !joins_.empty() && !membership.expelled() && !membership.agreeing() &&
+        !membership.world().members.empty() && membership.world().members.front() == who) {
+      for (const Id joiner : joins_) {
+        if (!processes_[joiner].ended) {
+          membership.admit(joiner, Time(now_));
+        }
+      }
+    }
+    work(who, process);
+    miss(who, process);
+    take(who, process);
+  }
+
+  // What a session does whose step does not end.
+  void miss(Id who, Process& process) {
+    Membership& membership = *process.membership;
+    const auto& members = membership.world().members;
+    if (!is_member(who) || membership.agreeing() || now_ >= kStepsEnd || now_ - process.moved_at < 4000) {
+      return;
+    }
+    process.moved_at = now_;
+    const auto& got = process.parts[{membership.world().epoch, membership.delivered() + 1}];
+    for (const Id other : members) {
+      if (!got.contains(other)) {
+        return membership.missed(other, Time(now_));
+      }
+    }
+  }
+
+  void work(Id who, Process& process) {
+    Membership& membership = *process.membership;
+    const auto& members = membership.world().members;
+    if (membership.expelled() || membership.agreeing() || process.works_until < 0 || now_ < process.works_until ||
+        now_ >= kStepsEnd || !std::binary_search(members.begin(), members.end(), who)) {
+      return;
+    }
+    process.works_until = -1;
+    const Part part{membership.world().epoch, membership.delivered() + 1};
+    process.parts[{part.epoch, part.step}].insert(who);
+    for (const Id other : members) {
+      if (other != who) {
+        send(who, other, part);
+      }
+    }
+    hold(process);
+  }
+
+  void hold(Process& process) {
+    Membership& membership = *process.membership;
+    const std::uint64_t step = membership.delivered() + 1;
+    const auto& members = membership.world().members;
+    const auto& got = process.parts[{membership.world().epoch, step}];
+    if (!membership.agreeing() && !members.empty() &&
+        std::includes(got.begin(), got.end(), members.begin(), members.end())) {
+      process.held[step] = membership.world().epoch;
+      membership.ready(step);
+    }
+  }
+
+  void take(Id who, Process& process) {
+    Membership& membership = *process.membership;
+    for (Membership::Outgoing& out : membership.take_messages()) {
+      send(who, out.to, std::move(out.message));
+    }
+    for (const News& news : membership.take_news()) {
+      if (const auto* delivered = std::get_if<Delivered>(&news)) {
+        deliver(who, process, delivered->step);
+        process.moved_at = now_;
+        process.works_until = now_ + draw(1, 50);
+      } else if (const auto* changed = std::get_if<Changed>(&news)) {
+        ++changes_;
+        process.moved_at = now_;
+        const std::uint64_t last = changed->decision.delivered;
+        if (joins_.erase(who) == 0 && process.results.size() < last && !process.results.empty()) {
+          for (std::uint64_t step = process.results.rbegin()->first + 1; step <= last; ++step) {
+            deliver(who, process, step);
+          }
+        }
+        process.works_until = now_ + draw(1, 50);
+      }
+    }
+    if (membership.agreeing() && process.stopped_since < 0) {
+      process.stopped_since = now_;
+    } else if (!membership.agreeing() && process.stopped_since >= 0) {
+      longest_stop_ = std::max(longest_stop_, now_ - process.stopped_since);
+      process.stopped_since = -1;
+    }
+  }
+
+  void deliver(Id who, Process& process, std::uint64_t step) {
+    const auto held = process.held.find(step);
+    if (held == process.held.end()) {
+      wrong_ << "process " << who << " delivers step " << step << ", which it does not hold; ";
+      return;
+    }
+    process.results[step] = held->second;
+    steps_ = std::max(steps_, step);
+  }
+
+  // Of processes that are neither ended nor expelled.
+  std::string judge() {
+    const Process* first = nullptr;
+    for (const auto& [who, process] : processes_) {
+      const Membership& membership = *process.membership;
+      if (process.ended || membership.expelled() || membership.world().members.empty()) {
+        continue;
+      }
+      if (membership.agreeing()) {
+        wrong_ << "process " << who << " still agrees; ";
+      }
+      if (first == nullptr) {
+        first = &process;
+        continue;
+      }
+      const Membership& other = *first->membership;
+      if (membership.world() != other.world() || membership.delivered() != other.delivered()) {
+        wrong_ << "processes " << other.self() << " and " << who << " are in epochs " << other.world().epoch << " and "
+               << membership.world().epoch << " at steps " << other.delivered() << " and " << membership.delivered()
+               << "; ";
+      }
+      for (const auto& [step, epoch] : process.results) {
+        const auto found = first->results.find(step);
+        if (found != first->results.end() && found->second != epoch) {
+          wrong_ << "from step " << step << " on there are two results; ";
+          break;
+        }
+      }
+    }
+    if (first == nullptr) {
+      wrong_ << "nobody is left; ";
+    } else {
+      for (const Id who : first->membership->world().members) {
+        if (processes_[who].ended) {
+          wrong_ << "process " << who << " has ended and is a member; ";
+        }
+      }
+    }
+    return wrong_.str();
+  }
+
+  struct Notice {
+    int at;
+    Id to;
+    Id dead;
+  };
+
+  std::mt19937 random_;
+  Faults faults_;
+  int now_ = 0;
+  Id next_id_ = 1000;
+  std::map<Id, Process> processes_;
+  std::map<std::pair<Id, Id>, Link> links_;
+  std::map<int, std::vector<std::pair<Id, Packet>>> packets_;
+  std::vector<Fault> plan_;
+  std::vector<Notice> notices_;
+  std::map<Id, bool> side_;
+  std::set<Id> joins_;
+  std::size_t changes_ = 0;
+  std::uint64_t steps_ = 0;
+  int longest_stop_ = 0;
+  std::ostringstream wrong_;
+};
+
+}  // namespace gradwire::membership
