@@ -103,9 +103,9 @@ struct SessionStatistics {
   std::uint64_t steps = 0;
   double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
   std::vector<Group> groups;
-  std::uint64_t comparisons = 0;      // of their steps by ranks: for auto, [batch], slow ranks
-  double comparison_seconds = 0;      // this rank's time in them, with what they measured and decided
-  std::vector<CodecSwitch> switches;  // of codec = "auto", from the first choice on
+  std::uint64_t comparisons = 0;                   // of their steps by ranks: for auto, [batch], slow ranks
+  double comparison_seconds = 0;                   // this rank's time in them, with what they measured and decided
+  std::vector<CodecSwitch> switches;               // of codec = "auto", from the first choice on
   std::optional<DeviceMemory> device_memory = {};  // over device memory only
 
   [[nodiscard]] Statistics all() const;
