@@ -8,8 +8,8 @@ namespace gradwire::membership {
 namespace {
 
 constexpr std::size_t kWatched = 2;  // members that each one listens to, where nobody is missed
-constexpr int kComplaints = 1;       // agreements after which two that cannot hear each other are parted
 constexpr int kBeatsOfDoubt = 4;     // without a sign, of one that others call silent
+constexpr int kBeatsOfBallot = 3;    // before those that have not answered it get it again
 constexpr int kBeatsOfLeader = 10;   // that another one gets before this process leads
 
 std::vector<Id> to_list(const std::set<Id>& ids) { return {ids.begin(), ids.end()}; }
@@ -82,16 +82,17 @@ Id Membership::leader(Time now) const {
   return found == world_.members.end() ? self_ : *found;
 }
 
-// All that have not ended; or more than half of the members, or half with the lowest, the ended ones counted as
-// members. Then no two of these sets are without a process in common that lives. (Counting out the ended ones from the
-// half would be wrong: 3 of 5 may have left out two, of them two may end, and the two left out would be a majority of
-// three.)
+// More than half of the members, or half with the lowest, the ended ones counted as members; or all that have not
+// ended. Two of the first kind share a process. One of the first kind of which a process lives shares it with one of
+// the last kind; and what those say who have all ended is no longer heard by who answered (`ballot_dead_`). (Counting
+// the ended ones out of the half would be wrong: 3 of 5 may have left out two, of them two may end, and the two left
+// out would be a majority of three.)
 bool Membership::quorum(const Ids& answered) const {
   std::size_t with = 0;
   bool all = true;
   for (const Id who : world_.members) {
     with += answered.contains(who) ? 1 : 0;
-    all = all && (answered.contains(who) || dead_.contains(who));
+    all = all && (answered.contains(who) || ballot_dead_.contains(who));
   }
   const std::size_t size = world_.members.size();
   return all || 2 * with > size || (2 * with == size && answered.contains(world_.members.front()));
@@ -118,31 +119,30 @@ void Membership::deliver() {
   }
   while (delivered_ < all) {
     news_.emplace_back(Delivered{++delivered_});
+    missed_.clear();  // all links work
+    missed_before_.clear();
   }
 }
 
 void Membership::dead(Id who, Time now) {
-  joining_.erase(who);
-  ended_.insert(who);
-  if (expelled_ || who == self_ || !member(who) || !dead_.insert(who).second) {
+  if (who == self_) {
     return;
   }
-  begin(now);
-  Message said = message(Message::Kind::suspect);
-  said.dead = to_list(dead_);
-  send_all(said);
-  advance(now);
+  note_dead({who});
+  if (!expelled_ && dead_.contains(who)) {
+    begin(now);
+    send_all(suspicion(now));
+    advance(now);
+  }
 }
 
 void Membership::missed(Id who, Time now) {
   if (expelled_ || who == self_ || !member(who) || dead_.contains(who)) {
     return;
   }
+  missed_.insert(who);
   begin(now);
-  heard_[who] = std::min(heard_[who], now - settings_.silent_after);
-  Message said = message(Message::Kind::suspect);
-  said.silent = {who};
-  send_all(said);
+  send_all(suspicion(now));
   advance(now);
 }
 
@@ -152,15 +152,26 @@ void Membership::admit(Id who, Time now) {
   }
   joining_.insert(who);
   begin(now);
-  Message said = message(Message::Kind::suspect);
-  said.joining = to_list(joining_);
-  send_all(said);
+  send_all(suspicion(now));
   advance(now);
 }
 
+// Said again and again while they agree, as a sign of life: who enters the epoch late would not know.
+Message Membership::suspicion(Time now) const {
+  Message said = message(Message::Kind::suspect);
+  said.dead = to_list(dead_);
+  Ids silent = missed_;
+  for (const Id who : silent_ids(now)) {
+    silent.insert(who);
+  }
+  said.silent = to_list(silent);
+  said.joining = to_list(joining_);
+  return said;
+}
+
 void Membership::receive(const Message& message, Time now) {
-  if (expelled_) {
-    return;
+  if (expelled_ || ended_.contains(message.from)) {
+    return;  // what the others agreed on does not hold what those say who have ended
   }
   if (message.kind == Message::Kind::decided) {
     if (message.decision && message.decision->world.epoch > world_.epoch) {
@@ -182,6 +193,9 @@ void Membership::receive(const Message& message, Time now) {
 void Membership::receive_in_epoch(const Message& message, Time now) {
   heard_[message.from] = now;
   doubted_.erase(message.from);
+  unheard_before_.erase(message.from);
+  in_epoch_.insert(message.from);
+  tell_joiners();
   switch (message.kind) {
     case Message::Kind::beat:
     case Message::Kind::decided: break;
@@ -250,6 +264,7 @@ void Membership::note_dead(const std::vector<Id>& who) {
   for (const Id id : who) {
     if (id != self_) {
       ended_.insert(id);
+      joining_.erase(id);
       if (member(id)) {
         dead_.insert(id);
       }
@@ -259,7 +274,10 @@ void Membership::note_dead(const std::vector<Id>& who) {
 
 // What can be done now, by what is known now.
 void Membership::advance(Time now) {
-  if (agreeing_ && phase_ == Phase::following && now >= waits_until_ && leader(now) == self_) {
+  const bool may_lead = now >= waits_until_ || dead_.contains(promised_.by);
+  const bool leads = phase_ == Phase::following && may_lead && leader(now) == self_;
+  const bool knows_more = phase_ != Phase::following && dead_ != ballot_dead_;  // than who answered
+  if (agreeing_ && (leads || knows_more)) {
     begin_ballot(now);
   } else if (phase_ == Phase::preparing) {
     propose_if_answered(now);
@@ -268,14 +286,15 @@ void Membership::advance(Time now) {
   }
 }
 
-Message Membership::promise() const {
+Message Membership::promise(Time now) const {
   Message said = message(Message::Kind::promise);
   said.ballot = promised_;
   said.step = delivered_;
   said.dead = to_list(dead_);
   said.joining = to_list(joining_);
-  for (const auto& [who, times] : complaints_) {
-    if (times >= kComplaints && member(who)) {
+  for (const Id who : world_.members) {  // again, and no step in between
+    if ((missed_before_.contains(who) && missed_.contains(who)) ||
+        (unheard_before_.contains(who) && silent(who, now))) {
       said.silent.push_back(who);
     }
   }
@@ -289,16 +308,34 @@ void Membership::begin_ballot(Time now) {
   promised_ = {promised_.round + 1, self_};
   promises_.clear();
   acceptances_.clear();
-  promises_[self_] = promise();
-  Message said = message(Message::Kind::prepare);
-  said.ballot = promised_;
-  send_all(said);
+  ballot_dead_ = dead_;
+  promises_[self_] = promise(now);
+  began_ = now;
+  send_ballot(now);
   propose_if_answered(now);
 }
 
-void Membership::follow(const Ballot& ballot, Time now) {
+// To those that have not answered it.
+void Membership::send_ballot(Time now) {
+  sent_ = now;
+  Message said = message(phase_ == Phase::preparing ? Message::Kind::prepare : Message::Kind::accept);
+  said.ballot = promised_;
+  said.dead = to_list(ballot_dead_);
+  if (phase_ == Phase::proposing) {
+    said.decision = value_;
+  }
+  for (const Id who : world_.members) {
+    const bool answered = phase_ == Phase::preparing ? promises_.contains(who) : acceptances_.contains(who);
+    if (!answered && !dead_.contains(who)) {
+      send(who, said);
+    }
+  }
+}
+
+void Membership::follow(const Message& ballot, Time now) {
+  note_dead(ballot.dead);
   phase_ = Phase::following;
-  promised_ = ballot;
+  promised_ = ballot.ballot;
   waits_until_ = now + kBeatsOfLeader * settings_.beat;
 }
 
@@ -310,8 +347,8 @@ void Membership::answer_prepare(const Message& message, Time now) {
     send(message.from, std::move(said));
     return;
   }
-  follow(message.ballot, now);
-  send(message.from, promise());
+  follow(message, now);
+  send(message.from, promise(now));
 }
 
 void Membership::answer_accept(const Message& message, Time now) {
@@ -322,7 +359,7 @@ void Membership::answer_accept(const Message& message, Time now) {
     send(message.from, std::move(said));
     return;
   }
-  follow(message.ballot, now);
+  follow(message, now);
   accepted_ = message.ballot;
   value_ = message.decision;
   Message said = this->message(Message::Kind::accepted);
@@ -339,8 +376,8 @@ void Membership::propose_if_answered(Time now) {
   for (const Id who : world_.members) {
     if (promises_.contains(who)) {
       answered.insert(who);
-    } else if (!dead_.contains(who) && !silent(who, now)) {
-      return;
+    } else if (!dead_.contains(who) && !silent(who, now) && now - began_ < settings_.silent_after) {
+      return;  // who hears nothing, though it is heard, is waited for as long
     }
   }
   if (!quorum(answered)) {
@@ -350,10 +387,7 @@ void Membership::propose_if_answered(Time now) {
   value_ = choose();
   accepted_ = promised_;
   acceptances_ = {self_};
-  Message said = message(Message::Kind::accept);
-  said.ballot = promised_;
-  said.decision = value_;
-  send_all(said);
+  send_ballot(now);
   decide_if_accepted(now);
 }
 
@@ -375,15 +409,36 @@ Decision Membership::choose() const {
     }
     delivered = std::max(delivered, said.step);
   }
-  for (const auto& [who, said] : promises_) {  // two that cannot hear each other: one must go
-    for (const Id other : said.silent) {
-      if (next.contains(who) && next.contains(other)) {
-        next.erase(std::max(who, other));
-      }
+  part(next);
+  const std::size_t most = next.size();  // those that are in remain half of all, with the lowest
+  std::size_t joined = 0;
+  for (const Id who : joining_) {
+    if (joined++ < most) {
+      next.insert(who);
     }
   }
-  next.insert(joining_.begin(), joining_.end());
   return {{world_.epoch + 1, to_list(next)}, delivered};
+}
+
+// Of two that cannot hear each other one must go: the one that most others cannot hear, of equal ones the higher.
+void Membership::part(Ids& next) const {
+  for (;;) {
+    std::map<Id, std::size_t> apart;
+    for (const auto& [who, said] : promises_) {
+      for (const Id other : said.silent) {
+        if (next.contains(who) && next.contains(other)) {
+          ++apart[who];
+          ++apart[other];
+        }
+      }
+    }
+    if (apart.empty()) {
+      return;
+    }
+    next.erase(std::max_element(apart.begin(), apart.end(), [](const auto& a, const auto& b) {
+                 return std::pair(a.second, a.first) < std::pair(b.second, b.first);
+               })->first);
+  }
 }
 
 void Membership::decide_if_accepted(Time now) {
@@ -392,22 +447,24 @@ void Membership::decide_if_accepted(Time now) {
     Message said = message(Message::Kind::decided);
     said.decision = decision;
     send_all(said);
-    for (const Id who : decision.world.members) {
-      if (!member(who)) {
-        send(who, said);
-      }
-    }
     decide(decision, now);
   }
 }
 
 void Membership::decide(const Decision& decision, Time now) {
   const std::vector<Id> unheard = silent_ids(now);
-  std::map<Id, int> complaints;
-  for (const Id who : unheard) {
-    complaints[who] = complaints_[who] + 1;
+  unheard_before_ = Ids(unheard.begin(), unheard.end());
+  missed_before_ = std::exchange(missed_, {});
+  // A process that joins is told once all that were in know of it: nobody asks it what was decided.
+  untold_.clear();
+  to_hear_.clear();
+  for (const Id who : decision.world.members) {
+    if (!member(who)) {
+      untold_.insert(who);
+    } else if (who != self_) {
+      to_hear_.insert(who);
+    }
   }
-  complaints_ = std::move(complaints);
   latest_ = decision;
   world_ = decision.world;
   agreeing_ = false;
@@ -417,11 +474,13 @@ void Membership::decide(const Decision& decision, Time now) {
   value_.reset();
   promises_.clear();
   acceptances_.clear();
+  ballot_dead_.clear();
   waits_until_ = {};
   dead_.clear();
   doubted_.clear();
   joining_.clear();
   ready_.clear();
+  in_epoch_.clear();
   heard_.clear();
   for (const Id who : world_.members) {
     heard_[who] = now;
@@ -437,6 +496,28 @@ void Membership::decide(const Decision& decision, Time now) {
   for (const Id who : Ids(ended_)) {  // who ended after the world was chosen
     dead(who, now);
   }
+  if (!untold_.empty() && !agreeing_) {
+    send_all(message(Message::Kind::beat));
+  }
+  if (!untold_.empty() && !agreeing_) {
+    send_all(message(Message::Kind::beat));  // so that all soon know of all
+  }
+  tell_joiners();
+}
+
+void Membership::tell_joiners() {
+  if (untold_.empty() || expelled_ || !latest_) {
+    return;
+  }
+  const bool all = std::all_of(to_hear_.begin(), to_hear_.end(),
+                               [&](Id who) { return dead_.contains(who) || in_epoch_.contains(who); });
+  if (all) {
+    Message said = message(Message::Kind::decided);
+    said.decision = latest_;
+    for (const Id who : std::exchange(untold_, {})) {
+      send(who, said);
+    }
+  }
 }
 
 void Membership::tick(Time now) {
@@ -446,7 +527,9 @@ void Membership::tick(Time now) {
   if (beaten_ == Time::min() || now - beaten_ >= settings_.beat) {
     beaten_ = now;
     if (agreeing_) {
-      send_all(message(Message::Kind::beat));
+      send_all(suspicion(now));
+    } else if (!untold_.empty() || in_epoch_.size() + 1 < world_.members.size()) {
+      send_all(message(Message::Kind::beat));  // until all are known to be here
     } else {
       for (const Id who : watchers()) {
         send(who, message(Message::Kind::beat));
@@ -455,23 +538,25 @@ void Membership::tick(Time now) {
   }
   if (!agreeing_) {
     const Ids watching = watched();
-    Message said = message(Message::Kind::suspect);
-    std::copy_if(watching.begin(), watching.end(), std::back_inserter(said.silent),
-                 [&](Id who) { return silent(who, now); });
-    if (said.silent.empty()) {
+    if (std::none_of(watching.begin(), watching.end(), [&](Id who) { return silent(who, now); })) {
       return;
     }
     begin(now);
-    send_all(said);
+    send_all(suspicion(now));
   }
   advance(now);
+  if (phase_ != Phase::following && now - sent_ >= kBeatsOfBallot * settings_.beat) {
+    send_ballot(now);  // who entered the epoch meanwhile has not got it
+  }
 }
 
 std::string Membership::waits_for() const {
   std::string text;
   for (const Id who : world_.members) {
     const auto found = ready_.find(who);
-    const bool missing = agreeing_ ? !promises_.contains(who) : found == ready_.end() || found->second <= delivered_;
+    const bool behind = found == ready_.end() || found->second <= delivered_;
+    const bool unanswered = phase_ == Phase::preparing ? !promises_.contains(who) : !acceptances_.contains(who);
+    const bool missing = !agreeing_ ? behind : (phase_ == Phase::following ? who == promised_.by : unanswered);
     if (missing && who != self_ && !dead_.contains(who)) {
       text += (text.empty() ? "" : ", ") + std::to_string(who);
     }

@@ -87,7 +87,10 @@ class Membership {
   void begin(Time now);
   void advance(Time now);
   void begin_ballot(Time now);
-  void follow(const Ballot& ballot, Time now);
+  void send_ballot(Time now);
+  void follow(const Message& ballot, Time now);
+  void tell_joiners();
+  void part(Ids& next) const;
   void note_dead(const std::vector<Id>& who);
   void propose_if_answered(Time now);
   void decide_if_accepted(Time now);
@@ -95,7 +98,8 @@ class Membership {
   void answer_accept(const Message& message, Time now);
   void decide(const Decision& decision, Time now);
   [[nodiscard]] Decision choose() const;
-  [[nodiscard]] Message promise() const;
+  [[nodiscard]] Message promise(Time now) const;
+  [[nodiscard]] Message suspicion(Time now) const;
   [[nodiscard]] bool quorum(const Ids& answered) const;
   [[nodiscard]] bool silent(Id who, Time now) const;
   [[nodiscard]] Id leader(Time now) const;
@@ -123,6 +127,10 @@ class Membership {
   Ids dead_;     // of ended_ the members
   Ids doubted_;  // said by others to be silent
   Ids joining_;
+  Ids missed_;     // by a step of this process
+  Ids in_epoch_;   // have been heard in this epoch
+  Ids untold_;     // joined and do not know it yet
+  Ids to_hear_;    // before they are told
   Time beaten_{};  // when the last signs of life were sent
 
   // Of the agreement under way.
@@ -132,9 +140,14 @@ class Membership {
   std::optional<Decision> value_;  // accepted in ballot accepted_
   std::map<Id, Message> promises_;
   Ids acceptances_;
+  Ids ballot_dead_;     // what who answers it knows to have ended
+  Time began_{};        // this ballot
+  Time sent_{};         // its latest message
   Time waits_until_{};  // before it leads: another does
 
-  std::map<Id, int> complaints_;  // agreements in a row in which this process did not hear that one
+  // Of the agreement before, until it shows that they can reach each other.
+  Ids unheard_before_;  // did not give a sign of life
+  Ids missed_before_;   // a step waited for them
 
   std::vector<Outgoing> messages_;
   std::vector<News> news_;

@@ -44,6 +44,17 @@ TEST(Membership, SurvivorsOfDeathsShareOneWorldAndEachStep) {
   });
 }
 
+TEST(Membership, WholeMachinesEnd) {
+  expect_one_world("machines", 40, [](unsigned seed) {
+    return Faults{.processes = 4 + static_cast<int>(seed % 5),
+                  .deaths = static_cast<int>(seed % 2),
+                  .machines = 1 + static_cast<int>(seed % 2),
+                  .pauses = static_cast<int>(seed % 3 / 2),
+                  .joins = static_cast<int>(seed % 4 / 3),
+                  .follow_ups = seed % 2 == 0};
+  });
+}
+
 TEST(Membership, SilentProcessesAreLeftOutAndLearnIt) {
   expect_one_world("deaths and pauses", 20, [](unsigned seed) {
     return Faults{.processes = 2 + static_cast<int>(seed % 7), .deaths = static_cast<int>(seed % 3), .pauses = 2};
@@ -124,12 +135,18 @@ class Hands {
       more = false;
       for (const auto& process : all_) {
         for (const Membership::Outgoing& out : process->take_messages()) {
-          if (arrives(out.to, out.message)) {
+          if (arrives(out.to, out.message) && out.to < all_.size()) {
             all_[out.to]->receive(out.message, now_);
             more = true;
           }
         }
       }
+    }
+  }
+  void tick() {
+    now_ += Time(50);
+    for (const auto& process : all_) {
+      process->tick(now_);
     }
   }
   [[nodiscard]] Time now() const { return now_; }
@@ -275,6 +292,95 @@ TEST(Membership, WhoEndsMeanwhileIsMissedAtOnce) {
   hands.talk({0, 1});
   EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
   EXPECT_EQ(members(hands[1]), (std::vector<Id>{0, 1}));
+}
+
+// 0 and 1 decide that 7 joins and end; 2 and 3 agree on another world before they hear of it.
+TEST(Membership, ThoseWhoEndedAreNotHeardAfterwards) {
+  Hands hands(4);
+  hands[0].admit(7, hands.now());
+  Message late;
+  hands.carry([&](Id to, const Message& message) {
+    if (message.kind == Message::Kind::decided && to == 3) {
+      late = message;
+    }
+    return to < 4 && (to < 2 || (message.kind != Message::Kind::accept && message.kind != Message::Kind::decided));
+  });
+  ASSERT_EQ(hands[0].world(), (World{1, {0, 1, 2, 3, 7}}));
+  for (const std::size_t who : {2U, 3U}) {
+    for (const Id dead : {0U, 1U}) {
+      hands[who].dead(dead, hands.now());
+    }
+  }
+  hands.carry(
+      [](Id to, const Message& message) { return (to == 2 || to == 3) && message.kind != Message::Kind::decided; });
+  const World next = hands[2].world();
+  EXPECT_EQ(next.epoch, 1U);
+  hands[3].receive(late, hands.now());
+  hands.pass(1, {2, 3});
+  EXPECT_EQ(hands[3].world(), hands[2].world());
+}
+
+// 1 is an epoch ahead of 2 when it begins to agree: what it says first is lost on 2.
+TEST(Membership, WhoIsAnEpochBehindIsAskedAgain) {
+  Hands hands(3);
+  hands[1].missed(2, hands.now());
+  hands.carry([](Id to, const Message& message) { return to != 2 || message.kind != Message::Kind::decided; });
+  ASSERT_EQ(hands[1].world().epoch, 1U);
+  ASSERT_EQ(hands[2].world().epoch, 0U);
+  hands[1].dead(0, hands.now());
+  hands[2].dead(0, hands.now());
+  hands.pass(2, {1, 2});
+  EXPECT_EQ(members(hands[1]), (std::vector<Id>{1, 2}));
+  EXPECT_EQ(hands[2].world(), hands[1].world());
+}
+
+// A step that was slow once is no reason to be left out later.
+TEST(Membership, AComplaintEndsWithTheNextStep) {
+  Hands hands(3);
+  hands[1].missed(2, hands.now());
+  hands.talk({0, 1, 2});
+  ASSERT_EQ(members(hands[0]).size(), 3U);
+  for (std::size_t who = 0; who < 3; ++who) {
+    hands[who].ready(1);
+  }
+  hands.talk({0, 1, 2});
+  ASSERT_EQ(hands[1].delivered(), 1U);
+  hands[1].missed(0, hands.now());
+  hands.talk({0, 1, 2});
+  EXPECT_EQ(members(hands[0]).size(), 3U);
+}
+
+TEST(Membership, WhoIsHeardAndHearsNothingIsLeftOut) {
+  Hands hands(3);
+  hands[0].missed(2, hands.now());
+  for (int round = 0; round < 200; ++round) {
+    hands.carry([](Id to, const Message& message) { return to != 2 || message.from != 0; });
+    hands.tick();
+  }
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
+  EXPECT_EQ(members(hands[1]), (std::vector<Id>{0, 1}));
+  EXPECT_TRUE(hands[2].expelled());
+}
+
+TEST(Membership, ThoseWhoJoinAreNeverTheMajority) {
+  Hands hands(2);
+  for (const Id who : {7U, 8U, 9U}) {
+    hands[0].admit(who, hands.now());
+  }
+  hands.talk({0, 1});
+  hands.pass(30, {0, 1});  // they never answer
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
+  EXPECT_EQ(hands[1].world(), hands[0].world());
+}
+
+// 1 hears 0 alone, and the others hear each other: 1 goes, and nobody else.
+TEST(Membership, TheOneThatMostCannotHearGoes) {
+  Hands hands(5);
+  for (int round = 0; round < 400; ++round) {
+    hands.carry([](Id to, const Message& message) { return (to != 1 && message.from != 1) || to + message.from == 1; });
+    hands.tick();
+  }
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 2, 3, 4}));
 }
 
 TEST(Membership, OfTwoTheLowerGoesOnWithoutASilentOneAndNotTheOther) {

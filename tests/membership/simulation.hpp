@@ -21,6 +21,7 @@ namespace gradwire::membership {
 struct Faults {
   int processes = 4;
   int deaths = 1;
+  int machines = 0;         // two or three processes end together
   int pauses = 0;           // of a process, 0.1 to 9 s
   int broken_links = 0;     // of a pair, both ways, 0.1 to 9 s
   int partitions = 0;       // of two halves, 0.1 to 9 s
@@ -74,7 +75,9 @@ class Simulation {
     int paused_until = 0;
     int works_until = -1;  // then it sends its part of the next step; -1: it has
     int stopped_since = -1;
-    int moved_at = 0;  // when a step was delivered, or a world began
+    std::uint64_t at = 0;                         // the last step delivered
+    std::map<std::uint32_t, Decision> decisions;  // by epoch
+    int moved_at = 0;                             // when a step was delivered, or a world began
     std::set<Id> knows_dead;
     std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<Id>> parts;
     std::map<std::uint64_t, std::uint32_t> held;     // step: epoch in which all parts came
@@ -86,7 +89,7 @@ class Simulation {
     int broken_until = 0;
   };
   struct Fault {
-    enum class Kind : std::uint8_t { death, pause, link, partition, join } kind;
+    enum class Kind : std::uint8_t { death, machine, pause, link, partition, join } kind;
     int at;
     int length;
     int follows = 0;
@@ -108,6 +111,7 @@ class Simulation {
       }
     };
     some(Fault::Kind::death, faults_.deaths);
+    some(Fault::Kind::machine, faults_.machines);
     some(Fault::Kind::pause, faults_.pauses);
     some(Fault::Kind::link, faults_.broken_links);
     some(Fault::Kind::partition, faults_.partitions);
@@ -147,15 +151,10 @@ class Simulation {
     const std::vector<Id> ids = running();
     const auto any = [&] { return ids[static_cast<std::size_t>(draw(0, static_cast<int>(ids.size()) - 1))]; };
     switch (fault.kind) {
-      case Fault::Kind::death:
-        if (std::count_if(ids.begin(), ids.end(), [&](Id who) { return is_member(who); }) > 1) {
-          const Id who = any();
-          processes_[who].ended = true;
-          for (const Id other : ids) {
-            if (other != who) {
-              notices_.push_back({now_ + draw(0, 300), other, who});
-            }
-          }
+      case Fault::Kind::death: end(any()); break;
+      case Fault::Kind::machine:
+        for (int i = draw(2, 3); i > 0; --i) {
+          end(any());
         }
         break;
       case Fault::Kind::pause: processes_[any()].paused_until = now_ + fault.length; break;
@@ -163,7 +162,7 @@ class Simulation {
         const Id a = any();
         const Id b = any();
         if (a != b) {
-          cut(a, b, faults_.for_ever ? kForEver - now_ : fault.length);
+          cut(a, b, faults_.for_ever ? kForEver - now_ : fault.length, draw(0, 1) == 0);
         }
         break;
       }
@@ -188,8 +187,31 @@ class Simulation {
     }
   }
 
-  void cut(Id a, Id b, int length) {
+  // What it sent last is lost on some links.
+  void end(Id who) {
+    const std::vector<Id> ids = running();
+    if (processes_[who].ended ||
+        (is_member(who) && std::count_if(ids.begin(), ids.end(), [&](Id one) { return is_member(one); }) < 2)) {
+      return;
+    }
+    processes_[who].ended = true;
+    std::map<Id, int> last;
+    for (const Id other : ids) {
+      last[other] = now_ + draw(0, 40);
+      if (other != who) {
+        notices_.push_back({now_ + draw(0, 300), other, who});
+      }
+    }
+    for (auto& [at, packets] : packets_) {
+      std::erase_if(packets, [&](const auto& packet) { return packet.second.from == who && at > last[packet.first]; });
+    }
+  }
+
+  void cut(Id a, Id b, int length, bool one_way = false) {
     links_[{a, b}].broken_until = std::max(links_[{a, b}].broken_until, now_ + length);
+    if (one_way) {
+      return;
+    }
     links_[{b, a}].broken_until = std::max(links_[{b, a}].broken_until, now_ + length);
   }
 
@@ -322,10 +344,12 @@ class Simulation {
         ++changes_;
         process.moved_at = now_;
         const std::uint64_t last = changed->decision.delivered;
-        if (joins_.erase(who) == 0 && process.results.size() < last && !process.results.empty()) {
-          for (std::uint64_t step = process.results.rbegin()->first + 1; step <= last; ++step) {
-            deliver(who, process, step);
-          }
+        note(who, process, changed->decision);
+        if (joins_.erase(who) != 0) {
+          process.at = last;
+        }
+        while (process.at < last) {
+          deliver(who, process, process.at + 1);
         }
         process.works_until = now_ + draw(1, 50);
       }
@@ -338,7 +362,21 @@ class Simulation {
     }
   }
 
+  // Two that live must never have decided differently.
+  void note(Id who, Process& process, const Decision& decision) {
+    process.decisions[decision.world.epoch] = decision;
+    for (const auto& [other, theirs] : processes_) {
+      const auto found = theirs.decisions.find(decision.world.epoch);
+      if (!theirs.ended && !theirs.membership->expelled() && found != theirs.decisions.end() &&
+          found->second != decision) {
+        wrong_ << "processes " << other << " and " << who << " decided differently on epoch " << decision.world.epoch
+               << "; ";
+      }
+    }
+  }
+
   void deliver(Id who, Process& process, std::uint64_t step) {
+    process.at = step;
     const auto held = process.held.find(step);
     if (held == process.held.end()) {
       wrong_ << "process " << who << " delivers step " << step << ", which it does not hold; ";
