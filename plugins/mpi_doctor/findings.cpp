@@ -66,7 +66,7 @@ std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host) {
     const std::vector<int>& mask = facts[static_cast<std::size_t>(rank)].mask;
     cores.insert(mask.begin(), mask.end());
   }
-  double limit = static_cast<double>(cores.size());
+  auto limit = static_cast<double>(cores.size());
   for (const int rank : host.ranks) {
     const CpuLimit& cpu = facts[static_cast<std::size_t>(rank)].cpu;
     const bool all = cpu.cores > 0 && std::all_of(host.ranks.begin(), host.ranks.end(), [&](int other) {

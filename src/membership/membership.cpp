@@ -38,7 +38,7 @@ void Membership::send(Id to, Message message) { messages_.push_back({to, std::mo
 
 void Membership::send_all(const Message& message) {
   for (const Id who : world_.members) {
-    if (who != self_ && !dead_.contains(who)) {
+    if (who != self_ && !dead_.contains(who) && !untold_.contains(who)) {
       send(who, message);
     }
   }
@@ -178,7 +178,8 @@ void Membership::receive(const Message& message, Time now) {
       decide(*message.decision, now);
     }
   } else if (message.epoch < world_.epoch) {
-    if (latest_) {  // a member of this world is one epoch behind at most, others are out
+    if (latest_ &&
+        !untold_.contains(message.from)) {  // a member of this world is one epoch behind at most, others are out
       Message told = this->message(Message::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));

@@ -17,7 +17,7 @@ struct Ballot {
   std::uint32_t round = 0;
   Id by = 0;
 
-  [[nodiscard]] auto operator<=>(const Ballot&) const = default;
+  [[nodiscard]] auto operator<=>(const Ballot&) const = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
 };
 
 struct Message {

@@ -198,7 +198,7 @@ TEST(Membership, WhatOneSurvivorDeliveredAllDeliver) {
 TEST(Membership, NothingIsDeliveredWhileTheyAgree) {
   Hands hands(3);
   hands[1].ready(1);
-  hands[1].dead(0, hands.now());
+  hands[1].missed(0, hands.now());
   static_cast<void>(hands[1].take_messages());
   Message late;
   late.kind = Message::Kind::ready;
@@ -345,9 +345,70 @@ TEST(Membership, AComplaintEndsWithTheNextStep) {
   }
   hands.talk({0, 1, 2});
   ASSERT_EQ(hands[1].delivered(), 1U);
-  hands[1].missed(0, hands.now());
+  hands[1].missed(2, hands.now());
   hands.talk({0, 1, 2});
   EXPECT_EQ(members(hands[0]).size(), 3U);
+  hands[1].missed(2, hands.now());  // and no step in between
+  hands.talk({0, 1, 2});
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
+}
+
+// Who is told in a ballot that another has ended hears no more of it.
+TEST(Membership, ABallotSaysWhoHasEnded) {
+  Hands hands(3);
+  Message said;
+  said.kind = Message::Kind::prepare;
+  said.from = 1;
+  said.ballot = {1, 1};
+  said.dead = {0};
+  hands[2].receive(said, hands.now());
+  Message late;
+  late.kind = Message::Kind::decided;
+  late.decision = Decision{{1, {0, 1, 2, 7}}, 0};
+  hands[2].receive(late, hands.now());
+  EXPECT_EQ(hands[2].world().epoch, 0U);
+  hands[1].dead(0, hands.now());
+  hands.carry([&](Id /*to*/, const Message& message) {
+    EXPECT_TRUE(message.kind != Message::Kind::prepare || message.dead == std::vector<Id>{0});
+    return true;
+  });
+}
+
+// 1 enters the epoch too late for the first suspicion, and the lowest must hear of it.
+TEST(Membership, SuspicionsAreSaidAgain) {
+  Hands hands(3);
+  hands[2].missed(1, hands.now());
+  hands.carry([](Id to, const Message& message) { return to != 0 || message.kind != Message::Kind::suspect; });
+  EXPECT_EQ(hands[0].world().epoch, 0U);
+  for (int i = 0; i < 10; ++i) {
+    hands.tick();
+    hands.talk({0, 1, 2});
+  }
+  EXPECT_EQ(hands[0].world().epoch, 1U);
+  EXPECT_EQ(members(hands[2]).size(), 3U);
+}
+
+// 7 must not tell 2 of a world that the others can still decide against.
+TEST(Membership, WhoJoinsIsToldOnceAllKnow) {
+  Hands hands(3);
+  hands[0].admit(7, hands.now());
+  bool told = false;
+  hands.carry([&](Id to, const Message& message) {
+    told = told || to == 7;
+    return to != 2 || message.kind != Message::Kind::decided;
+  });
+  ASSERT_EQ(hands[0].world().epoch, 1U);
+  ASSERT_EQ(hands[2].world().epoch, 0U);
+  EXPECT_FALSE(told);
+  for (int i = 0; i < 10 && !told; ++i) {
+    hands.tick();
+    hands.carry([&](Id to, const Message& /*message*/) {
+      told = told || to == 7;
+      return true;
+    });
+  }
+  EXPECT_EQ(hands[2].world().epoch, 1U);
+  EXPECT_TRUE(told);
 }
 
 TEST(Membership, WhoIsHeardAndHearsNothingIsLeftOut) {
