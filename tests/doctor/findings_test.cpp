@@ -10,9 +10,7 @@
 namespace gradwire::doctor {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 std::string told(const Findings& findings) {
   std::string text;

@@ -57,7 +57,7 @@ void expect_same(const std::string& line, const std::string& text) {
 }
 
 struct Files {
-  explicit Files(const std::filesystem::path& in, std::uint64_t most_bytes = 1 << 20) : folder(in) {
+  explicit Files(std::filesystem::path in, std::uint64_t most_bytes = 1 << 20) : folder(std::move(in)) {
     const auto warn = [this](const std::string& text) { told.push_back(text); };
     sink.subscribe(std::make_unique<OtlpWriter>(OtlpOptions{
         .directory = folder, .interval = std::chrono::nanoseconds(100), .most_bytes = most_bytes, .warn = warn}));

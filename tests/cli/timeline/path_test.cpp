@@ -182,7 +182,7 @@ TEST(CriticalPath, OfANativeSumRunsThroughTheLastToCome) {
   }
   const Found found = find(std::move(recording));
   ASSERT_EQ(found.paths[0].steps.size(), 1U);
-  const std::vector<PathShare> second = shares_of({&found.paths[0].steps[0]}, true);
+  const std::vector<PathShare> second = shares_of({found.paths[0].steps.data()}, true);
   EXPECT_EQ(found.recording.ranks[second[0].rank].rank, 1);
   EXPECT_EQ(second[0].work, Work::compute);
   EXPECT_GT(second[0].share, 0.9);
