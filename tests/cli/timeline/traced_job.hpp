@@ -19,10 +19,10 @@ namespace gradwire::test {
 inline void run_job(std::size_t elements, const std::string& codec, int steps) {
   const auto world = make_inproc_world(4);
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < world.size(); ++rank) {
-    threads.emplace_back([&, rank] {
+  for (const auto& transport : world) {
+    threads.emplace_back([&, transport] {
       std::vector<std::vector<float>> gradients(3, std::vector<float>(elements, 0.5F));
-      Session session(world[rank], Policy::uniform(codec));
+      Session session(transport, Policy::uniform(codec));
       std::vector<TensorId> ids;
       for (std::vector<float>& gradient : gradients) {
         ids.push_back(session.add("t" + std::to_string(ids.size()), {gradient.data(), gradient.size(), DType::f32}));
