@@ -19,12 +19,13 @@ class ComparisonPace {
   [[nodiscard]] std::uint64_t steps() const noexcept { return next_; }
   /// They compared, after `steps` of `step_seconds` on average, and it took `cost` seconds.
   void compared(double steps, double step_seconds, double cost) noexcept {
-    // The lower one of two: a rank that lost its core meanwhile would end the comparison for minutes.
+    // The lower one of two: a rank that lost its core meanwhile says nothing about the next. It is paid for all the
+    // same.
     const bool is_first = !compared_;
     const double usual = is_first ? cost : std::min(cost, cost_);
     compared_ = true;
     cost_ = cost;
-    spent_ += usual;
+    spent_ += cost;
     steps_ += steps;
     seconds_ += steps * step_seconds;
     const double step = std::max(step_seconds, 1e-6);
