@@ -250,7 +250,6 @@ SlowCause SlowWatch::cause(int rank) const noexcept {
                                                                      : SlowCause::none;
 }
 
-// What the latest intervals show most often, the later one of two; none where they show too little.
 namespace {
 
 bool doubtful(SlowCause cause) {
@@ -278,6 +277,7 @@ SlowCause most_of(const std::deque<SlowCause>& signs, std::size_t of, std::size_
 
 }  // namespace
 
+// What the latest intervals show most often, the later one of two; none where they show too little.
 SlowCause SlowWatch::sign_of(const Rank& rank) const {
   const SlowCause sure = most_of(rank.signs, options_.of, options_.needed, false);
   if (sure != SlowCause::none) {
