@@ -40,7 +40,8 @@ double delayed_seconds() {
   const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), &::closedir);
   std::uint64_t sum = 0;  // nanoseconds
   for (const dirent* task = tasks ? ::readdir(tasks.get()) : nullptr; task != nullptr; task = ::readdir(tasks.get())) {
-    const int file = ::openat(::dirfd(tasks.get()), (std::string(task->d_name) + "/schedstat").c_str(), O_RDONLY);
+    const int file =
+        ::openat(::dirfd(tasks.get()), (std::string(task->d_name) + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) {
       continue;  // a thread that ended meanwhile, or no thread
     }
