@@ -66,7 +66,8 @@ void OtlpWriter::take(Totals& totals) {
 void OtlpWriter::append(const std::string& name, const std::string& line) {
   const std::filesystem::path file = files_.directory() / name;
   std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  const bool is_link = std::filesystem::is_symlink(std::filesystem::symlink_status(file, error));
+  const std::uintmax_t size = is_link ? 0 : std::filesystem::file_size(file, error);  // append_line() refuses a link
   if (!error && size > 0 && (!begun_.contains(name) || size + line.size() > most_bytes_)) {
     std::filesystem::rename(file, file.string() + ".1", error);
     if (error) {

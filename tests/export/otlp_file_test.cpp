@@ -157,6 +157,21 @@ TEST(OtlpWriter, WhatIsNoFileIsRefused) {
   }
 }
 
+TEST(OtlpWriter, ALinkToAFileIsRefusedAndStays) {
+  const ScratchFolder folder;
+  write_whole(folder.path(), "elsewhere", "{\"a\":1}\n");
+  Files files(folder.path() / "metrics");
+  std::filesystem::create_directories(files.folder);
+  std::filesystem::create_symlink("../elsewhere", files.file());
+  files.take(1000);
+  files.take(2000);
+  ASSERT_THAT(files.told, SizeIs(1));
+  EXPECT_THAT(files.told[0], HasSubstr(files.file().string()));
+  EXPECT_TRUE(std::filesystem::is_symlink(files.file()));
+  EXPECT_FALSE(exists(std::filesystem::path(files.file().string() + ".1")));
+  EXPECT_EQ(read_text(folder.path() / "elsewhere"), "{\"a\":1}\n");
+}
+
 template <typename Body>
 int status_of_child(Body&& body) {
   const pid_t child = ::fork();
