@@ -192,6 +192,10 @@ void Aggregate::add(const observe::Snapshot& snapshot) {
     return;
   }
   totals->world_size = std::max(totals->world_size, snapshot.statistics.world_size);
+  if (const auto source = source_of_(snapshot.source);
+      !counts_communicators_ && source && source->kind == observe::Source::Kind::communicator) {
+    return;
+  }
   add_known(*totals, snapshot);
   if (!snapshot.last) {
     totals->sessions[snapshot.source] = snapshot.statistics;

@@ -95,6 +95,8 @@ class Aggregate {
 
   /// The rank of this process, where that is known better than from its first source.
   void set_home(int rank) { home_ = rank; }
+  /// Of a drop-in: its communicators make the replaced calls, which it counts itself.
+  void leave_out_calls_of_communicators() noexcept { counts_communicators_ = false; }
   void add(std::span<const observe::Event> events, const observe::TimeScale& scale);
   void add(const observe::Snapshot& snapshot);
   /// All of a round. `home`: asked for the rank of the process until it knows; may be empty.
@@ -113,6 +115,7 @@ class Aggregate {
 
   SourceOf source_of_;
   std::optional<int> home_;
+  bool counts_communicators_ = true;
   std::map<int, RankTotals> ranks_;
   std::map<observe::SourceId, RankTotals*> known_;
 };

@@ -7,7 +7,11 @@
 namespace gradwire::metrics {
 
 Totals::Totals(TotalsOptions options)
-    : options_(std::move(options)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {}
+    : options_(std::move(options)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {
+  if (options_.replaced) {
+    aggregate_.leave_out_calls_of_communicators();
+  }
+}
 
 void Totals::add(const observe::Round& round) {
   const std::lock_guard lock(known_);

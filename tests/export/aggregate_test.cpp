@@ -79,6 +79,20 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   EXPECT_TRUE(told.ranks().contains(7));
 }
 
+// Which its calls that were replaced have made.
+TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
+  for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
+    Aggregate aggregate = over({{.kind = kind, .rank = 1, .world_size = 2}});
+    aggregate.leave_out_calls_of_communicators();
+    observe::Snapshot snapshot{.source = 1};
+    snapshot.statistics.groups.push_back(group("all_reduce", "int8", 100));
+    aggregate.add(snapshot);
+    snapshot.last = true;
+    aggregate.add(snapshot);
+    EXPECT_EQ(aggregate.ranks().at(1).sum().groups.size(), kind == Source::Kind::session ? 1U : 0U);
+  }
+}
+
 TEST(Aggregate, StagesAndStepsTakeSeconds) {
   Aggregate aggregate = over({shared(0)});
   const auto ticks = [](double seconds) { return static_cast<std::uint64_t>(seconds * 2e9); };

@@ -17,6 +17,7 @@
 #include "plan/bucket_residuals.hpp"
 #include "policy/stage.hpp"
 #include "session/device/device_pointer.hpp"
+#include "session/host/communicator_counts.hpp"
 #include "transport/shares_process.hpp"
 #include "tuning/algorithm_choice.hpp"
 #include "tuning/sizes.hpp"
@@ -117,6 +118,7 @@ struct Communicator::State {
   std::shared_ptr<Transport> transport;
   collective::HostExecutor executor;
   collective::Control control;
+  session::CommunicatorCounts counted;
   std::uint32_t calls = 0;
   bool tiers_agreed = false;
   std::optional<Link> link;  // as given
@@ -141,6 +143,7 @@ struct Communicator::State {
                                                  .world_size = transport->world_size(),
                                                  .shares_process = transport::shares_process(*transport)})}),
         control(*transport, options.timeout),
+        counted(*transport, executor.source()),
         link(options.link) {
     metrics::export_from_environment();
     if (options.ranks_per_node) {
@@ -261,7 +264,9 @@ struct Communicator::State {
       if (residuals && prepared.whole) {
         residuals->end(resolved.call.residuals);
       }
-      return execution->statistics();
+      const Statistics statistics = execution->statistics();
+      counted.add(name, prepared.request, statistics);
+      return statistics;
     } catch (...) {
       const Error error = current_error();
       observe::record({.begin = observe::ticks(),
