@@ -31,6 +31,7 @@ namespace {
 
 using gradwire::metrics::CollectFamilies;
 using gradwire::metrics::ExportTable;
+using gradwire::metrics::kAddress;
 using gradwire::metrics::kExportVersion;
 using gradwire::metrics::PlainFamily;
 using gradwire::metrics::PlainSample;
@@ -165,12 +166,20 @@ std::vector<int> listening_at(const addrinfo* wanted) {
   return found;
 }
 
+struct Reason {
+  std::string text;
+  bool address = false;  // no port of it can be had
+};
+
 // The server says only that it failed.
-std::string why_not(const std::string& address) {
+Reason why_not(const std::string& address) {
   std::string why;
   const Address found = parsed(address, &why);
   if (!found) {
-    return why;
+    return {why, true};
+  }
+  if (found->ai_family == AF_INET6 && mg_check_feature(MG_FEATURES_IPV6) == 0) {
+    return {"this machine's HTTP server (civetweb) is built without IPv6", true};
   }
   const int trial = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
@@ -180,7 +189,10 @@ std::string why_not(const std::string& address) {
   if (trial >= 0) {
     ::close(trial);
   }
-  return bound ? "the HTTP server did not start" : std::generic_category().message(number);
+  if (bound) {
+    return {"the HTTP server did not start"};
+  }
+  return {std::generic_category().message(number), number == EADDRNOTAVAIL || number == EAFNOSUPPORT};
 }
 
 // Each thread of the server makes the whole process ignore broken pipes when it starts; then it comes here.
@@ -255,7 +267,9 @@ int serve(const char* address, CollectFamilies collect, void* context, char* why
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (result != 0) {
     try {
-      std::snprintf(why, why_bytes, "%s", why_not(address).c_str());
+      const Reason reason = why_not(address);
+      std::snprintf(why, why_bytes, "%s", reason.text.c_str());
+      result = reason.address ? kAddress : result;
     } catch (...) {
       std::snprintf(why, why_bytes, "no memory");
     }

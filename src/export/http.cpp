@@ -71,18 +71,22 @@ void HttpListener::take(Totals& totals) {
 void HttpListener::listen(int rank) {
   std::string address = options_.target.address + ":" + std::to_string(options_.target.port);
   std::array<char, 256> why{};
+  int failed = 0;
   try {
     address = options_.target.of_rank(rank);
     kept().push_back(served_);  // stays where the server did not start, too: a few bytes
-    if (library_.serve(address.c_str(), &Served::collect, served_.get(), why.data(), why.size()) == 0) {
+    failed = library_.serve(address.c_str(), &Served::collect, served_.get(), why.data(), why.size());
+    if (failed == 0) {
       return;
     }
     throw Error(ErrorCode::invalid_argument, why.data());
   } catch (...) {
     given_up_ = true;
-    options_.warn("metrics: cannot listen on " + address + ": " + current_error().what() +
-                  (options_.target.add_rank ? "; write another port"
-                                            : "; write another port, or +rank behind it where ranks share a host") +
+    const std::string fix =
+        failed == kAddress         ? "write an IPv4 address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
+        : options_.target.add_rank ? "write another port"
+                                   : "write another port, or +rank behind it where ranks share a host";
+    options_.warn("metrics: cannot listen on " + address + ": " + current_error().what() + "; " + fix +
                   " (GRADWIRE_METRICS). The job goes on without");
   }
 }

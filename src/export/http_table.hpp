@@ -38,10 +38,13 @@ using AddFamily = void (*)(void* page, const PlainFamily* family) noexcept;
 /// Adds every family to the page. On a thread of the server; one at a time.
 using CollectFamilies = void (*)(void* context, void* page, AddFamily add) noexcept;
 
+/// The address itself cannot be had, whatever the port.
+inline constexpr int kAddress = 2;
+
 struct ExportTable {
   std::uint32_t version;  // kExportVersion
   /// Serves /metrics at "127.0.0.1:9464" until the process ends; `context` must last as long. A child that forks off
-  /// serves nothing. Returns 0, or another number and why as a text.
+  /// serves nothing. Returns 0, or why not and that as a text: kAddress where another port would not help.
   int (*serve)(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept;
 };
 

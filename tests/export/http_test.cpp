@@ -57,6 +57,7 @@ using gradwire::test::read_text;
 using gradwire::test::ScratchFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kThreadSanitizer = true;
@@ -274,8 +275,30 @@ TEST_F(Http, WithoutAPortTheFilesAreWritten) {
     std::_Exit(0);
   });
   EXPECT_EQ(status_of(child), 0);
-  EXPECT_THAT(read_text(folder.path() / "told"), HasSubstr("cannot listen on 192.0.2.1:9464: Cannot assign requested"));
+  EXPECT_THAT(read_text(folder.path() / "told"),
+              AllOf(HasSubstr("cannot listen on 192.0.2.1:9464: Cannot assign requested"),
+                    HasSubstr("write an IPv4 address of this machine"), Not(HasSubstr("another port"))));
   EXPECT_THAT(read_text(folder.path() / file_name("library", 0)), HasSubstr("# EOF"));
+}
+
+// Where the server can. Debian's is built without IPv6.
+TEST_F(Http, AnAddressOfIpv6IsServedOrSaysWhyNot) {
+  const ScratchFolder folder;
+  const std::uint16_t port = free_ports();
+  const pid_t child = start_child("http:[::1]:" + std::to_string(port), [&] {
+    std::string told;
+    serve_rank(0, &told);
+    observe::collect();
+    const std::vector<std::string> all = listening();
+    write_whole(folder.path(), "told", told + (all.empty() ? "" : all[0]));
+    std::_Exit(0);
+  });
+  ASSERT_EQ(status_of(child), 0);
+  const std::string told = read_text(folder.path() / "told");
+  if (told != "00000000000000000000000001000000") {
+    EXPECT_THAT(told, AllOf(HasSubstr("cannot listen on [::1]:"), HasSubstr("without IPv6"), HasSubstr("127.0.0.1"),
+                            Not(HasSubstr("another port"))));
+  }
 }
 
 // Whatever the parent's threads did at that moment, and however long the child lives.
