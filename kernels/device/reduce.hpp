@@ -18,10 +18,11 @@ struct InputList {
   int own = -1;                      // which one that is; -1: none
 };
 
-/// Which inputs have the header they should have, and returns whether all do. By the whole block; ends with a barrier.
+/// Whether all inputs have the header they should have; `good`, where it is not null: which. By the whole block; ends
+/// with a barrier.
 template <int kMost>
 GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList<kMost>& inputs, std::uint32_t step,
-                                  bool (&good)[kMost]) {
+                                  bool* good) {
   bool bad = false;
   for (int rank = static_cast<int>(simt::thread()); rank < job.ranks; rank += static_cast<int>(simt::kThreads)) {
     if (inputs.frame[rank] == nullptr) {
@@ -29,7 +30,9 @@ GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList<kMost>& 
     }
     const FramePlace place{const_cast<std::uint8_t*>(inputs.frame[rank]), job.count, job.first_tile, 0, rank};
     const HeaderCheck header = check_header(job.call.codec, place, job.call.bucket, step);
-    good[rank] = header.good;
+    if (good != nullptr) {
+      good[rank] = header.good;
+    }
     bad = bad || !header.good;
     if (simt::block() == 0 && !header.good) {
       report_bad(job.call, rank);
@@ -174,10 +177,9 @@ template <class Codec>
 GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 4)
 reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kFewInputs>) inputs) {
   using Value = typename Codec::Value;
-  GRADWIRE_SHARED bool good[kFewInputs];
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
-  const bool all_good = check_inputs(job, inputs, step, good);
+  const bool all_good = check_inputs(job, inputs, step, nullptr);
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
