@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/metrics_target.hpp"
+#include "base/trace_target.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 
@@ -100,10 +101,24 @@ std::optional<double> environment_slow(double usual) {
   }
 }
 
-void check_environment(ObservingToo observing) {
+namespace {
+
+// What only observes a job.
+void check_observing() {
   static_cast<void>(environment_slow(1));
-  if (const auto metrics = environment("GRADWIRE_METRICS"); metrics && observing == ObservingToo::yes) {
+  if (const auto metrics = environment("GRADWIRE_METRICS")) {
     static_cast<void>(MetricsTarget::parse(*metrics));
+  }
+  if (const auto trace = environment("GRADWIRE_TRACE")) {
+    static_cast<void>(TraceTarget::parse(*trace));
+  }
+}
+
+}  // namespace
+
+void check_environment(ObservingToo observing) {
+  if (observing == ObservingToo::yes) {
+    check_observing();
   }
   for (const EnvironmentVariable& variable : kVariables) {
     const std::optional<std::string> value = environment(variable.name);

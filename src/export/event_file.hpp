@@ -8,15 +8,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 
+#include "base/trace_target.hpp"
 #include "observe/collector.hpp"
 
 namespace gradwire::metrics {
+
+using gradwire::TraceTarget;
 
 inline constexpr std::uint32_t kEventFileVersion = 2;
 
@@ -47,14 +48,6 @@ struct EventFileSource {
   std::int32_t world_size = 1;
   std::uint32_t kind = 0;            // observe::Source::Kind
   std::uint32_t shares_process = 0;  // 1: with other ranks of its world
-};
-
-/// Of GRADWIRE_TRACE: "DIRECTORY" or "DIRECTORY:steps=100-120". Error(invalid_argument) for what it is not.
-struct TraceTarget {
-  std::string directory;
-  std::uint32_t first_step = 0;
-  std::uint32_t last_step = std::numeric_limits<std::uint32_t>::max();
-  [[nodiscard]] static TraceTarget parse(std::string_view text);
 };
 
 struct EventFileOptions {

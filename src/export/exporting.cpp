@@ -20,6 +20,7 @@
 #include "export/http_library.hpp"
 #include "export/otlp_file.hpp"
 #include "export/textfile.hpp"
+#include "gradwire/error.hpp"
 #include "observe/collector.hpp"
 
 namespace gradwire::metrics {
@@ -48,8 +49,26 @@ void tell(const std::string& text) {
   }
 }
 
-void subscribe_metrics(TotalsSink& sink, const std::string& value, const Warn& warn) {
-  const auto target = MetricsTarget::parse(value);
+// The rank, where it is known.
+std::string whose(const ExportOptions& options) {
+  std::optional<int> rank = options.of.rank ? options.of.rank() : std::nullopt;
+  if (const auto first = observe::source_of(observe::first_source()); !rank && first && !first->shares_process) {
+    rank = first->rank;
+  }
+  return rank ? " of rank " + std::to_string(*rank) : "";
+}
+
+// Of a variable; what it cannot be ends no job.
+template <typename Target>
+Target target_of(const std::string& value, const char* what, const ExportOptions& options) {
+  try {
+    return Target::parse(value);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string(error.what()) + ". The job goes on without " + what + whose(options));
+  }
+}
+
+void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn& warn) {
   if (!target.directory.empty()) {
     sink.subscribe(std::make_unique<TextfileWriter>(TextfileOptions{.directory = target.directory, .warn = warn}));
   }
@@ -74,11 +93,13 @@ void subscribe_history(TotalsSink& sink, const std::string& value, const TotalsO
 }
 
 void begin(const ExportOptions& options) {
-  const Warn warn = options.warn ? options.warn : [](const std::string& text) { log(LogLevel::warning, text); };
+  const Warn warn = options.warn ? options.warn : [](const std::string& text) {
+    has_log_sink() ? log(LogLevel::warning, text) : tell("warning: " + text);  // a communicator has no log
+  };
   const auto sink = std::make_shared<TotalsSink>(options.of);
   attempt(warn, [&] {
     if (const auto value = environment("GRADWIRE_METRICS")) {
-      subscribe_metrics(*sink, *value, warn);
+      subscribe_metrics(*sink, target_of<MetricsTarget>(*value, "metrics", options), warn);
     }
   });
   attempt(warn, [&] {
@@ -93,8 +114,11 @@ void begin(const ExportOptions& options) {
   });
   attempt(warn, [&] {
     if (const auto value = environment("GRADWIRE_TRACE")) {
-      observe::add_sink(std::make_shared<EventFileSink>(EventFileOptions{
-          .target = TraceTarget::parse(*value), .part = options.of.part, .rank = options.of.rank, .warn = warn}));
+      observe::add_sink(
+          std::make_shared<EventFileSink>(EventFileOptions{.target = target_of<TraceTarget>(*value, "a trace", options),
+                                                           .part = options.of.part,
+                                                           .rank = options.of.rank,
+                                                           .warn = warn}));
     }
   });
 }

@@ -19,10 +19,9 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
   }
   state_ = std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(transport), options),
                                    std::move(policy), options);
-  session::name_rank(rank());
 }
 
-Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) { session::name_rank(rank()); }
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options) {
   bind_log();

@@ -9,6 +9,7 @@
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "base/units.hpp"
 #include "export/exporting.hpp"
 #include "observe/record.hpp"
 #include "policy/sync.hpp"
@@ -24,6 +25,22 @@ std::uint32_t next_number() {
   return ++last;
 }
 
+// What only observes ends no job.
+std::optional<double> slow_share_of(int rank) {
+  session::name_rank(rank);
+  try {
+    return environment_slow(observe::kSlowShare);
+  } catch (const Error& error) {
+    static std::atomic<bool> told = false;  // of a process
+    if (!told.exchange(true)) {
+      log(LogLevel::warning, std::string(error.what()) + ". Rank " + std::to_string(rank) +
+                                 " is compared with the default, " + format_number(100 * observe::kSlowShare) +
+                                 "% of a step, and the job goes on. Told once");
+    }
+    return observe::kSlowShare;
+  }
+}
+
 Threading threading_over(session::Runner& runner, Threading asked) {
   return runner.device() != nullptr ? Threading::serialized : asked;  // the device works on by itself
 }
@@ -33,7 +50,7 @@ Threading threading_over(session::Runner& runner, Threading asked) {
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
     : policy(std::move(p)),
       options(o),
-      slow_share(environment_slow(observe::kSlowShare)),
+      slow_share(slow_share_of(r->info().rank)),
       runner(std::move(r)),
       step(next_number(), o.nonfinite),
       progress(threading_over(*runner, o.threading), step, *this) {

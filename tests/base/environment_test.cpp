@@ -83,7 +83,7 @@ TEST(Environment, WrongValuesAreNamed) {
   for (const auto& [name, value] :
        {std::pair{"GRADWIRE_SIMD", "avx2"}, std::pair{"GRADWIRE_LOG", "loud"}, std::pair{"GRADWIRE_TIMEOUT", "soon"},
         std::pair{"GRADWIRE_DISABLE", "yes"}, std::pair{"GRADWIRE_SLOW", "on"}, std::pair{"GRADWIRE_SLOW", "0"},
-        std::pair{"GRADWIRE_METRICS", "http:port"}}) {
+        std::pair{"GRADWIRE_METRICS", "http:port"}, std::pair{"GRADWIRE_TRACE", "/tmp/t:steps=5"}}) {
     setenv(name, value, 1);
     try {
       check_environment();
@@ -95,7 +95,11 @@ TEST(Environment, WrongValuesAreNamed) {
     unsetenv(name);
   }
   setenv("GRADWIRE_METRICS", "here", 1);
+  setenv("GRADWIRE_TRACE", ":steps=1-2", 1);
+  setenv("GRADWIRE_SLOW", "bad", 1);
   EXPECT_NO_THROW(check_environment(ObservingToo::no)) << "of a job that runs";
+  unsetenv("GRADWIRE_TRACE");
+  unsetenv("GRADWIRE_SLOW");
   setenv("GRADWIRE_METRICS", "file:/tmp,http:9464+rank", 1);
   EXPECT_NO_THROW(check_environment());
   unsetenv("GRADWIRE_METRICS");

@@ -323,6 +323,10 @@ TEST(Environment, WhatIsWrongIsOneWarning) {
     const std::string told = read_text(folder.path() / "told");
     EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
     EXPECT_THAT(told, HasSubstr(value[0] == 'd' ? "write file:DIRECTORY" : "/proc/nothing"));
+    EXPECT_THAT(told, HasSubstr("he job goes on"));
+    if (value[0] == 'd') {
+      EXPECT_THAT(told, HasSubstr("without metrics of rank 0"));
+    }
   }
 }
 
