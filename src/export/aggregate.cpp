@@ -115,10 +115,12 @@ RankTotals* Aggregate::rank_of(observe::SourceId id) {
     return known->second;
   }
   const std::optional<observe::Source> source = id == 0 ? std::nullopt : source_of_(id);
-  if (source && !source->shares_process && !home_) {
+  const bool alone = source && is_alone(*source);
+  if (source && (alone || !source->shares_process) && !home_) {
     home_ = find_home(id);
   }
-  const std::optional<int> rank = source && source->shares_process ? std::optional(source->rank) : home_;
+  const bool own = source && source->shares_process && !(alone && home_);
+  const std::optional<int> rank = own ? std::optional(source->rank) : home_;
   if (!rank) {
     return nullptr;  // of nobody, before anybody is there
   }
@@ -126,7 +128,9 @@ RankTotals* Aggregate::rank_of(observe::SourceId id) {
   if (source) {
     totals.world_size = std::max(totals.world_size, source->world_size);
   }
-  known_[id] = &totals;
+  if (!alone || home_) {
+    known_[id] = &totals;
+  }
   return &totals;
 }
 

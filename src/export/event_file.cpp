@@ -1,12 +1,12 @@
 #include "export/event_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -25,12 +25,6 @@ namespace {
 using observe::Event;
 using observe::EventKind;
 
-[[noreturn]] void bad_target(std::string_view text) {
-  throw Error(ErrorCode::invalid_argument,
-              "GRADWIRE_TRACE is \"" + std::string(text) +
-                  "\"; write a directory, or one and steps, such as /tmp/trace:steps=100-120");
-}
-
 // Clocks of two processes are one where both lines are the same.
 void describe_monotonic(std::span<char> to) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -48,30 +42,6 @@ bool has_step(EventKind kind) noexcept {
   return kind <= EventKind::all_reduce || kind == EventKind::choice || kind == EventKind::compare;
 }
 
-TraceTarget TraceTarget::parse(std::string_view text) {
-  constexpr std::string_view kSteps = ":steps=";
-  TraceTarget target;
-  const std::size_t at = text.rfind(kSteps);
-  target.directory = std::string(text.substr(0, at));
-  if (target.directory.empty()) {
-    bad_target(text);
-  }
-  if (at == std::string_view::npos) {
-    return target;
-  }
-  const std::string_view steps = text.substr(at + kSteps.size());
-  const char* const end = steps.data() + steps.size();
-  const auto first = std::from_chars(steps.data(), end, target.first_step);
-  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '-') {
-    bad_target(text);
-  }
-  const auto last = std::from_chars(first.ptr + 1, end, target.last_step);
-  if (last.ec != std::errc() || last.ptr != end || target.last_step < target.first_step) {
-    bad_target(text);
-  }
-  return target;
-}
-
 EventFileSink::~EventFileSink() { close(); }
 
 void EventFileSink::close() {
@@ -81,6 +51,9 @@ void EventFileSink::close() {
 }
 
 void EventFileSink::end(const std::string& why) {
+  if (descriptor_ >= 0 && bytes_ == 0) {
+    ::unlink(file_.c_str());  // not even its head had room
+  }
   close();
   state_ = State::ended;
   options_.warn("trace: " + why + "; the job goes on without (GRADWIRE_TRACE)");
@@ -113,7 +86,11 @@ std::optional<int> EventFileSink::find_rank(std::span<const observe::Stretch> st
   if (stretches.empty()) {
     return std::nullopt;
   }
-  const auto first = observe::source_of(observe::first_source());
+  auto id = observe::first_source();
+  auto first = observe::source_of(id);
+  while (first && is_alone(*first)) {
+    first = observe::source_of(++id);
+  }
   return first && !first->shares_process ? first->rank : 0;
 }
 
@@ -152,12 +129,16 @@ void EventFileSink::note_sources() {
                                 .rank = source->rank,
                                 .world_size = source->world_size,
                                 .kind = static_cast<std::uint32_t>(source->kind),
-                                .shares_process = source->shares_process ? 1U : 0U};
+                                .shares_process = source->shares_process && !is_alone(*source) ? 1U : 0U};
     append(kSource, 0, &entry, sizeof entry);
   }
 }
 
 void EventFileSink::write(const observe::Round& round) {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0 && status.st_nlink == 0) {
+    throw Error(ErrorCode::invalid_argument, "the file was removed");
+  }
   if (round.stretches.empty() && !round.last) {
     return;
   }

@@ -21,6 +21,11 @@ struct Source {
       false;  // with other ranks of its world: each is then a rank of its own, whatever the process is
 };
 
+/// A world of one thread says nothing of which rank the process is.
+[[nodiscard]] inline bool is_alone(const Source& source) noexcept {
+  return source.shares_process && source.world_size == 1;
+}
+
 /// A number for it; the last of them stands for all that come when there are no more. Any thread.
 [[nodiscard]] SourceId add_source(const Source& source);
 [[nodiscard]] std::optional<Source> source_of(SourceId id);

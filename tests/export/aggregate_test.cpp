@@ -79,6 +79,22 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   EXPECT_TRUE(told.ranks().contains(7));
 }
 
+// Such as a table that a rank makes for itself alone.
+TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
+  Source alone = shared(0);
+  alone.world_size = 1;
+  const std::vector<Event> events{{.source = 2, .kind = EventKind::error}, {.source = 1, .kind = EventKind::error}};
+  Aggregate rank_1 = over({{.rank = 1, .world_size = 2}, alone});
+  rank_1.add(events, kScale);
+  ASSERT_EQ(rank_1.ranks().size(), 1U);
+  EXPECT_EQ(rank_1.ranks().at(1).events[EventKind::error], 2U);
+
+  Aggregate nobody_else = over({alone, alone});
+  nobody_else.add(events, kScale);
+  ASSERT_EQ(nobody_else.ranks().size(), 1U);
+  EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
+}
+
 // Which its calls that were replaced have made.
 TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
   for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
