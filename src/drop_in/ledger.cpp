@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -212,7 +213,13 @@ std::optional<std::string> write_report(const std::string& file, const std::stri
   if (stream) {
     return std::nullopt;
   }
-  return "the report cannot be written to " + file + " (" + std::generic_category().message(errno) +
+  const int number = errno;
+  std::error_code ignored;
+  if (stream.is_open() && std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored))) {
+    stream.close();
+    std::filesystem::remove(file, ignored);  // part of a report is none
+  }
+  return "the report cannot be written to " + file + " (" + std::generic_category().message(number) +
          "); set GRADWIRE_REPORT to a file in a folder that exists";
 }
 

@@ -2,14 +2,20 @@
 #include "drop_in/ledger.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "drop_in/configuration.hpp"
 #include "tests/support/mutations.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -112,6 +118,26 @@ TEST(Ledger, TheReportSaysAll) {
     EXPECT_EQ(row.at("order"), is_compressed ? json(3) : json());
     EXPECT_EQ(row.at("dtype"), is_compressed ? json("f32") : json());
   }
+}
+
+// As of a full disk: there is room for half of it.
+TEST(Ledger, HalfAReportIsTakenBack) {
+  const gradwire::test::ScratchFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto problem = write_report(folder.file("calls-1.json"), std::string(1000, 'x'));
+    std::_Exit(problem && problem->find("File too large") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "calls-1.json"));
+  EXPECT_EQ(write_report(folder.file("calls-1.json"), "{}"), std::nullopt);
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "calls-1.json"));
 }
 
 TEST(Ledger, ClassesAreBounded) {

@@ -3,7 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -174,6 +180,50 @@ TEST_F(Traced, WhatCannotBeWrittenIsToldOnce) {
   ASSERT_EQ(told_.size(), 1U);
   EXPECT_THAT(told_[0], HasSubstr("gradwire-mpi-rank-3.events"));
   EXPECT_THAT(told_[0], HasSubstr("the job goes on"));
+}
+
+TEST_F(Traced, ADirectoryThatIsRemovedIsToldOnce) {
+  const auto to = sink();
+  take(*to, {at_step(0, 10)}, {});
+  std::filesystem::remove_all(file().parent_path());
+  take(*to, {at_step(0, 10)}, {});
+  take(*to, {at_step(0, 10)}, {}, true);
+  ASSERT_EQ(told_.size(), 1U);
+  EXPECT_THAT(told_[0], HasSubstr("gradwire-mpi-rank-3.events: the file was removed"));
+  EXPECT_THAT(told_[0], HasSubstr("the job goes on"));
+}
+
+// As of a full disk.
+TEST_F(Traced, AFileWithoutRoomForItsHeadIsTakenBack) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const auto to = sink();
+    take(*to, {at_step(0, 10)}, {});
+    take(*to, {at_step(0, 10)}, {}, true);
+    std::_Exit(told_.size() == 1 && told_[0].find("File too large") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(std::filesystem::is_directory(file().parent_path()));
+  EXPECT_FALSE(std::filesystem::exists(file()));
+}
+
+// A world of one thread has no ranks to tell apart: it is of the rank of its process.
+TEST_F(Traced, AWorldOfOneIsNoRankOfItsOwn) {
+  const auto to = sink();
+  const observe::SourceId alone = observe::add_source({.rank = 0, .world_size = 1, .shares_process = true});
+  const observe::SourceId one_of_two = observe::add_source({.rank = 1, .world_size = 2, .shares_process = true});
+  take(*to, {at_step(0, 10)}, {}, true);
+  for (const EventFileSource& source : read(file()).sources) {
+    if (source.id == alone || source.id == one_of_two) {
+      EXPECT_EQ(source.shares_process, source.id == alone ? 0U : 1U);
+    }
+  }
 }
 
 TEST(TraceTarget, IsADirectoryAndSteps) {
