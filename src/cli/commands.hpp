@@ -61,10 +61,12 @@ int report(const ReportOptions& options, std::ostream& out);
 
 struct DoctorOptions {
   std::optional<std::string> json = std::nullopt;  // file
-  std::vector<std::string> command;                // mpirun, srun, ... and its arguments; none: this is a rank
+  bool launched = false;             // by another gradwire doctor, which reads from the report how it ends
+  std::vector<std::string> command;  // mpirun, srun, ... and its arguments; none: this is a rank
 };
 /// Without a command: becomes the program that looks at the MPI job that this one was started in. With one: starts this
-/// command as such a job, and returns its status. Error(unsupported) where that program is not there.
+/// command as such a job, and returns 1 where it found a problem, 2 where no rank reported. Error(unsupported) where
+/// that program is not there.
 int doctor(const DoctorOptions& options, std::ostream& out);
 
 struct TopOptions {

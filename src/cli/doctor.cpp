@@ -1,9 +1,18 @@
 // gradwire doctor: as a rank of a job it becomes the program that looks; before a launcher it starts that job.
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <ostream>
+#include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
@@ -16,6 +25,8 @@ namespace gradwire::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kProblemStatus = 1;
 
 // What the program cannot know: how this tool was built, and where it finds libraries to preload.
 std::vector<std::string> arguments_for(const fs::path& program, const DoctorOptions& options) {
@@ -31,12 +42,125 @@ std::vector<std::string> arguments_for(const fs::path& program, const DoctorOpti
   if (options.json) {
     arguments.insert(arguments.end(), {"--json", *options.json});
   }
+  if (options.launched) {
+    arguments.insert(arguments.end(), {"--launched", "1"});
+  }
   return arguments;
 }
 
-// Its mpirun says in six lines that a rank ended with 1, which is the status that a problem has.
-bool is_open_mpi(const std::string& launcher) {
-  return identify(output_of({launcher, "--version"})) == Library::open_mpi;
+// "gradwire doctor: 2 ranks on 1 host, 1 problem, 0 warnings": how many problems. A launcher may write before it whose
+// line it is.
+std::optional<int> problems_in(std::string_view line) {
+  const std::size_t head = line.find("gradwire doctor: ");
+  const std::size_t word = line.find(" problem", head == std::string_view::npos ? line.size() : head);
+  if (word == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::size_t number = line.find_last_of(' ', word - 1) + 1;
+  return std::atoi(std::string(line.substr(number, word - number)).c_str());
+}
+
+// Standard output, as long as this lives: what comes is written on, and looked at.
+class OutputWatch {
+ public:
+  OutputWatch() {
+    std::array<int, 2> ends{};
+    before_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (before_ < 0 || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
+      throw Error(ErrorCode::unsupported, "doctor: standard output cannot be watched (" +
+                                              std::system_category().message(errno) + "); is it closed?");
+    }
+    from_ = ends[0];
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::close(ends[1]);
+    // Signals are for the thread that waits for the command.
+    sigset_t all;
+    sigset_t mask;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &mask);
+    reader_ = std::thread([this] { read(); });
+    ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  }
+  ~OutputWatch() { stop(); }
+  OutputWatch(const OutputWatch&) = delete;
+  OutputWatch& operator=(const OutputWatch&) = delete;
+
+  /// Nothing: no rank reported. To be called once the command has ended.
+  [[nodiscard]] std::optional<int> problems() {
+    stop();
+    return problems_;
+  }
+
+ private:
+  void stop() {
+    if (reader_.joinable()) {
+      ::dup2(before_, STDOUT_FILENO);
+      ended_ = true;
+      reader_.join();
+      ::close(before_);
+      ::close(from_);
+    }
+  }
+  // To its end; what the command left behind may hold it open, so after the command's end to the first silence.
+  void read() {
+    constexpr int kSilence = 100;  // ms
+    std::array<char, 4096> buffer{};
+    for (;;) {
+      const bool last = ended_;
+      pollfd waits{.fd = from_, .events = POLLIN, .revents = 0};
+      const int ready = ::poll(&waits, 1, kSilence);
+      if (ready == 0 && last) {
+        return;
+      }
+      if (ready > 0) {
+        const ssize_t got = ::read(from_, buffer.data(), buffer.size());
+        if (got <= 0) {
+          return;
+        }
+        take({buffer.data(), static_cast<std::size_t>(got)});
+      }
+    }
+  }
+  void take(std::string_view text) {
+    for (std::string_view left = text; !left.empty();) {
+      const ssize_t wrote = ::write(before_, left.data(), left.size());
+      left.remove_prefix(wrote > 0 ? static_cast<std::size_t>(wrote) : left.size());
+    }
+    constexpr std::size_t kLongest = 4096;  // of a line that is looked at
+    for (const char c : text) {
+      if (c == '\n') {
+        problems_ = problems_ ? problems_ : problems_in(line_);
+        line_.clear();
+      } else if (line_.size() < kLongest) {
+        line_ += c;
+      }
+    }
+  }
+
+  int before_ = -1;
+  int from_ = -1;
+  std::atomic<bool> ended_{false};
+  std::thread reader_;
+  std::string line_;
+  std::optional<int> problems_;
+};
+
+// What a launcher says of its own end is shown: ranks of ours end with 0 and leave it nothing to say.
+int launch(const std::vector<std::string>& command, std::ostream& out) {
+  constexpr int kSignalled = 128;
+  OutputWatch watch;
+  const int status = run_and_wait(command, {});
+  const std::optional<int> problems = watch.problems();
+  if (problems && (status == 0 || status == kProblemStatus)) {
+    return *problems > 0 ? kProblemStatus : status == 0 ? 0 : kUsageStatus;
+  }
+  if (problems || status > kSignalled) {
+    return status;
+  }
+  out << "gradwire: doctor: the launcher ended with " << status << " and no rank reported; "
+      << (status == 0 ? "name" : "see what it says, and name") << " the launcher and its options alone, such as "
+      << "gradwire doctor -- mpirun -np 4: gradwire itself is the job\n";
+  return kUsageStatus;
 }
 
 [[noreturn]] void become(const DoctorOptions& options) {
@@ -74,14 +198,11 @@ int doctor(const DoctorOptions& options, std::ostream& out) {
     return kCannotRunStatus;
   }
   std::vector<std::string> command = options.command;
-  if (const auto launcher = find_launcher(command); launcher && is_open_mpi(command[*launcher])) {
-    command.insert(command.begin() + static_cast<std::ptrdiff_t>(*launcher) + 1, "--quiet");
-  }
-  command.insert(command.end(), {this_program().string(), "doctor"});
+  command.insert(command.end(), {this_program().string(), "doctor", "--launched"});
   if (options.json) {
     command.insert(command.end(), {"--json", fs::absolute(*options.json).string()});
   }
-  return run_and_wait(command, {});
+  return launch(command, out);
 }
 
 }  // namespace gradwire::cli

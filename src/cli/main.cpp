@@ -84,7 +84,8 @@ std::vector<std::string> take_command(const CLI::App& app, const std::vector<std
 /// The tree as data; what has no group is hidden.
 Command described(const CLI::App& app, const std::string& path = "") {
   Command command{app.get_name(), path, app.get_description(), {}, {}};
-  for (const CLI::Option* option : app.get_options()) {
+  for (const CLI::Option* option :
+       app.get_options([](const CLI::Option* each) { return !each->get_group().empty(); })) {
     CommandOption one;
     for (const std::string& name : option->get_snames()) {
       one.names.push_back("-" + name);
@@ -205,6 +206,7 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   doctor_command->footer("COMMAND: mpirun or srun with its options; without one, this process is a rank of the job\n");
   doctor_command->add_option("--json", options.json, "write everything that was seen there too, as JSON")
       ->type_name("FILE");
+  doctor_command->add_flag("--launched", options.launched, "of ranks that gradwire doctor itself starts")->group("");
   doctor_command->prefix_command();
   return doctor_command;
 }

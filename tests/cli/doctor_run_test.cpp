@@ -59,9 +59,31 @@ TEST_F(DoctorRun, ALauncherGetsTheToolsOwnPath) {
   EXPECT_EQ(outcome.status, 1) << "a policy that no rank can read\n" << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("problem  policy, all ranks: "));
   EXPECT_THAT(outcome.output, HasSubstr("policy.toml:1"));
+  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher has nothing to say\n" << outcome.output;
   const Outcome echo = doctor("-- echo started as");
-  EXPECT_EQ(echo.status, 0);
-  EXPECT_THAT(echo.output, ContainsRegex("^started as /.*/gradwire doctor\n$"));
+  EXPECT_EQ(echo.status, 2);
+  EXPECT_THAT(echo.output, ContainsRegex("^started as /.*/gradwire doctor --launched\n"));
+  EXPECT_THAT(echo.output, HasSubstr("ended with 0 and no rank reported; name the launcher and its options alone"));
+}
+
+TEST_F(DoctorRun, ALauncherThatFailsSaysSoItself) {
+  const Outcome option = doctor(launcher() + "--no-such-option");
+  EXPECT_EQ(option.status, 2) << option.output;
+  EXPECT_THAT(option.output, ContainsRegex("no-such-option(.|\n)*and no rank reported"));
+  const Outcome program = doctor(launcher() + "no_such_program");
+  EXPECT_EQ(program.status, 2) << program.output;
+  EXPECT_THAT(program.output, ContainsRegex("no_such_program(.|\n)*and no rank reported"));
+  write_script("fails", "echo why >&2; exit 1");
+  const Outcome fails = doctor("-- " + (folder_ / "fails").string());
+  EXPECT_EQ(fails.status, 2);
+  EXPECT_THAT(fails.output,
+              HasSubstr("why\ngradwire: doctor: the launcher ended with 1 and no rank reported; see what"));
+}
+
+TEST_F(DoctorRun, AJobBehindTheLauncherIsNoReport) {
+  const Outcome job = doctor(launcher() + "/bin/true");
+  EXPECT_EQ(job.status, 2) << job.output;
+  EXPECT_THAT(job.output, HasSubstr("ended with 0 and no rank reported; name the launcher and its options alone"));
 }
 
 TEST_F(DoctorRun, AloneItChecksOneHostAndSaysHowToStartAJob) {
