@@ -151,13 +151,13 @@ StreamPaths paths_of(const Recording& recording, const std::vector<std::unordere
   paths.calls = recording.streams[static_cast<std::size_t>(stream)].kind != observe::Source::Kind::session;
   std::vector<RankIndex> ranks;
   for (std::uint32_t rank = 0; rank < recording.ranks.size(); ++rank) {
-    ranks.emplace_back(recording.ranks[rank], stream, paths.calls, senders[rank]);
+    ranks.emplace_back(recording.ranks[rank], stream, paths.calls, recording.first_step, senders[rank]);
     paths.ranks.push_back(ranks.back().times());
   }
   std::map<std::uint32_t, std::pair<std::int64_t, std::uint32_t>> ends;  // by step: the last one, and whose
   for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
     for (const auto& [step, window] : ranks[rank].windows()) {
-      if (!window.ended) {
+      if (!window.ended || step < recording.first_step) {
         continue;
       }
       const auto [at, fresh] = ends.try_emplace(step, window.end, rank);
@@ -169,7 +169,8 @@ StreamPaths paths_of(const Recording& recording, const std::vector<std::unordere
   const auto whole = [&](const auto& end) { return ranks[end.second.second].windows().at(end.first).whole; };
   const bool any = std::any_of(ends.begin(), ends.end(), whole);
   for (const auto& end : ends) {
-    if (any && !whole(end)) {
+    if (!whole(end) && (any || !paths.calls)) {
+      paths.without_begin.push_back(end.first);
       continue;
     }
     const auto& [step, last] = end;
@@ -200,7 +201,7 @@ std::vector<StreamPaths> critical_paths(const Recording& recording, const Matchi
       continue;
     }
     StreamPaths paths = paths_of(recording, senders, static_cast<int>(stream));
-    if (!paths.steps.empty()) {
+    if (!paths.steps.empty() || !paths.without_begin.empty()) {
       all.push_back(std::move(paths));
     }
   }

@@ -53,12 +53,14 @@ struct RankTimes {
 
 struct StreamPaths {
   int stream = 0;
-  bool calls = false;            // of a communicator
-  std::vector<StepPath> steps;   // by number
-  std::vector<RankTimes> ranks;  // sums over all steps, as Recording::ranks
+  bool calls = false;                        // of a communicator
+  std::vector<StepPath> steps;               // by number
+  std::vector<std::uint32_t> without_begin;  // ended, but the trace does not say when they began: not among them
+  std::vector<RankTimes> ranks;              // sums over all steps, as Recording::ranks
 };
 
 /// Of an aligned recording: of each session and communicator of all ranks that ended a step.
+/// A step begins at the end of the one before; the first call of a communicator begins with itself.
 [[nodiscard]] std::vector<StreamPaths> critical_paths(const Recording& recording, const Matching& matching);
 
 }  // namespace gradwire::cli::timeline

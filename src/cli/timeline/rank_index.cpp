@@ -6,7 +6,7 @@
 
 namespace gradwire::cli::timeline {
 
-RankIndex::RankIndex(const RankLog& log, int stream, bool calls,
+RankIndex::RankIndex(const RankLog& log, int stream, bool calls, std::uint32_t first_step,
                      const std::unordered_map<std::uint32_t, Place>& senders)
     : log_(&log), senders_(&senders) {
   for (const Activity& activity : log.activities) {
@@ -15,8 +15,13 @@ RankIndex::RankIndex(const RankLog& log, int stream, bool calls,
     }
   }
   for (std::uint32_t i = 0; i < log.activities.size(); ++i) {
-    if (log.activities[i].stream == stream) {
-      take(log.activities[i], i, calls);
+    const Activity& activity = log.activities[i];
+    if (activity.stream != stream) {
+      continue;
+    }
+    note_window(activity, calls);
+    if (activity.step >= first_step) {
+      take(activity, i, calls);
     }
   }
   const auto by_end = [&](Indices& list) {
@@ -72,6 +77,18 @@ void RankIndex::take(const Activity& activity, std::uint32_t index, bool calls) 
 }
 
 // Steps begin at the first gradient, and end with finish(); calls are their one bucket.
+void RankIndex::note_window(const Activity& activity, bool calls) {
+  if (activity.kind == (calls ? EventKind::bucket_begin : EventKind::step_begin)) {
+    windows_.try_emplace(activity.step, Window{.begin = activity.begin, .end = activity.begin});
+  } else if (activity.kind == (calls ? EventKind::bucket_end : EventKind::step_end)) {
+    Window& window =
+        windows_.try_emplace(activity.step, Window{.begin = activity.begin, .end = activity.end}).first->second;
+    window.begin = std::min(window.begin, activity.begin);
+    window.end = activity.end;
+    window.ended = true;
+  }
+}
+
 void RankIndex::note_time(const Activity& activity, bool calls) {
   const auto add = [took = bounded(activity.end - activity.begin)](std::int64_t& sum) { sum = bounded(sum + took); };
   switch (activity.kind) {
@@ -80,22 +97,11 @@ void RankIndex::note_time(const Activity& activity, bool calls) {
     case EventKind::decode: add(times_.decode); break;
     case EventKind::native: add(times_.native); break;
     case EventKind::wait: add(times_.wait); break;
-    case EventKind::step_begin:
-    case EventKind::bucket_begin:
-      if ((activity.kind == EventKind::bucket_begin) == calls) {
-        windows_.try_emplace(activity.step, Window{.begin = activity.begin, .end = activity.begin});
-      }
-      break;
     case EventKind::step_end:
     case EventKind::bucket_end:
       if ((activity.kind == EventKind::bucket_end) == calls) {
         add(times_.exposed);
         ++times_.steps;
-        Window& window =
-            windows_.try_emplace(activity.step, Window{.begin = activity.begin, .end = activity.end}).first->second;
-        window.begin = std::min(window.begin, activity.begin);
-        window.end = activity.end;
-        window.ended = true;
       }
       break;
     default: break;

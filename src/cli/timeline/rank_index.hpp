@@ -24,7 +24,9 @@ class RankIndex {
     bool whole = false;  // the step before is known
   };
 
-  RankIndex(const RankLog& log, int stream, bool calls, const std::unordered_map<std::uint32_t, Place>& senders);
+  /// Of steps before `first_step` only the end counts.
+  RankIndex(const RankLog& log, int stream, bool calls, std::uint32_t first_step,
+            const std::unordered_map<std::uint32_t, Place>& senders);
 
   [[nodiscard]] std::size_t size() const noexcept { return works_.size() + waits_.size() + messages_.size(); }
   [[nodiscard]] const std::map<std::uint32_t, Window>& windows() const noexcept { return windows_; }
@@ -50,6 +52,7 @@ class RankIndex {
  private:
   using Indices = std::vector<std::uint32_t>;
   void take(const Activity& activity, std::uint32_t index, bool calls);
+  void note_window(const Activity& activity, bool calls);
   void note_time(const Activity& activity, bool calls);
   [[nodiscard]] const Activity* last(const Indices& of, std::int64_t time) const;
 

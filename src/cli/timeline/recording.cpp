@@ -56,6 +56,12 @@ std::optional<std::string> part_of(const std::string& name) {
   return name.substr(kBegin.size(), middle - kBegin.size());
 }
 
+bool keeps(const StepRange& steps, const Event& event) {
+  const bool ends = event.kind == EventKind::step_end || event.kind == EventKind::bucket_end;
+  return !metrics::has_step(event.kind) || (event.step >= steps.first && event.step <= steps.last) ||
+         (steps.end_before && ends && event.step + 1 == steps.first);
+}
+
 RawFile read_raw(const fs::path& file, const std::string& part, StepRange steps) {
   RawFile raw;
   raw.name = file.filename().string();
@@ -72,9 +78,8 @@ RawFile read_raw(const fs::path& file, const std::string& part, StepRange steps)
              .events =
                  [&](std::uint32_t thread, std::span<const Event> events) {
                    std::vector<Event> kept;
-                   std::copy_if(events.begin(), events.end(), std::back_inserter(kept), [&](const Event& event) {
-                     return !metrics::has_step(event.kind) || (event.step >= steps.first && event.step <= steps.last);
-                   });
+                   std::copy_if(events.begin(), events.end(), std::back_inserter(kept),
+                                [&](const Event& event) { return keeps(steps, event); });
                    raw.stretches.push_back({thread, std::move(kept)});
                  }});
   return raw;
@@ -311,6 +316,7 @@ Recording read_recording(const fs::path& folder, StepRange steps) {
                                                  "); give the directory that the job's GRADWIRE_TRACE names");
   }
   Recording recording;
+  recording.first_step = steps.first;
   std::vector<RawFile> files;
   for (const fs::directory_entry& entry : entries) {
     if (const auto part = part_of(entry.path().filename().string())) {

@@ -63,11 +63,13 @@ struct Recording {
   std::vector<Stream> streams;
   std::vector<RankLog> ranks;  // by part and rank
   std::vector<std::string> warnings;
+  std::uint32_t first_step = 0;  // of an earlier one there is only its end
 };
 
 struct StepRange {
   std::uint32_t first = 0;
   std::uint32_t last = std::numeric_limits<std::uint32_t>::max();
+  bool end_before = false;  // also that of the step before the first, which is where the first begins
 };
 
 /// Ticks as nanoseconds of CLOCK_MONOTONIC, by all moments at which both were read: in between a line, so that order

@@ -77,6 +77,24 @@ void write_clocks(const Read& read, std::ostream& out) {
   }
 }
 
+void write_what_lacks(const StreamPaths& paths, std::ostream& out) {
+  constexpr std::size_t kMostNamed = 4;
+  const std::vector<std::uint32_t>& all = paths.without_begin;
+  if (all.empty()) {
+    return;
+  }
+  std::string numbers = std::to_string(all.front());
+  for (std::size_t i = 1; i < std::min(all.size(), kMostNamed); ++i) {
+    numbers += ", " + std::to_string(all[i]);
+  }
+  if (all.size() > kMostNamed) {
+    numbers += " and " + std::to_string(all.size() - kMostNamed) + " more";
+  }
+  const std::string unit = std::string(paths.calls ? "call" : "step") + (all.size() > 1 ? "s " : " ");
+  out << "  the begin of " << unit << numbers << " is not in the trace, so " << (all.size() > 1 ? "they are" : "it is")
+      << " left out\n";
+}
+
 void write_ranks(const Recording& recording, const StreamPaths& paths, const std::vector<PathShare>& shares,
                  std::ostream& out) {
   std::map<std::uint32_t, double> on_path;
@@ -140,9 +158,11 @@ nlohmann::ordered_json to_json(const Recording& recording, const StreamPaths& pa
   nlohmann::ordered_json out{{"name", stream_name(recording, paths.stream)},
                              {"unit", paths.calls ? "call" : "step"},
                              {"count", paths.steps.size()},
-                             {"path", to_json(recording, shares_of(pointers(paths.steps), false))},
-                             {"median", to_json(recording, *typical.median)},
-                             {"worst", to_json(recording, *typical.worst)}};
+                             {"path", to_json(recording, shares_of(pointers(paths.steps), false))}};
+  for (const auto& [name, step] : {std::pair("median", typical.median), std::pair("worst", typical.worst)}) {
+    out[name] = step != nullptr ? to_json(recording, *step) : nlohmann::ordered_json(nullptr);
+  }
+  out["without_begin"] = paths.without_begin;
   auto ranks = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < paths.ranks.size(); ++i) {
     const RankTimes& times = paths.ranks[i];
@@ -226,11 +246,16 @@ void write_summary(const Read& read, const std::vector<StreamPaths>& paths, std:
     const TypicalSteps typical = typical_steps(stream);
     const char* const unit = stream.calls ? "call" : "step";
     const std::vector<PathShare> shares = shares_of(pointers(stream.steps), false);
-    out << '\n'
-        << stream_name(recording, stream.stream) << ": " << stream.steps.size() << ' ' << unit << "s, median "
-        << in_time(typical.median->nanoseconds) << ", worst " << in_time(typical.worst->nanoseconds) << " (" << unit
-        << ' ' << typical.worst->step << ")\n"
-        << "  critical path of all " << unit << "s, a " << unit << ":\n";
+    out << '\n' << stream_name(recording, stream.stream) << ": " << stream.steps.size() << ' ' << unit << 's';
+    if (typical.worst == nullptr) {
+      out << '\n';
+      write_what_lacks(stream, out);
+      continue;
+    }
+    out << ", median " << in_time(typical.median->nanoseconds) << ", worst " << in_time(typical.worst->nanoseconds)
+        << " (" << unit << ' ' << typical.worst->step << ")\n";
+    write_what_lacks(stream, out);
+    out << "  critical path of all " << unit << "s, a " << unit << ":\n";
     write_shares(recording, shares, stream.steps.size(), stream.calls, out);
     for (const auto& [name, step] : {std::pair("median", typical.median), std::pair("worst", typical.worst)}) {
       out << "  of the " << name << ", " << unit << ' ' << step->step << ", which "

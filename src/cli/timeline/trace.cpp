@@ -29,10 +29,12 @@ timeline::StepRange steps_of(const TraceOptions& options) {
   }
 }
 
-timeline::Read read(const TraceOptions& options, std::ostream& told) {
+timeline::Read read(const TraceOptions& options, bool end_before, std::ostream& told) {
+  timeline::StepRange steps = steps_of(options);
+  steps.end_before = end_before;
   timeline::Read read;
   read.folder = options.folder;
-  read.recording = timeline::read_recording(options.folder, steps_of(options));
+  read.recording = timeline::read_recording(options.folder, steps);
   read.matching = timeline::match(read.recording);
   read.alignment = timeline::align(read.recording, read.matching);
   for (const std::string& warning : read.recording.warnings) {
@@ -62,7 +64,7 @@ int trace_merge(const TraceOptions& options, std::ostream& out) {
   if (!timeline::can_write_traces()) {
     timeline::write_trace({}, {}, {}, out);  // says why
   }
-  const timeline::Read what = read(options, std::cerr);
+  const timeline::Read what = read(options, false, std::cerr);
   const std::filesystem::path file =
       options.output ? std::filesystem::path(*options.output) : std::filesystem::path(options.folder) / "trace.pftrace";
   std::ofstream to(file, std::ios::binary | std::ios::trunc);
@@ -86,7 +88,7 @@ int trace_merge(const TraceOptions& options, std::ostream& out) {
 }
 
 int trace_summary(const TraceOptions& options, std::ostream& out) {
-  const timeline::Read what = read(options, std::cerr);
+  const timeline::Read what = read(options, true, std::cerr);
   const auto paths = timeline::critical_paths(what.recording, what.matching);
   if (paths.empty()) {
     throw Error(ErrorCode::invalid_argument, "trace summary: " + options.folder + " has no step or call that ended" +

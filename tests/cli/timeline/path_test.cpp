@@ -50,7 +50,7 @@ TEST(CriticalPath, HasNoGapAndIsAsLongAsTheStepOnTwentySeeds) {
     const Found found = find(facts);
     ASSERT_EQ(found.paths.size(), 1U);
     // Of the first it is not known when its computing began.
-    ASSERT_EQ(found.paths[0].steps.size(), static_cast<std::size_t>(std::max(1, facts.steps - 1)));
+    ASSERT_EQ(found.paths[0].steps.size(), static_cast<std::size_t>(facts.steps - 1));
     for (const StepPath& step : found.paths[0].steps) {
       ASSERT_FALSE(step.path.empty());
       std::int64_t time = step.path.front().end;
@@ -202,6 +202,35 @@ TEST(CriticalPath, OfCallsIsSinceTheCallBefore) {
   ASSERT_EQ(found.paths[0].steps.size(), 2U);
   EXPECT_GT(shares_of({&found.paths[0].steps[1]}, true)[0].share, 0.8);
   EXPECT_EQ(shares_of({&found.paths[0].steps[1]}, true)[0].work, Work::compute);
+}
+
+TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
+  JobFacts facts;
+  Recording recording = MadeUpJob(facts).recording();
+  const Found whole = find(recording);
+  ASSERT_EQ(whole.paths[0].steps.size(), 2U);
+  EXPECT_THAT(whole.paths[0].without_begin, ::testing::ElementsAre(0));
+  // As of a trace of step 2 alone.
+  Recording alone = recording;
+  alone.first_step = 2;
+  for (RankLog& log : alone.ranks) {
+    std::erase_if(log.activities, [](const Activity& a) { return a.step < 2; });
+  }
+  const Found without = find(std::move(alone));
+  EXPECT_TRUE(without.paths.at(0).steps.empty());
+  EXPECT_THAT(without.paths[0].without_begin, ::testing::ElementsAre(2));
+  // With the end of the step before.
+  recording.first_step = 2;
+  for (RankLog& log : recording.ranks) {
+    std::erase_if(log.activities, [](const Activity& a) {
+      return a.step < 1 || (a.step == 1 && a.kind != EventKind::step_end && a.kind != EventKind::bucket_end);
+    });
+  }
+  const Found found = find(std::move(recording));
+  ASSERT_EQ(found.paths.at(0).steps.size(), 1U);
+  EXPECT_EQ(found.paths[0].steps[0].nanoseconds, whole.paths[0].steps[1].nanoseconds);
+  EXPECT_EQ(found.paths[0].ranks[0].steps, 1);
+  EXPECT_TRUE(found.paths[0].without_begin.empty());
 }
 
 TEST(CriticalPath, TypicalStepsAreTheMedianAndTheWorst) {

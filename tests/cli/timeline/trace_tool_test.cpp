@@ -59,7 +59,7 @@ TEST_F(TraceTool, SummaryAsJsonAddsUp) {
   ASSERT_EQ(json["streams"].size(), 2U);
   for (const auto& stream : json["streams"]) {
     EXPECT_EQ(stream["unit"], "step");
-    EXPECT_EQ(stream["count"], 2) << "of the first of three it is not known when it began";
+    EXPECT_EQ(stream["count"], 3) << "the first begins where the step before ends";
     for (const auto& path : {stream["path"], stream["median"]["path"], stream["worst"]["path"]}) {
       double shares = 0;
       for (const auto& part : path) {
@@ -69,6 +69,20 @@ TEST_F(TraceTool, SummaryAsJsonAddsUp) {
     }
     EXPECT_LE(stream["median"]["seconds"], stream["worst"]["seconds"]);
   }
+}
+
+TEST_F(TraceTool, AStepAloneTakesAsLongAsAmongOthers) {
+  const auto seconds = [](const std::string& steps, std::size_t at) {
+    const auto json = nlohmann::json::parse(trace("summary --json " + steps + folder()).output);
+    const auto& step = json.at("streams").at(0).at("steps").at(at);
+    EXPECT_EQ(step.at("step"), 3);
+    return step.at("seconds").get<double>();
+  };
+  EXPECT_DOUBLE_EQ(seconds("--steps 3-3 ", 0), seconds("", 2));
+  const Outcome first = trace("summary --steps 0-0 " + folder());
+  EXPECT_EQ(first.status, 0);
+  EXPECT_THAT(first.output,
+              ContainsRegex("session [0-9]+: 0 steps\n  the begin of step 0 is not in the trace, so it is left out"));
 }
 
 TEST_F(TraceTool, MistakesAreNamed) {
