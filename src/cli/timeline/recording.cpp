@@ -308,6 +308,8 @@ void sort_activities(std::span<Activity> activities) {
   });
 }
 
+bool is_event_file(const std::string& name) { return part_of(name).has_value(); }
+
 Recording read_recording(const fs::path& folder, StepRange steps) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);

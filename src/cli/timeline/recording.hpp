@@ -83,6 +83,9 @@ class TickMap {
   std::vector<observe::TimeScale> moments_;
 };
 
+/// By its name, "gradwire-library-rank-0.events".
+[[nodiscard]] bool is_event_file(const std::string& name);
+
 /// Files that are no part of it are left out with a warning that names them. Error(invalid_argument) where none is
 /// left.
 [[nodiscard]] Recording read_recording(const std::filesystem::path& folder, StepRange steps = {});

@@ -1,4 +1,5 @@
 // gradwire trace: what the ranks of a job did, as a timeline and in numbers.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <ostream>
@@ -58,15 +59,52 @@ void write_text(const timeline::Read& what, const std::vector<timeline::StreamPa
   out << text::printable_lines(text.str());
 }
 
+// What another program wrote, or a rank, would be lost.
+void refuse_to_replace(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    return;
+  }
+  if (timeline::is_event_file(file.filename().string())) {
+    throw Error(ErrorCode::invalid_argument, "trace merge: " + file.string() +
+                                                 " has the name of what a rank recorded, and would be lost; name "
+                                                 "another file with --output");
+  }
+  constexpr std::size_t kHead = 2048;
+  std::string head(kHead, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(stream.gcount()));
+  if (stream.bad() || (!head.empty() && head.find(timeline::kTraceMark) == std::string::npos)) {
+    throw Error(ErrorCode::invalid_argument, "trace merge: " + file.string() +
+                                                 " was not made by gradwire trace merge, and would be lost; move it "
+                                                 "away, or name another file with --output");
+  }
+}
+
+void refuse_empty_selection(const timeline::Recording& recording, const TraceOptions& options) {
+  const auto has_step = [](const timeline::Activity& each) { return metrics::has_step(each.kind); };
+  const bool any = std::any_of(recording.ranks.begin(), recording.ranks.end(), [&](const timeline::RankLog& log) {
+    return std::any_of(log.activities.begin(), log.activities.end(), has_step);
+  });
+  if (options.steps && !any) {
+    throw Error(ErrorCode::invalid_argument,
+                "trace merge: " + options.folder + " has nothing of steps " + *options.steps +
+                    "; gradwire trace summary without --steps shows how many steps there are");
+  }
+}
+
 }  // namespace
 
 int trace_merge(const TraceOptions& options, std::ostream& out) {
   if (!timeline::can_write_traces()) {
     timeline::write_trace({}, {}, {}, out);  // says why
   }
-  const timeline::Read what = read(options, false, std::cerr);
   const std::filesystem::path file =
       options.output ? std::filesystem::path(*options.output) : std::filesystem::path(options.folder) / "trace.pftrace";
+  refuse_to_replace(file);
+  const timeline::Read what = read(options, false, std::cerr);
+  refuse_empty_selection(what.recording, options);
   std::ofstream to(file, std::ios::binary | std::ios::trunc);
   if (!to) {
     throw Error(ErrorCode::invalid_argument,

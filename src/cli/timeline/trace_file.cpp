@@ -87,6 +87,9 @@ class Writer {
     trace::Process& process = *track.mutable_process();
     process.set_pid(static_cast<int>(rank) + 1);
     process.set_process_name(rank_name(recording_, rank));
+    if (rank == 0) {
+      process.add_process_labels(std::string(kTraceMark));
+    }
     process.add_process_labels("host " + log.host);
     process.add_process_labels(log.clock == 0 ? "clock: reference"
                                : fit.known    ? "clock within " + in_microseconds(fit.error)

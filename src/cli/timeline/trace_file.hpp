@@ -2,11 +2,15 @@
 #pragma once
 
 #include <ostream>
+#include <string_view>
 
 #include "cli/timeline/layout.hpp"
 #include "cli/timeline/messages.hpp"
 
 namespace gradwire::cli::timeline {
+
+/// Stands near the begin of each such file.
+inline constexpr std::string_view kTraceMark = "made by gradwire trace merge";
 
 /// Whether this build can write one: it needs protobuf.
 [[nodiscard]] bool can_write_traces() noexcept;

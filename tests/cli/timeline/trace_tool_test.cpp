@@ -121,6 +121,30 @@ TEST_F(TraceTool, AFileThatCannotBeWrittenIsNamed) {
   EXPECT_EQ(full.status, 2);
   EXPECT_THAT(full.output, HasSubstr("/dev/full cannot be written whole"));
 }
+
+TEST_F(TraceTool, MergeReplacesNothingButATimeline) {
+  const std::string input = folder() + "/gradwire-library-rank-0.events";
+  const std::string events = read_text(input);
+  const Outcome of_rank = trace("merge " + folder() + " -o " + input);
+  EXPECT_EQ(of_rank.status, 2);
+  EXPECT_THAT(of_rank.output, HasSubstr("has the name of what a rank recorded, and would be lost"));
+  EXPECT_EQ(read_text(input), events);
+  const std::string notes = folder() + "/notes.txt";
+  std::ofstream(notes) << "mine";
+  const Outcome foreign = trace("merge " + folder() + " -o " + notes);
+  EXPECT_EQ(foreign.status, 2);
+  EXPECT_THAT(foreign.output, HasSubstr("notes.txt was not made by gradwire trace merge, and would be lost"));
+  EXPECT_EQ(read_text(notes), "mine");
+  EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0);
+  EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0) << "its own";
+}
+
+TEST_F(TraceTool, MergeOfNoStepSaysSo) {
+  const Outcome outcome = trace("merge --steps 900-999 " + folder() + " -o " + folder() + "/nothing");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("has nothing of steps 900-999"));
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/nothing"));
+}
 #else
 TEST_F(TraceTool, MergeSaysWhatItLacks) {
   const Outcome outcome = trace("merge " + folder());
