@@ -10,7 +10,10 @@
 #include <sstream>
 
 #include "base/environment.hpp"
+#include "base/metrics_target.hpp"
 #include "base/read_file.hpp"
+#include "base/report_place.hpp"
+#include "base/trace_target.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/version.hpp"
@@ -98,6 +101,45 @@ void read_host(Facts& facts, const fs::path& root) {
   facts.interfaces = read_interfaces(root / "sys/class/net");
 }
 
+/// Ranks make what is not there below what is. Nothing is made here.
+void try_directory(const std::string& variable, const std::string& directory, std::vector<std::string>& unwritable) {
+  std::error_code ignored;
+  fs::path place = fs::absolute(directory, ignored);
+  while (!fs::exists(place, ignored) && place.has_relative_path()) {
+    place = place.parent_path();
+  }
+  const bool is_folder = fs::is_directory(place, ignored);
+  if (!is_folder || ::access(place.c_str(), W_OK | X_OK) != 0) {
+    unwritable.push_back(variable + " names " + directory + ", but " + place.string() +
+                         (is_folder ? " cannot be written" : " is no directory"));
+  }
+}
+
+void try_places(std::vector<std::string>& unwritable) {
+  const auto look = [&](const std::string& name, const auto& directories_of) {
+    const auto value = environment(name);
+    if (!value) {
+      return;
+    }
+    try {
+      for (const std::string& directory : directories_of(*value)) {
+        if (!directory.empty()) {
+          try_directory(name, directory, unwritable);
+        }
+      }
+    } catch (const Error&) {  // that is told already
+    }
+  };
+  using Directories = std::vector<std::string>;
+  look("GRADWIRE_METRICS", [](const std::string& value) {
+    const MetricsTarget target = MetricsTarget::parse(value);
+    return Directories{target.directory, target.otlp};
+  });
+  look("GRADWIRE_TRACE", [](const std::string& value) { return Directories{TraceTarget::parse(value).directory}; });
+  look("GRADWIRE_REPORT",
+       [](const std::string& value) { return Directories{report_place(value).directory.value_or("")}; });
+}
+
 void read_variables(Facts& facts) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
@@ -107,11 +149,8 @@ void read_variables(Facts& facts) {
       facts.variables.emplace(name, text.substr(equals + 1));
     }
   }
-  try {
-    check_environment();
-  } catch (const std::exception& error) {
-    facts.environment_error = error.what();
-  }
+  facts.environment_errors = environment_problems();
+  try_places(facts.unwritable);
 }
 
 void read_policy(PolicyFile& policy) {

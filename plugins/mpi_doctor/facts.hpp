@@ -46,7 +46,8 @@ struct Facts {
   std::vector<PreloadFile> preloads;
   PolicyFile policy;
   std::map<std::string, std::string> variables;  // GRADWIRE_*, OMP_NUM_THREADS
-  std::string environment_error;                 // what check_environment() refuses
+  std::vector<std::string> environment_errors;   // environment_problems()
+  std::vector<std::string> unwritable;           // places that variables name, and why
 
   std::vector<int> cores;  // of the host
   std::vector<int> mask;   // those that this process may use

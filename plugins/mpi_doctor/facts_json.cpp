@@ -39,7 +39,8 @@ std::string to_json(const Facts& facts) {
       {"policy",
        {{"path", facts.policy.path}, {"fingerprint", facts.policy.fingerprint}, {"error", facts.policy.error}}},
       {"variables", facts.variables},
-      {"environment_error", facts.environment_error},
+      {"environment_errors", facts.environment_errors},
+      {"unwritable", facts.unwritable},
       {"cores", facts.cores},
       {"mask", facts.mask},
       {"cpu_limit", {{"cores", facts.cpu.cores}, {"group", facts.cpu.group}}},
@@ -77,7 +78,8 @@ Facts facts_from_json(const std::string& text) {
                   .fingerprint = policy.value("fingerprint", ""),
                   .error = policy.value("error", "")};
   take(from, "variables", facts.variables);
-  take(from, "environment_error", facts.environment_error);
+  take(from, "environment_errors", facts.environment_errors);
+  take(from, "unwritable", facts.unwritable);
   take(from, "cores", facts.cores);
   take(from, "mask", facts.mask);
   const json cpu = from.value("cpu_limit", json::object());

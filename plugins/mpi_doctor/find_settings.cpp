@@ -158,11 +158,18 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
     }
   }
   for (const Facts& rank : facts) {
-    if (!rank.environment_error.empty()) {
+    for (const std::string& error : rank.environment_errors) {
       findings.push_back({Level::problem,
                           "environment",
-                          rank.environment_error,
+                          error,
                           "correct it or unset it; gradwire info lists the variables",
+                          {rank.rank}});
+    }
+    for (const std::string& place : rank.unwritable) {
+      findings.push_back({Level::warning,
+                          "environment",
+                          place,
+                          "name a directory that this rank may write, else the job runs without",
                           {rank.rank}});
     }
     for (const auto& [name, value] : rank.variables) {

@@ -101,39 +101,43 @@ std::optional<double> environment_slow(double usual) {
   }
 }
 
-namespace {
-
-// What only observes a job.
-void check_observing() {
-  static_cast<void>(environment_slow(1));
-  if (const auto metrics = environment("GRADWIRE_METRICS")) {
-    static_cast<void>(MetricsTarget::parse(*metrics));
-  }
-  if (const auto trace = environment("GRADWIRE_TRACE")) {
-    static_cast<void>(TraceTarget::parse(*trace));
-  }
-}
-
-}  // namespace
-
-void check_environment(ObservingToo observing) {
+std::vector<std::string> environment_problems(ObservingToo observing) {
+  std::vector<std::string> problems;
+  const auto look = [&](const auto& check) {
+    try {
+      check();
+    } catch (const Error& error) {
+      problems.emplace_back(error.what());
+    }
+  };
   if (observing == ObservingToo::yes) {
-    check_observing();
+    look([] { static_cast<void>(environment_slow(1)); });
+    look([] { static_cast<void>(MetricsTarget::parse(environment("GRADWIRE_METRICS").value_or("file:/"))); });
+    look([] { static_cast<void>(TraceTarget::parse(environment("GRADWIRE_TRACE").value_or("/"))); });
   }
   for (const EnvironmentVariable& variable : kVariables) {
     const std::optional<std::string> value = environment(variable.name);
     const bool choice = variable.values.find(" | ") != std::string_view::npos;
     if (value && choice && !allows(variable.values, *value)) {
-      throw Error(ErrorCode::invalid_argument,
-                  std::string(variable.name) + " is \"" + *value + "\"; write one of " + std::string(variable.values));
+      problems.push_back(std::string(variable.name) + " is \"" + *value + "\"; write one of " +
+                         std::string(variable.values));
     }
     if (value && variable.values == "duration") {
-      try {
-        static_cast<void>(parse_duration(*value));
-      } catch (const Error& error) {
-        throw Error(error.code(), std::string(variable.name) + ": " + error.what());
-      }
+      look([&] {
+        try {
+          static_cast<void>(parse_duration(*value));
+        } catch (const Error& error) {
+          throw Error(error.code(), std::string(variable.name) + ": " + error.what());
+        }
+      });
     }
+  }
+  return problems;
+}
+
+void check_environment(ObservingToo observing) {
+  if (const std::vector<std::string> problems = environment_problems(observing); !problems.empty()) {
+    throw Error(ErrorCode::invalid_argument, problems.front());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradwire {
 
@@ -26,7 +27,9 @@ struct EnvironmentVariable {
 [[nodiscard]] std::optional<double> environment_slow(double usual);
 /// Whether what only observes a job is checked too: inside a job a wrong value there is one warning, and no more.
 enum class ObservingToo : bool { no, yes };
-/// Error(invalid_argument) where a variable has a value that the table does not allow. Files are not opened.
+/// Each variable that has a value which the table does not allow, with what to write. Files are not opened.
+[[nodiscard]] std::vector<std::string> environment_problems(ObservingToo observing = ObservingToo::yes);
+/// Error(invalid_argument) with the first of them.
 void check_environment(ObservingToo observing = ObservingToo::yes);
 
 }  // namespace gradwire

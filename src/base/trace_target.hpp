@@ -8,13 +8,14 @@
 
 namespace gradwire {
 
-/// "DIRECTORY" or "DIRECTORY:steps=100-120".
+/// "/tmp/trace", "/tmp/trace:steps=100-120".
 struct TraceTarget {
   std::string directory;
   std::uint32_t first_step = 0;
   std::uint32_t last_step = std::numeric_limits<std::uint32_t>::max();
 
-  /// Error(invalid_argument) for what it is not.
+  /// Error(invalid_argument) that quotes the text and says what may stand there; also for a name other than steps
+  /// behind a colon, as in "/tmp/trace:step=1-2", which would be a directory.
   [[nodiscard]] static TraceTarget parse(std::string_view text);
 };
 

@@ -1,6 +1,8 @@
 // The table of environment variables, and docs/environment.md against it.
 #include "base/environment.hpp"
 
+#include "base/trace_target.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +85,9 @@ TEST(Environment, WrongValuesAreNamed) {
   for (const auto& [name, value] :
        {std::pair{"GRADWIRE_SIMD", "avx2"}, std::pair{"GRADWIRE_LOG", "loud"}, std::pair{"GRADWIRE_TIMEOUT", "soon"},
         std::pair{"GRADWIRE_DISABLE", "yes"}, std::pair{"GRADWIRE_SLOW", "on"}, std::pair{"GRADWIRE_SLOW", "0"},
-        std::pair{"GRADWIRE_METRICS", "http:port"}, std::pair{"GRADWIRE_TRACE", "/tmp/t:steps=5"}}) {
+        std::pair{"GRADWIRE_METRICS", "http:port"}, std::pair{"GRADWIRE_TRACE", "tr:steps=9-1"},
+        std::pair{"GRADWIRE_TRACE", "tr:foo=1"}, std::pair{"GRADWIRE_TRACE", "tr:steps=1-2:steps=3-4"},
+        std::pair{"GRADWIRE_TRACE", ":steps=1-2"}}) {
     setenv(name, value, 1);
     try {
       check_environment();
@@ -106,6 +110,27 @@ TEST(Environment, WrongValuesAreNamed) {
   setenv("GRADWIRE_LOG", "off", 1);
   EXPECT_NO_THROW(check_environment());
   unsetenv("GRADWIRE_LOG");
+}
+
+TEST(Environment, AllWrongValuesAreNamed) {
+  setenv("GRADWIRE_TRACE", "tr:step=1-2", 1);
+  setenv("GRADWIRE_SIMD", "avx2", 1);
+  setenv("GRADWIRE_TIMEOUT", "soon", 1);
+  EXPECT_EQ(environment_problems().size(), 3U);
+  EXPECT_EQ(environment_problems(ObservingToo::no).size(), 2U);
+  for (const char* name : {"GRADWIRE_TRACE", "GRADWIRE_SIMD", "GRADWIRE_TIMEOUT"}) {
+    unsetenv(name);
+  }
+  EXPECT_TRUE(environment_problems().empty());
+}
+
+TEST(Environment, ATraceIsADirectoryWithOrWithoutSteps) {
+  const TraceTarget steps = TraceTarget::parse("/tmp/a:b:steps=3-7");
+  EXPECT_EQ(steps.directory, "/tmp/a:b");
+  EXPECT_EQ(steps.first_step, 3U);
+  EXPECT_EQ(steps.last_step, 7U);
+  EXPECT_EQ(TraceTarget::parse("/x:a=b/c").directory, "/x:a=b/c");
+  EXPECT_EQ(TraceTarget::parse("tr=1").directory, "tr=1");
 }
 
 TEST(Environment, IsDocumentedCompletely) {

@@ -59,7 +59,8 @@ TEST_F(DoctorRun, ALauncherGetsTheToolsOwnPath) {
   EXPECT_EQ(outcome.status, 1) << "a policy that no rank can read\n" << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("problem  policy, all ranks: "));
   EXPECT_THAT(outcome.output, HasSubstr("policy.toml:1"));
-  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher has nothing to say\n" << outcome.output;
+  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher has nothing to say\n"
+                                                                << outcome.output;
   const Outcome echo = doctor("-- echo started as");
   EXPECT_EQ(echo.status, 2);
   EXPECT_THAT(echo.output, ContainsRegex("^started as /.*/gradwire doctor --launched\n"));
@@ -78,6 +79,17 @@ TEST_F(DoctorRun, ALauncherThatFailsSaysSoItself) {
   EXPECT_EQ(fails.status, 2);
   EXPECT_THAT(fails.output,
               HasSubstr("why\ngradwire: doctor: the launcher ended with 1 and no rank reported; see what"));
+}
+
+TEST_F(DoctorRun, AllWrongVariablesAndPlacesAreNamed) {
+  const std::string file = write("file", "x");
+  const Outcome outcome = doctor(
+      "", "GRADWIRE_TRACE=tr:steps=9-1 GRADWIRE_LOG=loud GRADWIRE_METRICS=otlp:" + file + "/m GRADWIRE_REPORT=" + file);
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("GRADWIRE_TRACE is \"tr:steps=9-1\""));
+  EXPECT_THAT(outcome.output, HasSubstr("GRADWIRE_LOG is \"loud\""));
+  EXPECT_THAT(outcome.output, ContainsRegex("GRADWIRE_METRICS names [^ ]+/file/m,"));
+  EXPECT_THAT(outcome.output, ContainsRegex("GRADWIRE_REPORT names [^ ]+/file,"));
 }
 
 TEST_F(DoctorRun, AJobBehindTheLauncherIsNoReport) {
