@@ -75,7 +75,8 @@ struct TopOptions {
   bool once = false;
 };
 /// Shows the ranks of the job that writes there, until q is typed on the terminal; where standard output is none, one
-/// block of lines an interval to `out`. Error where the folder is missing, or with `once` holds nothing.
+/// block of lines an interval to `out`. A folder
+/// that is missing is waited for. Error where it is a file, or with `once` holds nothing.
 int top(const TopOptions& options, std::ostream& out);
 
 struct TraceOptions {

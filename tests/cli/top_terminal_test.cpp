@@ -316,6 +316,18 @@ TEST_F(Top, WaitsForAJobThatHasNotBegun) {
   EXPECT_EQ(top.ends(), 0);
 }
 
+TEST_F(Top, WaitsForADirectoryThatIsNotThereYet) {
+  const ScratchFolder parent;
+  const std::filesystem::path folder = parent.path() / "metrics";
+  AtATerminal top(80, 24, on(folder));
+  ASSERT_TRUE(top.shows("is not there")) << top.screen().text();
+  std::filesystem::create_directory(folder);
+  write_rank(folder, 0, 5, 0.4);
+  ASSERT_TRUE(top.shows("1 of 4 ranks")) << top.screen().text();
+  top.type("q");
+  EXPECT_EQ(top.ends(), 0);
+}
+
 TEST_F(Top, PrintsPlainLinesWhereThereIsNoTerminal) {
   const Outcome once = plain(folder_.path().string() + " --once");
   EXPECT_EQ(once.status, 0) << once.output;
@@ -338,7 +350,7 @@ TEST_F(Top, PrintsPlainLinesWhereThereIsNoTerminal) {
 }
 
 TEST_F(Top, SaysWhatIsMissingAndWhatToDo) {
-  const Outcome missing = plain(folder_.file("none"));
+  const Outcome missing = plain(folder_.file("none") + " --once");
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.output,
               HasSubstr("gradwire: top: " + folder_.file("none") + " is not there; name the directory"));
@@ -349,7 +361,7 @@ TEST_F(Top, SaysWhatIsMissingAndWhatToDo) {
   for (const char* interval : {"1ms", "2", "fast", "61min"}) {
     const Outcome wrong = plain(empty.path().string() + " --interval " + interval);
     EXPECT_EQ(wrong.status, 2) << interval;
-    EXPECT_THAT(wrong.output, HasSubstr(interval));
+    EXPECT_THAT(wrong.output, AllOf(HasSubstr(interval), HasSubstr("--interval")));
   }
   EXPECT_THAT(plain("").output, HasSubstr("directory is required"));
 }

@@ -314,6 +314,32 @@ TEST(TopFolder, NamesAFileThatItSkipsAndReadsTheOthers) {
   EXPECT_EQ(snapshot.ranks[1].counters.steps_published, 9);
 }
 
+TEST(TopFolder, LeavesOutWhatALargerJobLeftThere) {
+  const ScratchFolder folder;
+  const auto write = [&](int rank, int world, int seconds_ago) {
+    std::string text = text_of(5, rank);
+    const std::string line = "gradwire_world_size{part=\"library\",rank=\"" + std::to_string(rank) + "\"} ";
+    const std::size_t at = text.find(line + "4");
+    ASSERT_NE(at, std::string::npos) << text;
+    text.replace(at, line.size() + 1, line + std::to_string(world));
+    const std::string name = metrics::file_name("library", rank);
+    metrics::write_whole(folder.path(), name, text);
+    std::filesystem::last_write_time(folder.path() / name,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::seconds(seconds_ago));
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    write(rank, 4, rank < 2 ? 1 : 60);
+  }
+  EXPECT_EQ(FolderReader(folder.path()).read().ranks.size(), 4U) << "two of four fell silent";
+  for (int rank = 0; rank < 2; ++rank) {
+    write(rank, 2, 1);
+  }
+  const Snapshot snapshot = FolderReader(folder.path()).read();
+  EXPECT_EQ(snapshot.ranks.size(), 2U);
+  ASSERT_EQ(snapshot.skipped.size(), 2U);
+  EXPECT_THAT(snapshot.skipped[0].reason, HasSubstr("an earlier job of 4 ranks left it; this one has 2"));
+}
+
 TEST(TopFolder, SaysWhatIsMissing) {
   const ScratchFolder folder;
   EXPECT_THAT(FolderReader(folder.path() / "none").read().problem,

@@ -43,6 +43,30 @@ FolderReader::Known FolderReader::read_one(const std::filesystem::path& file) co
   return known;
 }
 
+// The newest file of a part says how many ranks there are. Those of one job are written every 5 s; and as long as a
+// drop-in was not used on a rank, it says 1.
+void FolderReader::leave_out_earlier(Snapshot& snapshot) {
+  constexpr double kOneTurn = 6;  // seconds
+  std::map<std::string, RankValues> newest;
+  for (const RankValues& rank : snapshot.ranks) {
+    const auto [at, first] = newest.emplace(rank.name.first, rank);
+    if (!first && rank.written > at->second.written) {
+      at->second = rank;
+    }
+  }
+  std::erase_if(snapshot.ranks, [&](const RankValues& rank) {
+    const RankValues& now = newest.at(rank.name.first);
+    const bool earlier = rank.name.second >= now.world_size && rank.world_size != now.world_size &&
+                         rank.written + kOneTurn < now.written;
+    if (earlier) {
+      snapshot.skipped.push_back({"rank " + std::to_string(rank.name.second) + " (" + rank.name.first + ")",
+                                  "an earlier job of " + std::to_string(rank.world_size) +
+                                      " ranks left it; this one has " + std::to_string(now.world_size)});
+    }
+    return earlier;
+  });
+}
+
 Snapshot FolderReader::read() {
   Snapshot snapshot;
   std::error_code problem;
@@ -74,6 +98,7 @@ Snapshot FolderReader::read() {
       snapshot.skipped.push_back({name, reason});
     }
   }
+  leave_out_earlier(snapshot);
   snapshot.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (names.empty()) {
     snapshot.problem = what_is_missing();

@@ -25,6 +25,8 @@ class FolderReader {
     RankValues values;
     std::string reason;  // why it is skipped; empty: it is not
   };
+  /// Ranks that a larger job left here which ran before the one that writes now.
+  static void leave_out_earlier(Snapshot& snapshot);
   [[nodiscard]] Known read_one(const std::filesystem::path& file) const;
 
   std::filesystem::path folder_;

@@ -21,7 +21,12 @@ namespace {
 constexpr std::size_t kPlainWidth = 160;  // of what no terminal limits
 
 std::chrono::nanoseconds interval_of(const TopOptions& options) {
-  const std::chrono::nanoseconds interval = parse_duration(options.interval);
+  std::chrono::nanoseconds interval{};
+  try {
+    interval = parse_duration(options.interval);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("top: --interval: ") + error.what());
+  }
   if (interval < std::chrono::milliseconds(100) || interval > std::chrono::hours(1)) {
     throw Error(ErrorCode::invalid_argument,
                 "top: --interval " + options.interval + " is not between 100ms and 60min; 1s is the default");
@@ -44,7 +49,9 @@ class Watch {
   }
   /// Nothing can be shown, however long one waits; or now.
   void refuse_what_is_missing(bool now) const {
-    if (!snapshot_.problem.empty() && (now || !std::filesystem::is_directory(folder_))) {
+    std::error_code ignored;
+    const bool other = std::filesystem::exists(folder_, ignored) && !std::filesystem::is_directory(folder_, ignored);
+    if (!snapshot_.problem.empty() && (now || other)) {
       throw Error(ErrorCode::invalid_argument, "top: " + snapshot_.problem);
     }
   }
