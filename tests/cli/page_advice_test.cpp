@@ -23,6 +23,28 @@ TEST(PageAdvice, AHealthyJobGetsNone) {
   }
 }
 
+TEST(PageAdvice, WithoutAllHistoriesNothingIsCompared) {
+  const PlannedJob plan{.rank = [](int rank) {
+    return rank == 1 ? PlannedRank{.step = 0.05, .compute = 0.04, .cause = "late_compute"}
+                     : PlannedRank{.step = 0.05, .compute = 0.005, .wait = 0.04};
+  }};
+  EXPECT_THAT(advice_on(plan), Contains(HasSubstr("for rank 1")));
+  for (const int missing : {0, 1, 3}) {
+    std::vector<page::RankHistory> histories;
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      if (rank != missing) {
+        histories.push_back(planned_history(plan, rank));
+      }
+    }
+    const page::Summary summary = summary_of(page::newest_job(std::move(histories), {}, "/tmp/report"));
+    EXPECT_THAT(summary.advice, ElementsAre("3 of 4 ranks left a history, so ranks are not compared, and nothing is "
+                                            "said of the link."));
+    for (const page::RankRow& rank : summary.ranks) {
+      EXPECT_FALSE(rank.is_slow());
+    }
+  }
+}
+
 TEST(PageAdvice, TheLinkOfASlowRankIsComparedWithTheOthers) {
   const auto sentences = advice_on({.rank = [](int rank) {
     return rank == 2 ? PlannedRank{.step = 0.1, .compute = 0.05, .wait = 0.02, .sending_rate = 30e6}
@@ -102,8 +124,11 @@ TEST(PageAdvice, UncompressedBytesThatNothingHidesAskForACodec) {
 }
 
 TEST(PageAdvice, WhatHoldsTheJobIsSaid) {
-  EXPECT_THAT(advice_on({.rank = [](int) { return PlannedRank{.step = 0.05, .compute = 0.03, .wait = 0.018}; }}),
-              Contains(HasSubstr("the link holds this job")));
+  const auto waiting = [](int) { return PlannedRank{.step = 0.05, .compute = 0.03, .wait = 0.018}; };
+  EXPECT_THAT(advice_on({.ranks = 16, .rank = waiting}), Contains(HasSubstr("the link holds this job")));
+  const auto here = advice_on({.rank = waiting});
+  EXPECT_THAT(here, Contains(HasSubstr("all ranks share a host")));
+  EXPECT_THAT(here, Not(Contains(HasSubstr("the link holds this job"))));
   EXPECT_THAT(
       advice_on(
           {.rank =

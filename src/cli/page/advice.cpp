@@ -25,6 +25,12 @@ constexpr double kMostPassed = 0.5;    // of the bytes
 std::string percent(double share) { return shown(Unit::share, share); }
 std::string time(double seconds) { return shown(Unit::seconds, seconds); }
 
+// Who waits for whom, and for what, shows by comparing all of them.
+bool has_all_ranks(const Summary& summary) { return static_cast<int>(summary.ranks.size()) >= summary.world; }
+
+// Ranks of one host reach each other through its memory; by tcp a link may lie between them.
+bool has_link(const Summary& summary) { return summary.hosts.size() > 1 || summary.transport == "tcp"; }
+
 // Of the ranks but one.
 double median_of_others(const Summary& summary, const RankRow& one,
                         const std::function<double(const RankRow&)>& value) {
@@ -164,8 +170,11 @@ void add_communication(const Summary& summary, std::vector<std::string>& sentenc
                         ": the link is not what holds this job. A cheaper codec (bf16, exact) or more cores may be "
                         "faster.");
   } else if (exposed >= kMuch && split.wait > 2 * coding) {
-    sentences.push_back("Waiting for messages takes " + time(split.wait) + " of a step and coding " + time(coding) +
-                        ": the link holds this job. A stronger codec (int4, topk) or larger batches would help.");
+    sentences.push_back(
+        "Waiting for messages takes " + time(split.wait) + " of a step and coding " + time(coding) + ": " +
+        (has_link(summary) ? "the link holds this job. A stronger codec (int4, topk) or larger batches would help."
+                           : "all ranks share a host, so it is its cores and its memory that hold this job, and no "
+                             "link. Fewer ranks or larger batches may help."));
   }
 }
 
@@ -209,6 +218,12 @@ void add_passed(const Summary& summary, std::vector<std::string>& sentences) {
 }  // namespace
 
 void find_slow_ranks(Summary& summary) {
+  if (!has_all_ranks(summary)) {
+    for (RankRow& rank : summary.ranks) {
+      rank.cause = "";
+    }
+    return;
+  }
   std::vector<double> shares;
   for (const RankRow& rank : summary.ranks) {
     shares.push_back(rank.exposed_share);
@@ -228,7 +243,10 @@ void find_slow_ranks(Summary& summary) {
 std::vector<std::string> advice(const Summary& summary) {
   std::vector<std::string> sentences;
   add_lost_ranks(summary, sentences);
-  if (summary.has_steps && summary.world > 1) {
+  if (!has_all_ranks(summary)) {
+    sentences.push_back(std::to_string(summary.ranks.size()) + " of " + std::to_string(summary.world) +
+                        " ranks left a history, so ranks are not compared, and nothing is said of the link.");
+  } else if (summary.has_steps && summary.world > 1) {
     add_slow_ranks(summary, sentences);
     add_communication(summary, sentences);
   }
