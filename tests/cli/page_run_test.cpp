@@ -51,6 +51,8 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
       {"report nowhere", "nowhere is not there; name the directory that GRADWIRE_REPORT named"},
       {"report bin", "bin holds no history of a rank; start the job with GRADWIRE_REPORT=bin"},
       {"report left -o page.json", "give the page a name such as report.html"},
+      {"report left -o -", "- is no file; the page and its numbers go to files"},
+      {"report left -o page.html --json ./page.html", "--output and --json both name page.html"},
       {"report left -o no/such/folder/p.html", "no/such/folder"},
       {"report", "directory is required"}};
   for (const auto& [arguments, text] : refused) {

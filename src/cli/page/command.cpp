@@ -16,11 +16,20 @@ int report(const ReportOptions& options, std::ostream& out) {
                                                  "; give the page a name such as report.html, and name the "
                                                  "JSON by --json");
   }
+  if (html == "-" || options.json == "-") {
+    throw Error(ErrorCode::invalid_argument,
+                "report: - is no file; the page and its numbers go to files: name them by --output and --json");
+  }
   page::PageFiles files{.html = html, .json = html};
   if (options.json) {
     files.json = *options.json;
   } else {
     files.json.replace_extension(".json");
+  }
+  std::error_code ignored;
+  if (fs::weakly_canonical(files.html, ignored) == fs::weakly_canonical(files.json, ignored)) {
+    throw Error(ErrorCode::invalid_argument,
+                "report: --output and --json both name " + files.html.string() + "; give each a file of its own");
   }
   const page::Summary summary = page::write_page(options.folder, files);
   for (const std::string& sentence : summary.advice) {
