@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -154,7 +155,10 @@ int launch(const std::vector<std::string>& command, std::ostream& out) {
   if (problems && (status == 0 || status == kProblemStatus)) {
     return *problems > 0 ? kProblemStatus : status == 0 ? 0 : kUsageStatus;
   }
-  if (problems || status > kSignalled) {
+  // Of others a shell would say so, too: Open MPI's ends with 134 where it finds no program, and 255 where no host.
+  constexpr std::array kByUser{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+  const bool by_user = std::find(kByUser.begin(), kByUser.end(), status - kSignalled) != kByUser.end();
+  if (problems || by_user) {
     return status;
   }
   out << "gradwire: doctor: the launcher ended with " << status << " and no rank reported; "
