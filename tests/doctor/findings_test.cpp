@@ -82,11 +82,6 @@ const std::vector<Planted> kPlanted = {
      "info, where", "if that is meant", "rank 0 (host0)"},
     {"bad value", [](Cluster& c) { c.facts[0].environment_errors = {"GRADWIRE_SIMD is \"x\""}; }, Level::problem,
      "environment", "GRADWIRE_SIMD", "correct", "rank 0 (host0)"},
-    {"second bad value",
-     [](Cluster& c) {
-       c.facts[0].environment_errors = {"GRADWIRE_SIMD is \"x\"", "GRADWIRE_TRACE is \"y\""};
-     },
-     Level::problem, "environment", "GRADWIRE_TRACE", "correct", "rank 0 (host0)"},
     {"no place", [](Cluster& c) { c.facts[1].unwritable = {"GRADWIRE_TRACE names /x, but / cannot be written"}; },
      Level::warning, "environment", "GRADWIRE_TRACE names /x", "may write", "rank 1 (host0)"},
     {"misspelt", [](Cluster& c) { c.facts[0].variables["GRADWIRE_POLICI"] = "x"; }, Level::warning, "environment",

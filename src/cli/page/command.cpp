@@ -27,7 +27,8 @@ int report(const ReportOptions& options, std::ostream& out) {
     files.json.replace_extension(".json");
   }
   std::error_code ignored;
-  if (fs::weakly_canonical(files.html, ignored) == fs::weakly_canonical(files.json, ignored)) {
+  if (fs::weakly_canonical(fs::absolute(files.html), ignored) ==
+      fs::weakly_canonical(fs::absolute(files.json), ignored)) {
     throw Error(ErrorCode::invalid_argument,
                 "report: --output and --json both name " + files.html.string() + "; give each a file of its own");
   }
