@@ -83,11 +83,11 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"AddressSanitizer", {"sanitizer/asan_interface.h"}, {"src/session/*"}},
     {"POSIX",
      {"dlfcn.h", "unistd.h", "pthread.h", "semaphore.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h",
-      "link.h", "termios.h", "dirent.h"},
+      "link.h", "termios.h", "dirent.h", "poll.h"},
      {"src/*", "plugins/*"}},
     {"prometheus-cpp", {"prometheus/*", "CivetServer.h"}, {"plugins/export_http/*"}},
     {"sockets",
-     {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*", "poll.h"},
+     {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*"},
      {"src/transport/tcp/*", "plugins/export_http/*"}},
 };
 
