@@ -104,9 +104,12 @@ TEST(ComparisonPace, OneThatTookLongPutsTheNextOffAndNoMore) {
   pace.compared(50, 10e-3, 100e-3);
   const std::uint64_t owed = pace.steps();
   EXPECT_GT(owed, usual);
-  EXPECT_LE(static_cast<double>(owed) * 10e-3, 100e-3 / ComparisonPace::kMostOfAll);
-  pace.compared(static_cast<double>(owed), 10e-3, 60e-6);
-  EXPECT_LE(pace.steps(), usual + 1);
+  EXPECT_LE(static_cast<double>(owed) * 10e-3, ComparisonPace::kMostOff + 0.1) << "not for minutes";
+  int more = 0;
+  for (; pace.steps() > usual + 1 && more < 100; ++more) {
+    pace.compared(static_cast<double>(pace.steps()), 10e-3, 60e-6);
+  }
+  EXPECT_LE(more, 8) << "100 ms are earned in 222 s";
 }
 
 // Of a job that had not spent its share, it puts off nothing.
