@@ -80,6 +80,7 @@ class Membership {
 
  private:
   using Ids = std::set<Id>;
+  [[nodiscard]] static std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
   enum class Phase : std::uint8_t { following, preparing, proposing };
 
   void receive_in_epoch(const Message& message, Time now);

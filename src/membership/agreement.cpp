@@ -1,0 +1,306 @@
+// How members agree on the next world: ballots, what is proposed, what is decided.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "membership/membership.hpp"
+
+namespace gradwire::membership {
+namespace {
+
+constexpr int kBeatsOfLeader = 10;  // that another one gets before this process leads
+
+}  // namespace
+
+// More than half of the members, or half with the lowest, the ended ones counted as members; or all that have not
+// ended. Two of the first kind share a process. One of the first kind of which a process lives shares it with one of
+// the last kind; and what those say who have all ended is no longer heard by who answered (`ballot_dead_`). (Counting
+// the ended ones out of the half would be wrong: 3 of 5 may have left out two, of them two may end, and the two left
+// out would be a majority of three.)
+bool Membership::quorum(const Ids& answered) const {
+  std::size_t with = 0;
+  bool all = true;
+  for (const Id who : world_.members) {
+    with += answered.contains(who) ? 1 : 0;
+    all = all && (answered.contains(who) || ballot_dead_.contains(who));
+  }
+  const std::size_t size = world_.members.size();
+  return all || 2 * with > size || (2 * with == size && answered.contains(world_.members.front()));
+}
+// From here on nothing of this epoch is delivered but what is decided.
+void Membership::begin(Time now) {
+  if (agreeing_) {
+    return;
+  }
+  agreeing_ = true;
+  phase_ = Phase::following;
+  const Ids watching = watched();
+  for (auto& [who, heard] : heard_) {
+    if (!watching.contains(who)) {
+      heard = now;  // it owed no sign of life until now
+    }
+  }
+  beaten_ = Time::min();
+}
+
+void Membership::note_dead(const std::vector<Id>& who) {
+  for (const Id id : who) {
+    if (id != self_) {
+      ended_.insert(id);
+      joining_.erase(id);
+      if (member(id)) {
+        dead_.insert(id);
+      }
+    }
+  }
+}
+
+// What can be done now, by what is known now.
+void Membership::advance(Time now) {
+  const bool may_lead = now >= waits_until_ || dead_.contains(promised_.by);
+  const bool leads = phase_ == Phase::following && may_lead && leader(now) == self_;
+  const bool knows_more = phase_ != Phase::following && dead_ != ballot_dead_;  // than who answered
+  if (agreeing_ && (leads || knows_more)) {
+    begin_ballot(now);
+  } else if (phase_ == Phase::preparing) {
+    propose_if_answered(now);
+  } else if (phase_ == Phase::proposing) {
+    decide_if_accepted(now);
+  }
+}
+
+Message Membership::promise(Time now) const {
+  Message said = message(Message::Kind::promise);
+  said.ballot = promised_;
+  said.step = delivered_;
+  said.dead = to_list(dead_);
+  said.joining = to_list(joining_);
+  for (const Id who : world_.members) {  // again, and no step in between
+    if ((missed_before_.contains(who) && missed_.contains(who)) ||
+        (unheard_before_.contains(who) && silent(who, now))) {
+      said.silent.push_back(who);
+    }
+  }
+  said.accepted = accepted_;
+  said.decision = value_;
+  return said;
+}
+
+void Membership::begin_ballot(Time now) {
+  phase_ = Phase::preparing;
+  promised_ = {promised_.round + 1, self_};
+  promises_.clear();
+  acceptances_.clear();
+  ballot_dead_ = dead_;
+  promises_[self_] = promise(now);
+  began_ = now;
+  send_ballot(now);
+  propose_if_answered(now);
+}
+
+// To those that have not answered it.
+void Membership::send_ballot(Time now) {
+  sent_ = now;
+  Message said = message(phase_ == Phase::preparing ? Message::Kind::prepare : Message::Kind::accept);
+  said.ballot = promised_;
+  said.dead = to_list(ballot_dead_);
+  if (phase_ == Phase::proposing) {
+    said.decision = value_;
+  }
+  for (const Id who : world_.members) {
+    const bool answered = phase_ == Phase::preparing ? promises_.contains(who) : acceptances_.contains(who);
+    if (!answered && !dead_.contains(who)) {
+      send(who, said);
+    }
+  }
+}
+
+void Membership::follow(const Message& ballot, Time now) {
+  note_dead(ballot.dead);
+  phase_ = Phase::following;
+  promised_ = ballot.ballot;
+  waits_until_ = now + kBeatsOfLeader * settings_.beat;
+}
+
+void Membership::answer_prepare(const Message& message, Time now) {
+  begin(now);
+  if (message.ballot < promised_) {
+    Message said = this->message(Message::Kind::refuse);
+    said.ballot = promised_;
+    send(message.from, std::move(said));
+    return;
+  }
+  follow(message, now);
+  send(message.from, promise(now));
+}
+
+void Membership::answer_accept(const Message& message, Time now) {
+  begin(now);
+  if (!message.decision || message.ballot < promised_) {
+    Message said = this->message(Message::Kind::refuse);
+    said.ballot = promised_;
+    send(message.from, std::move(said));
+    return;
+  }
+  follow(message, now);
+  accepted_ = message.ballot;
+  value_ = message.decision;
+  Message said = this->message(Message::Kind::accepted);
+  said.ballot = message.ballot;
+  send(message.from, std::move(said));
+}
+
+// Everybody is waited for who is not missed: who answers is in the next world.
+void Membership::propose_if_answered(Time now) {
+  if (phase_ != Phase::preparing) {
+    return;
+  }
+  Ids answered;
+  for (const Id who : world_.members) {
+    if (promises_.contains(who)) {
+      answered.insert(who);
+    } else if (!dead_.contains(who) && !silent(who, now) && now - began_ < settings_.silent_after) {
+      return;  // who hears nothing, though it is heard, is waited for as long
+    }
+  }
+  if (!quorum(answered)) {
+    return;
+  }
+  phase_ = Phase::proposing;
+  value_ = choose();
+  accepted_ = promised_;
+  acceptances_ = {self_};
+  send_ballot(now);
+  decide_if_accepted(now);
+}
+
+Decision Membership::choose() const {
+  const Message* latest = nullptr;
+  for (const auto& [who, said] : promises_) {
+    if (said.decision && (latest == nullptr || said.accepted > latest->accepted)) {
+      latest = &said;
+    }
+  }
+  if (latest != nullptr) {
+    return *latest->decision;  // it may have been decided
+  }
+  Ids next;
+  std::uint64_t delivered = 0;
+  for (const auto& [who, said] : promises_) {
+    if (!dead_.contains(who)) {
+      next.insert(who);
+    }
+    delivered = std::max(delivered, said.step);
+  }
+  part(next);
+  const std::size_t most = next.size();  // those that are in remain half of all, with the lowest
+  std::size_t joined = 0;
+  for (const Id who : joining_) {
+    if (joined++ < most) {
+      next.insert(who);
+    }
+  }
+  return {{world_.epoch + 1, to_list(next)}, delivered};
+}
+
+// Of two that cannot hear each other one must go: the one that most others cannot hear, of equal ones the higher.
+void Membership::part(Ids& next) const {
+  for (;;) {
+    std::map<Id, std::size_t> apart;
+    for (const auto& [who, said] : promises_) {
+      for (const Id other : said.silent) {
+        if (next.contains(who) && next.contains(other)) {
+          ++apart[who];
+          ++apart[other];
+        }
+      }
+    }
+    if (apart.empty()) {
+      return;
+    }
+    next.erase(std::max_element(apart.begin(), apart.end(), [](const auto& a, const auto& b) {
+                 return std::pair(a.second, a.first) < std::pair(b.second, b.first);
+               })->first);
+  }
+}
+
+void Membership::decide_if_accepted(Time now) {
+  if (phase_ == Phase::proposing && quorum(acceptances_)) {
+    const Decision decision = *value_;
+    Message said = message(Message::Kind::decided);
+    said.decision = decision;
+    send_all(said);
+    decide(decision, now);
+  }
+}
+
+void Membership::decide(const Decision& decision, Time now) {
+  const std::vector<Id> unheard = silent_ids(now);
+  unheard_before_ = Ids(unheard.begin(), unheard.end());
+  missed_before_ = std::exchange(missed_, {});
+  // A process that joins is told once all that were in know of it: nobody asks it what was decided.
+  untold_.clear();
+  to_hear_.clear();
+  for (const Id who : decision.world.members) {
+    if (!member(who)) {
+      untold_.insert(who);
+    } else if (who != self_) {
+      to_hear_.insert(who);
+    }
+  }
+  latest_ = decision;
+  world_ = decision.world;
+  agreeing_ = false;
+  phase_ = Phase::following;
+  promised_ = {};
+  accepted_ = {};
+  value_.reset();
+  promises_.clear();
+  acceptances_.clear();
+  ballot_dead_.clear();
+  waits_until_ = {};
+  dead_.clear();
+  doubted_.clear();
+  joining_.clear();
+  ready_.clear();
+  in_epoch_.clear();
+  heard_.clear();
+  for (const Id who : world_.members) {
+    heard_[who] = now;
+  }
+  beaten_ = now;
+  if (!member(self_)) {
+    expelled_ = true;
+    news_.emplace_back(Expelled{world_.epoch});
+    return;
+  }
+  delivered_ = std::max(delivered_, decision.delivered);
+  news_.emplace_back(Changed{decision});
+  for (const Id who : Ids(ended_)) {  // who ended after the world was chosen
+    dead(who, now);
+  }
+  if (!untold_.empty() && !agreeing_) {
+    send_all(message(Message::Kind::beat));
+  }
+  if (!untold_.empty() && !agreeing_) {
+    send_all(message(Message::Kind::beat));  // so that all soon know of all
+  }
+  tell_joiners();
+}
+
+void Membership::tell_joiners() {
+  if (untold_.empty() || expelled_ || !latest_) {
+    return;
+  }
+  const bool all = std::all_of(to_hear_.begin(), to_hear_.end(),
+                               [&](Id who) { return dead_.contains(who) || in_epoch_.contains(who); });
+  if (all) {
+    Message said = message(Message::Kind::decided);
+    said.decision = latest_;
+    for (const Id who : std::exchange(untold_, {})) {
+      send(who, said);
+    }
+  }
+}
+
+}  // namespace gradwire::membership
