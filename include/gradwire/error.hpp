@@ -17,7 +17,10 @@ enum class ErrorCode {
   aborted,           // another rank, or another thread, gave up first
   out_of_memory,
   internal,  // a bug in gradwire
+  expelled,  // the other ranks went on without this one, which must end
+  too_few,   // fewer ranks are left than the policy's min_ranks
 };
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::too_few;
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
 

@@ -32,7 +32,9 @@ typedef enum gradwire_status {
   GRADWIRE_TIMEOUT = 6,          /* a peer did not answer in time; the message names it */
   GRADWIRE_ABORTED = 7,          /* another rank, or another thread, gave up first */
   GRADWIRE_OUT_OF_MEMORY = 8,
-  GRADWIRE_INTERNAL = 9 /* a bug in gradwire */
+  GRADWIRE_INTERNAL = 9,         /* a bug in gradwire */
+  GRADWIRE_EXPELLED = 10,        /* the other ranks went on without this one, which must end */
+  GRADWIRE_TOO_FEW = 11          /* fewer ranks are left than the policy's min_ranks */
 } gradwire_status;
 
 typedef enum gradwire_dtype { GRADWIRE_F32 = 1, GRADWIRE_F16 = 2, GRADWIRE_BF16 = 3, GRADWIRE_F64 = 4 } gradwire_dtype;

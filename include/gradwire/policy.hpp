@@ -1,6 +1,7 @@
 // The policy: which codec and algorithm each tensor gets. Read from TOML; see docs/policy.md for every key.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -160,6 +161,13 @@ class Policy {
     friend bool operator==(const Batch&, const Batch&) = default;
   };
 
+  /// How a job goes on when ranks end; for sessions over gradwire::Processes.
+  struct Elastic {
+    std::chrono::milliseconds suspect{5000};  // without a sign of life, until a rank is left out
+    std::uint32_t min_ranks = 1;              // with fewer the job ends
+    friend bool operator==(const Elastic&, const Elastic&) = default;
+  };
+
   static constexpr std::uint64_t kFloor = 64ULL << 10;
   static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // where what does not pay is measured, and passes
 
@@ -177,6 +185,7 @@ class Policy {
   std::optional<Link> link = std::nullopt;
   AutoOptions auto_options = {};
   std::optional<Batch> batch = std::nullopt;  // advice on the batch; none: none
+  std::optional<Elastic> elastic = std::nullopt;
   bool deterministic = false;                 // no native sums, no choice by measurement
   bool strict = false;                        // a rule that matched no tensor is an error
 };

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "gradwire/communicator.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
+#include "gradwire/processes.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
@@ -47,6 +49,21 @@ struct StepOutcome {
   bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step; over device
                                      // memory what this rank knew when finish() was called (docs/gpu.md)
   std::vector<int> nonfinite_ranks;  // of a skipped step: whose gradients they were
+  // Of a session over Processes (docs/elastic.md).
+  bool world_changed = false;  // other ranks take part from here on; rank() and world_size() are new
+  bool repeat = false;         // nothing of this step was delivered: make its gradients again, step() is as before
+};
+
+/// Who takes part from here on. Ranks are those of the world before, but for `rank` and `world_size`.
+struct WorldChange {
+  std::uint32_t epoch = 0;  // number of the new world
+  int rank = 0;             // of this process, now
+  int world_size = 1;
+  int old_rank = 0;
+  int old_world_size = 1;
+  std::vector<int> lost = {};               // ended, or were left out; ascending
+  std::vector<std::string> lost_names = {};  // what is known of each
+  double seconds = 0;                       // from the first sign of it on this rank until the new world was there
 };
 
 struct SessionOptions {
@@ -74,6 +91,9 @@ struct Ticket {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
+  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed. Errors of a rank
+  /// itself make it leave; the others go on. Sync modes other than `step` are Error(unsupported).
+  Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   /// Joins the progress thread. A step still under way is aborted on every rank.
@@ -125,6 +145,9 @@ class Session {
   /// without it. Parameters that no local step has moved since the last synchronisation stay as they are, so a second
   /// call does nothing.
   void sync_parameters();
+
+  /// Called inside the call that changes the world, before it returns; of a session over Processes.
+  void on_world_change(std::function<void(const WorldChange&)> callback);
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.
   void set_no_sync(bool no_sync);

@@ -24,6 +24,8 @@ gradwire_status status_of(ErrorCode code) noexcept {
     case ErrorCode::aborted: return GRADWIRE_ABORTED;
     case ErrorCode::out_of_memory: return GRADWIRE_OUT_OF_MEMORY;
     case ErrorCode::internal: return GRADWIRE_INTERNAL;
+    case ErrorCode::expelled: return GRADWIRE_EXPELLED;
+    case ErrorCode::too_few: return GRADWIRE_TOO_FEW;
   }
   return GRADWIRE_INTERNAL;
 }
@@ -136,7 +138,7 @@ const char* gradwire_status_text(gradwire_status status) {
     return "ok";
   }
   // Codes are numbered as statuses are, from 1 on; their names are literals.
-  for (int code = 0; code <= static_cast<int>(gradwire::ErrorCode::internal); ++code) {
+  for (int code = 0; code <= static_cast<int>(gradwire::kLastErrorCode); ++code) {
     const auto error = static_cast<gradwire::ErrorCode>(code);
     if (gradwire::api::status_of(error) == status) {
       return gradwire::to_string(error).data();

@@ -13,6 +13,8 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::aborted: return "aborted";
     case ErrorCode::out_of_memory: return "out_of_memory";
     case ErrorCode::internal: return "internal";
+    case ErrorCode::expelled: return "expelled";
+    case ErrorCode::too_few: return "too_few";
   }
   return "unknown";
 }

@@ -75,6 +75,10 @@ Message Membership::promise(Time now) const {
   said.step = delivered_;
   said.dead = to_list(dead_);
   said.joining = to_list(joining_);
+  for (const Id who : world_.members) {
+    const auto found = ready_.find(who);
+    said.ready.push_back(found == ready_.end() ? 0 : found->second);
+  }
   for (const Id who : world_.members) {  // again, and no step in between
     if ((missed_before_.contains(who) && missed_.contains(who)) ||
         (unheard_before_.contains(who) && silent(who, now))) {
@@ -186,12 +190,18 @@ Decision Membership::choose() const {
   }
   Ids next;
   std::uint64_t delivered = 0;
+  std::vector<std::uint64_t> ready(world_.members.size());
   for (const auto& [who, said] : promises_) {
     if (!dead_.contains(who)) {
       next.insert(who);
     }
     delivered = std::max(delivered, said.step);
+    for (std::size_t i = 0; i < std::min(ready.size(), said.ready.size()); ++i) {
+      ready[i] = std::max(ready[i], said.ready[i]);
+    }
   }
+  // Also what all held, though nobody of those who are left knew of all: one who ended may have delivered it.
+  delivered = std::max(delivered, *std::min_element(ready.begin(), ready.end()));
   part(next);
   const std::size_t most = next.size();  // those that are in remain half of all, with the lowest
   std::size_t joined = 0;

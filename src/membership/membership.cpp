@@ -256,6 +256,17 @@ void Membership::tick(Time now) {
   }
 }
 
+std::vector<Id> Membership::unready() const {
+  std::vector<Id> ids;
+  for (const Id who : world_.members) {
+    const auto found = ready_.find(who);
+    if (who != self_ && (found == ready_.end() || found->second <= delivered_)) {
+      ids.push_back(who);
+    }
+  }
+  return ids;
+}
+
 std::string Membership::waits_for() const {
   std::string text;
   for (const Id who : world_.members) {

@@ -75,6 +75,8 @@ class Membership {
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   [[nodiscard]] bool agreeing() const noexcept { return agreeing_; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
+  /// Members that have not said that they hold what they need of the next step.
+  [[nodiscard]] std::vector<Id> unready() const;
   /// Members that this process waits for, in words: for errors.
   [[nodiscard]] std::string waits_for() const;
 

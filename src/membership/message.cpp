@@ -28,6 +28,19 @@ std::vector<Id> take_ids(wire::ByteReader& reader) {
   return ids;
 }
 
+std::vector<std::uint64_t> take_steps(wire::ByteReader& reader) {
+  const auto count = reader.number<std::uint32_t>();
+  if (count > kMostIds) {
+    reader.fail("it names steps of " + std::to_string(count) + " processes");
+  }
+  std::vector<std::uint64_t> steps(count);
+  const auto bytes = reader.take(std::uint64_t{count} * sizeof(std::uint64_t));
+  if (count > 0) {
+    std::memcpy(steps.data(), bytes.data(), bytes.size());
+  }
+  return steps;
+}
+
 void put_ballot(wire::Bytes& out, const Ballot& ballot) {
   wire::put_number(out, ballot.round);
   wire::put_number(out, ballot.by);
@@ -50,6 +63,8 @@ wire::Bytes encode(const Message& message) {
   put_ids(out, message.dead);
   put_ids(out, message.silent);
   put_ids(out, message.joining);
+  wire::put_number(out, static_cast<std::uint32_t>(message.ready.size()));
+  wire::put(out, message.ready.data(), message.ready.size() * sizeof(std::uint64_t));
   put_ballot(out, message.accepted);
   wire::put_number(out, static_cast<std::uint8_t>(message.decision.has_value() ? 1 : 0));
   if (message.decision) {
@@ -75,6 +90,7 @@ Message decode(std::span<const std::byte> bytes) {
   message.dead = take_ids(reader);
   message.silent = take_ids(reader);
   message.joining = take_ids(reader);
+  message.ready = take_steps(reader);
   message.accepted = take_ballot(reader);
   const auto decided = reader.number<std::uint8_t>();
   if (decided > 1) {

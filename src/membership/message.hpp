@@ -41,6 +41,7 @@ struct Message {
   std::vector<Id> dead;
   std::vector<Id> silent;
   std::vector<Id> joining;           // want to be in the next world
+  std::vector<std::uint64_t> ready;  // of a promise: the step that each member said to hold, as far as was heard
   Ballot accepted;                   // of a promise: the ballot of `decision`
   std::optional<Decision> decision;  // of promise (what was accepted), accept, decided
 

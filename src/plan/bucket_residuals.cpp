@@ -80,7 +80,7 @@ float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::uint32_t
   bool all = true;
   for_each_piece(first, count,
                  [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
-                   float* kept = store_.slice(key_of(part, site), inside, taken);
+                   float* kept = store_.slice_to_overwrite(key_of(part, site), inside, taken);
                    all = all && kept != nullptr;
                    if (kept != nullptr && taken == count) {
                      values = kept;

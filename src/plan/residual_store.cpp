@@ -47,8 +47,12 @@ void fold_into(float* residual, std::uint64_t count, double factor, T* values) {
 }  // namespace
 
 void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
+  if (count == 0 ? has(key) : slice(key, offset, count) != nullptr) {
+    return;
+  }
+  note_reshaped(key);
   std::vector<Range>& ranges = ranges_[key];
-  if (count == 0 || slice(key, offset, count) != nullptr) {
+  if (count == 0) {
     return;
   }
   Range kept{offset, std::vector<float>(count)};
@@ -76,7 +80,7 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
 
 void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor) {
   keep(key, offset, values.size());
-  float* kept = slice(key, offset, values.size());
+  float* kept = slice_to_overwrite(key, offset, values.size());
   for (std::size_t i = 0; kept != nullptr && i < values.size(); ++i) {
     kept[i] += factor * values[i];
   }
@@ -94,6 +98,14 @@ float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::u
     }
   }
   return nullptr;
+}
+
+float* ResidualStore::slice_to_overwrite(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
+  float* kept = slice(key, offset, count);
+  if (kept != nullptr) {
+    note_overwritten(key, offset, kept, count);
+  }
+  return kept;
 }
 
 bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
@@ -118,6 +130,7 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
     }
     float* residual = range.values.data() + (folded.begin - range.offset);
     const std::uint64_t elements = folded.end - folded.begin;
+    note_overwritten(key, folded.begin, residual, elements);
     if (type == codec::Working::f64) {
       fold_into(residual, elements, factor, static_cast<double*>(values) + (folded.begin - offset));
     } else {
@@ -126,14 +139,18 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
   }
 }
 
-void ResidualStore::multiply(float factor) {
-  for (auto& [key, ranges] : ranges_) {
-    for (Range& range : ranges) {
-      for (float& x : range.values) {
-        x *= factor;
-      }
-    }
+void ResidualStore::drop(const ResidualKey& key) {
+  if (has(key)) {
+    note_reshaped(key);
+    ranges_.erase(key);
   }
+}
+
+void ResidualStore::clear_moved(std::uint32_t tensor) {
+  if (undo_ && !undo_->moved && moved(tensor)) {
+    undo_->moved = moved_;
+  }
+  moved_.erase(tensor);
 }
 
 std::uint64_t ResidualStore::bytes() const {

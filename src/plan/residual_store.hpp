@@ -1,10 +1,12 @@
 // Where error feedback keeps what encoding dropped: fp32, by tensor and encode site, never by bucket, so that residuals
 // survive another bucket layout, codec, collective or world size. Stays empty while nothing needs error feedback.
+// A store that can undo keeps what it held before a step, as far as the step has changed it.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -35,19 +37,32 @@ class ResidualStore {
   void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);
   /// Residuals of elements [offset, offset + count), owned by the store; null where they are not kept, or not all.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  /// The same to an encoder, which overwrites them.
+  [[nodiscard]] float* slice_to_overwrite(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   /// Whether any residual of these elements is not zero.
   [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
   /// values += factor x residual for elements [offset, offset + count), whose residual is zero afterwards.
   void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor, codec::Working type,
             void* values);
   /// Forgets everything of a key.
-  void drop(const ResidualKey& key) { ranges_.erase(key); }
-  /// All residuals times `factor`.
-  void multiply(float factor);
+  void drop(const ResidualKey& key);
+  /// All residuals times `factor`. Between steps.
+  void multiply(float factor) { multiply_if([](const ResidualKey& /*key*/) { return true; }, factor); }
+  /// Those at this site.
+  void multiply(codec::EncodeSite site, float factor) {
+    multiply_if([site](const ResidualKey& key) { return key.site == site; }, factor);
+  }
+
+  /// From here on undo() brings back what is held now, or was at the last commit().
+  void remember() { undo_.emplace(); }
+  void commit() noexcept;
+  void undo();
+  /// Bytes that this takes.
+  [[nodiscard]] std::uint64_t undo_bytes() const;
 
   // Owner residuals may lie with ranks that no longer own their elements, as after loading another world's state.
   void mark_moved(std::uint32_t tensor) { moved_.insert(tensor); }
-  void clear_moved(std::uint32_t tensor) { moved_.erase(tensor); }
+  void clear_moved(std::uint32_t tensor);
   [[nodiscard]] bool moved(std::uint32_t tensor) const { return moved_.contains(tensor); }
 
   [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
@@ -56,8 +71,40 @@ class ResidualStore {
   [[nodiscard]] std::uint64_t bytes() const;
 
  private:
+  struct Undo {
+    struct Piece {
+      ResidualKey key;
+      std::uint64_t offset = 0;
+      std::uint64_t count = 0;
+      std::uint64_t at = 0;  // in `values`
+    };
+    std::vector<Piece> pieces;  // in the order in which they were overwritten
+    std::vector<float> values;
+    std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // before, without `pieces`; none: was not there
+    std::optional<std::set<std::uint32_t>> moved;
+  };
+
+  void note_overwritten(const ResidualKey& key, std::uint64_t offset, const float* values, std::uint64_t count);
+  void note_reshaped(const ResidualKey& key);
+  template <typename Condition>
+  void multiply_if(Condition condition, float factor);
+
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;
+  std::optional<Undo> undo_;
 };
+
+template <typename Condition>
+void ResidualStore::multiply_if(Condition condition, float factor) {
+  for (auto& [key, ranges] : ranges_) {
+    if (condition(key)) {
+      for (Range& range : ranges) {
+        for (float& x : range.values) {
+          x *= factor;
+        }
+      }
+    }
+  }
+}
 
 }  // namespace gradwire::plan

@@ -1,6 +1,7 @@
 // What a policy may ask of batches and buckets, and what to say where it asks for something else.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,11 @@
 namespace gradwire::policy {
 
 inline constexpr std::uint32_t kMaxAccumulation = 4096;
+
+/// Of [elastic]: a rank gives a sign of life ten times in the shortest.
+inline constexpr std::chrono::milliseconds kLeastSuspect{1000};
+inline constexpr std::chrono::milliseconds kMostSuspect{600'000};
+inline constexpr std::uint32_t kMostRanks = 1'000'000;
 
 /// What to say of [batch] bounds that leave no accumulation.
 [[nodiscard]] std::string contradiction(const Policy::Batch& batch);

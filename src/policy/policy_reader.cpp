@@ -71,6 +71,8 @@ class PolicyReader : private PolicyValues {
                 {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
                 {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
                 {"auto", [this](const toml::node& node) { read_auto(read_section(node, "auto")); }},
+                {"elastic",
+                 [this](const toml::node& node) { policy_.elastic = read_elastic(read_section(node, "elastic")); }},
                 {"batch", [this](const toml::node& node) {
                    batch_ = place_of(node.source());
                    policy_.batch = read_batch(read_section(node, "batch"));

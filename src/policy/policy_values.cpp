@@ -335,6 +335,26 @@ OrderRange PolicyValues::read_order(const toml::node& node) const {
   return range;
 }
 
+Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
+  Policy::Elastic elastic;
+  read_table(table, "in [elastic]",
+             {{"suspect",
+               [&](const toml::node& node) {
+                 const std::string text = read_string(node, "suspect", "a string such as \"5s\"");
+                 elastic.suspect = std::chrono::duration_cast<std::chrono::milliseconds>(
+                     read_parsed(node, [&] { return parse_duration(text); }));
+                 if (elastic.suspect < kLeastSuspect || elastic.suspect > kMostSuspect) {
+                   fail(node, "suspect = \"" + text + "\" is not from 1s to 10min; write how long a rank may give no " +
+                                  "sign of life, such as \"5s\"");
+                 }
+               }},
+              {"min_ranks", [&](const toml::node& node) {
+                 elastic.min_ranks = read_uint32(node, "min_ranks", "an integer such as 2", 1, kMostRanks,
+                                                 "the fewest ranks that go on, 1 to " + std::to_string(kMostRanks));
+               }}});
+  return elastic;
+}
+
 Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
   Policy::Batch batch;
   Place most = place_of(table.source());

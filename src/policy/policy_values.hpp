@@ -71,6 +71,7 @@ class PolicyValues {
   /// 3, or the first and last of a range: [0, 7].
   [[nodiscard]] OrderRange read_order(const toml::node& node) const;
   /// What [batch] says.
+  [[nodiscard]] Policy::Elastic read_elastic(const toml::table& table) const;
   [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
 
   // Runs a parser of the layers below; its error gets this place.

@@ -41,6 +41,8 @@ constexpr std::array kHomes{
     KeyHome{"min_accumulation", "in [batch]"},
     KeyHome{"max_accumulation", "in [batch]"},
     KeyHome{"scaling", "in [batch]"},
+    KeyHome{"suspect", "in [elastic]"},
+    KeyHome{"min_ranks", "in [elastic]"},
 };
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

@@ -147,6 +147,20 @@ class SmallSteps {
   ~SmallSteps() = default;
 };
 
+/// What steps change of what is held, so that one can be undone; not while a bucket is under way.
+class StepUndo {
+ public:
+  /// From here on.
+  virtual void remember() = 0;
+  /// The step counts.
+  virtual void commit() = 0;
+  /// As it was at the last commit().
+  virtual void undo_step() = 0;
+
+ protected:
+  ~StepUndo() = default;
+};
+
 class Runner : public Buckets {
  public:
   explicit Runner(RunnerInfo info) : info_(std::move(info)) {}
@@ -186,6 +200,7 @@ class Runner : public Buckets {
   /// What it waits for, from now on; while no bucket is under way.
   [[nodiscard]] virtual observe::PeerWaits* watch_peers() { return nullptr; }
   [[nodiscard]] virtual SmallSteps* small() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepUndo* undo() noexcept { return nullptr; }
 
  private:
   RunnerInfo info_;

@@ -21,6 +21,16 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
                                    std::move(policy), options);
 }
 
+Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options) {
+  session::bind_log();
+  if (processes == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "Session: processes is null");
+  }
+  const Policy::Elastic settings = policy.elastic.value_or(Policy::Elastic{});
+  state_ = State::in_world(std::make_unique<session::Elastic>(std::move(processes), settings, options.timeout), policy,
+                           options);
+}
+
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options) {
@@ -50,7 +60,20 @@ void Session::sync_parameters() {
   state_->checked([&] { state_->sync_parameters(); });
 }
 
-void Session::broadcast(std::span<const View> values, int root) { state_->broadcast(values, root); }
+void Session::broadcast(std::span<const View> values, int root) {
+  if (!state_->elastic) {
+    state_->broadcast(values, root);
+    return;
+  }
+  State::call_elastically(state_, [&, who = state_->elastic->id_of(root)](State& state) {
+    const std::optional<int> now = who ? state.elastic->rank_of(*who) : root;
+    if (!now) {
+      throw Error(ErrorCode::invalid_argument, "broadcast: rank " + std::to_string(root) +
+                                                   ", the root, has ended; broadcast from a rank that is left");
+    }
+    state.broadcast(values, *now);
+  });
+}
 
 Ticket Session::ready(TensorId id) {
   return state_->checked([&] { return state_->ready(id, nullptr, false); });
@@ -64,14 +87,22 @@ Ticket Session::ready_zero(TensorId id) {
 
 bool Session::done(const Ticket& ticket) { return state_->done(ticket); }
 void Session::wait(const Ticket& ticket) { state_->wait(ticket); }
-StepOutcome Session::finish() { return state_->finish(); }
+StepOutcome Session::finish() { return state_->elastic ? State::finish_elastically(state_) : state_->finish(); }
+
+void Session::on_world_change(std::function<void(const WorldChange&)> callback) {
+  if (!state_->elastic) {
+    throw Error(ErrorCode::invalid_argument,
+                "on_world_change: the world of this session never changes; make it over gradwire::Processes");
+  }
+  state_->elastic->callback = std::move(callback);
+}
 
 void Session::set_no_sync(bool no_sync) { state_->no_sync = no_sync; }
 
 void Session::set_weight(double samples) {
   state_->checked([&] {
     const std::lock_guard lock(state_->progress.state);
-    state_->step.faults.throw_if_failed();
+    state_->throw_if_failed();
     state_->step.set_weight(samples);
   });
 }
@@ -83,7 +114,7 @@ void Session::set_loss_scale(double scale) {
 void Session::flush() {
   state_->checked([&] {
     const std::lock_guard lock(state_->progress.state);
-    state_->step.faults.throw_if_failed();
+    state_->throw_if_failed();
     state_->step.flush_next();
   });
 }
@@ -94,7 +125,8 @@ std::uint64_t Session::residual_bytes() {
 }
 
 void Session::reserve() {
-  state_->checked([&] { state_->reserve(); });
+  const auto reserve = [](State& state) { state.checked([&] { state.reserve(); }); };
+  state_->elastic ? State::call_elastically(state_, reserve) : reserve(*state_);
 }
 
 LinkEstimate Session::link() {

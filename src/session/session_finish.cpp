@@ -60,8 +60,12 @@ StepOutcome Session::State::finish() {
     check_all_ready();
     progress.wait_until("finish", [&] { return step.ended(); });
   }
+  if (elastic) {
+    commit_step();
+  }
   const Ended ended = end_step(begin, was_small);
   const StepOutcome& outcome = ended.end.outcome;
+  last_outcome = outcome;
   conclude(ended);
   tell(outcome, ended.at);
   if (ticks != 0) {
@@ -71,6 +75,15 @@ StepOutcome Session::State::finish() {
     publish(false);
   }
   return outcome;
+}
+
+// Until all members of the world hold all that this step delivers, nothing of it counts.
+void Session::State::commit_step() {
+  if (!elastic->commit()) {
+    throw Error(ErrorCode::aborted, "finish: the world changes");
+  }
+  const std::lock_guard lock(progress.wire);
+  runner->undo()->commit();
 }
 
 bool Session::State::compares_results(const StepOutcome& outcome) const {

@@ -122,6 +122,10 @@ void Session::State::make_plan() {
   }
   if (plan->has_modes()) {
     try {
+      if (elastic) {
+        throw Error(ErrorCode::unsupported, "the policy has sync modes other than \"step\", which a session that goes on "
+                                            "without ranks cannot undo yet; use sync = \"step\"");
+      }
       make_modes();
     } catch (...) {
       plan.reset();  // so that the next call refuses it too
@@ -156,7 +160,7 @@ void Session::State::refuse_rows(const TensorInfo& tensor) const {
 TensorId Session::State::add(const std::string& name, const View& gradient, std::vector<View> beside,
                              std::uint32_t ndim) {
   const std::lock_guard lock(progress.state);
-  step.faults.throw_if_failed();
+  throw_if_failed();
   if (plan) {
     throw Error(ErrorCode::invalid_argument, "add: \"" + name +
                                                  "\" comes after the plan was made; add every tensor before the "
@@ -181,7 +185,10 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
   bool left_to_finish = false;
   {
     const std::lock_guard lock(progress.state);
-    step.faults.throw_if_failed();
+    if (elastic && step.faults.failed()) {
+      return {};  // finish() says what becomes of this step
+    }
+    throw_if_failed();
     tensors.check(id);
     make_plan();
     if (capturing()) {
@@ -209,7 +216,13 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
     progress.wake_after_ready();
   }
   if (!left_to_finish) {
-    progress.inside_call();
+    try {
+      progress.inside_call();
+    } catch (const Error&) {
+      if (!elastic) {
+        throw;
+      }
+    }
   }
   return ticket;
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "session/auto/auto_codec.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/modes/sync_modes.hpp"
+#include "session/elastic/elastic.hpp"
 #include "session/progress.hpp"
 #include "session/rank_comparison.hpp"
 #include "session/runner.hpp"
@@ -71,6 +73,8 @@ struct Session::State final : private session::Progress::Work {
   bool small = false;         // they are
 
   session::Progress progress;
+  std::optional<StepOutcome> last_outcome;    // of finish() alone
+  std::unique_ptr<session::Elastic> elastic;  // of a session over Processes; ends before what it interrupts
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
   template <typename Call>
@@ -121,8 +125,21 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] session::SavedState saved_state();
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
 
+  // Of a session over Processes: what may replace the state.
+  [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic> elastic, const Policy& policy,
+                                                       const SessionOptions& options);
+  [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
+  /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
+  static void call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& call);
+
   /// The caller holds `state`.
   void make_plan();
+  /// Throws the session's failure; over Processes only finish() does, and what communicates. The caller holds `state`.
+  void throw_if_failed() {
+    if (!elastic) {
+      step.faults.throw_if_failed();
+    }
+  }
   /// Error(invalid_argument) while a step is being captured; the session goes on.
   void require_no_capture(const char* call) const;
   /// Replays have advanced the device's step behind the host's back.
@@ -131,6 +148,15 @@ struct Session::State final : private session::Progress::Work {
   void drain(const char* call);
 
  private:
+  // Everything of `before`, which is given up, but for the world: tensors, what error feedback holds, the step that was
+  // not delivered, or the next one.
+  void take_over(State& before);
+  // Waits for the next world and goes on in it; or this rank leaves, with the error.
+  static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error, bool undo);
+  // The others need not wait for this rank.
+  [[noreturn]] void leave(const Error& error);
+  void tell_of(const WorldChange& change, std::uint64_t now, bool repeat);
+
   // Whoever communicates.
   void communicate(std::chrono::microseconds wait, bool waits) override;
   [[nodiscard]] bool in_background() const override { return !step.faults.failed() && modes && modes->busy(); }
@@ -157,6 +183,7 @@ struct Session::State final : private session::Progress::Work {
   void stop_if_gradients_are_gone();
 
   // The end of a step.
+  void commit_step();
   void check_may_finish();
   struct Ended {
     std::chrono::steady_clock::time_point at;

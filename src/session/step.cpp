@@ -79,6 +79,14 @@ void Step::set_weight(double samples) {
   weight_.value = samples;
 }
 
+void Step::go_on_from(const Step& before) {
+  number_ = outcome_.step = before.number_;
+  loss_scale_ = before.loss_scale_;
+  weight_ = before.weight_;
+  flush_ = before.flush_;
+  stepped_ = before.stepped_;
+}
+
 void Step::require_weights() const {
   if (weight_.required && !weight_.set) {
     throw Error(ErrorCode::invalid_argument,

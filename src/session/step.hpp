@@ -29,6 +29,8 @@ class Step {
   void set_plan(const plan::Plan& plan);
   /// Goes on from a saved state.
   void resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bool weighted);
+  /// Goes on between steps where `before`, of the same session in another world, was when its step began.
+  void go_on_from(const Step& before);
 
   // Between steps; Error(invalid_argument), which names `call`, where a step is under way.
   void require_between(const char* call) const;

@@ -35,6 +35,8 @@ class Tensors {
 
   [[nodiscard]] const std::vector<TensorInfo>& infos() const noexcept { return infos_; }
   [[nodiscard]] std::size_t size() const noexcept { return infos_.size(); }
+  /// Where it was added.
+  [[nodiscard]] const View& added(std::size_t index) const { return added_[index]; }
   [[nodiscard]] const std::string& name(std::size_t index) const { return infos_[index].name; }
   /// Gradients of this step.
   [[nodiscard]] std::span<const TensorMemory> memory() const noexcept { return memory_; }

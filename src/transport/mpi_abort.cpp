@@ -83,7 +83,7 @@ void MpiAbortChannel::take(const MPI_Status& status, const std::function<std::ve
     post();
     return;
   }
-  const bool known = code <= static_cast<unsigned char>(ErrorCode::internal);
+  const bool known = code <= static_cast<unsigned char>(kLastErrorCode);
   note_.set({status.MPI_SOURCE, known ? ErrorCode{code} : ErrorCode::internal,
              std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))});
 }

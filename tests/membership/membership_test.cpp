@@ -112,6 +112,28 @@ TEST(Membership, WhatOneSurvivorDeliveredAllDeliver) {
   EXPECT_EQ(hands[2].delivered(), 1U);
 }
 
+// 0 knew that all hold the step, delivered it and ended. Of the others none knows it, but together they do.
+TEST(Membership, WhatOneWhoEndedDeliveredAllDeliver) {
+  Hands hands(4);
+  for (const std::size_t who : {0U, 1U, 2U, 3U}) {
+    hands[who].ready(1);
+  }
+  hands.carry([](Id to, const Message& message) {
+    return to == 0 || (to == 1 && message.from == 0) || (to == 2 && message.from == 3) ||
+           (to == 3 && message.from == 2);
+  });
+  ASSERT_EQ(hands[0].delivered(), 1U);
+  for (const std::size_t who : {1U, 2U, 3U}) {
+    ASSERT_EQ(hands[who].delivered(), 0U);
+    hands[who].dead(0, hands.now());
+  }
+  hands.talk({1, 2, 3});
+  for (const std::size_t who : {1U, 2U, 3U}) {
+    EXPECT_EQ(hands[who].world(), (World{1, {1, 2, 3}}));
+    EXPECT_EQ(hands[who].delivered(), 1U) << who;
+  }
+}
+
 // Nothing is delivered between a promise and the decision: the others were told what this one had delivered.
 TEST(Membership, NothingIsDeliveredWhileTheyAgree) {
   Hands hands(3);

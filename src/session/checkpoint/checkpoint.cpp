@@ -155,7 +155,7 @@ class Resharding {
 
 SavedState Session::State::saved_state() {
   const std::lock_guard lock(progress.state);
-  step.faults.throw_if_failed();
+  throw_if_failed();
   step.require_between("save");
   make_plan();
   SavedState saved{.rank = runner->info().rank,
@@ -176,7 +176,7 @@ SavedState Session::State::saved_state() {
 
 void Session::State::restore(const std::vector<SavedState>& saved, const std::string& source) {
   const std::lock_guard lock(progress.state);
-  step.faults.throw_if_failed();
+  throw_if_failed();
   if (step.in_step() || step.stepped()) {
     throw Error(ErrorCode::invalid_argument, "load: comes after the first ready(); load before training goes on");
   }

@@ -23,7 +23,7 @@
 
 namespace gradwire::session {
 
-class BucketRunner final : public Runner, private HeldByRunner, private Probes, private SmallSteps {
+class BucketRunner final : public Runner, private HeldByRunner, private Probes, private SmallSteps, private StepUndo {
  public:
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
 
@@ -56,6 +56,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   [[nodiscard]] Probes* probes() noexcept override { return this; }
   [[nodiscard]] observe::PeerWaits* watch_peers() override;
   [[nodiscard]] SmallSteps* small() noexcept override { return this; }
+  [[nodiscard]] StepUndo* undo() noexcept override { return this; }
 
  private:
   void advance_eagerly();  // until a bucket ends
@@ -72,9 +73,19 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
   void load_residuals(plan::ResidualStore residuals, const plan::Plan& /*plan*/) override {
     residuals_ = std::move(residuals);
+    if (remembers_) {
+      residuals_.remember();
+    }
   }
   void scale_residuals(float factor) override { residuals_.multiply(factor); }
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
+
+  void remember() override {
+    remembers_ = true;
+    residuals_.remember();
+  }
+  void commit() override { residuals_.commit(); }
+  void undo_step() override { residuals_.undo(); }
 
   struct Flight {
     std::uint32_t bucket;
@@ -118,6 +129,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   std::chrono::steady_clock::time_point moved_;  // when the former did something, or had nothing to send
   TransportPeers peers_;
   plan::ResidualStore residuals_;
+  bool remembers_ = false;
   std::deque<Flight> flights_;
   SmallSums small_;
   std::uint32_t next_look_ = 0;  // a bucket

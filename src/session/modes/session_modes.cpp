@@ -70,7 +70,7 @@ void Session::State::progress_background() const {
 void Session::State::drain(const char* call) {
   {
     const std::lock_guard lock(progress.state);
-    step.faults.throw_if_failed();
+    throw_if_failed();
     step.require_between(call);
     if (!in_background()) {
       return;

@@ -1,0 +1,61 @@
+// The processes of a job that goes on when some of them end: how they reach each other beside the steps, and how those
+// that are left get a transport.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire {
+
+/// What one process has of it. The others hear that it has ended once end() was called, or the process is gone.
+class Processes {
+ public:
+  /// Of a process; given once and never again.
+  using Id = std::uint32_t;
+
+  Processes() = default;
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  virtual ~Processes() = default;
+
+  [[nodiscard]] virtual Id self() const noexcept = 0;
+  /// All that there were at the beginning, ascending; the place of each is its rank then.
+  [[nodiscard]] virtual std::vector<Id> all() const = 0;
+  /// "rank 3 (process 4711 on host node7)", or what is known of it.
+  [[nodiscard]] virtual std::string describe(Id who) const = 0;
+
+  /// Any thread. Messages come in the order of their sends; what cannot be sent is lost. Does not wait for `to`.
+  virtual void send(Id to, std::span<const std::byte> message) noexcept = 0;
+
+  struct Heard {
+    Id from = 0;
+    bool ended = false;  // it has ended, for certain; nothing more comes from it
+    std::vector<std::byte> message = {};
+  };
+  /// What has come, in order; waits for something, up to `wait`. One thread at a time.
+  [[nodiscard]] virtual std::vector<Heard> hear(std::chrono::milliseconds wait) = 0;
+  /// Ends a wait in hear(). Any thread.
+  virtual void wake() noexcept = 0;
+  /// Takes no part from here on: what it sends is lost, and it hears nothing. Any thread.
+  virtual void end() noexcept = 0;
+
+  /// A transport over `members`, ascending; the place of each is its rank. Each of them calls it, with the same list
+  /// and epoch; nothing that was sent in another epoch arrives in it. It may wait for the others: until `timeout`, or
+  /// for ever where one of them has ended meanwhile, so that the caller may have to leave this call behind. An abort of
+  /// the transport need not reach other processes.
+  [[nodiscard]] virtual std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
+                                                           std::chrono::milliseconds timeout) = 0;
+};
+
+/// `count` processes that are threads of this one; element i is process i.
+/// Error(invalid_argument) for a count below 1.
+[[nodiscard]] std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count);
+
+}  // namespace gradwire

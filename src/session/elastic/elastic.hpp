@@ -1,0 +1,56 @@
+// What a session holds whose job goes on without ranks that end: its place among the processes, and how it gets from
+// one world to the next.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "session/elastic/member.hpp"
+
+namespace gradwire::session {
+
+class Elastic {
+ public:
+  Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings, std::chrono::milliseconds timeout);
+
+  /// A transport over the world that counts now; worlds that are over before it is made are passed over.
+  /// Error(expelled), Error(too_few).
+  [[nodiscard]] std::shared_ptr<Transport> connect();
+  /// `interrupt` is called once the world of the last connect() is over, or about to be.
+  void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
+  [[nodiscard]] bool over() const { return member_.over(world_.epoch); }
+  /// See Member::commit().
+  [[nodiscard]] bool commit() { return member_.commit(world_.epoch, timeout_); }
+
+  /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
+  /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
+  [[nodiscard]] bool await_change(bool failed);
+  /// What has changed since the connect() before the last one.
+  [[nodiscard]] WorldChange change() const;
+  /// Its place in the world now; none: it is not in it.
+  [[nodiscard]] std::optional<int> rank_of(Processes::Id who) const;
+  /// None: there is no such rank.
+  [[nodiscard]] std::optional<Processes::Id> id_of(int rank) const;
+
+  std::function<void(const WorldChange&)> callback;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] std::shared_ptr<Transport> try_to_connect(const Member::World& world);
+
+  std::shared_ptr<Processes> processes_;
+  const Policy::Elastic settings_;
+  const std::chrono::milliseconds timeout_;
+  Member::World world_;   // of the transport in use
+  Member::World before_;  // of the one before
+  Clock::time_point began_;
+  Member member_;
+};
+
+}  // namespace gradwire::session

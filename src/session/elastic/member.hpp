@@ -1,0 +1,73 @@
+// This process's part in agreeing on the world: a thread that hears the others, around membership's state machine.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gradwire/processes.hpp"
+#include "membership/membership.hpp"
+
+namespace gradwire::session {
+
+class Member {
+ public:
+  using World = membership::World;
+
+  Member(std::shared_ptr<Processes> processes, membership::Settings settings);
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+  /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does.
+  ~Member();
+
+  [[nodiscard]] Processes& processes() noexcept { return *processes_; }
+
+  /// The world that counts now.
+  [[nodiscard]] World world() const;
+  /// From here on, `interrupt` is called once `epoch` is over, or about to be; at once where it is. It ends what is
+  /// under way, does not wait, and does not call this object.
+  void watch(std::uint32_t epoch, std::function<void()> interrupt);
+  /// Whether `epoch` is over, or about to be.
+  [[nodiscard]] bool over(std::uint32_t epoch) const;
+
+  /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
+  /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
+  bool commit(std::uint32_t epoch, std::chrono::milliseconds limit);
+  /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
+  /// Error(expelled) where the others went on without this process, Error(timeout) where an agreement takes more than
+  /// `limit`, as on the smaller side of a network that came apart.
+  bool await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] static membership::Time now();
+  void run() noexcept;
+  void hear(const Processes::Heard& heard);
+  /// What the machine says goes out. The caller holds the lock.
+  void act();
+  [[nodiscard]] bool over_locked(std::uint32_t epoch) const;
+  void throw_if_expelled() const;
+  [[noreturn]] void throw_no_agreement(std::chrono::milliseconds limit) const;
+
+  std::shared_ptr<Processes> processes_;
+  const membership::Settings settings_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  membership::Membership machine_;  // guarded by `mutex_`, as what follows
+  std::function<void()> interrupt_;
+  std::uint32_t watched_ = 0;  // the epoch of `interrupt_`
+  std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gradwire::session

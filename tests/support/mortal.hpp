@@ -1,0 +1,162 @@
+// Processes that die or fall silent at a moment that a test chooses: after so many of their own operations, which are
+// the messages that they tell each other and the calls of their transports. What is dead does nothing more and tells
+// nobody; the others hear that it has ended.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gradwire/processes.hpp"
+
+namespace gradwire::test {
+
+/// Thrown where a dead process goes on: unwinds its thread.
+struct Death : std::runtime_error {
+  Death() : std::runtime_error("this process is dead") {}
+};
+
+/// How long one process lives, in operations.
+class Life {
+ public:
+  static constexpr std::int64_t kForEver = INT64_MAX / 2;
+
+  /// `silent` above 0: it does not die, but does nothing for so long.
+  explicit Life(std::int64_t operations = kForEver, std::chrono::milliseconds silent = {})
+      : left_(operations), silent_(silent) {}
+
+  /// Counts an operation. False from the last on.
+  bool live() {
+    const std::int64_t left = left_.fetch_sub(1);
+    if (left == 1 && silent_.count() > 0) {
+      until_ = std::chrono::steady_clock::now().time_since_epoch() + silent_;
+      left_ = kForEver;
+    }
+    rest();
+    if (left == 1 && silent_.count() == 0) {
+      dead_ = true;
+    }
+    return !dead_;
+  }
+  [[nodiscard]] bool dead() const { return dead_; }
+  void die() { dead_ = true; }
+  /// While it is silent no thread of it goes on.
+  void rest() const {
+    std::this_thread::sleep_until(std::chrono::steady_clock::time_point(
+        std::chrono::steady_clock::duration(until_.load())));
+  }
+  /// Operations so far, of one who lives for ever.
+  [[nodiscard]] std::int64_t counted() const { return kForEver - left_; }
+
+ private:
+  std::atomic<std::int64_t> left_;
+  const std::chrono::milliseconds silent_;
+  std::atomic<std::chrono::steady_clock::duration> until_{std::chrono::steady_clock::duration::zero()};
+  std::atomic<bool> dead_ = false;
+};
+
+class MortalTransport final : public Transport {
+ public:
+  MortalTransport(std::shared_ptr<Transport> inner, std::shared_ptr<Life> life, std::function<void()> die)
+      : inner_(std::move(inner)), life_(std::move(life)), die_(std::move(die)) {}
+
+  [[nodiscard]] std::string name() const override { return "mortal(" + inner_->name() + ")"; }
+  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
+  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
+
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
+    go_on();
+    inner_->post_send(operation, peer, tag, data);
+  }
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    go_on();
+    inner_->post_receive(operation, peer, tag, data);
+  }
+  void post_all_reduce(Operation& operation, View data) override {
+    go_on();
+    inner_->post_all_reduce(operation, data);
+  }
+  bool progress(std::chrono::microseconds wait) override {
+    if (life_->dead()) {
+      throw Death();
+    }
+    life_->rest();
+    return inner_->progress(wait);  // how often it is called is a matter of chance, so it is not counted
+  }
+  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
+  void abort(ErrorCode code, const std::string& message) noexcept override {
+    if (!life_->dead()) {
+      inner_->abort(code, message);
+    }
+  }
+  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override { return inner_->ask(limit); }
+
+ private:
+  void go_on() {
+    if (!life_->live()) {
+      die_();
+      throw Death();
+    }
+  }
+
+  std::shared_ptr<Transport> inner_;
+  std::shared_ptr<Life> life_;
+  std::function<void()> die_;
+};
+
+class MortalProcesses final : public Processes {
+ public:
+  MortalProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Life> life)
+      : inner_(std::move(inner)), life_(std::move(life)) {}
+
+  [[nodiscard]] Id self() const noexcept override { return inner_->self(); }
+  [[nodiscard]] std::vector<Id> all() const override { return inner_->all(); }
+  [[nodiscard]] std::string describe(Id who) const override { return inner_->describe(who); }
+
+  void send(Id to, std::span<const std::byte> message) noexcept override {
+    if (life_->live()) {
+      inner_->send(to, message);
+    } else {
+      inner_->end();
+    }
+  }
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override {
+    std::vector<Heard> heard = inner_->hear(life_->dead() ? std::chrono::milliseconds(1) : wait);
+    life_->rest();
+    if (life_->dead()) {
+      inner_->end();
+      heard.clear();
+      for (const Id who : inner_->all()) {  // so that no thread of it waits for anybody
+        heard.push_back({.from = who, .ended = true});
+      }
+    }
+    return heard;
+  }
+  void wake() noexcept override { inner_->wake(); }
+  void end() noexcept override { inner_->end(); }
+
+  [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
+                                                   std::chrono::milliseconds timeout) override {
+    if (!life_->live()) {
+      inner_->end();
+      throw Death();
+    }
+    return std::make_shared<MortalTransport>(inner_->connect(members, epoch, timeout), life_,
+                                             [inner = inner_] { inner->end(); });
+  }
+
+ private:
+  std::shared_ptr<Processes> inner_;  // its end is what others hear
+  std::shared_ptr<Life> life_;
+};
+
+}  // namespace gradwire::test
