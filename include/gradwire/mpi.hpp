@@ -4,6 +4,8 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -29,6 +31,31 @@ namespace gradwire::mpi {
 }
 [[nodiscard]] inline Session make_session(MPI_Comm comm, Policy policy, SessionOptions options = {}) {
   return make_session(make_transport(comm, options.timeout), std::move(policy), options);
+}
+
+// What elastic_main() exits with where it is not 0, or 1 for any other error.
+inline constexpr int kExitExpelled = 81;  // ErrorCode::expelled
+inline constexpr int kExitTooFew = 82;    // ErrorCode::too_few
+
+/// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session over
+/// them and trains, and ends the process. Errors are told on stderr.
+template <typename Loop>
+[[noreturn]] void elastic_main(int argc, char** argv, Loop&& loop) {
+  int exit_code = 0;
+  try {
+    int granted = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
+    std::forward<Loop>(loop)(make_processes(MPI_COMM_WORLD));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    exit_code = error.code() == ErrorCode::expelled  ? kExitExpelled
+                : error.code() == ErrorCode::too_few ? kExitTooFew
+                                                     : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    exit_code = 1;
+  }
+  end_process(exit_code);
 }
 
 /// As make_session().

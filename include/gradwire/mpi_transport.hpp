@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 
+#include "gradwire/processes.hpp"
 #include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 
@@ -20,6 +21,15 @@ inline constexpr std::chrono::milliseconds kCreationTimeout = std::chrono::minut
 /// Where SIGPIPE would end the process it is ignored from here on: a peer that dies must end in an Error.
 [[nodiscard]] std::shared_ptr<Transport> make_transport(MPI_Comm comm,
                                                         std::chrono::milliseconds timeout = kCreationTimeout);
+
+/// All processes of `comm`, for a session that goes on when some of them end. Collective. The launcher must let the
+/// others live: `mpirun --enable-recovery` (Open MPI 4), `mpirun --with-ft ulfm` (Open MPI 5). Error(unsupported) without
+/// MPI_THREAD_MULTIPLE. After a rank has ended, MPI_Finalize may wait for ever: end by end_process().
+[[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm,
+                                                        std::chrono::milliseconds timeout = kCreationTimeout);
+
+/// Ends this process: as MPI wants it where no rank was lost, else, or where that takes more than a moment, without it.
+[[noreturn]] void end_process(int exit_code);
 
 /// What the granted thread level allows.
 [[nodiscard]] Threading threading();

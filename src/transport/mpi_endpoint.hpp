@@ -31,7 +31,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] TransportCapabilities capabilities() const override {
     return {.native_all_reduce_f32 = true,
             .native_all_reduce_f64 = true,
-            .all_reduce_in_call = true,
+            .all_reduce_in_call = !options_.some_may_end,
             .checksum_by_default = true,
             .any_thread = level_ >= MPI_THREAD_SERIALIZED,
             .device_memory = options_.device_memory,
@@ -65,6 +65,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] bool may_use_mpi() const noexcept;
   void enter();
   void throw_if_aborted();
+  void announce() noexcept;
 
   MpiOperation& add(Operation& operation);
   void add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request);

@@ -29,7 +29,7 @@ MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
 MpiTransport::~MpiTransport() {
   const bool may_use = may_use_mpi();
   if (may_use && abort_channel_->raised()) {
-    abort_channel_->announce(kAnnounceLimit);
+    announce();
   }
   while (!pending_.empty()) {
     give_up(pending_.front());
@@ -71,9 +71,15 @@ void MpiTransport::enter() {
   throw_if_aborted();
 }
 
+void MpiTransport::announce() noexcept {
+  if (!options_.some_may_end) {
+    abort_channel_->announce(kAnnounceLimit);
+  }
+}
+
 void MpiTransport::throw_if_aborted() {
   if (abort_channel_->raised()) {
-    abort_channel_->announce(kAnnounceLimit);
+    announce();
     throw abort_channel_->error();
   }
 }
@@ -82,7 +88,7 @@ void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
   // Another thread may be inside MPI at this moment; then that thread tells the others in its next call.
   const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
   if (abort_channel_->raise(code, message) && alone && mpi_is_up()) {
-    abort_channel_->announce(kAnnounceLimit);
+    announce();
   }
 }
 

@@ -22,6 +22,8 @@ struct MpiOptions {
   int tag_upper_bound = 0;                            // take MPI_TAG_UB to be this; 0: ask MPI
   bool ignore_broken_pipes = true;                    // see mpi_environment.hpp
   std::chrono::microseconds yield = Backoff::kYield;  // how long a wait polls before it sleeps between two looks
+  // Ranks may end, and others know of it elsewhere: no call that only they could end, and no word to them on an abort.
+  bool some_may_end = false;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
 };
 

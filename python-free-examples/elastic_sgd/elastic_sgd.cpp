@@ -1,0 +1,96 @@
+// A job that goes on when a rank is killed. It looks for a vector that only noisy gradients tell of; each rank has noise
+// of its own, and what int4 drops is carried over. Kill a rank while it runs: `kill -9` one of the processes that it
+// prints.
+//
+//   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
+//
+// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gradwire/gradwire.hpp"
+#include "gradwire/mpi.hpp"
+
+struct Arguments {
+  std::uint64_t steps = 300;
+  std::string codec = "int4";
+  std::chrono::milliseconds computing{20};  // that a real model would take
+  std::vector<std::string> deaths;
+};
+
+void train(const std::shared_ptr<gradwire::Processes>& processes, const Arguments& arguments) {
+  constexpr std::size_t kParameters = 1 << 20;
+  constexpr float kLearningRate = 0.05F;
+  std::vector<float> wanted(kParameters), value(kParameters), gradient(kParameters);
+  std::mt19937 same(1), own(1000 + processes->self());
+  std::normal_distribution<float> normal;
+  for (std::size_t i = 0; i < kParameters; ++i) {
+    wanted[i] = normal(same);
+  }
+  gradwire::Session session(processes, gradwire::Policy::uniform(arguments.codec));
+  const gradwire::TensorId id = session.add("vector", gradwire::view(gradient.data(), gradient.size()));
+  std::printf("%s\n", processes->describe(processes->self()).c_str());
+  std::fflush(stdout);
+
+  session.on_world_change([&](const gradwire::WorldChange& change) {
+    if (change.rank == 0) {  // of those that are left
+      for (const std::string& lost : change.lost_names) {
+        std::printf("without %s: ", lost.c_str());
+      }
+      std::printf("%d ranks go on, %.0f ms after that was noticed\n", change.world_size, 1000 * change.seconds);
+      std::fflush(stdout);
+    }
+  });
+
+  while (session.step() < arguments.steps) {
+    const std::uint64_t step = session.step();
+    for (std::size_t i = 0; i < kParameters; ++i) {
+      gradient[i] = value[i] - wanted[i] + 0.01F * normal(own);
+    }
+    std::this_thread::sleep_for(arguments.computing);
+    session.ready(id);
+    for (const std::string& death : arguments.deaths) {
+      if (death == std::to_string(processes->self()) + "@" + std::to_string(step)) {
+        raise(SIGKILL);
+      }
+    }
+    const gradwire::StepOutcome outcome = session.finish();
+    if (outcome.repeat) {
+      continue;  // the gradients of this step again, in the new world
+    }
+    double error = 0;
+    for (std::size_t i = 0; i < kParameters; ++i) {
+      value[i] -= kLearningRate * gradient[i];
+      error += std::pow(double(value[i]) - wanted[i], 2) / kParameters;
+    }
+    if (session.rank() == 0 && ((step + 1) % 50 == 0 || outcome.world_changed)) {
+      std::printf("step %llu: %d ranks, error %.3e\n", static_cast<unsigned long long>(step + 1), session.world_size(),
+                  error);
+      std::fflush(stdout);
+    }
+  }
+}
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  if (argc > 1) {
+    arguments.steps = std::strtoull(argv[1], nullptr, 10);
+  }
+  if (argc > 2) {
+    arguments.codec = argv[2];
+  }
+  if (argc > 3) {
+    arguments.computing = std::chrono::milliseconds(std::atoi(argv[3]));
+  }
+  arguments.deaths.assign(argv + std::min(argc, 4), argv + argc);
+  gradwire::mpi::elastic_main(argc, argv, [&](const auto& processes) { train(processes, arguments); });
+}

@@ -1,0 +1,183 @@
+// MPI processes of which some may end. They reach each other by connections of their own, whose end tells of the end of
+// a process, and need nothing of MPI for it. A new world is MPI_Comm_create_group() of those that are left, which
+// works with any MPI whose launcher lets them live.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gradwire/mpi_transport.hpp"
+#include "transport/mpi_check.hpp"
+#include "transport/mpi_check_in.hpp"
+#include "transport/mpi_communicators.hpp"
+#include "transport/mpi_environment.hpp"
+#include "transport/mpi_transport.hpp"
+#include "transport/tcp/tcp_channel.hpp"
+#include "transport/tcp/tcp_connect.hpp"
+
+namespace gradwire::transport {
+namespace {
+
+constexpr std::size_t kMostText = 4000;  // a name, or addresses
+
+// Texts of all ranks, by rank. Collective.
+std::vector<std::string> exchange_texts(MPI_Comm comm, const std::string& mine, std::chrono::milliseconds timeout) {
+  std::array<char, kMostText + 2> record{};
+  record[0] = 1;  // not zero, as RecordExchange asks
+  const std::size_t size = std::min(mine.size(), kMostText);
+  std::memcpy(record.data() + 1, mine.data(), size);
+  const Records records = exchange_records(comm, std::as_bytes(std::span(record)), timeout);
+  throw_if_missing(records, record.size(), timeout, "telling ranks each other's addresses");
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < records.all.size(); at += record.size()) {
+    texts.emplace_back(reinterpret_cast<const char*>(records.all.data() + at + 1));
+  }
+  return texts;
+}
+
+// Every rank puts under its own key, in the same order, so that each put is an exchange of all.
+class MpiRendezvous {
+ public:
+  MpiRendezvous(MPI_Comm comm, int rank, std::chrono::milliseconds timeout)
+      : comm_(comm), rank_(std::to_string(rank)), timeout_(timeout) {}
+
+  [[nodiscard]] Rendezvous make() {
+    return {.put = [this](const std::string& key, const std::string& value) { put(key, value); },
+            .get = [this](const std::string& key, std::chrono::milliseconds /*limit*/) { return texts_.at(key); }};
+  }
+
+ private:
+  void put(const std::string& key, const std::string& value) {
+    const std::string stem = key.substr(0, key.size() - rank_.size());
+    const std::vector<std::string> texts = exchange_texts(comm_, value, timeout_);
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      texts_[stem + std::to_string(rank)] = texts[rank];
+    }
+  }
+
+  MPI_Comm comm_;
+  std::string rank_;
+  std::chrono::milliseconds timeout_;
+  std::map<std::string, std::string> texts_;
+};
+
+std::vector<tcp::Socket> connect_processes(MPI_Comm comm, int rank, int size, std::chrono::milliseconds timeout) {
+  MpiRendezvous rendezvous(comm, rank, timeout);
+  tcp::Connections made =
+      tcp::connect_all(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout});
+  std::vector<tcp::Socket> sockets;
+  for (tcp::Connections::Peer& peer : made.peers) {
+    sockets.push_back(std::move(peer.control));
+  }
+  return sockets;
+}
+
+std::string own_name(int rank) {
+  std::array<char, 256> host{};
+  static_cast<void>(gethostname(host.data(), host.size() - 1));
+  return "rank " + std::to_string(rank) + " (process " + std::to_string(getpid()) + " on host " + host.data() + ")";
+}
+
+std::atomic<bool> g_lost_ranks = false;  // a world of this process was not its first
+
+class MpiProcesses final : public Processes {
+ public:
+  MpiProcesses(MPI_Comm comm, std::chrono::milliseconds timeout) {
+    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+    base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
+    names_ = exchange_texts(base_, own_name(rank_), timeout);
+    channel_ = std::make_unique<tcp::Channel>(connect_processes(base_, rank_, size_, timeout));
+  }
+  // The communicator is left to MPI: freeing it is collective, and ranks may be gone.
+  ~MpiProcesses() override { channel_->end(); }
+
+  [[nodiscard]] Id self() const noexcept override { return static_cast<Id>(rank_); }
+  [[nodiscard]] std::vector<Id> all() const override {
+    std::vector<Id> ids;
+    for (int rank = 0; rank < size_; ++rank) {
+      ids.push_back(static_cast<Id>(rank));
+    }
+    return ids;
+  }
+  [[nodiscard]] std::string describe(Id who) const override {
+    return who < names_.size() ? names_[who] : "process " + std::to_string(who);
+  }
+
+  void send(Id to, std::span<const std::byte> message) noexcept override { channel_->send(to, message); }
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override {
+    std::vector<Heard> heard;
+    for (tcp::Channel::Heard& one : channel_->hear(wait)) {
+      heard.push_back({.from = one.from, .ended = one.ended, .message = std::move(one.message)});
+    }
+    return heard;
+  }
+  void wake() noexcept override { channel_->wake(); }
+  void end() noexcept override { channel_->end(); }
+
+  [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
+                                                   std::chrono::milliseconds timeout) override {
+    const std::vector<int> ranks(members.begin(), members.end());
+    g_lost_ranks = g_lost_ranks || members.size() < static_cast<std::size_t>(size_);
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group left = MPI_GROUP_NULL;
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_group(base_, &all), "MPI_Comm_group");
+    check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &left), "MPI_Group_incl");
+    check_mpi(MPI_Comm_create_group(base_, left, static_cast<int>(epoch % kTags), &comm), "MPI_Comm_create_group");
+    MPI_Group_free(&left);
+    MPI_Group_free(&all);
+    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    MpiOptions options;
+    options.timeout = timeout;
+    options.some_may_end = true;
+    return make_mpi(comm, options);
+  }
+
+ private:
+  static constexpr std::uint32_t kTags = 32768;  // that MPI promises
+
+  int rank_ = 0;
+  int size_ = 1;
+  MPI_Comm base_ = MPI_COMM_NULL;
+  std::vector<std::string> names_;
+  std::unique_ptr<tcp::Channel> channel_;
+};
+
+}  // namespace
+}  // namespace gradwire::transport
+
+namespace gradwire::mpi {
+
+std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::milliseconds timeout) {
+  transport::check_communicator(comm);
+  if (transport::mpi_thread_level() < MPI_THREAD_MULTIPLE) {
+    throw Error(ErrorCode::unsupported,
+                "gradwire::mpi::make_processes: a job that goes on without ranks needs MPI_THREAD_MULTIPLE; initialise "
+                "with MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted)");
+  }
+  return std::make_shared<transport::MpiProcesses>(comm, timeout);
+}
+
+void end_process(int exit_code) {
+  static constexpr std::chrono::seconds kMoment{3};
+  std::thread([exit_code] {  // for ranks that have ended since, and whatever MPI waits for then
+    std::this_thread::sleep_for(kMoment);
+    std::_Exit(exit_code);
+  }).detach();
+  std::fflush(nullptr);
+  if (!transport::g_lost_ranks && transport::mpi_is_up()) {
+    MPI_Finalize();
+  }
+  std::exit(exit_code);  // NOLINT(concurrency-mt-unsafe): nothing else ends the process but the thread above
+}
+
+}  // namespace gradwire::mpi

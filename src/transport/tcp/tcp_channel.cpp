@@ -1,0 +1,160 @@
+#include "transport/tcp/tcp_channel.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+constexpr std::size_t kMostLate = 16U << 20;  // for a process that takes nothing: it is silent, and will be left out
+
+using Length = std::uint32_t;
+
+// Whether the error says that the process at the other end is gone, rather than the way to it.
+bool is_end(int code) { return code == ECONNRESET || code == EPIPE || code == ENOTCONN; }
+
+}  // namespace
+
+Channel::Channel(std::vector<Socket> sockets) : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!wake_.valid()) {
+    throw Error(ErrorCode::transport, "tcp: eventfd: " + system_text(errno));
+  }
+  for (Socket& socket : sockets) {
+    peers_.push_back(socket.valid() ? std::make_unique<Peer>(std::move(socket)) : nullptr);
+  }
+}
+
+void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcept {
+  if (to >= peers_.size() || peers_[to] == nullptr || message.size() > kLongestMessage) {
+    return;
+  }
+  Peer& peer = *peers_[to];
+  try {
+    const std::lock_guard lock(peer.mutex);
+    if (peer.broken) {
+      return;
+    }
+    const auto length = static_cast<Length>(message.size());
+    const auto* head = reinterpret_cast<const std::byte*>(&length);
+    peer.late.insert(peer.late.end(), head, head + sizeof(length));
+    peer.late.insert(peer.late.end(), message.begin(), message.end());
+    flush(peer);
+    peer.broken = peer.broken || peer.late.size() > kMostLate;
+    if (peer.late.empty()) {
+      return;
+    }
+  } catch (...) {  // no memory: half of it may be on its way
+    peer.broken = true;
+  }
+  wake();  // hear() looks when more can go out
+}
+
+void Channel::flush(Peer& peer) noexcept {
+  std::size_t sent = 0;
+  while (!peer.broken && sent < peer.late.size()) {
+    const ssize_t count = ::send(peer.socket.fd(), peer.late.data() + sent, peer.late.size() - sent,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      peer.broken = true;
+    }
+  }
+  peer.late.erase(peer.late.begin(), peer.late.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
+  std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
+  std::vector<std::uint32_t> ids{0};
+  for (std::uint32_t id = 0; id < peers_.size(); ++id) {
+    if (peers_[id] == nullptr || peers_[id]->closed) {
+      continue;
+    }
+    const std::lock_guard lock(peers_[id]->mutex);
+    const bool more = !peers_[id]->late.empty() && !peers_[id]->broken;
+    polled.push_back({peers_[id]->socket.fd(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0});
+    ids.push_back(id);
+  }
+  std::vector<Heard> heard;
+  if (poll(polled.data(), polled.size(), static_cast<int>(wait.count())) <= 0) {
+    return heard;
+  }
+  if (polled[0].revents != 0) {
+    std::uint64_t count = 0;
+    static_cast<void>(read(wake_.fd(), &count, sizeof(count)));
+  }
+  for (std::size_t i = 1; i < polled.size(); ++i) {
+    if ((polled[i].revents & POLLOUT) != 0) {
+      Peer& peer = *peers_[ids[i]];
+      const std::lock_guard lock(peer.mutex);
+      flush(peer);
+    }
+    if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+      take(ids[i], heard);
+    }
+  }
+  return heard;
+}
+
+void Channel::take(std::uint32_t from, std::vector<Heard>& heard) {
+  Peer& peer = *peers_[from];
+  bool ended = false;
+  std::array<std::byte, 16384> buffer;
+  while (!peer.closed) {
+    const ssize_t count = recv(peer.socket.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (count > 0) {
+      peer.unread.insert(peer.unread.end(), buffer.begin(), buffer.begin() + count);
+    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+      peer.closed = true;  // unreachable: it is silent from here on
+      ended = count == 0 || is_end(errno);
+    } else if (errno == EAGAIN) {
+      break;
+    }
+  }
+  std::size_t at = 0;
+  for (Length length = 0; peer.unread.size() - at >= sizeof(length);) {
+    std::memcpy(&length, peer.unread.data() + at, sizeof(length));
+    if (length > kLongestMessage) {
+      peer.closed = true;  // no process of ours says so much
+      break;
+    }
+    if (peer.unread.size() - at - sizeof(length) < length) {
+      break;
+    }
+    const auto begin = peer.unread.begin() + static_cast<std::ptrdiff_t>(at + sizeof(length));
+    heard.push_back({.from = from, .message = {begin, begin + length}});
+    at += sizeof(length) + length;
+  }
+  peer.unread.erase(peer.unread.begin(), peer.unread.begin() + static_cast<std::ptrdiff_t>(at));
+  if (ended) {
+    heard.push_back({.from = from, .ended = true});
+  }
+}
+
+void Channel::wake() noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(write(wake_.fd(), &one, sizeof(one)));
+}
+
+void Channel::end() noexcept {
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer != nullptr) {
+      const std::lock_guard lock(peer->mutex);
+      flush(*peer);
+      peer->broken = true;
+      static_cast<void>(shutdown(peer->socket.fd(), SHUT_RDWR));
+    }
+  }
+}
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,60 @@
+// Short messages between any two processes, each with its length before it, over connections of their own: what
+// processes tell each other beside the steps. The end of a process is the end of its connections, which the system
+// tells the others at once.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "transport/tcp/tcp_socket.hpp"
+
+namespace gradwire::transport::tcp {
+
+class Channel {
+ public:
+  /// By process; the own one is not valid.
+  explicit Channel(std::vector<Socket> sockets);
+
+  /// Any thread. Does not wait: what a connection does not take at once goes out in hear(). Never throws.
+  void send(std::uint32_t to, std::span<const std::byte> message) noexcept;
+
+  struct Heard {
+    std::uint32_t from = 0;
+    bool ended = false;
+    std::vector<std::byte> message = {};
+  };
+  /// What has come, in order; waits for something, up to `wait`. One thread at a time.
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait);
+  /// Ends a wait in hear(). Any thread.
+  void wake() noexcept;
+  /// Ends all connections. What was sent before arrives. Any thread.
+  void end() noexcept;
+
+  static constexpr std::size_t kLongestMessage = 1 << 20;
+
+ private:
+  struct Peer {
+    explicit Peer(Socket made) : socket(std::move(made)) {}
+    Socket socket;
+    std::mutex mutex;             // of what follows
+    std::vector<std::byte> late;  // did not go out yet
+    bool broken = false;          // nothing more goes out
+    // Of hear() alone.
+    std::vector<std::byte> unread;
+    bool closed = false;  // nothing more comes
+  };
+
+  /// The caller holds the peer's lock.
+  static void flush(Peer& peer) noexcept;
+  void take(std::uint32_t from, std::vector<Heard>& heard);
+
+  std::vector<std::unique_ptr<Peer>> peers_;  // null: the own one
+  Socket wake_;
+};
+
+}  // namespace gradwire::transport::tcp
