@@ -37,8 +37,8 @@ namespace gradwire::mpi {
 inline constexpr int kExitExpelled = 81;  // ErrorCode::expelled
 inline constexpr int kExitTooFew = 82;    // ErrorCode::too_few
 
-/// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session over
-/// them and trains, and ends the process. Errors are told on stderr.
+/// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session
+/// over them and trains, and ends the process. Errors are told on stderr.
 template <typename Loop>
 [[noreturn]] void elastic_main(int argc, char** argv, Loop&& loop) {
   int exit_code = 0;

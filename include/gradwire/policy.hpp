@@ -186,8 +186,8 @@ class Policy {
   AutoOptions auto_options = {};
   std::optional<Batch> batch = std::nullopt;  // advice on the batch; none: none
   std::optional<Elastic> elastic = std::nullopt;
-  bool deterministic = false;                 // no native sums, no choice by measurement
-  bool strict = false;                        // a rule that matched no tensor is an error
+  bool deterministic = false;  // no native sums, no choice by measurement
+  bool strict = false;         // a rule that matched no tensor is an error
 };
 
 }  // namespace gradwire

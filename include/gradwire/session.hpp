@@ -61,9 +61,9 @@ struct WorldChange {
   int world_size = 1;
   int old_rank = 0;
   int old_world_size = 1;
-  std::vector<int> lost = {};               // ended, or were left out; ascending
+  std::vector<int> lost = {};                // ended, or were left out; ascending
   std::vector<std::string> lost_names = {};  // what is known of each
-  double seconds = 0;                       // from the first sign of it on this rank until the new world was there
+  double seconds = 0;                        // from the first sign of it on this rank until the new world was there
 };
 
 struct SessionOptions {

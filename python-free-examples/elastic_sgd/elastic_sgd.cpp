@@ -1,6 +1,6 @@
-// A job that goes on when a rank is killed. It looks for a vector that only noisy gradients tell of; each rank has noise
-// of its own, and what int4 drops is carried over. Kill a rank while it runs: `kill -9` one of the processes that it
-// prints.
+// A job that goes on when a rank is killed. It looks for a vector that only noisy gradients tell of; each rank has
+// noise of its own, and what int4 drops is carried over. Kill a rank while it runs: `kill -9` one of the processes that
+// it prints.
 //
 //   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
 //

@@ -72,7 +72,7 @@ void Membership::advance(Time now) {
 Message Membership::promise(Time now) const {
   Message said = message(Message::Kind::promise);
   said.ballot = promised_;
-  said.step = delivered_;
+  said.step = std::max(delivered_, told_);
   said.dead = to_list(dead_);
   said.joining = to_list(joining_);
   for (const Id who : world_.members) {
@@ -189,7 +189,7 @@ Decision Membership::choose() const {
     return *latest->decision;  // it may have been decided
   }
   Ids next;
-  std::uint64_t delivered = 0;
+  std::uint64_t delivered = told_;
   std::vector<std::uint64_t> ready(world_.members.size());
   for (const auto& [who, said] : promises_) {
     if (!dead_.contains(who)) {
@@ -273,6 +273,7 @@ void Membership::decide(const Decision& decision, Time now) {
   doubted_.clear();
   joining_.clear();
   ready_.clear();
+  told_ = 0;
   in_epoch_.clear();
   heard_.clear();
   for (const Id who : world_.members) {

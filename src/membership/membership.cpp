@@ -28,6 +28,7 @@ Message Membership::message(Message::Kind kind) const {
   message.kind = kind;
   message.from = self_;
   message.epoch = world_.epoch;
+  message.step = kind == Message::Kind::beat ? delivered_ : 0;
   return message;
 }
 
@@ -98,10 +99,18 @@ void Membership::deliver() {
   for (const Id who : world_.members) {
     all = std::min(all, ready_[who]);
   }
+  all = std::max(all, told_);
   while (delivered_ < all) {
     news_.emplace_back(Delivered{++delivered_});
     missed_.clear();  // all links work
     missed_before_.clear();
+  }
+}
+
+// Who delivered a step knows something that the others may need, to deliver it too.
+void Membership::leave() {
+  if (!expelled_) {
+    send_all(message(Message::Kind::beat));
   }
 }
 
@@ -180,6 +189,9 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
   tell_joiners();
   switch (message.kind) {
     case Message::Kind::beat:
+      told_ = std::max(told_, message.step);
+      deliver();
+      break;
     case Message::Kind::decided: break;
     case Message::Kind::ready:
       ready_[message.from] = std::max(ready_[message.from], message.step);

@@ -62,6 +62,8 @@ class Membership {
   void missed(Id who, Time now);
   /// `who` is to be in the next world. Not a member of this one.
   void admit(Id who, Time now);
+  /// This process ends, in good order: last words.
+  void leave();
   void receive(const Message& message, Time now);
   /// To be called at least every `beat`.
   void tick(Time now);
@@ -126,6 +128,7 @@ class Membership {
 
   // Of this epoch.
   std::map<Id, std::uint64_t> ready_;
+  std::uint64_t told_ = 0;  // the last step that a member said to have delivered
   std::map<Id, Time> heard_;
   Ids dead_;     // of ended_ the members
   Ids doubted_;  // said by others to be silent

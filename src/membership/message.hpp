@@ -22,7 +22,7 @@ struct Ballot {
 
 struct Message {
   enum class Kind : std::uint8_t {
-    beat,      // I am here
+    beat,      // I am here; I delivered `step`
     ready,     // I hold all that I need of `step`
     suspect,   // `dead` have ended, `silent` do not answer me
     prepare,   // answer no ballot below this one

@@ -47,7 +47,9 @@ class ResidualStore {
   /// Forgets everything of a key.
   void drop(const ResidualKey& key);
   /// All residuals times `factor`. Between steps.
-  void multiply(float factor) { multiply_if([](const ResidualKey& /*key*/) { return true; }, factor); }
+  void multiply(float factor) {
+    multiply_if([](const ResidualKey& /*key*/) { return true; }, factor);
+  }
   /// Those at this site.
   void multiply(codec::EncodeSite site, float factor) {
     multiply_if([site](const ResidualKey& key) { return key.site == site; }, factor);

@@ -59,24 +59,24 @@ class PolicyReader : private PolicyValues {
     const toml::table* defaults = nullptr;
     const toml::array* rules = nullptr;
     std::optional<std::uint64_t> floor;
-    read_table(top, "at the top of the file",
-               {{"version", [this](const toml::node& node) { read_version(node); }},
-                {"strict", [this](const toml::node& node) { policy_.strict = read_bool(node, "strict"); }},
-                {"deterministic",
-                 [this](const toml::node& node) { policy_.deterministic = read_bool(node, "deterministic"); }},
-                {"floor", [&](const toml::node& node) { floor = read_bytes(node, "floor", 0, kMaxBucketBytes); }},
-                {"defaults", [&](const toml::node& node) { defaults = &read_section(node, "defaults"); }},
-                {"bucket", [this](const toml::node& node) { read_bucket(read_section(node, "bucket")); }},
-                {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},
-                {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
-                {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
-                {"auto", [this](const toml::node& node) { read_auto(read_section(node, "auto")); }},
-                {"elastic",
-                 [this](const toml::node& node) { policy_.elastic = read_elastic(read_section(node, "elastic")); }},
-                {"batch", [this](const toml::node& node) {
-                   batch_ = place_of(node.source());
-                   policy_.batch = read_batch(read_section(node, "batch"));
-                 }}});
+    read_table(
+        top, "at the top of the file",
+        {{"version", [this](const toml::node& node) { read_version(node); }},
+         {"strict", [this](const toml::node& node) { policy_.strict = read_bool(node, "strict"); }},
+         {"deterministic",
+          [this](const toml::node& node) { policy_.deterministic = read_bool(node, "deterministic"); }},
+         {"floor", [&](const toml::node& node) { floor = read_bytes(node, "floor", 0, kMaxBucketBytes); }},
+         {"defaults", [&](const toml::node& node) { defaults = &read_section(node, "defaults"); }},
+         {"bucket", [this](const toml::node& node) { read_bucket(read_section(node, "bucket")); }},
+         {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},
+         {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
+         {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
+         {"auto", [this](const toml::node& node) { read_auto(read_section(node, "auto")); }},
+         {"elastic", [this](const toml::node& node) { policy_.elastic = read_elastic(read_section(node, "elastic")); }},
+         {"batch", [this](const toml::node& node) {
+            batch_ = place_of(node.source());
+            policy_.batch = read_batch(read_section(node, "batch"));
+          }}});
     // Rules build on the defaults, wherever these stand.
     read_defaults(defaults);
     policy_.floor = floor.value_or(policy_.defaults.is_auto() ? Policy::kAutomaticFloor : Policy::kFloor);

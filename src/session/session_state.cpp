@@ -123,8 +123,9 @@ void Session::State::make_plan() {
   if (plan->has_modes()) {
     try {
       if (elastic) {
-        throw Error(ErrorCode::unsupported, "the policy has sync modes other than \"step\", which a session that goes on "
-                                            "without ranks cannot undo yet; use sync = \"step\"");
+        throw Error(ErrorCode::unsupported,
+                    "the policy has sync modes other than \"step\", which a session that goes on "
+                    "without ranks cannot undo yet; use sync = \"step\"");
       }
       make_modes();
     } catch (...) {

@@ -71,8 +71,7 @@ class MpiRendezvous {
 
 std::vector<tcp::Socket> connect_processes(MPI_Comm comm, int rank, int size, std::chrono::milliseconds timeout) {
   MpiRendezvous rendezvous(comm, rank, timeout);
-  tcp::Connections made =
-      tcp::connect_all(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout});
+  tcp::Connections made = tcp::connect_all(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout});
   std::vector<tcp::Socket> sockets;
   for (tcp::Connections::Peer& peer : made.peers) {
     sockets.push_back(std::move(peer.control));
@@ -172,7 +171,8 @@ void end_process(int exit_code) {
   std::thread([exit_code] {  // for ranks that have ended since, and whatever MPI waits for then
     std::this_thread::sleep_for(kMoment);
     std::_Exit(exit_code);
-  }).detach();
+  })
+      .detach();
   std::fflush(nullptr);
   if (!transport::g_lost_ranks && transport::mpi_is_up()) {
     MPI_Finalize();

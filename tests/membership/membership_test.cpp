@@ -134,6 +134,41 @@ TEST(Membership, WhatOneWhoEndedDeliveredAllDeliver) {
   }
 }
 
+// 0 knew that all hold the step, as nobody else did, and left in good order.
+TEST(Membership, WhoLeavesSaysWhatItDelivered) {
+  Hands hands(3);
+  for (const std::size_t who : {0U, 1U, 2U}) {
+    hands[who].ready(1);
+  }
+  hands.carry([](Id to, const Message& /*message*/) { return to == 0; });
+  ASSERT_EQ(hands[0].delivered(), 1U);
+  hands[0].leave();
+  hands.carry([](Id to, const Message& message) { return to != 0 && message.from == 0; });
+  EXPECT_EQ(hands[1].delivered(), 1U);
+  EXPECT_EQ(hands[2].delivered(), 1U);
+
+  // While they agree it is no less true.
+  Hands agreeing(3);
+  for (const std::size_t who : {0U, 1U, 2U}) {
+    agreeing[who].ready(1);
+  }
+  agreeing.carry([](Id to, const Message& /*message*/) { return to == 0; });
+  agreeing[0].leave();
+  for (const std::size_t who : {1U, 2U}) {
+    agreeing[who].missed(0, agreeing.now());
+  }
+  agreeing.carry([](Id to, const Message& message) { return to != 0 && message.from == 0; });
+  ASSERT_EQ(agreeing[1].delivered(), 0U);
+  for (const std::size_t who : {1U, 2U}) {
+    agreeing[who].dead(0, agreeing.now());
+  }
+  agreeing.pass(10, {1, 2});
+  for (const std::size_t who : {1U, 2U}) {
+    EXPECT_EQ(agreeing[who].world().members, (std::vector<Id>{1, 2}));
+    EXPECT_EQ(agreeing[who].delivered(), 1U) << who;
+  }
+}
+
 // Nothing is delivered between a promise and the decision: the others were told what this one had delivered.
 TEST(Membership, NothingIsDeliveredWhileTheyAgree) {
   Hands hands(3);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <map>
+#include <random>
 
 namespace gradwire::plan {
 namespace {
@@ -61,6 +64,65 @@ TEST(ResidualStore, FoldsOnceAndScales) {
   std::vector<double> again(6, 10.0);
   store.fold(key, 0, 6, 3.0, codec::Working::f64, again.data());
   EXPECT_EQ(again, std::vector<double>(6, 10.0));
+}
+
+// Whatever a step does to residuals, undo() takes it back.
+TEST(ResidualStore, UndoesAStep) {
+  std::mt19937 random(7);
+  constexpr codec::EncodeSite kSites[] = {codec::EncodeSite::local, codec::EncodeSite::intra, codec::EncodeSite::owner};
+  const auto entries_of = [](const ResidualStore& store) {
+    std::map<ResidualKey, std::map<std::uint64_t, std::vector<float>>> entries;
+    for (const auto& [key, ranges] : store.entries()) {
+      entries[key];
+      for (const ResidualStore::Range& range : ranges) {
+        entries[key][range.offset] = range.values;
+      }
+    }
+    return entries;
+  };
+  for (int round = 0; round < 300; ++round) {
+    ResidualStore store;
+    const auto change = [&] {
+      const ResidualKey key{static_cast<std::uint32_t>(random() % 2), kSites[random() % 3]};
+      const std::uint64_t offset = random() % 50;
+      const std::uint64_t count = random() % 50;
+      switch (random() % 6) {
+        case 0: store.keep(key, offset, count); break;
+        case 1: store.drop(key); break;
+        case 2: store.clear_moved(key.tensor); break;
+        case 3: store.add(key, offset, std::vector<float>(count, 0.5F), 3.0F); break;
+        case 4: {
+          std::vector<float> values(count);
+          store.fold(key, offset, count, 2.0, codec::Working::f32, values.data());
+          break;
+        }
+        default:
+          if (float* kept = store.slice_to_overwrite(key, offset, count); kept != nullptr) {
+            std::generate_n(kept, count, [&] { return static_cast<float>(random() % 1000); });
+          }
+      }
+    };
+    store.mark_moved(0);
+    for (int i = 0; i < 20; ++i) {
+      change();
+    }
+    store.remember();
+    for (int step = 0; step < 3; ++step) {
+      const auto before = entries_of(store);
+      const bool moved[] = {store.moved(0), store.moved(1)};
+      for (int i = 0; i < 20; ++i) {
+        change();
+      }
+      if (random() % 2 == 0) {
+        store.commit();
+        continue;
+      }
+      store.undo();
+      ASSERT_EQ(entries_of(store), before) << "round " << round << ", step " << step;
+      ASSERT_EQ(store.moved(0), moved[0]);
+      ASSERT_EQ(store.moved(1), moved[1]);
+    }
+  }
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ class Life {
  public:
   static constexpr std::int64_t kForEver = INT64_MAX / 2;
 
+  /// In the last of them the process does `last`, which need not return.
+  Life(std::int64_t operations, std::function<void()> last) : left_(operations), last_(std::move(last)) {}
   /// `silent` above 0: it does not die, but does nothing for so long.
   explicit Life(std::int64_t operations = kForEver, std::chrono::milliseconds silent = {})
       : left_(operations), silent_(silent) {}
@@ -34,6 +36,10 @@ class Life {
   /// Counts an operation. False from the last on.
   bool live() {
     const std::int64_t left = left_.fetch_sub(1);
+    if (left == 1 && last_) {
+      last_();
+      return true;
+    }
     if (left == 1 && silent_.count() > 0) {
       until_ = std::chrono::steady_clock::now().time_since_epoch() + silent_;
       left_ = kForEver;
@@ -48,15 +54,16 @@ class Life {
   void die() { dead_ = true; }
   /// While it is silent no thread of it goes on.
   void rest() const {
-    std::this_thread::sleep_until(std::chrono::steady_clock::time_point(
-        std::chrono::steady_clock::duration(until_.load())));
+    std::this_thread::sleep_until(
+        std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(until_.load())));
   }
   /// Operations so far, of one who lives for ever.
   [[nodiscard]] std::int64_t counted() const { return kForEver - left_; }
 
  private:
   std::atomic<std::int64_t> left_;
-  const std::chrono::milliseconds silent_;
+  const std::chrono::milliseconds silent_{};
+  const std::function<void()> last_;
   std::atomic<std::chrono::steady_clock::duration> until_{std::chrono::steady_clock::duration::zero()};
   std::atomic<bool> dead_ = false;
 };

@@ -44,9 +44,9 @@ std::shared_ptr<Transport> Elastic::connect() {
   for (;;) {
     Member::World world = member_.world();
     if (world.members.size() < settings_.min_ranks) {
-      throw Error(ErrorCode::too_few, std::to_string(world.members.size()) + " ranks are left, and [elastic] min_ranks is " +
-                                          std::to_string(settings_.min_ranks) +
-                                          "; start the job again from what it saved");
+      throw Error(ErrorCode::too_few,
+                  std::to_string(world.members.size()) + " ranks are left, and [elastic] min_ranks is " +
+                      std::to_string(settings_.min_ranks) + "; start the job again from what it saved");
     }
     if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
       world_ = std::move(world);

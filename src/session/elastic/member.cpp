@@ -30,6 +30,8 @@ Member::~Member() {
   }
   processes_->wake();
   thread_.join();
+  machine_.leave();
+  act();
   for (const membership::Id who : machine_.world().members) {
     if (who != machine_.self()) {
       processes_->send(who, kFarewellText);
@@ -38,9 +40,7 @@ Member::~Member() {
   processes_->end();
 }
 
-membership::Time Member::now() {
-  return std::chrono::duration_cast<membership::Time>(Clock::now().time_since_epoch());
-}
+membership::Time Member::now() { return std::chrono::duration_cast<membership::Time>(Clock::now().time_since_epoch()); }
 
 void Member::run() noexcept {
   for (;;) {
@@ -160,9 +160,8 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
 }
 
 void Member::throw_no_agreement(std::chrono::milliseconds limit) const {
-  throw Error(ErrorCode::timeout, processes_->describe(processes_->self()) +
-                                      ": no agreement on who goes on within " + format_duration(limit) +
-                                      "; waited for processes " + machine_.waits_for() +
+  throw Error(ErrorCode::timeout, processes_->describe(processes_->self()) + ": no agreement on who goes on within " +
+                                      format_duration(limit) + "; waited for processes " + machine_.waits_for() +
                                       ". Fewer than half of the ranks are reached where a network has come apart");
 }
 

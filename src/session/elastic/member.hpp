@@ -64,7 +64,7 @@ class Member {
   std::condition_variable changed_;
   membership::Membership machine_;  // guarded by `mutex_`, as what follows
   std::function<void()> interrupt_;
-  std::uint32_t watched_ = 0;  // the epoch of `interrupt_`
+  std::uint32_t watched_ = 0;                              // the epoch of `interrupt_`
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
   bool stopping_ = false;
   std::thread thread_;

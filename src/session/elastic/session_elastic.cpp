@@ -48,9 +48,9 @@ void Session::State::take_over(State& before) {
   make_plan();
   // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
   const bool plain_mean = options.reduction == Reduction::mean && !before.step.weighted();
-  const float share = plain_mean ? static_cast<float>(runner->info().world_size) /
-                                       static_cast<float>(before.runner->info().world_size)
-                                 : 1.0F;
+  const float share =
+      plain_mean ? static_cast<float>(runner->info().world_size) / static_cast<float>(before.runner->info().world_size)
+                 : 1.0F;
   plan::ResidualStore residuals;
   for (const session::SavedState::Residual& held : before.runner->held().save_residuals(*before.plan)) {
     const bool owner = held.key.site == codec::EncodeSite::owner;

@@ -60,8 +60,8 @@ void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcep
 void Channel::flush(Peer& peer) noexcept {
   std::size_t sent = 0;
   while (!peer.broken && sent < peer.late.size()) {
-    const ssize_t count = ::send(peer.socket.fd(), peer.late.data() + sent, peer.late.size() - sent,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count =
+        ::send(peer.socket.fd(), peer.late.data() + sent, peer.late.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) {
       sent += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
