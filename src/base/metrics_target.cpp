@@ -82,6 +82,20 @@ std::size_t end_of_first(std::string_view text) {
   return std::min({place_of(kFile), place_of(kHttp), place_of(kOtlp)});
 }
 
+// A directory may have commas, but what looks like another target is a slip.
+std::string directory_of(std::string_view text, std::string_view whole) {
+  for (std::size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',', comma + 1)) {
+    const std::string_view behind = text.substr(comma + 1);
+    const std::size_t colon = behind.find(':');
+    const bool word = colon != std::string_view::npos && colon > 0 &&
+                      behind.substr(0, colon).find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string_view::npos;
+    if (word) {
+      bad(whole, "\"" + std::string(behind.substr(0, colon)) + ":\" is no kind of target");
+    }
+  }
+  return std::string(text);
+}
+
 }  // namespace
 
 std::string MetricsTarget::Http::of_rank(int rank) const {
@@ -100,11 +114,11 @@ MetricsTarget MetricsTarget::parse(std::string_view text) {
     const std::size_t end = end_of_first(rest);
     const std::string_view one = rest.substr(0, end);
     if (one.starts_with(kFile) && one.size() > kFile.size() && target.directory.empty()) {
-      target.directory = std::string(one.substr(kFile.size()));
+      target.directory = directory_of(one.substr(kFile.size()), text);
     } else if (one.starts_with(kHttp) && !target.http) {
       target.http = parse_http(one.substr(kHttp.size()), text);
     } else if (one.starts_with(kOtlp) && one.size() > kOtlp.size() && target.otlp.empty()) {
-      target.otlp = std::string(one.substr(kOtlp.size()));
+      target.otlp = directory_of(one.substr(kOtlp.size()), text);
     } else {
       const bool first = target.directory.empty() && !target.http && target.otlp.empty();
       bad(text, first ? "" : "one of each is the most");

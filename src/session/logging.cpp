@@ -21,7 +21,7 @@ spdlog::logger& logger() {
   return instance;
 }
 
-spdlog::level::level_enum level_of(const std::string& name) {
+std::optional<spdlog::level::level_enum> level_of(const std::string& name) {
   for (const auto& [text, level] : {std::pair{"debug", spdlog::level::debug}, std::pair{"info", spdlog::level::info},
                                     std::pair{"warn", spdlog::level::warn}, std::pair{"error", spdlog::level::err},
                                     std::pair{"off", spdlog::level::off}}) {
@@ -29,7 +29,7 @@ spdlog::level::level_enum level_of(const std::string& name) {
       return level;
     }
   }
-  throw Error(ErrorCode::invalid_argument, "GRADWIRE_LOG=" + name + ": write debug, info, warn, error or off");
+  return std::nullopt;
 }
 
 spdlog::level::level_enum level_of(LogLevel level) {
@@ -51,9 +51,16 @@ void sink(LogLevel level, std::string_view message) { logger().log(level_of(leve
 void bind_log() {
   static std::once_flag once;
   std::call_once(once, [] {
-    logger().set_level(level_of(environment("GRADWIRE_LOG").value_or("warn")));
+    const std::string name = environment("GRADWIRE_LOG").value_or("warn");
+    const auto level = level_of(name);
+    logger().set_level(level.value_or(spdlog::level::warn));
     logger().set_pattern(pattern(""));
     set_log_sink(&sink);
+    if (!level) {  // what only observes ends no job
+      log(LogLevel::warning, "GRADWIRE_LOG is \"" + name +
+                                 "\", which is no level: write debug, info, warn, error or "
+                                 "off. The job goes on with warn");
+    }
   });
 }
 

@@ -5,7 +5,7 @@
 
 namespace gradwire::session {
 
-/// Once a process; the level comes from GRADWIRE_LOG. Error(invalid_argument) for a level that is none.
+/// Once a process; the level comes from GRADWIRE_LOG. One that is none is told.
 void bind_log();
 /// Lines name this rank from now on. Where a process holds sessions of several ranks, they name none.
 void name_rank(int rank);

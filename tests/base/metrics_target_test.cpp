@@ -71,7 +71,9 @@ TEST(MetricsTarget, WhatIsWrongIsQuotedWithWhatIsRight) {
                           " http:9464",
                           "HTTP:9464",
                           "otlp:",
-                          "otlp:/a,otlp:/b"}) {
+                          "otlp:/a,otlp:/b",
+                          "file:/a,htp:9464",
+                          "otlp:/a, b,fil:/c"}) {
     const Error error = test::error_of([&] { static_cast<void>(MetricsTarget::parse(bad)); });
     EXPECT_THAT(error.what(), HasSubstr("write file:DIRECTORY, http:[ADDRESS:]PORT[+rank]"));
     EXPECT_THAT(error.what(), HasSubstr("\"" + std::string(bad) + "\""));

@@ -35,6 +35,15 @@ TEST(LogDeathTest, ThePlanIsToldOnce) {
   EXPECT_EXIT(one_step_of_two_ranks("warn"), ::testing::ExitedWithCode(0), ::testing::IsEmpty());
 }
 
+TEST(LogDeathTest, ALevelThatIsNoneIsToldOnceAndEndsNothing) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto once = [](const std::string& output) {
+    return output.find("GRADWIRE_LOG is \"loud\"") != std::string::npos &&
+           output.find("GRADWIRE_LOG") == output.rfind("GRADWIRE_LOG");
+  };
+  EXPECT_EXIT(one_step_of_two_ranks("loud"), ::testing::ExitedWithCode(0), ::testing::Truly(once));
+}
+
 TEST(StatusLine, ComesAfterTheFirstStepAndThenEveryHalfMinute) {
   session::StatusLine line;
   session::StatusLine::Time now;
