@@ -102,6 +102,7 @@ struct SessionStatistics {
   int world_size = 1;
   std::uint64_t steps = 0;
   double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
+  double commit_seconds = 0;   // of it: over Processes, until all held what a step delivers
   std::vector<Group> groups;
   std::uint64_t comparisons = 0;                   // of their steps by ranks: for auto, [batch], slow ranks
   double comparison_seconds = 0;                   // this rank's time in them, with what they measured and decided

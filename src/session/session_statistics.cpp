@@ -17,6 +17,7 @@ SessionStatistics Session::State::statistics() const {
   statistics.world_size = runner->info().world_size;
   statistics.steps = watch.steps();
   statistics.exposed_seconds = watch.exposed_seconds();
+  statistics.commit_seconds = elastic ? elastic->commit_seconds() : 0;
   statistics.comparisons = comparison.count();
   statistics.comparison_seconds = comparison.seconds();
   if (const session::DeviceSteps* device = runner->device()) {

@@ -105,6 +105,7 @@ std::string SessionStatistics::to_json() const {
                               {"world_size", world_size},
                               {"steps", steps},
                               {"exposed_seconds", exposed_seconds},
+                              {"commit_seconds", commit_seconds},
                               {"comparisons", comparisons},
                               {"comparison_seconds", comparison_seconds},
                               {"ratio", all().ratio()},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/elapsed.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -50,6 +51,7 @@ std::shared_ptr<Transport> Elastic::connect() {
     }
     if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
       world_ = std::move(world);
+      commit_seconds_ = 0;
       return transport;
     }
     static_cast<void>(member_.await_change(world.epoch, std::chrono::milliseconds(0), timeout_));
@@ -94,6 +96,13 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     throw Error(*attempt->error);
   }
   return attempt->over ? nullptr : attempt->transport;
+}
+
+bool Elastic::commit() {
+  const auto begin = Clock::now();
+  const bool all = member_.commit(world_.epoch, timeout_);
+  commit_seconds_ = commit_seconds_ + seconds_since(begin);
+  return all;
 }
 
 bool Elastic::await_change(bool failed) {

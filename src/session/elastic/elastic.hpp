@@ -26,7 +26,9 @@ class Elastic {
   void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
   [[nodiscard]] bool over() const { return member_.over(world_.epoch); }
   /// See Member::commit().
-  [[nodiscard]] bool commit() { return member_.commit(world_.epoch, timeout_); }
+  [[nodiscard]] bool commit();
+  /// What it took in the world now. Any thread.
+  [[nodiscard]] double commit_seconds() const noexcept { return commit_seconds_; }
 
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
   /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
@@ -50,6 +52,7 @@ class Elastic {
   Member::World world_;   // of the transport in use
   Member::World before_;  // of the one before
   Clock::time_point began_;
+  std::atomic<double> commit_seconds_ = 0;
   Member member_;
 };
 

@@ -1,0 +1,155 @@
+// bench_elastic: what a step costs that can be undone. Steps of a session over Processes, in turn with steps of a plain
+// one, of the same tensors: communication alone, nothing computes meanwhile.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/elapsed.hpp"
+#include "base/units.hpp"
+#include "bench/support/mpi_program.hpp"
+#include "bench/support/samples.hpp"
+#include "gradwire/mpi.hpp"
+#include "plan/residual_store.hpp"
+
+namespace gradwire::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string bytes = "25MB";
+  std::vector<std::string> codecs{"int8", "int4", "topk(1%)+int8"};
+  int blocks = 15;
+  int steps = 10;
+  ReportFiles files;
+};
+
+struct Trained {
+  std::vector<float> gradient;
+  std::unique_ptr<Session> session;
+  TensorId id{};
+
+  double step_seconds(int steps) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < steps; ++i) {
+      session->ready(id);
+      session->finish();
+    }
+    return seconds_since(begin) / steps;
+  }
+};
+
+std::unique_ptr<Trained> make(std::size_t count, const std::function<Session()>& session) {
+  auto made = std::make_unique<Trained>();
+  made->gradient.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    made->gradient[i] = std::sin(static_cast<float>(i));
+  }
+  made->session = std::make_unique<Session>(session());
+  made->id = made->session->add("all", view(made->gradient.data(), count));
+  return made;
+}
+
+// Seconds in which a store notes what a step of `count` elements overwrites, tile by tile.
+double noting_seconds(std::uint64_t count) {
+  constexpr std::uint64_t kTile = 4096;
+  plan::ResidualStore store;
+  const plan::ResidualKey key{0, codec::EncodeSite::local};
+  store.keep(key, 0, count);
+  const auto pass = [&] {
+    const auto begin = Clock::now();
+    for (std::uint64_t at = 0; at < count; at += kTile) {
+      float* values = store.slice_to_overwrite(key, at, std::min(kTile, count - at));
+      *values += 1;
+    }
+    store.commit();
+    return seconds_since(begin);
+  };
+  const auto median_of = [&] {
+    std::vector<double> samples;
+    for (int i = 0; i < 11; ++i) {
+      samples.push_back(pass());
+    }
+    return median(samples);
+  };
+  const double without = median_of();
+  store.remember();
+  pass();
+  return median_of() - without;
+}
+
+struct Row {
+  std::string codec;
+  double plain, elastic, aa, commit, noting;
+};
+
+Row measure(const Options& options, const std::string& codec) {
+  const std::size_t count = parse_bytes(options.bytes) / sizeof(float);
+  const Policy policy = Policy::uniform(codec);
+  const auto plain = make(count, [&] { return mpi::make_session(MPI_COMM_WORLD, policy); });
+  const auto elastic = make(count, [&] { return Session(mpi::make_processes(MPI_COMM_WORLD), policy); });
+  plain->step_seconds(3);
+  elastic->step_seconds(3);
+  std::vector<double> of_plain, of_elastic, neighbours;
+  double commit = elastic->session->statistics().commit_seconds;
+  for (int block = 0; block < options.blocks; ++block) {
+    of_plain.push_back(plain->step_seconds(options.steps));
+    of_elastic.push_back(elastic->step_seconds(options.steps));
+    if (block > 0) {
+      const double before = of_plain[of_plain.size() - 2];
+      neighbours.push_back(std::abs(of_plain.back() / before - 1));
+    }
+  }
+  commit = (elastic->session->statistics().commit_seconds - commit) / (options.blocks * options.steps);
+  // Each rank encodes all but its own shard, and its own shard's sum.
+  const bool keeps = elastic->session->residual_bytes() > 0;
+  return {codec, median(of_plain), median(of_elastic), median(neighbours), commit, keeps ? noting_seconds(count) : 0};
+}
+
+int run(int argc, char** argv, int rank) {
+  Options options;
+  CommandLine line("What a step costs that can be undone.");
+  line.option("--bytes", options.bytes, "Gradients of a step");
+  line.option("--codecs", options.codecs, "How they travel, one after the other");
+  line.option("--blocks", options.blocks, "Blocks of steps, of each kind of session in turn").range(2, 1000);
+  line.option("--steps", options.steps, "Of a block").range(1, 1000000);
+  options.files.add_to(line);
+  line.parse(argc, argv);
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  Table table({"codec", "plain ms", "over Processes ms", "paired %", "A/A %", "commit us", "noting us", "accounted %"});
+  Json report = make_report("gradwire.bench_elastic.1");
+  for (const std::string& codec : options.codecs) {
+    const Row row = measure(options, codec);
+    const double accounted = 100 * (row.commit + row.noting) / row.plain;
+    table.add({row.codec, fixed(1e3 * row.plain, 2), fixed(1e3 * row.elastic, 2),
+               fixed(100 * (row.elastic / row.plain - 1), 1), fixed(100 * row.aa, 1), fixed(1e6 * row.commit, 0),
+               fixed(1e6 * row.noting, 0), fixed(accounted, 2)});
+    report["rows"].push_back({{"codec", row.codec},
+                              {"plain_seconds", row.plain},
+                              {"elastic_seconds", row.elastic},
+                              {"commit_seconds", row.commit},
+                              {"noting_seconds", row.noting}});
+  }
+  if (rank == 0) {
+    options.files.tell(
+        "Steps that can be undone: " + std::to_string(ranks) + " ranks, " + options.bytes +
+            " of gradients a step, nothing computes. Commit: waiting until all hold the step. Noting: what " +
+            "encoders overwrite.",
+        table, report);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradwire::bench
+
+int main(int argc, char** argv) {
+  return gradwire::bench::mpi_program("bench_elastic", argc, argv,
+                                      [&](int rank) { return gradwire::bench::run(argc, argv, rank); });
+}
