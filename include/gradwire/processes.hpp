@@ -31,15 +31,22 @@ class Processes {
   /// "rank 3 (process 4711 on host node7)", or what is known of it.
   [[nodiscard]] virtual std::string describe(Id who) const = 0;
 
-  /// Any thread. Messages come in the order of their sends; what cannot be sent is lost. Does not wait for `to`.
-  virtual void send(Id to, std::span<const std::byte> message) noexcept = 0;
+  /// What is long goes by `bulk`, so that it delays nothing that is `prompt`.
+  enum class Lane : std::uint8_t { prompt, bulk };
+  /// Any thread. Messages of a lane, up to 1 MiB each, come in the order of their sends; what cannot be sent is lost.
+  /// Does not wait for `to`.
+  virtual void send(Id to, std::span<const std::byte> message, Lane lane) noexcept = 0;
+  void send(Id to, std::span<const std::byte> message) noexcept { send(to, message, Lane::prompt); }
+  /// Bytes of this lane that are still to go to `to`. Any thread.
+  [[nodiscard]] virtual std::uint64_t unsent(Id to, Lane lane) const noexcept = 0;
 
   struct Heard {
     Id from = 0;
     bool ended = false;  // it has ended, for certain; nothing more comes from it
     std::vector<std::byte> message = {};
   };
-  /// What has come, in order; waits for something, up to `wait`. One thread at a time.
+  /// What has come, in order within a lane; the end of a process behind all that it sent. Waits for something, up to
+  /// `wait`. One thread at a time.
   [[nodiscard]] virtual std::vector<Heard> hear(std::chrono::milliseconds wait) = 0;
   /// Ends a wait in hear(). Any thread.
   virtual void wake() noexcept = 0;

@@ -1,6 +1,7 @@
 #include "policy/policy_values.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 #include "base/units.hpp"
@@ -335,6 +336,20 @@ OrderRange PolicyValues::read_order(const toml::node& node) const {
   return range;
 }
 
+std::uint32_t PolicyValues::read_replicate(const toml::node& node) const {
+  const std::string text = read_string(node, "replicate", "a string such as \"10 steps\"");
+  std::uint32_t steps = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, steps);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  if (error != std::errc() || steps == 0 || (unit != " steps" && unit != " step")) {
+    fail(node, "replicate = \"" + text +
+                   "\" is no number of steps; write \"10 steps\": after so many another rank gets a " +
+                   "copy of each rank's residuals");
+  }
+  return steps;
+}
+
 Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
   Policy::Elastic elastic;
   read_table(table, "in [elastic]",
@@ -347,6 +362,15 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
                    fail(node, "suspect = \"" + text + "\" is not from 1s to 10min; write how long a rank may give no " +
                                   "sign of life, such as \"5s\"");
                  }
+               }},
+              {"replicate", [&](const toml::node& node) { elastic.replicate = read_replicate(node); }},
+              {"replicate_as",
+               [&](const toml::node& node) {
+                 const std::string text = read_string(node, "replicate_as", R"("bf16" or "exact")");
+                 if (text != "bf16" && text != "exact") {
+                   fail(node, "unknown replicate_as \"" + text + R"("; write "bf16" or "exact")");
+                 }
+                 elastic.replicate_exact = text == "exact";
                }},
               {"min_ranks", [&](const toml::node& node) {
                  elastic.min_ranks = read_uint32(node, "min_ranks", "an integer such as 2", 1, kMostRanks,

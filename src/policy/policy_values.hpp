@@ -71,6 +71,7 @@ class PolicyValues {
   /// 3, or the first and last of a range: [0, 7].
   [[nodiscard]] OrderRange read_order(const toml::node& node) const;
   /// What [batch] says.
+  [[nodiscard]] std::uint32_t read_replicate(const toml::node& node) const;
   [[nodiscard]] Policy::Elastic read_elastic(const toml::table& table) const;
   [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
 

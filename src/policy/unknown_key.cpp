@@ -43,6 +43,8 @@ constexpr std::array kHomes{
     KeyHome{"scaling", "in [batch]"},
     KeyHome{"suspect", "in [elastic]"},
     KeyHome{"min_ranks", "in [elastic]"},
+    KeyHome{"replicate", "in [elastic]"},
+    KeyHome{"replicate_as", "in [elastic]"},
 };
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

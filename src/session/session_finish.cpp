@@ -84,6 +84,9 @@ void Session::State::commit_step() {
   }
   const std::lock_guard lock(progress.wire);
   runner->undo()->commit();
+  if (elastic->replicates_after(step.number())) {
+    elastic->replicate(step.number(), runner->held().save_residuals(*plan));
+  }
 }
 
 bool Session::State::compares_results(const StepOutcome& outcome) const {

@@ -99,12 +99,14 @@ class InprocProcesses final : public Processes {
   }
   [[nodiscard]] std::string describe(Id who) const override { return "rank " + std::to_string(who) + " of the start"; }
 
-  void send(Id to, std::span<const std::byte> message) noexcept override {
+  using Processes::send;
+  void send(Id to, std::span<const std::byte> message, Lane /*lane*/) noexcept override {
     try {
       hub_->send(to, {.from = self_, .message = {message.begin(), message.end()}});
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as the contract says
     }
   }
+  [[nodiscard]] std::uint64_t unsent(Id /*to*/, Lane /*lane*/) const noexcept override { return 0; }
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override { return hub_->hear(self_, wait); }
   void wake() noexcept override { hub_->wake(self_); }
   void end() noexcept override { hub_->end(self_); }

@@ -69,12 +69,14 @@ class MpiRendezvous {
   std::map<std::string, std::string> texts_;
 };
 
+// Of the prompt lanes, by rank, then of the bulk lanes.
 std::vector<tcp::Socket> connect_processes(MPI_Comm comm, int rank, int size, std::chrono::milliseconds timeout) {
   MpiRendezvous rendezvous(comm, rank, timeout);
   tcp::Connections made = tcp::connect_all(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout});
-  std::vector<tcp::Socket> sockets;
-  for (tcp::Connections::Peer& peer : made.peers) {
-    sockets.push_back(std::move(peer.control));
+  std::vector<tcp::Socket> sockets(2 * made.peers.size());
+  for (std::size_t i = 0; i < made.peers.size(); ++i) {
+    sockets[i] = std::move(made.peers[i].control);
+    sockets[i + made.peers.size()] = std::move(made.peers[i].messages);
   }
   return sockets;
 }
@@ -111,11 +113,23 @@ class MpiProcesses final : public Processes {
     return who < names_.size() ? names_[who] : "process " + std::to_string(who);
   }
 
-  void send(Id to, std::span<const std::byte> message) noexcept override { channel_->send(to, message); }
+  using Processes::send;
+  void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override {
+    channel_->send(socket_of(to, lane), message);
+  }
+  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override {
+    return channel_->unsent(socket_of(to, lane));
+  }
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override {
+    const auto size = static_cast<Id>(size_);
     std::vector<Heard> heard;
     for (tcp::Channel::Heard& one : channel_->hear(wait)) {
-      heard.push_back({.from = one.from, .ended = one.ended, .message = std::move(one.message)});
+      const Id from = one.from % size;
+      if (!one.ended) {
+        heard.push_back({.from = from, .message = std::move(one.message)});
+      } else if (++ended_lanes_[from] == 2) {  // behind all that it sent
+        heard.push_back({.from = from, .ended = true});
+      }
     }
     return heard;
   }
@@ -144,11 +158,16 @@ class MpiProcesses final : public Processes {
  private:
   static constexpr std::uint32_t kTags = 32768;  // that MPI promises
 
+  [[nodiscard]] std::uint32_t socket_of(Id who, Lane lane) const noexcept {
+    return lane == Lane::prompt ? who : who + static_cast<std::uint32_t>(size_);
+  }
+
   int rank_ = 0;
   int size_ = 1;
   MPI_Comm base_ = MPI_COMM_NULL;
   std::vector<std::string> names_;
   std::unique_ptr<tcp::Channel> channel_;
+  std::map<Id, int> ended_lanes_;  // of hear() alone
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ int environment_int(const char* name, int otherwise) {
 // What became of one process.
 struct Fate {
   std::vector<float> parameters;
-  std::string state;  // as save() writes it
+  std::string state;                        // as save() writes it
+  std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
   std::vector<WorldChange> changes;
   std::vector<std::uint64_t> first;  // of each change: the first step of the new world
   std::optional<Error> error;
@@ -112,7 +113,11 @@ void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     }
     if (outcome.repeat) {
       EXPECT_TRUE(outcome.world_changed);
+      fate.after_change = state_of(session);
       continue;
+    }
+    if (plan.keeps_states && fate.changes.empty()) {
+      fate.before_change = state_of(session);
     }
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {

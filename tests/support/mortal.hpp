@@ -129,9 +129,10 @@ class MortalProcesses final : public Processes {
   [[nodiscard]] std::vector<Id> all() const override { return inner_->all(); }
   [[nodiscard]] std::string describe(Id who) const override { return inner_->describe(who); }
 
-  void send(Id to, std::span<const std::byte> message) noexcept override {
+  using Processes::send;
+  void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override {
     if (life_->live()) {
-      inner_->send(to, message);
+      inner_->send(to, message, lane);
     } else {
       inner_->end();
     }
@@ -148,6 +149,7 @@ class MortalProcesses final : public Processes {
     }
     return heard;
   }
+  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return inner_->unsent(to, lane); }
   void wake() noexcept override { inner_->wake(); }
   void end() noexcept override { inner_->end(); }
 

@@ -8,6 +8,8 @@
 
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
+#include "base/log.hpp"
+#include "session/elastic/residual_copy.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -51,6 +53,9 @@ std::shared_ptr<Transport> Elastic::connect() {
     }
     if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
       world_ = std::move(world);
+      keepers_before_ = std::exchange(keepers_, {});
+      find_keepers(transport->nodes());
+      copied_ = false;
       commit_seconds_ = 0;
       return transport;
     }
@@ -96,6 +101,59 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     throw Error(*attempt->error);
   }
   return attempt->over ? nullptr : attempt->transport;
+}
+
+// The next rank on another node, or where all share one the next: a node may end as a whole.
+void Elastic::find_keepers(const std::vector<std::uint32_t>& nodes) {
+  const auto size = world_.members.size();
+  const auto node_of = [&](std::size_t rank) { return nodes.empty() ? 0U : nodes[rank]; };
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    std::size_t keeper = (rank + 1) % size;
+    for (std::size_t i = 1; i < size; ++i) {
+      const std::size_t other = (rank + i) % size;
+      if (node_of(other) != node_of(rank)) {
+        keeper = other;
+        break;
+      }
+    }
+    keepers_.push_back(static_cast<int>(keeper));
+  }
+  const bool one_node = std::all_of(nodes.begin(), nodes.end(), [&](std::uint32_t node) { return node == nodes[0]; });
+  if (settings_.replicate > 0 && one_node && size > 1 && keepers_before_.empty() &&
+      world_.members[0] == processes_->self()) {
+    log(LogLevel::warning, "[elastic] replicate: all ranks share one node, so a copy of residuals is lost with it");
+  }
+}
+
+bool Elastic::replicates_after(std::uint64_t step) const {
+  return settings_.replicate > 0 && world_.members.size() > 1 && (!copied_ || (step + 1) % settings_.replicate == 0);
+}
+
+void Elastic::replicate(std::uint64_t step, const std::vector<SavedState::Residual>& residuals) {
+  copied_ = true;
+  const int rank = rank_in(world_, processes_->self());
+  const int keeper = keepers_[static_cast<std::size_t>(rank)];
+  const Member::Copy copy{.step = step, .bytes = encode_copy(residuals, settings_.replicate_exact)};
+  if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], copy)) {
+    log(LogLevel::info, "step " + std::to_string(step) +
+                            ": the copy of residuals before this one is still on its way; " + "this one is left out");
+  }
+}
+
+std::vector<Elastic::Kept> Elastic::take_kept() {
+  std::vector<Kept> kept;
+  const int before = rank_in(before_, processes_->self());
+  for (std::size_t rank = 0; rank < keepers_before_.size(); ++rank) {
+    const Processes::Id who = before_.members[rank];
+    if (rank_of(who) || keepers_before_[rank] != before) {
+      continue;
+    }
+    if (const auto copy = member_.take_copy(who)) {
+      kept.push_back({static_cast<int>(rank), copy->step, decode_copy(copy->bytes)});
+    }
+  }
+  member_.forget_copies();
+  return kept;
 }
 
 bool Elastic::commit() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "session/elastic/member.hpp"
 
 namespace gradwire::session {
@@ -30,6 +31,19 @@ class Elastic {
   /// What it took in the world now. Any thread.
   [[nodiscard]] double commit_seconds() const noexcept { return commit_seconds_; }
 
+  /// Whether residuals are to be copied after this step; after the first one in a world they are.
+  [[nodiscard]] bool replicates_after(std::uint64_t step) const;
+  /// Sends them to the rank that keeps them for this one.
+  void replicate(std::uint64_t step, const std::vector<SavedState::Residual>& residuals);
+  /// What this rank keeps of ranks that are in the world before, and not in this one.
+  struct Kept {
+    int rank = 0;  // in the world before
+    std::uint64_t step = 0;
+    std::vector<SavedState::Residual> residuals;
+  };
+  /// It forgets the others': they were made in the world before.
+  [[nodiscard]] std::vector<Kept> take_kept();
+
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
   /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
   [[nodiscard]] bool await_change(bool failed);
@@ -45,12 +59,16 @@ class Elastic {
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] std::shared_ptr<Transport> try_to_connect(const Member::World& world);
+  void find_keepers(const std::vector<std::uint32_t>& nodes);
 
   std::shared_ptr<Processes> processes_;
   const Policy::Elastic settings_;
   const std::chrono::milliseconds timeout_;
-  Member::World world_;   // of the transport in use
-  Member::World before_;  // of the one before
+  Member::World world_;              // of the transport in use
+  Member::World before_;             // of the one before
+  std::vector<int> keepers_;         // by rank of the world: who keeps its residuals; the rank itself: nobody
+  bool copied_ = false;              // in this world
+  std::vector<int> keepers_before_;  // of the world before
   Clock::time_point began_;
   std::atomic<double> commit_seconds_ = 0;
   Member member_;

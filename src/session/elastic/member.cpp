@@ -14,6 +14,11 @@ namespace {
 constexpr std::chrono::milliseconds kFarewell{300};
 constexpr std::array kFarewellText{std::byte{'f'}};  // no message of membership is so short
 
+// A piece of a copy: this byte, which no message of membership begins with, step, bytes of the copy, bytes of it before
+// this piece, and the piece.
+constexpr std::byte kCopyMark{0xC0};
+constexpr std::size_t kPieceBytes = 256 << 10;
+
 }  // namespace
 
 Member::Member(std::shared_ptr<Processes> processes, membership::Settings settings)
@@ -72,6 +77,8 @@ void Member::hear(const Processes::Heard& heard) {
     }
   } else if (std::ranges::equal(heard.message, kFarewellText)) {
     farewells_[heard.from] = Clock::now() + kFarewell;
+  } else if (!heard.message.empty() && heard.message.front() == kCopyMark) {
+    hear_copy(heard.from, heard.message);
   } else {
     try {
       machine_.receive(membership::decode(heard.message), now());
@@ -79,6 +86,65 @@ void Member::hear(const Processes::Heard& heard) {
       machine_.missed(heard.from, now());  // it says what no member would
     }
   }
+}
+
+// Pieces come in order; what is none is dropped, and the copy with it.
+void Member::hear_copy(Processes::Id from, std::span<const std::byte> message) {
+  try {
+    wire::ByteReader in(message.subspan(1), "a piece of a copy");
+    const auto step = in.number<std::uint64_t>();
+    const auto total = in.number<std::uint64_t>();
+    const auto before = in.number<std::uint64_t>();
+    const auto piece = in.take(in.left());
+    Copy& copy = incoming_[from];
+    if (before == 0) {
+      copy = {.step = step, .bytes = {}};
+    }
+    if (copy.step != step || copy.bytes.size() != before) {
+      in.fail("it comes out of order");
+    }
+    copy.bytes.insert(copy.bytes.end(), piece.begin(), piece.end());
+    if (copy.bytes.size() >= total) {
+      copies_[from] = std::move(copy);
+      incoming_.erase(from);
+    }
+  } catch (const Error&) {
+    incoming_.erase(from);
+  }
+}
+
+bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
+  if (processes_->unsent(keeper, Processes::Lane::bulk) > 0) {
+    return false;
+  }
+  std::size_t at = 0;
+  do {
+    const std::size_t size = std::min(kPieceBytes, copy.bytes.size() - at);
+    wire::Bytes piece{kCopyMark};
+    wire::put_number(piece, copy.step);
+    wire::put_number(piece, static_cast<std::uint64_t>(copy.bytes.size()));
+    wire::put_number(piece, static_cast<std::uint64_t>(at));
+    wire::put(piece, copy.bytes.data() + at, size);
+    processes_->send(keeper, piece, Processes::Lane::bulk);
+    at += size;
+  } while (at < copy.bytes.size());
+  return true;
+}
+
+std::optional<Member::Copy> Member::take_copy(Processes::Id of) {
+  const std::lock_guard lock(mutex_);
+  const auto found = copies_.find(of);
+  if (found == copies_.end()) {
+    return std::nullopt;
+  }
+  Copy copy = std::move(found->second);
+  copies_.erase(found);
+  return copy;
+}
+
+void Member::forget_copies() {
+  const std::lock_guard lock(mutex_);
+  copies_.clear();
 }
 
 void Member::act() {

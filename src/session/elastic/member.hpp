@@ -41,6 +41,18 @@ class Member {
   /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
   /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
   bool commit(std::uint32_t epoch, std::chrono::milliseconds limit);
+  /// What another rank wants to be kept: of transaction or step `step`.
+  struct Copy {
+    std::uint64_t step = 0;
+    wire::Bytes bytes;
+  };
+  /// Sends a copy to `keeper` in the background. False: the one before is still on its way there, and this one is not
+  /// sent.
+  bool send_copy(Processes::Id keeper, const Copy& copy);
+  /// The latest that `of` sent, whole; none: nothing came.
+  [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of);
+  void forget_copies();
+
   /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
   /// Error(expelled) where the others went on without this process, Error(timeout) where an agreement takes more than
   /// `limit`, as on the smaller side of a network that came apart.
@@ -52,6 +64,7 @@ class Member {
   [[nodiscard]] static membership::Time now();
   void run() noexcept;
   void hear(const Processes::Heard& heard);
+  void hear_copy(Processes::Id from, std::span<const std::byte> message);
   /// What the machine says goes out. The caller holds the lock.
   void act();
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const;
@@ -65,6 +78,8 @@ class Member {
   membership::Membership machine_;  // guarded by `mutex_`, as what follows
   std::function<void()> interrupt_;
   std::uint32_t watched_ = 0;                              // the epoch of `interrupt_`
+  std::map<membership::Id, Copy> copies_;                  // whole
+  std::map<membership::Id, Copy> incoming_;                // so far
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
   bool stopping_ = false;
   std::thread thread_;

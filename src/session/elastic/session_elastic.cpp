@@ -56,6 +56,20 @@ void Session::State::take_over(State& before) {
     const bool owner = held.key.site == codec::EncodeSite::owner;
     residuals.add(held.key, held.range.offset, held.range.values, owner ? 1.0F : share);
   }
+  for (const Elastic::Kept& kept : elastic->take_kept()) {
+    for (const session::SavedState::Residual& held : kept.residuals) {
+      const bool fits = held.key.tensor < tensors.size() &&
+                        held.range.end() <= tensors.infos()[held.key.tensor].count &&
+                        held.range.end() >= held.range.offset;
+      const plan::ResidualKey local{held.key.tensor, codec::EncodeSite::local};
+      if (fits && residuals.has(local)) {  // else they were sent since, by all ranks
+        residuals.add(held.key, held.range.offset, held.range.values,
+                      held.key.site == codec::EncodeSite::owner ? 1.0F : share);
+      }
+    }
+    log(LogLevel::warning, "of rank " + std::to_string(kept.rank) + " of the world before, residuals as of step " +
+                               std::to_string(kept.step) + " are kept: what it has dropped since is lost");
+  }
   if (!residuals.empty()) {
     for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
       residuals.mark_moved(tensor);

@@ -14,7 +14,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kMostLate = 16U << 20;  // for a process that takes nothing: it is silent, and will be left out
+constexpr std::size_t kMostLate = 1U << 30;  // for a process that takes nothing: it is silent, and will be left out
 
 using Length = std::uint32_t;
 
@@ -55,6 +55,14 @@ void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcep
     peer.broken = true;
   }
   wake();  // hear() looks when more can go out
+}
+
+std::uint64_t Channel::unsent(std::uint32_t to) const noexcept {
+  if (to >= peers_.size() || peers_[to] == nullptr) {
+    return 0;
+  }
+  const std::lock_guard lock(peers_[to]->mutex);
+  return peers_[to]->broken ? 0 : peers_[to]->late.size();
 }
 
 void Channel::flush(Peer& peer) noexcept {

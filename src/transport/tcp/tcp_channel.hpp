@@ -1,6 +1,5 @@
-// Short messages between any two processes, each with its length before it, over connections of their own: what
-// processes tell each other beside the steps. The end of a process is the end of its connections, which the system
-// tells the others at once.
+// Messages over connections, each with its length before it: what processes tell each other beside the steps. The end
+// of a process is the end of its connections, which the system tells the others at once.
 #pragma once
 
 #include <chrono>
@@ -17,11 +16,13 @@ namespace gradwire::transport::tcp {
 
 class Channel {
  public:
-  /// By process; the own one is not valid.
+  /// Those that are not valid lead nowhere.
   explicit Channel(std::vector<Socket> sockets);
 
   /// Any thread. Does not wait: what a connection does not take at once goes out in hear(). Never throws.
   void send(std::uint32_t to, std::span<const std::byte> message) noexcept;
+  /// Bytes that wait for the connection. Any thread.
+  [[nodiscard]] std::uint64_t unsent(std::uint32_t to) const noexcept;
 
   struct Heard {
     std::uint32_t from = 0;
@@ -35,13 +36,13 @@ class Channel {
   /// Ends all connections. What was sent before arrives. Any thread.
   void end() noexcept;
 
-  static constexpr std::size_t kLongestMessage = 1 << 20;
+  static constexpr std::size_t kLongestMessage = (1 << 20) + 64;
 
  private:
   struct Peer {
     explicit Peer(Socket made) : socket(std::move(made)) {}
     Socket socket;
-    std::mutex mutex;             // of what follows
+    mutable std::mutex mutex;     // of what follows
     std::vector<std::byte> late;  // did not go out yet
     bool broken = false;          // nothing more goes out
     // Of hear() alone.
@@ -53,7 +54,7 @@ class Channel {
   static void flush(Peer& peer) noexcept;
   void take(std::uint32_t from, std::vector<Heard>& heard);
 
-  std::vector<std::unique_ptr<Peer>> peers_;  // null: the own one
+  std::vector<std::unique_ptr<Peer>> peers_;  // null: it leads nowhere
   Socket wake_;
 };
 
