@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "gradwire/session.hpp"
+#include "session/checkpoint/state_file.hpp"
+#include "session/elastic/residual_copy.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/mortal.hpp"
 #include "tests/support/ranks.hpp"
@@ -49,8 +51,9 @@ struct Plan {
   std::map<Id, std::uint64_t> leaves_before = {};  // the step
   std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
   std::uint64_t steps = kSteps;
-  bool weighted = false;                    // and with a loss scale
-  std::set<ErrorCode> errors = {};          // that processes may end with
+  bool weighted = false;            // and with a loss scale
+  std::set<ErrorCode> errors = {};  // that processes may end with
+  bool keeps_states = false;
   std::optional<Id> forgets_a_tensor = {};  // in step 3
 };
 
@@ -58,6 +61,12 @@ struct Plan {
 float gradient_of(float parameter, std::size_t i, Id who, std::uint64_t step) {
   const double noise = std::sin(0.37 * static_cast<double>(i) + 1.7 * who + 0.9 * static_cast<double>(step));
   return parameter - static_cast<float>(0.01 * static_cast<double>(i % 7)) + static_cast<float>(noise);
+}
+
+std::string state_of(Session& session) {
+  std::ostringstream state;
+  session.save(state);
+  return state.str();
 }
 
 void train(Session& session, Id self, const Plan& plan, Fate& fate) {
@@ -128,10 +137,8 @@ void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   for (const std::vector<float>& values : parameters) {
     fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
   }
-  std::ostringstream state;
-  session.save(state);
   fate.world_size = session.world_size();
-  fate.state = state.str();
+  fate.state = state_of(session);
 }
 
 std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
@@ -285,6 +292,68 @@ TEST(Elastic, ARankThatErrsLeaves) {
   EXPECT_EQ(fates[2].error->code(), ErrorCode::invalid_argument);
   ASSERT_EQ(fates[0].first, std::vector<std::uint64_t>{3});
   expect_equal(fates[0], fates[3], false);
+}
+
+// What residuals are worth in the coming means, element by element.
+std::vector<double> worth_of(const std::vector<std::string>& states) {
+  std::vector<double> worth(9000 + 3 + 5000);
+  const std::size_t first[] = {0, 9000, 9003};
+  for (const std::string& text : states) {
+    std::istringstream stream(text);
+    const session::SavedState state = session::read_state(stream, "test");
+    for (const auto& residual : state.residuals) {
+      const double share = residual.key.site == codec::EncodeSite::owner ? 1.0 : 1.0 / state.world_size;
+      for (std::size_t i = 0; i < residual.range.values.size(); ++i) {
+        worth[first[residual.key.tensor] + residual.range.offset + i] += share * residual.range.values[i];
+      }
+    }
+  }
+  return worth;
+}
+
+// Rank 2 leaves behind step 3, and what it had dropped is with the rank that keeps it.
+TEST(Elastic, ResidualsOfALostRankAreKept) {
+  for (const char* codec : {"int4", "topk(0.05)+int8"}) {
+    SCOPED_TRACE(codec);
+    const auto fates_with = [&](const std::string& elastic) {
+      return run({.policy = "[defaults]\ncodec = \"" + std::string(codec) + "\"\n[elastic]\n" + elastic,
+                  .leaves_before = {{2, 4}},
+                  .keeps_states = true});
+    };
+    const auto error_of_sums = [](const std::vector<Fate>& fates) {
+      const auto before =
+          worth_of({fates[0].before_change, fates[1].before_change, fates[2].before_change, fates[3].before_change});
+      const auto after = worth_of({fates[0].after_change, fates[1].after_change, fates[3].after_change});
+      double most = 0;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        most = std::max(most, std::abs(after[i] - before[i]));
+      }
+      return most;
+    };
+    const std::vector<Fate> exact = fates_with("replicate = \"1 step\"\nreplicate_as = \"exact\"\n");
+    ASSERT_EQ(exact[0].first, std::vector<std::uint64_t>{4});
+    EXPECT_LT(error_of_sums(exact), 1e-6);
+    EXPECT_LT(error_of_sums(fates_with("replicate = \"1 step\"\n")), 1e-2) << "bf16";
+    EXPECT_GT(error_of_sums(fates_with("")), 2e-2) << "without, it is lost";
+  }
+}
+
+TEST(Elastic, CopiesComeBackAsTheyWere) {
+  std::vector<session::SavedState::Residual> residuals;
+  residuals.push_back({{3, codec::EncodeSite::local}, {7, {1.5F, -0.0F, 3.140625F}}});
+  residuals.push_back({{0, codec::EncodeSite::owner}, {1ULL << 40, {}}});
+  for (const bool exact : {false, true}) {
+    const wire::Bytes bytes = session::encode_copy(residuals, exact);
+    const auto back = session::decode_copy(bytes);
+    ASSERT_EQ(back.size(), 2U);
+    EXPECT_EQ(back[0].key, residuals[0].key);
+    EXPECT_EQ(back[0].range.offset, 7U);
+    EXPECT_EQ(back[0].range.values, residuals[0].range.values);
+    EXPECT_EQ(back[1].range.offset, 1ULL << 40);
+    for (std::size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_THROW(static_cast<void>(session::decode_copy(std::span(bytes).first(length))), Error) << length;
+    }
+  }
 }
 
 TEST(Elastic, TooFewRanksEndTheJob) {
