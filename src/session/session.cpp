@@ -148,7 +148,7 @@ std::string Session::explain() {
   return state_->checked([&] {
     const std::lock_guard lock(state_->progress.state);
     state_->make_plan();
-    return state_->plan->explain();
+    return state_->plan->explain() + (state_->elastic ? state_->elastic->explain() : "");
   });
 }
 

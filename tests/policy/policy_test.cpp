@@ -261,6 +261,31 @@ TEST(Policy, Tiers) {
   EXPECT_EQ(policy.tiers, (Policy::Tiers{.ranks_per_node = 8, .intra_codec = codec("fp16")}));
 }
 
+TEST(Policy, Elastic) {
+  const Policy policy =
+      Policy::parse("[elastic]\nsuspect = \"2s\"\nmin_ranks = 3\nreplicate = \"10 steps\"\nreplicate_as = \"exact\"\n");
+  ASSERT_TRUE(policy.elastic);
+  EXPECT_EQ(*policy.elastic, (Policy::Elastic{std::chrono::milliseconds(2000), 3, 10, true}));
+  EXPECT_EQ(Policy::parse("[elastic]\nreplicate = \"1 step\"\n").elastic->replicate, 1U);
+  EXPECT_FALSE(Policy().elastic);
+  for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
+           {"suspect = \"10ms\"", "policy:2:11: suspect = \"10ms\" is not from 1s to 10min"},
+           {"suspect = 5", "policy:2:11: suspect"},
+           {"min_ranks = 0", "policy:2:13: min_ranks"},
+           {"replicate = \"10\"", "policy:2:13: replicate = \"10\" is no number of steps; write \"10 steps\""},
+           {"replicate = \"0 steps\"", "is no number of steps"},
+           {"replicate = \"-1 steps\"", "is no number of steps"},
+           {"replicate_as = \"int8\"", "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\""},
+           {"suspekt = \"5s\"", "suspekt"}}) {
+    try {
+      Policy::parse("[elastic]\n" + text + "\n");
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(wanted)) << text;
+    }
+  }
+}
+
 TEST(Policy, BrokenToml) {
   for (const Bad& bad : std::vector<Bad>{{"version = ", "1:11", "not valid TOML: "},
                                          {"[defaults\ncodec = \"int8\"", "1:10", "not valid TOML: "},

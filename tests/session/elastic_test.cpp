@@ -374,6 +374,17 @@ TEST(Elastic, OneRankIsLeftOfTwo) {
   EXPECT_EQ(fates[1].world_size, 1);
 }
 
+TEST(Elastic, ThePlanSaysWhatItCosts) {
+  std::vector<float> gradient(10);
+  Session session(make_inproc_processes(1)[0],
+                  Policy::parse("[elastic]\nsuspect = \"2s\"\nmin_ranks = 1\nreplicate = \"7 steps\"\n"));
+  session.add("t", view(gradient.data(), gradient.size()));
+  const std::string text = session.explain();
+  for (const char* part : {"silent ones after 2s", "down to 1 ranks", "every 7 steps, as bf16"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
+
 TEST(Elastic, WhatCannotBeUndoneIsRefused) {
   auto processes = make_inproc_processes(1);
   std::vector<float> gradient(10), parameter(10);

@@ -9,6 +9,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
+#include "base/units.hpp"
 #include "session/elastic/residual_copy.hpp"
 
 namespace gradwire::session {
@@ -154,6 +155,16 @@ std::vector<Elastic::Kept> Elastic::take_kept() {
   }
   member_.forget_copies();
   return kept;
+}
+
+std::string Elastic::explain() const {
+  const std::string copies = settings_.replicate == 0
+                                 ? "not copied"
+                                 : "copied after every " + std::to_string(settings_.replicate) + " steps, as " +
+                                       (settings_.replicate_exact ? "fp32" : "bf16");
+  return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
+         std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
+         "; a step keeps the residuals that it overwrites once more, and ends by a message of each rank to each\n";
 }
 
 bool Elastic::commit() {

@@ -44,6 +44,9 @@ class Elastic {
   /// It forgets the others': they were made in the world before.
   [[nodiscard]] std::vector<Kept> take_kept();
 
+  /// A line for people, with what it costs.
+  [[nodiscard]] std::string explain() const;
+
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
   /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
   [[nodiscard]] bool await_change(bool failed);
