@@ -118,7 +118,7 @@ struct WarpBlock {
   static constexpr int kSummingBlocks = sizeof(Code) == 1 ? 5 : 4;
   struct Raw {
     Packed<Unsigned> codes;
-    std::uint16_t scale[kBlocks];
+    std::uint32_t scales;  // the second, where there are two, in the high half
   };
 
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }
@@ -127,6 +127,7 @@ struct WarpBlock {
                                               std::uint32_t count, std::uint8_t* out, Shared& /*shared*/, bool keeps) {
     const std::uint32_t left = left_of(strip, count);
     std::uint32_t codes[kHeld];
+    std::uint16_t scale_bits[kBlocks];
     bool coded[kBlocks];
     std::uint32_t bad = 0;
     GRADWIRE_UNROLL
@@ -140,13 +141,10 @@ struct WarpBlock {
       }
       absmax = simt::warp_max(absmax);
       const bool nonfinite = absmax >= kInfinity;
-      const std::uint16_t scale_bits = nonfinite ? kNanBf16 : Rule::scale(absmax);
-      if (simt::lane() == 0 && static_cast<std::uint32_t>(block) * Rule::kBlock < left) {
-        simt::store2(out + (strip * kBlocks + static_cast<std::uint32_t>(block)) * 2, scale_bits);
-      }
+      scale_bits[block] = nonfinite ? kNanBf16 : Rule::scale(absmax);
       bad |= nonfinite ? ((1U << kRegisters) - 1) << first : 0U;
-      coded[block] = !nonfinite && scale_bits != 0;
-      const float scale = coded[block] ? from_bf16(scale_bits) : 1.0F;
+      coded[block] = !nonfinite && scale_bits[block] != 0;
+      const float scale = coded[block] ? from_bf16(scale_bits[block]) : 1.0F;
       const float inverse = coded[block] ? 1.0F / scale : 0.0F;
       GRADWIRE_UNROLL
       for (int r = first; r < first + kRegisters; ++r) {
@@ -158,6 +156,9 @@ struct WarpBlock {
           x[r] = x[r] - Rule::level(static_cast<Code>(codes[r])) * scale;
         }
       }
+    }
+    if (simt::lane() == 0) {
+      store_scales(out + strip * kBlocks * 2, left, scale_bits);
     }
     auto packed = pack<Unsigned>(codes);
     GRADWIRE_UNROLL
@@ -172,11 +173,11 @@ struct WarpBlock {
     const std::uint32_t left = left_of(strip, count);
     Raw raw;
     raw.codes = load_packed<Unsigned>(in + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left);
-    GRADWIRE_UNROLL
-    for (int block = 0; block < kBlocks; ++block) {
-      raw.scale[block] = static_cast<std::uint32_t>(block) * Rule::kBlock < left
-                             ? simt::load2(in + (strip * kBlocks + static_cast<std::uint32_t>(block)) * 2)
-                             : std::uint16_t{0};
+    const std::uint8_t* scales = in + strip * kBlocks * 2;
+    if (kBlocks == 2 && left > Rule::kBlock) {
+      raw.scales = simt::load4(scales);
+    } else {
+      raw.scales = left != 0 ? simt::load2(scales) : 0U;
     }
     return raw;
   }
@@ -185,7 +186,16 @@ struct WarpBlock {
     levels_of<Rule>(raw.codes, level);
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      x[r] = level[r] * from_bf16(raw.scale[r / kRegisters]);
+      x[r] = level[r] * from_bf16(static_cast<std::uint16_t>(raw.scales >> (16 * (r / kRegisters))));
+    }
+  }
+
+ private:
+  GRADWIRE_DEVICE static void store_scales(std::uint8_t* to, std::uint32_t left, const std::uint16_t (&bits)[kBlocks]) {
+    if (kBlocks == 2 && left > Rule::kBlock) {
+      simt::store4(to, bits[0] | std::uint32_t{bits[kBlocks - 1]} << 16);
+    } else {
+      simt::store2(to, bits[0]);
     }
   }
 };
