@@ -1,5 +1,6 @@
 // The roundings of the format, in integer arithmetic or in operations that IEEE 754 fixes, so that every machine
-// agrees. They need round-to-nearest and no flushing of denormals, which the callers in src/codec see to.
+// agrees. They need round-to-nearest and no flushing of denormals, which the callers in src/codec see to. A GPU's own
+// conversions give the same bits but for those of a NaN, and its integer arithmetic takes many times as long.
 #ifndef GRADWIRE_KERNELS_NUMERIC_HPP
 #define GRADWIRE_KERNELS_NUMERIC_HPP
 
@@ -24,11 +25,17 @@ GRADWIRE_HOST_DEVICE inline std::int32_t round_to_int(float x) {
 /// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7FC0, so that its sign and payload,
 /// which differ between machines, do not reach the wire.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_bf16(float x) {
+#if defined(__CUDA_ARCH__)
+  std::uint16_t rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
+  return x != x ? kNanBf16 : rounded;
+#else
   const auto bits = bits_as<std::uint32_t>(x);
   if ((bits & kAbsMask) > kInfinity) {
     return kNanBf16;
   }
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+#endif
 }
 
 GRADWIRE_HOST_DEVICE inline float from_bf16(std::uint16_t bits) {
@@ -68,6 +75,11 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t scale_nearest(float x, std::uint32_t b
 
 /// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7E00.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
+#if defined(__CUDA_ARCH__)
+  std::uint16_t rounded;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
+  return x != x ? kNanF16 : rounded;
+#else
   const auto bits = bits_as<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & kAbsMask;
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
@@ -82,10 +94,16 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
   }
   const std::uint32_t rounded = magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13) & 1U);
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
+#endif
 }
 
-/// Exact; a NaN keeps sign and payload.
+/// Exact; a NaN keeps sign and payload, on a device not always.
 GRADWIRE_HOST_DEVICE inline float from_f16(std::uint16_t half) {
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+  return x;
+#else
   const std::uint32_t sign = (half & 0x8000U) << 16;
   const std::uint32_t magnitude = (half & 0x7FFFU) << 13;
   if (magnitude >= 0x0F800000U) {  // Inf, NaN
@@ -93,11 +111,17 @@ GRADWIRE_HOST_DEVICE inline float from_f16(std::uint16_t half) {
   }
   // As an f32 these bits are the value times 2^-112, denormals included.
   return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude) * 0x1p112F));
+#endif
 }
 
 /// FP8 e4m3 without Inf (e4m3fn): 1 sign bit, 4 of exponent with bias 7, 3 of mantissa; +-0x7F is NaN, 448 the largest.
 /// Nearest, ties to even, for |x| below 464.
 GRADWIRE_HOST_DEVICE inline std::uint8_t to_e4m3(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(x));
+  return static_cast<std::uint8_t>(pair);
+#else
   const auto bits = bits_as<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & kAbsMask;
   const std::uint32_t sign = (bits >> 24) & 0x80U;
@@ -107,6 +131,7 @@ GRADWIRE_HOST_DEVICE inline std::uint8_t to_e4m3(float x) {
   }
   const std::uint32_t rounded = magnitude - 0x3C000000U + 0x7FFFFU + ((magnitude >> 20) & 1U);
   return static_cast<std::uint8_t>(sign | (rounded >> 20));
+#endif
 }
 
 /// Exact.
@@ -118,6 +143,19 @@ GRADWIRE_HOST_DEVICE inline float from_e4m3(std::uint8_t code) {
   }
   // As an f32 these bits are the value times 2^-120, denormals included.
   return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude << 20) * 0x1p120F));
+}
+
+/// Both codes of a pair, the low byte first.
+GRADWIRE_HOST_DEVICE inline void from_e4m3(std::uint16_t pair, float& first, float& second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+  first = from_f16(static_cast<std::uint16_t>(halves));
+  second = from_f16(static_cast<std::uint16_t>(halves >> 16));
+#else
+  first = from_e4m3(static_cast<std::uint8_t>(pair));
+  second = from_e4m3(static_cast<std::uint8_t>(pair >> 8));
+#endif
 }
 
 }  // namespace gradwire::kernels

@@ -42,10 +42,50 @@ GRADWIRE_DEVICE void put_strip(const DecodeJob& job, std::uint64_t first, std::u
   }
 }
 
+/// The values of one strip, whose bytes have been asked for.
 template <class Codec>
-GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 4)
-decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
+GRADWIRE_DEVICE void decode_strip(const DecodeJob& job, const typename Codec::Context& context, const TilePlace& place,
+                                  std::uint32_t strip, const typename Codec::Raw& raw, bool good) {
   using Value = typename Codec::Value;
+  Value x[kHeld];
+  Codec::expand(context, raw, x);
+  if (!good) {
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      x[r] = not_a_number<Value>();
+    }
+  }
+  put_strip(job, place.first + strip * kStrip, left_of(strip, place.count), x);
+}
+
+/// By the whole block. All strips of a warp are asked for together.
+template <class Codec>
+GRADWIRE_DEVICE void decode_full_tile(const DecodeJob& job, const TilePlace& place, const std::uint8_t* payload,
+                                      bool good) {
+  constexpr std::uint32_t kMine = kTileElements / kStrip / simt::kWarps;
+  const auto context = Codec::context(place.tile);
+  typename Codec::Raw raw[kMine];
+  GRADWIRE_UNROLL
+  for (std::uint32_t i = 0; i < kMine; ++i) {
+    raw[i] = Codec::fetch(simt::warp() + i * simt::kWarps, kTileElements, payload);
+  }
+  GRADWIRE_UNROLL
+  for (std::uint32_t i = 0; i < kMine; ++i) {
+    decode_strip<Codec>(job, context, place, simt::warp() + i * simt::kWarps, raw[i], good);
+  }
+}
+
+template <class Codec>
+GRADWIRE_DEVICE void decode_tile(const DecodeJob& job, const TilePlace& place, const std::uint8_t* payload, bool good) {
+  const auto context = Codec::context(place.tile);
+  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+    decode_strip<Codec>(job, context, place, strip, Codec::fetch(strip, place.count, payload), good);
+  }
+}
+
+template <class Codec>
+GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 5)
+decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
   const HeaderCheck header = check_header(job.call.codec, job.frame, job.call.bucket, step);
   if (simt::block() == 0) {
@@ -54,28 +94,11 @@ decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t tiles = tiles_of(job.frame.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, 0, step, job.frame.first_tile, job.frame.count, index);
-    const std::uint8_t* payload = job.frame.bytes + tile_offset<typename Codec::Core>(0, index);
-    const auto context = Codec::context(place.tile);
-    const std::uint32_t all = strips(place.count);
-    typename Codec::Raw next{};
-    if (simt::warp() < all) {
-      next = Codec::fetch(simt::warp(), place.count, payload);
-    }
-    GRADWIRE_ROLLED
-    for (std::uint32_t strip = simt::warp(); strip < all; strip += simt::kWarps) {
-      const typename Codec::Raw raw = next;
-      if (strip + simt::kWarps < all) {  // asked for before this strip's are waited for
-        next = Codec::fetch(strip + simt::kWarps, place.count, payload);
-      }
-      Value x[kHeld];
-      Codec::expand(context, raw, x);
-      if (!header.good) {
-        GRADWIRE_UNROLL
-        for (int r = 0; r < kHeld; ++r) {
-          x[r] = not_a_number<Value>();
-        }
-      }
-      put_strip(job, place.first + strip * kStrip, left_of(strip, place.count), x);
+    const std::uint8_t* payload = frame_bytes(job.frame.bytes) + tile_offset<typename Codec::Core>(0, index);
+    if (place.count == kTileElements) {
+      decode_full_tile<Codec>(job, full(place), payload, header.good);
+    } else {
+      decode_tile<Codec>(job, place, payload, header.good);
     }
   }
 }

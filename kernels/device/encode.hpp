@@ -29,8 +29,8 @@ GRADWIRE_DEVICE void load_scaled(const void* values, DType dtype, double factor,
     return;
   }
   load_values(values, dtype, first, left, x);
-  if (factor != 1) {
-    const auto f = static_cast<Value>(factor);
+  const auto f = static_cast<Value>(factor);
+  if (f != 1) {
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
       x[r] = x[r] * f;
@@ -45,28 +45,27 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
                                   typename Codec::Shared& shared) {
   using Value = typename Codec::Value;
   const std::uint32_t left = left_of(strip, place.count);
-  auto* residuals = residual == nullptr
-                        ? nullptr
-                        : reinterpret_cast<std::uint8_t*>(residual) + (place.first + strip * kStrip) * sizeof(float);
-  if (residuals != nullptr) {
+  const bool keeps = residual != nullptr;
+  const auto residuals = [&] { return reinterpret_cast<std::uint8_t*>(residual + (place.first + strip * kStrip)); };
+  if (keeps) {
     float old[kHeld];
-    load_as<DType::f32>(residuals, left, old);
+    load_as<DType::f32>(residuals(), left, old);
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
       x[r] = x[r] + static_cast<Value>(old[r]);
     }
   }
-  const std::uint32_t bad = Codec::encode(context, strip, x, place.count, payload, shared, residuals != nullptr);
-  if (residuals != nullptr) {
+  const std::uint32_t bad = Codec::encode(context, strip, x, place.count, payload, shared, keeps);
+  if (keeps) {
     if (bad != 0) {  // rare: read it again instead of holding it
       float old[kHeld];
-      load_as<DType::f32>(residuals, left, old);
+      load_as<DType::f32>(residuals(), left, old);
       GRADWIRE_UNROLL
       for (int r = 0; r < kHeld; ++r) {
         x[r] = ((bad >> r) & 1U) != 0 ? static_cast<Value>(old[r]) : x[r];
       }
     }
-    store_as<DType::f32>(residuals, left, x);
+    store_as<DType::f32>(residuals(), left, x);
   }
   if (strip + 1 == strips(place.count)) {
     pad_tile(payload, Codec::Core::used_bytes(place.count));
@@ -74,25 +73,35 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
   return simt::ballot(bad != 0) != 0;
 }
 
+/// By the whole block.
 template <class Codec>
-GRADWIRE_KERNEL_OF(Codec::kBlocksOfProcessor)
+GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, const TilePlace& place, std::uint8_t* payload,
+                                 typename Codec::Shared& shared) {
+  const auto context = Codec::context(place.tile);
+  GRADWIRE_ROLLED
+  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+    typename Codec::Value x[kHeld];
+    load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count), x);
+    const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared);
+    if (bad && simt::lane() == 0) {
+      mark_nonfinite(job.call, job.frame.bytes);
+    }
+  }
+}
+
+template <class Codec>
+GRADWIRE_KERNEL_OF(Codec::kEncodingBlocks)
 encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
-  using Value = typename Codec::Value;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
   const std::uint32_t tiles = tiles_of(job.frame.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, 0, step, job.frame.first_tile, job.frame.count, index);
-    std::uint8_t* payload = job.frame.bytes + tile_offset<typename Codec::Core>(0, index);
-    const auto context = Codec::context(place.tile);
-    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-      Value x[kHeld];
-      load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count),
-                  x);
-      const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared[simt::warp()]);
-      if (bad && simt::lane() == 0) {
-        mark_nonfinite(job.call, job.frame.bytes);
-      }
+    std::uint8_t* payload = frame_bytes(job.frame.bytes) + tile_offset<typename Codec::Core>(0, index);
+    if (place.count == kTileElements) {
+      encode_tile<Codec>(job, full(place), payload, shared[simt::warp()]);
+    } else {
+      encode_tile<Codec>(job, place, payload, shared[simt::warp()]);
     }
   }
 }

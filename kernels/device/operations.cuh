@@ -107,8 +107,11 @@ template <int kMost>
 InputList<kMost> input_list(const ReduceJob& job) {
   InputList<kMost> list{};
   for (int rank = 0; rank < job.ranks; ++rank) {
-    list.frame[rank] = job.inputs[rank].bytes;
-    list.own = list.frame[rank] == nullptr ? rank : list.own;
+    if (job.inputs[rank].bytes == nullptr) {
+      list.own = rank;
+    } else {
+      list.frame[list.frames++] = job.inputs[rank].bytes;
+    }
   }
   return list;
 }
@@ -129,6 +132,9 @@ void check_reduce(const ReduceJob& job) {
 
 }  // namespace
 
+// Each block of a sum looks at the headers of all frames before it begins, also where there are no tiles.
+constexpr std::uint32_t kMostSumBlocks = 1U << 12;
+
 void reduce(const ReduceJob& job, void* stream) {
   check_reduce(job);
   if (job.out != nullptr) {
@@ -138,7 +144,7 @@ void reduce(const ReduceJob& job, void* stream) {
     simt::launch("open_frame", open_frame, 1, stream, call, place);
   }
   const std::uint32_t tiles = tiles_of(job.count);
-  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles);  // headers are checked all the same
+  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles < kMostSumBlocks ? tiles : kMostSumBlocks);
   const bool one_codec = job.call.codec.k == 0 && (job.out == nullptr || same_codec(job.call.codec, job.second));
   if (one_codec && job.ranks <= kFewInputs) {
     with_any_codec(job.call.codec, [&]<class C>(Type<C>) {

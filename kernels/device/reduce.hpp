@@ -12,30 +12,30 @@ namespace gradwire::kernels {
 
 inline constexpr int kFewInputs = 64;  // arguments of a launch are copied: most calls have few
 
+/// In rank order; the own part stands apart.
 template <int kMost>
 struct InputList {
-  const std::uint8_t* frame[kMost];  // null: the own part
-  int own = -1;                      // which one that is; -1: none
+  const std::uint8_t* frame[kMost];
+  int frames = 0;
+  int own = -1;  // how many frames stand before the own part; -1: there is none
+  [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
-/// Whether all inputs have the header they should have; `good`, where it is not null: which. By the whole block; ends
+/// Whether all frames have the header they should have; `good`, where it is not null: which. By the whole block; ends
 /// with a barrier.
 template <int kMost>
 GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList<kMost>& inputs, std::uint32_t step,
                                   bool* good) {
   bool bad = false;
-  for (int rank = static_cast<int>(simt::thread()); rank < job.ranks; rank += static_cast<int>(simt::kThreads)) {
-    if (inputs.frame[rank] == nullptr) {
-      continue;
-    }
-    const FramePlace place{const_cast<std::uint8_t*>(inputs.frame[rank]), job.count, job.first_tile, 0, rank};
+  for (int i = static_cast<int>(simt::thread()); i < inputs.frames; i += static_cast<int>(simt::kThreads)) {
+    const FramePlace place{const_cast<std::uint8_t*>(inputs.frame[i]), job.count, job.first_tile, 0, -1};
     const HeaderCheck header = check_header(job.call.codec, place, job.call.bucket, step);
     if (good != nullptr) {
-      good[rank] = header.good;
+      good[i] = header.good;
     }
     bad = bad || !header.good;
     if (simt::block() == 0 && !header.good) {
-      report_bad(job.call, rank);
+      report_bad(job.call, inputs.rank_of(i));
     }
     if (simt::block() == 0 && job.out == nullptr && (!header.good || header.nonfinite)) {
       report_nonfinite(job.call);
@@ -65,12 +65,11 @@ GRADWIRE_DEVICE void load_own(const ReduceJob& job, std::uint64_t first, std::ui
   }
 }
 
-/// The first input is the sum, each other is added.
 template <class Value>
-GRADWIRE_DEVICE void accumulate(bool first, const Value (&x)[kHeld], Value (&sum)[kHeld]) {
+GRADWIRE_DEVICE void accumulate(const Value (&x)[kHeld], Value (&sum)[kHeld]) {
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
-    sum[r] = first ? x[r] : sum[r] + x[r];
+    sum[r] = sum[r] + x[r];
   }
 }
 
@@ -107,12 +106,13 @@ GRADWIRE_DEVICE double exact_inverse(double divisor) {
 }
 
 template <class Value>
-GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value (&sum)[kHeld]) {
-  if (job.device_divisor == nullptr && job.divisor == 1) {
-    return;
-  }
-  const auto divisor = static_cast<Value>(job.device_divisor == nullptr ? job.divisor : *job.device_divisor);
-  const Value inverse = exact_inverse(divisor);
+GRADWIRE_DEVICE Value divisor_of(const ReduceJob& job) {
+  return static_cast<Value>(job.device_divisor == nullptr ? job.divisor : *job.device_divisor);
+}
+
+/// `inverse`: the exact one of the divisor, or 0.
+template <class Value>
+GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value inverse, Value (&sum)[kHeld]) {
   if (inverse != 0) {  // a division takes ten times as long
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
@@ -120,6 +120,7 @@ GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value (&sum)[kHeld]) {
     }
     return;
   }
+  const auto divisor = divisor_of<Value>(job);
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
     sum[r] = sum[r] / divisor;
@@ -135,73 +136,113 @@ GRADWIRE_DEVICE void store_result(const ReduceJob& job, std::uint64_t first, std
   }
 }
 
-/// Sum of a strip over all ranks. The own part is read first and the bytes of the next frames together, so that one
-/// wait serves them all.
-template <class Codec, int kMost>
-GRADWIRE_DEVICE void sum_strip(const ReduceJob& job, const InputList<kMost>& inputs,
-                               const typename Codec::Context& context, const TilePlace& place, std::uint64_t offset,
-                               std::uint32_t strip, typename Codec::Value (&sum)[kHeld]) {
-  constexpr int kAhead = Codec::kAhead;
-  using Raw = typename Codec::Raw;
-  using Value = typename Codec::Value;
-  Value own[kHeld];
-  if (inputs.own >= 0) {
-    load_own(job, place.first + strip * kStrip, left_of(strip, place.count), own);
+/// A tile of a sum.
+template <class Codec>
+struct TileSum {
+  const ReduceJob& job;
+  const InputList<kFewInputs>& inputs;
+  typename Codec::Context context;
+  TilePlace place;
+  std::uint64_t offset;  // of the tile's payload in each frame
+};
+
+/// sum <- sum + frames [first, first + kCount), whose bytes are asked for together, and the own part in its turn.
+template <int kCount, class Codec, class Value>
+GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, int first, const Value (&own)[kHeld],
+                                Value (&sum)[kHeld]) {
+  typename Codec::Raw raw[kCount];
+  GRADWIRE_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    raw[i] = Codec::fetch(strip, all.place.count, frame_bytes(all.inputs.frame[first + i]) + all.offset);
   }
-  GRADWIRE_ROLLED
-  for (int base = 0; base < job.ranks; base += kAhead) {
-    Raw raw[kAhead];
-    GRADWIRE_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      const bool has_frame = base + i < job.ranks && base + i != inputs.own;
-      raw[i] = has_frame ? Codec::fetch(strip, place.count, inputs.frame[base + i] + offset) : Raw{};
+  GRADWIRE_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    if (first + i == all.inputs.own) {
+      accumulate(own, sum);
     }
-    GRADWIRE_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      if (base + i >= job.ranks) {
-        break;
-      }
-      const bool first = i == 0 && base == 0;
-      if (base + i == inputs.own) {
-        accumulate(first, own, sum);
-      } else {
-        Value x[kHeld];
-        Codec::expand(context, raw[i], x);
-        accumulate(first, x, sum);
-      }
+    Value x[kHeld];
+    Codec::expand(all.context, raw[i], x);
+    accumulate(x, sum);
+  }
+}
+
+/// sum <- sum + all inputs. Groups of kAhead frames, and one of those that are left: no load hangs on a condition,
+/// since the compiler would let it wait for those before it.
+template <int kAhead, class Codec, class Value>
+GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+  Value own[kHeld];
+  if (all.inputs.own >= 0) {
+    load_own(all.job, all.place.first + strip * kStrip, left_of(strip, all.place.count), own);
+  }
+  const int frames = all.inputs.frames;
+  int first = 0;
+  GRADWIRE_ROLLED
+  for (; first + kAhead <= frames; first += kAhead) {
+    add_frames<kAhead>(all, strip, first, own, sum);
+  }
+  if constexpr (kAhead > 3) {
+    if (first + 3 == frames) {
+      add_frames<3>(all, strip, first, own, sum);
+    }
+  }
+  if constexpr (kAhead > 2) {
+    if (first + 2 == frames) {
+      add_frames<2>(all, strip, first, own, sum);
+    }
+  }
+  if constexpr (kAhead > 1) {
+    if (first + 1 == frames) {
+      add_frames<1>(all, strip, first, own, sum);
+    }
+  }
+  if (all.inputs.own == frames) {
+    accumulate(own, sum);
+  }
+}
+
+/// By the whole block. `nothing`: what the sum is of no inputs; `inverse`: see divide_sum().
+template <int kAhead, class Codec>
+GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Value nothing,
+                                 typename Codec::Value inverse, typename Codec::Shared& shared) {
+  const TilePlace& place = all.place;
+  GRADWIRE_ROLLED
+  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+    typename Codec::Value sum[kHeld];
+    set_all(nothing, sum);
+    add_inputs<kAhead>(all, strip, sum);
+    clear_behind(left_of(strip, place.count), sum);
+    divide_sum(all.job, inverse, sum);
+    if (all.job.out == nullptr) {
+      store_result(all.job, place.first + strip * kStrip, left_of(strip, place.count), sum);
+      continue;
+    }
+    std::uint8_t* payload = frame_bytes(all.job.out) + all.offset;
+    if (encode_strip<Codec>(all.context, strip, place, sum, all.job.owner_residual, payload, shared) &&
+        simt::lane() == 0) {
+      mark_nonfinite(all.job.call, all.job.out);
     }
   }
 }
 
 template <class Codec>
-GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 4)
+GRADWIRE_KERNEL_OF(Codec::kSummingBlocks)
 reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kFewInputs>) inputs) {
   using Value = typename Codec::Value;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
-  const bool all_good = check_inputs(job, inputs, step, nullptr);
+  const Value inverse = exact_inverse(divisor_of<Value>(job));
+  // -0 + x is x, whatever x is; a frame of which nothing is known makes all NaN.
+  const Value nothing = check_inputs(job, inputs, step, nullptr) ? Value{-0.0F} : not_a_number<Value>();
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
     const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
     const auto context = Codec::context(place.tile);
-    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-      Value sum[kHeld];
-      sum_strip<Codec>(job, inputs, context, place, offset, strip, sum);
-      if (!all_good) {
-        set_all(not_a_number<Value>(), sum);  // as any sum with a part of which nothing is known
-      }
-      clear_behind(left_of(strip, place.count), sum);
-      divide_sum(job, sum);
-      if (job.out == nullptr) {
-        store_result(job, place.first + strip * kStrip, left_of(strip, place.count), sum);
-        continue;
-      }
-      const bool bad =
-          encode_strip<Codec>(context, strip, place, sum, job.owner_residual, job.out + offset, shared[simt::warp()]);
-      if (bad && simt::lane() == 0) {
-        mark_nonfinite(job.call, job.out);
-      }
+    if (place.count == kTileElements) {
+      reduce_tile<Codec::kAhead>(TileSum<Codec>{job, inputs, context, full(place), offset}, nothing, inverse,
+                                 shared[simt::warp()]);
+    } else {
+      reduce_tile<1>(TileSum<Codec>{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()]);
     }
   }
 }
@@ -221,8 +262,12 @@ GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& plac
     Value x[kHeld];
     Value sum[kHeld];
     body(strip, x);
+    if (first) {
+      store_strip(tile, strip, x);
+      continue;
+    }
     load_strip(tile, strip, sum);
-    accumulate(first, x, sum);
+    accumulate(x, sum);
     store_strip(tile, strip, sum);
   }
 }
@@ -253,23 +298,19 @@ GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& til
 }
 
 template <class Value>
-GRADWIRE_DEVICE void add_input(const ReduceJob& job, MixedShared<Value>& shared, const std::uint8_t* frame,
+GRADWIRE_DEVICE void add_frame(const ReduceJob& job, MixedShared<Value>& shared, const std::uint8_t* frame, bool good,
                                const TilePlace& place, std::uint32_t index, int rank) {
-  if (frame == nullptr) {
-    add_strips(shared.tile, place, rank == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-      load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
-    });
-  } else if (job.call.codec.k != 0) {
+  if (job.call.codec.k != 0) {
     const std::uint32_t selected = selected_count(job.call.codec.k, kTileElements);
     const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec, selected);
-    add_selected(job, shared.tile, place, frame + offset, rank, shared.good[rank]);
+    add_selected(job, shared.tile, place, frame + offset, rank, good);
   } else {
     with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {
       const auto context = C::context(place.tile);
       const std::uint8_t* payload = frame + tile_offset<typename C::Core>(0, index);
       add_strips(shared.tile, place, rank == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
         C::expand(context, C::fetch(strip, place.count, payload), x);
-        if (!shared.good[rank]) {
+        if (!good) {
           set_all(not_a_number<Value>(), x);
         }
       });
@@ -281,12 +322,13 @@ GRADWIRE_DEVICE void add_input(const ReduceJob& job, MixedShared<Value>& shared,
 template <class Value>
 GRADWIRE_DEVICE void put_sum(const ReduceJob& job, MixedShared<Value>& shared, const TilePlace& place,
                              std::uint32_t index) {
+  const Value inverse = exact_inverse(divisor_of<Value>(job));
   bool bad = false;
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
     Value sum[kHeld];
     load_strip(shared.tile, strip, sum);
     clear_behind(left_of(strip, place.count), sum);
-    divide_sum(job, sum);
+    divide_sum(job, inverse, sum);
     if (job.out == nullptr) {
       store_result(job, place.first + strip * kStrip, left_of(strip, place.count), sum);
     } else if (job.second.k != 0) {
@@ -331,9 +373,17 @@ GRADWIRE_KERNEL reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job,
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, job.call.codec.k, step, job.first_tile, job.count, index);
     GRADWIRE_ROLLED
-    for (int rank = 0; rank < job.ranks; ++rank) {
-      add_input(job, shared, inputs.frame[rank], place, index, rank);
-      simt::sync();
+    for (int i = 0; i <= inputs.frames; ++i) {
+      if (i == inputs.own) {
+        add_strips(shared.tile, place, i == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
+          load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
+        });
+        simt::sync();
+      }
+      if (i < inputs.frames) {
+        add_frame(job, shared, inputs.frame[i], shared.good[i], place, index, inputs.rank_of(i));
+        simt::sync();
+      }
     }
     put_sum(job, shared, place, index);
   }

@@ -82,6 +82,10 @@ GRADWIRE_DEVICE void atomic_max(std::uint32_t* word, std::uint32_t value) { atom
 GRADWIRE_DEVICE void atomic_add(std::uint32_t* word, std::uint32_t value) { atomicAdd(word, value); }
 GRADWIRE_DEVICE std::uint32_t set_bits(std::uint32_t word) { return static_cast<std::uint32_t>(__popc(word)); }
 
+/// Byte i is that of two words, the low one first, which nibble i of `selector`, 0 to 7, names.
+GRADWIRE_DEVICE std::uint32_t permute(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  return __byte_perm(low, high, selector);
+}
 /// Byte `index` (0 to 7) of two words, the low one first.
 GRADWIRE_DEVICE std::uint32_t byte_of(std::uint32_t low, std::uint32_t high, std::uint32_t index) {
   return __byte_perm(low, high, 0x4440U | index) & 0xFFU;
@@ -189,6 +193,13 @@ inline void atomic_add(std::uint32_t* word, std::uint32_t value) { *word += valu
 inline std::uint32_t set_bits(std::uint32_t word) { return static_cast<std::uint32_t>(__builtin_popcount(word)); }
 inline std::uint32_t byte_of(std::uint32_t low, std::uint32_t high, std::uint32_t index) {
   return ((index < 4 ? low : high) >> (8 * (index % 4))) & 0xFFU;
+}
+inline std::uint32_t permute(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  std::uint32_t bytes = 0;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    bytes |= byte_of(low, high, (selector >> (4 * i)) & 7U) << (8 * i);
+  }
+  return bytes;
 }
 
 inline Words4 load16(const void* from) { return emulator::aligned_load<Words4>(from); }

@@ -163,6 +163,47 @@ GRADWIRE_DEVICE void load_elements(const std::uint8_t* from, std::uint32_t left,
   }
 }
 
+/// The low bits of each register.
+template <class Stored>
+GRADWIRE_DEVICE Packed<Stored> pack(const std::uint32_t (&x)[kHeld]) {
+  Packed<Stored> packed;
+  GRADWIRE_UNROLL
+  for (int w = 0; w < Packed<Stored>::kWords; ++w) {
+    if constexpr (sizeof(Stored) == 1) {
+      packed.word[w] = simt::permute(simt::permute(x[4 * w], x[4 * w + 1], 0x0040U),
+                                     simt::permute(x[4 * w + 2], x[4 * w + 3], 0x0040U), 0x5410U);
+    } else {
+      static_assert(sizeof(Stored) == 2);
+      packed.word[w] = simt::permute(x[2 * w], x[2 * w + 1], 0x5410U);
+    }
+  }
+  return packed;
+}
+
+GRADWIRE_DEVICE void store_words(std::uint8_t* to, const Packed<std::uint8_t>& packed) {
+  simt::store4(to + 4 * simt::lane(), packed.word[0]);
+  simt::store4(to + 128 + 4 * simt::lane(), packed.word[1]);
+}
+GRADWIRE_DEVICE void store_words(std::uint8_t* to, const Packed<std::uint16_t>& packed) {
+  simt::store8(to + 8 * simt::lane(), {{packed.word[0], packed.word[1]}});
+  simt::store8(to + 256 + 8 * simt::lane(), {{packed.word[2], packed.word[3]}});
+}
+
+template <class Stored>
+GRADWIRE_DEVICE void store_packed(std::uint8_t* to, std::uint32_t left, const Packed<Stored>& packed) {
+  if (left >= kStrip && aligned_to(to, kQuadAccess<Stored>)) {
+    store_words(to, packed);
+    return;
+  }
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    const std::uint32_t i = element_of(simt::lane(), r);
+    if (i < left) {
+      store_one(reinterpret_cast<Stored*>(to) + i, packed.element(r));
+    }
+  }
+}
+
 template <class Stored>
 GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const Stored (&x)[kHeld]) {
   const std::uint32_t lane = simt::lane();

@@ -9,8 +9,9 @@
 //                                                          with NaN or Inf, whose residual stays
 //   struct Raw; Raw fetch(strip, count, in)                the strip's bytes; nothing waits for them before expand()
 //   int kAhead                                             how many Raw registers hold beside a sum and a value
-//   int kBlocksOfProcessor                                 how many thread blocks that encode must fit on a processor:
-//                                                          more hide more, fewer have more registers each (measured)
+//   int kEncodingBlocks, kSummingBlocks                    how many thread blocks that encode, or sum, must fit on a
+//                                                          processor: more hide more, fewer have more registers each
+//                                                          (measured)
 //   void expand(context, raw, x)                           their values
 // `count` is that of the tile. All lanes of the warp call.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_CODECS_HPP
@@ -19,13 +20,18 @@
 #include "kernels/block.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/device/strip.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/int8.hpp"
 
 namespace gradwire::kernels {
 
 struct NoContext {};
 struct NoShared {};
 
-GRADWIRE_DEVICE std::uint32_t left_of(std::uint32_t strip, std::uint32_t count) { return count - strip * kStrip; }
+/// Elements of a tile from a strip on; of a full tile those of the strip, which the compiler then knows.
+GRADWIRE_DEVICE std::uint32_t left_of(std::uint32_t strip, std::uint32_t count) {
+  return count == kTileElements ? kStrip : count - strip * kStrip;
+}
 
 template <DType kWire>
 struct WarpCast {
@@ -36,13 +42,13 @@ struct WarpCast {
   using Context = NoContext;
   using Raw = Packed<Stored>;
   static constexpr int kAhead = sizeof(Stored) == 2 ? 4 : (sizeof(Stored) == 4 ? 2 : 1);
-  static constexpr int kBlocksOfProcessor = sizeof(Stored) == 8 ? 4 : 5;
+  static constexpr int kEncodingBlocks = sizeof(Stored) == 8 ? 4 : 5;
+  static constexpr int kSummingBlocks = sizeof(Stored) == 8 ? 2 : 4;
 
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }
 
   GRADWIRE_DEVICE static std::uint32_t encode(const Context& /*context*/, std::uint32_t strip, Value (&x)[kHeld],
-                                              std::uint32_t count, std::uint8_t* out, Shared& /*shared*/,
-                                              bool /*keeps*/) {
+                                              std::uint32_t count, std::uint8_t* out, Shared& /*shared*/, bool keeps) {
     using Wire = typename Core::Wire;
     Stored bits[kHeld];
     std::uint32_t bad = 0;
@@ -50,7 +56,12 @@ struct WarpCast {
     for (int r = 0; r < kHeld; ++r) {
       bits[r] = Wire::stored(x[r]);
       bad |= (bits[r] & Wire::kExponent) == Wire::kExponent ? 1U << r : 0U;
-      x[r] = x[r] - Wire::value(bits[r]);
+    }
+    if (keeps) {
+      GRADWIRE_UNROLL
+      for (int r = 0; r < kHeld; ++r) {
+        x[r] = x[r] - Wire::value(bits[r]);
+      }
     }
     store_elements(out + strip * kStrip * sizeof(Stored), left_of(strip, count), bits);
     return bad;
@@ -67,6 +78,29 @@ struct WarpCast {
   }
 };
 
+/// Rule::level of each code.
+template <class Rule, class Stored>
+GRADWIRE_DEVICE void levels_of(const Packed<Stored>& codes, float (&level)[kHeld]) {
+  if constexpr (std::is_same_v<Rule, Int8Rule>) {  // bytes of 2^23 + 128 + code: conversions are four times as slow
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      const std::uint32_t above = codes.word[r / 4] ^ 0x80808080U;
+      level[r] =
+          bits_as<float>(simt::permute(above, 0x4B000000U, 0x7440U + static_cast<std::uint32_t>(r % 4))) - 8388736.0F;
+    }
+  } else if constexpr (std::is_same_v<Rule, Fp8Rule>) {
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; r += 2) {
+      from_e4m3(static_cast<std::uint16_t>(codes.word[r / 4] >> (8 * (r % 4))), level[r], level[r + 1]);
+    }
+  } else {
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      level[r] = Rule::level(static_cast<typename Rule::Code>(codes.element(r)));
+    }
+  }
+}
+
 /// The rules of kernels/block.hpp. A strip is one block, or two that are its halves.
 template <class Rule>
 struct WarpBlock {
@@ -80,19 +114,21 @@ struct WarpBlock {
   static constexpr int kRegisters = kHeld / kBlocks;  // of one block
   static_assert(kBlocks == 1 || kBlocks == 2);
   static constexpr int kAhead = 4;
-  static constexpr int kBlocksOfProcessor = kBlocks == 1 ? 6 : 5;
+  static constexpr int kEncodingBlocks = kBlocks == 1 ? 6 : 5;
+  static constexpr int kSummingBlocks = sizeof(Code) == 1 ? 5 : 4;
   struct Raw {
     Packed<Unsigned> codes;
-    std::uint16_t scale[kBlocks];
+    std::uint32_t scales;  // the second, where there are two, in the high half
   };
 
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }
 
   GRADWIRE_DEVICE static std::uint32_t encode(const Context& /*context*/, std::uint32_t strip, float (&x)[kHeld],
-                                              std::uint32_t count, std::uint8_t* out, Shared& /*shared*/,
-                                              bool /*keeps*/) {
+                                              std::uint32_t count, std::uint8_t* out, Shared& /*shared*/, bool keeps) {
     const std::uint32_t left = left_of(strip, count);
-    Unsigned codes[kHeld];
+    std::uint32_t codes[kHeld];
+    std::uint16_t scale_bits[kBlocks];
+    bool coded[kBlocks];
     std::uint32_t bad = 0;
     GRADWIRE_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
@@ -105,22 +141,31 @@ struct WarpBlock {
       }
       absmax = simt::warp_max(absmax);
       const bool nonfinite = absmax >= kInfinity;
-      const std::uint16_t scale_bits = nonfinite ? kNanBf16 : Rule::scale(absmax);
-      if (simt::lane() == 0 && static_cast<std::uint32_t>(block) * Rule::kBlock < left) {
-        simt::store2(out + (strip * kBlocks + static_cast<std::uint32_t>(block)) * 2, scale_bits);
-      }
+      scale_bits[block] = nonfinite ? kNanBf16 : Rule::scale(absmax);
       bad |= nonfinite ? ((1U << kRegisters) - 1) << first : 0U;
-      const bool coded = !nonfinite && scale_bits != 0;
-      const float scale = coded ? from_bf16(scale_bits) : 1.0F;
-      const float inverse = coded ? 1.0F / scale : 0.0F;
+      coded[block] = !nonfinite && scale_bits[block] != 0;
+      const float scale = coded[block] ? from_bf16(scale_bits[block]) : 1.0F;
+      const float inverse = coded[block] ? 1.0F / scale : 0.0F;
       GRADWIRE_UNROLL
       for (int r = first; r < first + kRegisters; ++r) {
-        const Code code = Rule::quantize(x[r], inverse);
-        codes[r] = static_cast<Unsigned>(coded ? code : Code{0});
-        x[r] = coded ? x[r] - Rule::level(code) * scale : x[r];
+        codes[r] = static_cast<std::uint32_t>(Rule::quantize(x[r], inverse));
+      }
+      if (keeps && coded[block]) {
+        GRADWIRE_UNROLL
+        for (int r = first; r < first + kRegisters; ++r) {
+          x[r] = x[r] - Rule::level(static_cast<Code>(codes[r])) * scale;
+        }
       }
     }
-    store_elements(out + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left, codes);
+    if (simt::lane() == 0) {
+      store_scales(out + strip * kBlocks * 2, left, scale_bits);
+    }
+    auto packed = pack<Unsigned>(codes);
+    GRADWIRE_UNROLL
+    for (int w = 0; w < Packed<Unsigned>::kWords; ++w) {
+      packed.word[w] = coded[w * kBlocks / Packed<Unsigned>::kWords] ? packed.word[w] : 0U;
+    }
+    store_packed(out + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left, packed);
     return bad;
   }
 
@@ -128,18 +173,29 @@ struct WarpBlock {
     const std::uint32_t left = left_of(strip, count);
     Raw raw;
     raw.codes = load_packed<Unsigned>(in + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left);
-    GRADWIRE_UNROLL
-    for (int block = 0; block < kBlocks; ++block) {
-      raw.scale[block] = static_cast<std::uint32_t>(block) * Rule::kBlock < left
-                             ? simt::load2(in + (strip * kBlocks + static_cast<std::uint32_t>(block)) * 2)
-                             : std::uint16_t{0};
+    const std::uint8_t* scales = in + strip * kBlocks * 2;
+    if (kBlocks == 2 && left > Rule::kBlock) {
+      raw.scales = simt::load4(scales);
+    } else {
+      raw.scales = left != 0 ? simt::load2(scales) : 0U;
     }
     return raw;
   }
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, float (&x)[kHeld]) {
+    float level[kHeld];
+    levels_of<Rule>(raw.codes, level);
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      x[r] = Rule::level(static_cast<Code>(raw.codes.element(r))) * from_bf16(raw.scale[r / kRegisters]);
+      x[r] = level[r] * from_bf16(static_cast<std::uint16_t>(raw.scales >> (16 * (r / kRegisters))));
+    }
+  }
+
+ private:
+  GRADWIRE_DEVICE static void store_scales(std::uint8_t* to, std::uint32_t left, const std::uint16_t (&bits)[kBlocks]) {
+    if (kBlocks == 2 && left > Rule::kBlock) {
+      simt::store4(to, bits[0] | std::uint32_t{bits[kBlocks - 1]} << 16);
+    } else {
+      simt::store2(to, bits[0]);
     }
   }
 };

@@ -22,15 +22,23 @@ GRADWIRE_DEVICE void butterfly_registers(T (&x)[kCount]) {
   }
 }
 
+// x times 1 or -1, which is exact, and added: rounds once, as a + b and a - b do.
+GRADWIRE_DEVICE float add_signed(float x, std::int32_t sign, float other) {
+  return fmaf(x, static_cast<float>(sign), other);
+}
+GRADWIRE_DEVICE std::int32_t add_signed(std::int32_t x, std::int32_t sign, std::int32_t other) {
+  return x * sign + other;
+}
+
 /// The lane whose bit `mask` is set has a - b, the other a + b.
 template <class T, int kCount>
 GRADWIRE_DEVICE void butterfly_lanes(T (&x)[kCount], std::uint32_t mask) {
   T other[kCount];
   simt::shuffle_xor(x, mask, other);
-  const bool upper = (simt::lane() & mask) != 0;
+  const std::int32_t sign = 1 - 2 * static_cast<std::int32_t>(simt::lane() / mask % 2);
   GRADWIRE_UNROLL
   for (int r = 0; r < kCount; ++r) {
-    x[r] = other[r] + (upper ? -x[r] : x[r]);
+    x[r] = add_signed(x[r], sign, other[r]);
   }
 }
 
@@ -50,13 +58,9 @@ GRADWIRE_DEVICE void hadamard_strip(float (&x)[kHeld]) {
   butterfly_registers<4>(x);
 }
 
-/// The same of levels. They are small integers: two travel in one word as low + 2^16 high, sums of which are exact.
-GRADWIRE_DEVICE void hadamard_levels(std::int32_t (&x)[kHeld]) {
-  std::int32_t both[kHeld / 2];
-  GRADWIRE_UNROLL
-  for (int c = 0; c < kHeld / 2; ++c) {
-    both[c] = x[c] + x[c + 4] * 65536;
-  }
+/// The same of levels. They are small integers: two are one word, both[c] = x[c] + 2^16 x[c + 4], sums of which are
+/// exact.
+GRADWIRE_DEVICE void hadamard_levels(std::int32_t (&both)[kHeld / 2], std::int32_t (&x)[kHeld]) {
   butterfly_registers<1>(both);
   butterfly_registers<2>(both);
   butterfly_all_lanes(both);
@@ -75,7 +79,8 @@ struct WarpRotated {
   using Value = float;
   using Shared = WarpSums;
   static constexpr int kAhead = 1;
-  static constexpr int kBlocksOfProcessor = 4;
+  static constexpr int kEncodingBlocks = 4;
+  static constexpr int kSummingBlocks = 4;
   /// Of the tile's 256 sign bits the two words that this lane's elements are in, moved to its first one.
   struct Context {
     std::uint32_t flips[2];
@@ -117,7 +122,12 @@ struct WarpRotated {
       if (scale_bits == 0) {
         packed = 0;
       } else if (keeps) {
-        hadamard_levels(levels);
+        std::int32_t both[kHeld / 2];
+        GRADWIRE_UNROLL
+        for (int c = 0; c < kHeld / 2; ++c) {
+          both[c] = levels[c] + levels[c + 4] * 65536;
+        }
+        hadamard_levels(both, levels);
         const float scale = from_bf16(scale_bits) * kRotationFactor;
         GRADWIRE_UNROLL
         for (int r = 0; r < kHeld; ++r) {
@@ -141,12 +151,10 @@ struct WarpRotated {
 
   GRADWIRE_DEVICE static void expand(const Context& context, const Raw& raw, float (&x)[kHeld]) {
     const std::uint32_t codes = std::uint32_t{raw.codes[0]} | std::uint32_t{raw.codes[1]} << 16;
+    std::int32_t both[kHeld / 2];
     std::int32_t levels[kHeld];
-    GRADWIRE_UNROLL
-    for (int r = 0; r < kHeld; ++r) {
-      levels[r] = level((codes >> place_of(r)) % (2 * Grid::kCells));
-    }
-    hadamard_levels(levels);
+    look_up(codes >> place_of(0), both);
+    hadamard_levels(both, levels);
     const float scale = from_bf16(raw.scale) * kRotationFactor;
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
@@ -175,12 +183,37 @@ struct WarpRotated {
     }
   }
 
-  /// Core::level without a table in memory.
-  GRADWIRE_DEVICE static std::int32_t level(std::uint32_t code) {
-    const bool negative = code < Grid::kCells;
-    const std::uint32_t cell = negative ? Grid::kCells - 1 - code : code - Grid::kCells;
-    return negative ? -magnitude_of(cell) : magnitude_of(cell);
+  // Core::level of codes c and c + 4, low + 2^16 high. Byte c of `codes` has the one in its low half, the other in its
+  // high half. Four codes at once choose among bytes, which hold what a level is above the lowest.
+  GRADWIRE_DEVICE static void look_up(std::uint32_t codes, std::int32_t (&both)[kHeld / 2]) {
+    constexpr std::uint32_t kMost = 2 * Grid::kCells - 1;
+    GRADWIRE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const std::uint32_t four = codes >> (16 * half);
+      const std::uint32_t places = four & (0x1111U * (kMost % 8));
+      std::uint32_t bytes = simt::permute(kAboveLowest.word[0], kAboveLowest.word[1], places);
+      if (kMost > 8) {
+        const std::uint32_t others = simt::permute(kAboveLowest.word[2], kAboveLowest.word[3], places);
+        const std::uint32_t from_others = simt::permute(0xFF00U, 0, (four >> 3) & 0x1111U);
+        bytes = (others & from_others) | (bytes & ~from_others);
+      }
+      both[2 * half] = static_cast<std::int32_t>(simt::permute(bytes, 0, 0x4140U)) + kLowest * 65537;
+      both[2 * half + 1] = static_cast<std::int32_t>(simt::permute(bytes, 0, 0x4342U)) + kLowest * 65537;
+    }
   }
+  struct Levels {
+    std::uint32_t word[4];
+  };
+  static constexpr std::int32_t kLowest = -Grid::magnitude(Grid::kCells - 1);
+  static constexpr Levels above_lowest() {
+    Levels all{};
+    for (std::uint32_t code = 0; code < 2 * Grid::kCells; ++code) {
+      all.word[code / 4] |= static_cast<std::uint32_t>(Core::level(code) - kLowest) << (8 * (code % 4));
+    }
+    return all;
+  }
+  static constexpr Levels kAboveLowest = above_lowest();
+
   GRADWIRE_DEVICE static std::int32_t magnitude_of(std::uint32_t cell) {
     return static_cast<std::int32_t>(simt::byte_of(kMagnitudes[0], kMagnitudes[1], cell));
   }

@@ -13,7 +13,8 @@ struct WarpSign {
   using Value = float;
   using Shared = WarpSums;
   static constexpr int kAhead = 4;
-  static constexpr int kBlocksOfProcessor = 5;
+  static constexpr int kEncodingBlocks = 5;
+  static constexpr int kSummingBlocks = 4;
   using Context = NoContext;
   struct Raw {
     std::uint8_t bits[2];  // of each half of the strip the byte that has this lane's four
@@ -23,7 +24,7 @@ struct WarpSign {
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }
 
   GRADWIRE_DEVICE static std::uint32_t encode(const Context& /*context*/, std::uint32_t strip, float (&x)[kHeld],
-                                              std::uint32_t count, std::uint8_t* out, Shared& shared, bool /*keeps*/) {
+                                              std::uint32_t count, std::uint8_t* out, Shared& shared, bool keeps) {
     const std::uint32_t left = left_of(strip, count);
     const std::uint32_t elements = left < kStrip ? left : kStrip;
     std::uint32_t absmax = 0;
@@ -45,17 +46,21 @@ struct WarpSign {
       scale_bits = scale_nearest(ordered_sum(magnitude, shared) / static_cast<float>(elements), absmax);
     }
     const bool coded = !nonfinite && scale_bits != 0;
-    std::uint32_t words[2] = {0, 0};  // of this lane's group of 8: bits of elements 128 h + 32 group on
+    std::uint32_t bits = 0;  // four of each half of the strip, those of the second 16 higher
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      const std::uint32_t bit = coded ? bits_as<std::uint32_t>(x[r]) >> 31 : 0U;
-      words[r / 4] |= bit << (4 * (simt::lane() % 8) + static_cast<std::uint32_t>(r % 4));
-      x[r] = coded ? x[r] - Core::value(scale_bits, bit) : x[r];
+      bits |= (bits_as<std::uint32_t>(x[r]) >> 31) << (16 * (r / 4) + r % 4);
+    }
+    if (keeps && coded) {
+      GRADWIRE_UNROLL
+      for (int r = 0; r < kHeld; ++r) {
+        x[r] = x[r] - Core::value(scale_bits, bits_as<std::uint32_t>(x[r]) >> 31);
+      }
     }
     if (simt::lane() == 0) {
       simt::store2(out + strip * 2, scale_bits);
     }
-    store_bits(out + Core::scale_bytes(count) + strip * kStrip / 8, words, (elements + 7) / 8);
+    store_bits(out + Core::scale_bytes(count) + strip * kStrip / 8, coded ? bits : 0U, (elements + 7) / 8);
     return nonfinite ? 0xFFU : 0U;
   }
 
@@ -73,29 +78,24 @@ struct WarpSign {
     return raw;
   }
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, float (&x)[kHeld]) {
+    const std::uint32_t place = simt::lane() % 2 * 4;  // of this lane's four
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      const std::uint32_t place = simt::lane() % 2 * 4 + static_cast<std::uint32_t>(r % 4);
-      x[r] = Core::value(raw.scale, (std::uint32_t{raw.bits[r / 4]} >> place) & 1U);
+      const std::uint32_t last = std::uint32_t{raw.bits[r / 4]}
+                                 << (28 - place);  // bit 31: that of the last of the four
+      x[r] = Core::value(raw.scale, (last << (3 - r % 4)) >> 31);
     }
   }
 
  private:
-  // Byte `lane` is of word h = lane / 16 of group lane / 4 % 4.
-  GRADWIRE_DEVICE static void store_bits(std::uint8_t* out, std::uint32_t (&words)[2], std::uint32_t bytes) {
-    GRADWIRE_UNROLL
-    for (std::uint32_t mask = 1; mask < 8; mask *= 2) {
-      std::uint32_t other[2];
-      simt::shuffle_xor(words, mask, other);
-      words[0] |= other[0];
-      words[1] |= other[1];
-    }
+  // A byte has bits of two lanes: the even one stores that of the first half of the strip, the odd one the other.
+  GRADWIRE_DEVICE static void store_bits(std::uint8_t* out, std::uint32_t bits, std::uint32_t bytes) {
+    const std::uint32_t other = simt::shuffle_xor(bits, 1);
     const std::uint32_t lane = simt::lane();
-    const std::uint32_t from = lane / 4 % 4 * 8;
-    const std::uint32_t low = simt::shuffle(words[0], from);
-    const std::uint32_t high = simt::shuffle(words[1], from);
-    if (lane < bytes) {
-      out[lane] = static_cast<std::uint8_t>((lane < 16 ? low : high) >> (lane % 4 * 8));
+    const bool odd = lane % 2 != 0;
+    const std::uint32_t at = (odd ? 16 : 0) + lane / 2;
+    if (at < bytes) {
+      out[at] = static_cast<std::uint8_t>(odd ? (bits >> 12) | (other >> 16) : bits | (other << 4));
     }
   }
 };

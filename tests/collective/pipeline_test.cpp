@@ -155,27 +155,32 @@ TEST(Pipeline, RanksMayHaveOtherWindows) {
   }
 }
 
-// Over a link that is 20 ms away, once calls have shown that; lanes are counted, not timed. Mutation tried: four lanes.
+// Over a link that is 20 ms away, once calls have shown that; lanes are counted, not timed. A machine that has no time
+// for it keeps the link from being full, and is given another chance. Mutation tried: four lanes.
 TEST(Pipeline, AWindowGrowsWithTheLink) {
-  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-    const auto transport = make_throttled(inner, Link::parse("400Mbit/s,20ms"));
-    int most = 0;
-    HostExecutorOptions options{.checksum = false};
-    const HostExecutor* running = nullptr;
-    options.trace = [&](const TraceEvent&) { most = std::max(most, running->window().lanes()); };
-    HostExecutor executor(*transport, options);
-    running = &executor;
-    Values values(DType::f32, gaussian(kCount, inner->rank()));
-    for (int i = 0; i < 4; ++i) {
-      auto [call, schedule] = resolve(int8_of(kCount), {transport->rank(), transport->world_size()});
-      codec::TensorList tensors(DType::f32, call.codecs.first.working());
-      tensors.append(values.view().data, values.view().data, kCount);
-      const auto execution =
-          executor.start(std::move(schedule), {.tensors = std::move(tensors), .call = std::move(call), .name = "test"});
-      executor.wait(*execution);
-    }
-    EXPECT_GT(most, 2 * kLeastLanes);
-  });
+  std::array<int, 2> most{};
+  for (int attempt = 0; attempt < 3 && *std::min_element(most.begin(), most.end()) <= 2 * kLeastLanes; ++attempt) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+      const auto transport = make_throttled(inner, Link::parse("400Mbit/s,20ms"));
+      int& own = most[static_cast<std::size_t>(inner->rank())];
+      HostExecutorOptions options{.checksum = false};
+      const HostExecutor* running = nullptr;
+      options.trace = [&](const TraceEvent&) { own = std::max(own, running->window().lanes()); };
+      HostExecutor executor(*transport, options);
+      running = &executor;
+      Values values(DType::f32, gaussian(kCount, inner->rank()));
+      for (int i = 0; i < 4; ++i) {
+        auto [call, schedule] = resolve(int8_of(kCount), {transport->rank(), transport->world_size()});
+        codec::TensorList tensors(DType::f32, call.codecs.first.working());
+        tensors.append(values.view().data, values.view().data, kCount);
+        const auto execution = executor.start(std::move(schedule),
+                                              {.tensors = std::move(tensors), .call = std::move(call), .name = "test"});
+        executor.wait(*execution);
+      }
+    });
+  }
+  EXPECT_GT(most[0], 2 * kLeastLanes);
+  EXPECT_GT(most[1], 2 * kLeastLanes);
 }
 
 TEST(Pipeline, FramesScaleWithTheChunkSize) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -35,9 +36,7 @@ class Kept final : public Sink {
     dropped_ = round.dropped;
     ended_ = ended_ || round.last;
     ++rounds_;
-    if (delay.count() > 0) {
-      std::this_thread::sleep_for(delay);
-    }
+    std::this_thread::sleep_for(delay.load());
   }
 
   [[nodiscard]] std::vector<Seen> seen() const { return locked(seen_); }
@@ -48,7 +47,7 @@ class Kept final : public Sink {
   [[nodiscard]] bool ended() const { return locked(ended_); }
   [[nodiscard]] int rounds() const { return locked(rounds_); }
 
-  std::chrono::milliseconds delay{0};  // of every round
+  std::atomic<std::chrono::milliseconds> delay{std::chrono::milliseconds(0)};  // of every round
 
  private:
   template <typename T>
