@@ -28,7 +28,8 @@ inline constexpr std::chrono::milliseconds kCreationTimeout = std::chrono::minut
 [[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm,
                                                         std::chrono::milliseconds timeout = kCreationTimeout);
 
-/// Ends this process: as MPI wants it where no rank was lost, else, or where that takes more than a moment, without it.
+/// Ends this process: by MPI_Finalize where no rank was lost and the code is 0, but for at most a minute; else without
+/// it, since it may wait for those that are gone.
 [[noreturn]] void end_process(int exit_code);
 
 /// What the granted thread level allows.

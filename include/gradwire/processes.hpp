@@ -2,6 +2,7 @@
 // that are left get a transport.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,9 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
   virtual ~Processes() = default;
+
+  /// True once: they serve one session.
+  [[nodiscard]] bool claim() noexcept { return !claimed_.exchange(true); }
 
   [[nodiscard]] virtual Id self() const noexcept = 0;
   /// All that there were at the beginning, ascending; the place of each is its rank then.
@@ -59,6 +63,9 @@ class Processes {
   /// the transport need not reach other processes.
   [[nodiscard]] virtual std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                            std::chrono::milliseconds timeout) = 0;
+
+ private:
+  std::atomic<bool> claimed_ = false;
 };
 
 /// `count` processes that are threads of this one; element i is process i.

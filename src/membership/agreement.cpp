@@ -291,9 +291,6 @@ void Membership::decide(const Decision& decision, Time now) {
     dead(who, now);
   }
   if (!untold_.empty() && !agreeing_) {
-    send_all(message(Message::Kind::beat));
-  }
-  if (!untold_.empty() && !agreeing_) {
     send_all(message(Message::Kind::beat));  // so that all soon know of all
   }
   tell_joiners();

@@ -139,6 +139,16 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
   }
 }
 
+void ResidualStore::multiply(float factor) {
+  for (auto& [key, ranges] : ranges_) {
+    for (Range& range : ranges) {
+      for (float& x : range.values) {
+        x *= factor;
+      }
+    }
+  }
+}
+
 void ResidualStore::drop(const ResidualKey& key) {
   if (has(key)) {
     note_reshaped(key);

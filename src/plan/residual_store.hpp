@@ -47,20 +47,12 @@ class ResidualStore {
   /// Forgets everything of a key.
   void drop(const ResidualKey& key);
   /// All residuals times `factor`. Between steps.
-  void multiply(float factor) {
-    multiply_if([](const ResidualKey& /*key*/) { return true; }, factor);
-  }
-  /// Those at this site.
-  void multiply(codec::EncodeSite site, float factor) {
-    multiply_if([site](const ResidualKey& key) { return key.site == site; }, factor);
-  }
+  void multiply(float factor);
 
   /// From here on undo() brings back what is held now, or was at the last commit().
   void remember() { undo_.emplace(); }
   void commit() noexcept;
   void undo();
-  /// Bytes that this takes.
-  [[nodiscard]] std::uint64_t undo_bytes() const;
 
   // Owner residuals may lie with ranks that no longer own their elements, as after loading another world's state.
   void mark_moved(std::uint32_t tensor) { moved_.insert(tensor); }
@@ -88,25 +80,10 @@ class ResidualStore {
 
   void note_overwritten(const ResidualKey& key, std::uint64_t offset, const float* values, std::uint64_t count);
   void note_reshaped(const ResidualKey& key);
-  template <typename Condition>
-  void multiply_if(Condition condition, float factor);
 
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;
   std::optional<Undo> undo_;
 };
-
-template <typename Condition>
-void ResidualStore::multiply_if(Condition condition, float factor) {
-  for (auto& [key, ranges] : ranges_) {
-    if (condition(key)) {
-      for (Range& range : ranges) {
-        for (float& x : range.values) {
-          x *= factor;
-        }
-      }
-    }
-  }
-}
 
 }  // namespace gradwire::plan

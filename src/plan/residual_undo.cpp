@@ -55,8 +55,4 @@ void ResidualStore::undo() {
   }
 }
 
-std::uint64_t ResidualStore::undo_bytes() const {
-  return undo_ ? undo_->values.capacity() * sizeof(float) + undo_->pieces.capacity() * sizeof(Undo::Piece) : 0;
-}
-
 }  // namespace gradwire::plan

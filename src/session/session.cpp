@@ -26,6 +26,11 @@ Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOpt
   if (processes == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: processes is null");
   }
+  if (!processes->claim()) {
+    throw Error(ErrorCode::invalid_argument,
+                "Session: these processes serve, or served, another session; make new ones, "
+                "on every rank");
+  }
   const Policy::Elastic settings = policy.elastic.value_or(Policy::Elastic{});
   state_ = State::in_world(std::make_unique<session::Elastic>(std::move(processes), settings, options.timeout), policy,
                            options);
@@ -65,14 +70,16 @@ void Session::broadcast(std::span<const View> values, int root) {
     state_->broadcast(values, root);
     return;
   }
-  State::call_elastically(state_, [&, who = state_->elastic->id_of(root)](State& state) {
-    const std::optional<int> now = who ? state.elastic->rank_of(*who) : root;
+  const std::optional<Processes::Id> who = state_->elastic->id_of(root);
+  std::optional<int> now;
+  const auto find_root = [&](State& state) {
+    now = who ? state.elastic->rank_of(*who) : root;
     if (!now) {
       throw Error(ErrorCode::invalid_argument, "broadcast: rank " + std::to_string(root) +
                                                    ", the root, has ended; broadcast from a rank that is left");
     }
-    state.broadcast(values, *now);
-  });
+  };
+  State::call_elastically(state_, find_root, [&](State& state) { state.broadcast(values, *now); });
 }
 
 Ticket Session::ready(TensorId id) {
@@ -126,7 +133,9 @@ std::uint64_t Session::residual_bytes() {
 
 void Session::reserve() {
   const auto reserve = [](State& state) { state.checked([&] { state.reserve(); }); };
-  state_->elastic ? State::call_elastically(state_, reserve) : reserve(*state_);
+  state_->elastic ? State::call_elastically(
+                        state_, [](State&) {}, reserve)
+                  : reserve(*state_);
 }
 
 LinkEstimate Session::link() {

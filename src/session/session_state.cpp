@@ -219,8 +219,8 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
   if (!left_to_finish) {
     try {
       progress.inside_call();
-    } catch (const Error&) {
-      if (!elastic) {
+    } catch (const Error& error) {
+      if (!elastic || !session::may_be_of_others(error.code())) {
         throw;
       }
     }
@@ -231,6 +231,9 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
 bool Session::State::done(const Ticket& ticket) {
   const bool ended = checked([&] {
     const std::lock_guard lock(progress.state);
+    if (elastic && step.faults.failed()) {
+      return true;  // the result is void, as finish() says
+    }
     step.faults.throw_if_failed();
     step.check("done", ticket);
     return step.ended(ticket);
@@ -250,11 +253,18 @@ void Session::State::wait(const Ticket& ticket) {
   checked([&] {
     require_no_capture("wait");
     const std::lock_guard lock(progress.state);
-    step.faults.throw_if_failed();
+    throw_if_failed();
     step.check("wait", ticket);
     step.check_wait(ticket);
   });
-  progress.wait_until("wait", [&] { return step.ended(ticket); });
+  try {
+    progress.wait_until("wait", [&] { return step.ended(ticket); });
+  } catch (const Error& error) {
+    if (!elastic || !session::may_be_of_others(error.code())) {
+      throw;
+    }
+    return;  // the result is void, as finish() says
+  }
   wait_completed(ticket);
 }
 
@@ -304,6 +314,9 @@ void Session::State::broadcast(std::span<const View> values, int root) {
 
 void Session::State::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
+  if (elastic) {
+    elastic->end();  // the others go on
+  }
   const std::lock_guard lock(progress.state);
   try {
     step.faults.fail(Error(ErrorCode::aborted, why));

@@ -130,7 +130,9 @@ struct Session::State final : private session::Progress::Work {
                                                        const SessionOptions& options);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
   /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
-  static void call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& call);
+  /// `check` throws what is no reason to leave.
+  static void call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& check,
+                               const std::function<void(State&)>& call);
 
   /// The caller holds `state`.
   void make_plan();
@@ -152,10 +154,10 @@ struct Session::State final : private session::Progress::Work {
   // not delivered, or the next one.
   void take_over(State& before);
   // Waits for the next world and goes on in it; or this rank leaves, with the error.
-  static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error, bool undo);
+  static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
-  void tell_of(const WorldChange& change, std::uint64_t now, bool repeat);
+  void tell_of(const WorldChange& change);
 
   // Whoever communicates.
   void communicate(std::chrono::microseconds wait, bool waits) override;

@@ -68,7 +68,12 @@ class Hub {
     if (made.empty()) {
       made = make_inproc_world(static_cast<int>(members.size()));
     }
-    return std::exchange(made[static_cast<std::size_t>(at - members.begin())], nullptr);
+    auto own = std::exchange(made[static_cast<std::size_t>(at - members.begin())], nullptr);
+    if (own == nullptr) {
+      throw Error(ErrorCode::invalid_argument,
+                  "connect: process " + std::to_string(who) + " is in epoch " + std::to_string(epoch) + " already");
+    }
+    return own;
   }
 
  private:

@@ -145,7 +145,10 @@ class MpiProcesses final : public Processes {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_group(base_, &all), "MPI_Comm_group");
     check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &left), "MPI_Group_incl");
-    check_mpi(MPI_Comm_create_group(base_, left, static_cast<int>(epoch % kTags), &comm), "MPI_Comm_create_group");
+    // Tags fall from epoch to epoch: while a call that never ends is left behind, Open MPI lets only calls with lower
+    // ones through (it takes communicator ids in the order of tags).
+    const auto tag = static_cast<int>(kTags - 1 - epoch % kTags);
+    check_mpi(MPI_Comm_create_group(base_, left, tag, &comm), "MPI_Comm_create_group");
     MPI_Group_free(&left);
     MPI_Group_free(&all);
     check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -186,14 +189,14 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
 }
 
 void end_process(int exit_code) {
-  static constexpr std::chrono::seconds kMoment{3};
-  std::thread([exit_code] {  // for ranks that have ended since, and whatever MPI waits for then
-    std::this_thread::sleep_for(kMoment);
+  const bool all_there = exit_code == 0 && !transport::g_lost_ranks;
+  // Ranks may have ended since, and nothing says how long MPI waits for them.
+  std::thread([exit_code, limit = std::chrono::seconds(all_there ? 60 : 3)] {
+    std::this_thread::sleep_for(limit);
     std::_Exit(exit_code);
-  })
-      .detach();
+  }).detach();
   std::fflush(nullptr);
-  if (!transport::g_lost_ranks && transport::mpi_is_up()) {
+  if (all_there && transport::mpi_is_up()) {
     MPI_Finalize();
   }
   std::exit(exit_code);  // NOLINT(concurrency-mt-unsafe): nothing else ends the process but the thread above

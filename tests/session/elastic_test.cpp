@@ -46,7 +46,7 @@ struct Fate {
 };
 
 struct Plan {
-  std::string policy = "[defaults]\ncodec = \"int8\"\n";
+  std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
   std::map<Id, std::int64_t> dies_after = {};      // operations
   std::map<Id, std::uint64_t> leaves_before = {};  // the step
   std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
@@ -193,14 +193,14 @@ void expect_equal(const Fate& a, const Fate& b, bool state) {
   }
 }
 
-// With weights, or without.
+// With weights, or without; small tensors too, which would be bf16.
 const std::pair<const char*, bool> kPolicies[] = {
-    {"[defaults]\ncodec = \"exact\"\n", false},
-    {"[defaults]\ncodec = \"int8\"\n", true},
-    {"[defaults]\ncodec = \"int4\"\n", false},
-    {"[defaults]\ncodec = \"int4\"\n", true},
-    {"[defaults]\ncodec = \"topk(0.05)+int8\"\n", false},
-    {"[defaults]\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\n", false},
 };
 
 // A run in which the victim left between two steps is the run "that was started from the state before".
@@ -269,7 +269,7 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
 
 TEST(Elastic, ASilentRankIsLeftOutAndLearnsIt) {
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<Fate> fates = run({.policy = "[defaults]\ncodec = \"int8\"\n[elastic]\nsuspect = \"1s\"\n",
+  const std::vector<Fate> fates = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nsuspect = \"1s\"\n",
                                        .silent_after = {{1, {60, milliseconds(4000)}}},
                                        .errors = {ErrorCode::expelled}});
   EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 2, 3}));
@@ -316,7 +316,7 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     SCOPED_TRACE(codec);
     const auto fates_with = [&](const std::string& elastic) {
-      return run({.policy = "[defaults]\ncodec = \"" + std::string(codec) + "\"\n[elastic]\n" + elastic,
+      return run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + std::string(codec) + "\"\n[elastic]\n" + elastic,
                   .leaves_before = {{2, 4}},
                   .keeps_states = true});
     };
@@ -357,14 +357,14 @@ TEST(Elastic, CopiesComeBackAsTheyWere) {
 }
 
 TEST(Elastic, TooFewRanksEndTheJob) {
-  const std::vector<Fate> fates = run({.policy = "[defaults]\ncodec = \"int8\"\n[elastic]\nmin_ranks = 4\n",
+  const std::vector<Fate> fates = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nmin_ranks = 4\n",
                                        .dies_after = {{0, 60}},
                                        .errors = {ErrorCode::too_few}});
   EXPECT_TRUE(survivors_of(fates).empty());
   for (const Id id : {1, 2, 3}) {
     ASSERT_TRUE(fates[id].error);
     EXPECT_EQ(fates[id].error->code(), ErrorCode::too_few);
-    EXPECT_NE(std::string(fates[id].error->what()).find("3 ranks are left"), std::string::npos);
+    EXPECT_NE(std::string(fates[id].error->what()).find("a world of 3 ranks is less than"), std::string::npos);
   }
 }
 

@@ -25,6 +25,14 @@ struct Attempt {
   bool made = false;
   std::shared_ptr<Transport> transport;
   std::optional<Error> error;
+
+  // Its end waits for nobody.
+  void drop() {
+    if (transport != nullptr) {
+      transport->abort(ErrorCode::aborted, "the world changed");
+      transport.reset();
+    }
+  }
 };
 
 int rank_in(const membership::World& world, Processes::Id who) {
@@ -48,19 +56,30 @@ std::shared_ptr<Transport> Elastic::connect() {
   for (;;) {
     Member::World world = member_.world();
     if (world.members.size() < settings_.min_ranks) {
-      throw Error(ErrorCode::too_few,
-                  std::to_string(world.members.size()) + " ranks are left, and [elastic] min_ranks is " +
-                      std::to_string(settings_.min_ranks) + "; start the job again from what it saved");
+      throw Error(ErrorCode::too_few, "a world of " + std::to_string(world.members.size()) +
+                                          " ranks is less than [elastic] min_ranks, " +
+                                          std::to_string(settings_.min_ranks) +
+                                          "; start the job again from what it saved, or ask for fewer");
     }
-    if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
-      world_ = std::move(world);
-      keepers_before_ = std::exchange(keepers_, {});
-      find_keepers(transport->nodes());
-      copied_ = false;
-      commit_seconds_ = 0;
-      return transport;
+    std::optional<Error> error;
+    try {
+      if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
+        world_ = std::move(world);
+        keepers_before_ = std::exchange(keepers_, {});
+        find_keepers(transport->nodes());
+        copied_ = false;
+        commit_seconds_ = 0;
+        return transport;
+      }
+    } catch (const Error& failure) {
+      if (!may_be_of_others(failure.code())) {
+        throw;
+      }
+      error = failure;
     }
-    static_cast<void>(member_.await_change(world.epoch, std::chrono::milliseconds(0), timeout_));
+    if (!member_.await_change(world.epoch, patience(error.has_value()), timeout_)) {
+      throw Error(error.value());
+    }
   }
 }
 
@@ -78,8 +97,9 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     const std::lock_guard lock(attempt->mutex);
     attempt->made = true;
     attempt->error = std::move(error);
-    if (!attempt->over) {
-      attempt->transport = std::move(transport);
+    attempt->transport = std::move(transport);
+    if (attempt->over) {
+      attempt->drop();
     }
     attempt->changed.notify_all();
   });
@@ -89,19 +109,30 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     attempt->changed.notify_all();
   });
   std::unique_lock lock(attempt->mutex);
-  attempt->changed.wait(lock, [&] { return attempt->made || attempt->over; });
+  const bool in_time = attempt->changed.wait_for(lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
+  const bool over = std::exchange(attempt->over, attempt->over || !in_time);
   const bool made = attempt->made;
   lock.unlock();
-  if (made) {
-    maker.join();
-  } else {
-    maker.detach();
-  }
+  made ? maker.join() : maker.detach();
   lock.lock();
-  if (attempt->error && !attempt->over) {
+  if (!in_time) {
+    throw Error(ErrorCode::timeout, "a new world of " + std::to_string(world.members.size()) +
+                                        " ranks was not there within " + format_duration(2 * timeout_) +
+                                        ": a rank gives signs of life, but does not come");
+  }
+  if (over) {
+    attempt->drop();
+    return nullptr;
+  }
+  if (attempt->error) {
     throw Error(*attempt->error);
   }
-  return attempt->over ? nullptr : attempt->transport;
+  return attempt->transport;
+}
+
+std::chrono::milliseconds Elastic::patience(bool failed) const {
+  constexpr std::chrono::seconds kToHear{2};  // that a rank has ended
+  return failed ? settings_.suspect + kToHear : std::chrono::milliseconds(0);
 }
 
 // The next rank on another node, or where all share one the next: a node may end as a whole.
@@ -134,7 +165,8 @@ void Elastic::replicate(std::uint64_t step, const std::vector<SavedState::Residu
   copied_ = true;
   const int rank = rank_in(world_, processes_->self());
   const int keeper = keepers_[static_cast<std::size_t>(rank)];
-  const Member::Copy copy{.step = step, .bytes = encode_copy(residuals, settings_.replicate_exact)};
+  const Member::Copy copy{
+      .epoch = world_.epoch, .step = step, .bytes = encode_copy(residuals, settings_.replicate_exact)};
   if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], copy)) {
     log(LogLevel::info, "step " + std::to_string(step) +
                             ": the copy of residuals before this one is still on its way; " + "this one is left out");
@@ -149,11 +181,10 @@ std::vector<Elastic::Kept> Elastic::take_kept() {
     if (rank_of(who) || keepers_before_[rank] != before) {
       continue;
     }
-    if (const auto copy = member_.take_copy(who)) {
+    if (const auto copy = member_.take_copy(who, before_.epoch)) {
       kept.push_back({static_cast<int>(rank), copy->step, decode_copy(copy->bytes)});
     }
   }
-  member_.forget_copies();
   return kept;
 }
 
@@ -174,12 +205,7 @@ bool Elastic::commit() {
   return all;
 }
 
-bool Elastic::await_change(bool failed) {
-  constexpr std::chrono::seconds kToHear{2};  // that a rank has ended
-  began_ = Clock::now();
-  const auto patience = failed ? settings_.suspect + kToHear : std::chrono::milliseconds(0);
-  return member_.await_change(world_.epoch, patience, timeout_);
-}
+bool Elastic::await_change(bool failed) { return member_.await_change(world_.epoch, patience(failed), timeout_); }
 
 WorldChange Elastic::change() const {
   WorldChange change{.epoch = world_.epoch,
@@ -187,7 +213,7 @@ WorldChange Elastic::change() const {
                      .world_size = static_cast<int>(world_.members.size()),
                      .old_rank = rank_in(before_, processes_->self()),
                      .old_world_size = static_cast<int>(before_.members.size()),
-                     .seconds = std::chrono::duration<double>(Clock::now() - began_).count()};
+                     .seconds = member_.seconds_since_over()};
   for (const Processes::Id who : before_.members) {
     if (rank_in(world_, who) < 0) {
       change.lost.push_back(rank_in(before_, who));

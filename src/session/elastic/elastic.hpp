@@ -16,6 +16,11 @@
 
 namespace gradwire::session {
 
+/// Whether the error may come of another rank's end.
+[[nodiscard]] inline bool may_be_of_others(ErrorCode code) {
+  return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout;
+}
+
 class Elastic {
  public:
   Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings, std::chrono::milliseconds timeout);
@@ -25,7 +30,8 @@ class Elastic {
   [[nodiscard]] std::shared_ptr<Transport> connect();
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
   void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
-  [[nodiscard]] bool over() const { return member_.over(world_.epoch); }
+  /// The others hear that this process has ended. Any thread.
+  void end() noexcept { processes_->end(); }
   /// See Member::commit().
   [[nodiscard]] bool commit();
   /// What it took in the world now. Any thread.
@@ -41,7 +47,6 @@ class Elastic {
     std::uint64_t step = 0;
     std::vector<SavedState::Residual> residuals;
   };
-  /// It forgets the others': they were made in the world before.
   [[nodiscard]] std::vector<Kept> take_kept();
 
   /// A line for people, with what it costs.
@@ -62,6 +67,7 @@ class Elastic {
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] std::shared_ptr<Transport> try_to_connect(const Member::World& world);
+  [[nodiscard]] std::chrono::milliseconds patience(bool failed) const;
   void find_keepers(const std::vector<std::uint32_t>& nodes);
 
   std::shared_ptr<Processes> processes_;
@@ -72,7 +78,6 @@ class Elastic {
   std::vector<int> keepers_;         // by rank of the world: who keeps its residuals; the rank itself: nobody
   bool copied_ = false;              // in this world
   std::vector<int> keepers_before_;  // of the world before
-  Clock::time_point began_;
   std::atomic<double> commit_seconds_ = 0;
   Member member_;
 };

@@ -14,8 +14,8 @@ namespace {
 constexpr std::chrono::milliseconds kFarewell{300};
 constexpr std::array kFarewellText{std::byte{'f'}};  // no message of membership is so short
 
-// A piece of a copy: this byte, which no message of membership begins with, step, bytes of the copy, bytes of it before
-// this piece, and the piece.
+// A piece of a copy: this byte, which no message of membership begins with, epoch, step, bytes of the copy, bytes of it
+// before this piece, and the piece.
 constexpr std::byte kCopyMark{0xC0};
 constexpr std::size_t kPieceBytes = 256 << 10;
 
@@ -92,15 +92,16 @@ void Member::hear(const Processes::Heard& heard) {
 void Member::hear_copy(Processes::Id from, std::span<const std::byte> message) {
   try {
     wire::ByteReader in(message.subspan(1), "a piece of a copy");
+    const auto epoch = in.number<std::uint32_t>();
     const auto step = in.number<std::uint64_t>();
     const auto total = in.number<std::uint64_t>();
     const auto before = in.number<std::uint64_t>();
     const auto piece = in.take(in.left());
     Copy& copy = incoming_[from];
     if (before == 0) {
-      copy = {.step = step, .bytes = {}};
+      copy = {.epoch = epoch, .step = step, .bytes = {}};
     }
-    if (copy.step != step || copy.bytes.size() != before) {
+    if (copy.epoch != epoch || copy.step != step || copy.bytes.size() != before) {
       in.fail("it comes out of order");
     }
     copy.bytes.insert(copy.bytes.end(), piece.begin(), piece.end());
@@ -108,7 +109,7 @@ void Member::hear_copy(Processes::Id from, std::span<const std::byte> message) {
       copies_[from] = std::move(copy);
       incoming_.erase(from);
     }
-  } catch (const Error&) {
+  } catch (...) {  // no piece, or no memory for it
     incoming_.erase(from);
   }
 }
@@ -121,6 +122,7 @@ bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
   do {
     const std::size_t size = std::min(kPieceBytes, copy.bytes.size() - at);
     wire::Bytes piece{kCopyMark};
+    wire::put_number(piece, copy.epoch);
     wire::put_number(piece, copy.step);
     wire::put_number(piece, static_cast<std::uint64_t>(copy.bytes.size()));
     wire::put_number(piece, static_cast<std::uint64_t>(at));
@@ -131,20 +133,15 @@ bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
   return true;
 }
 
-std::optional<Member::Copy> Member::take_copy(Processes::Id of) {
+std::optional<Member::Copy> Member::take_copy(Processes::Id of, std::uint32_t epoch) {
   const std::lock_guard lock(mutex_);
   const auto found = copies_.find(of);
-  if (found == copies_.end()) {
+  if (found == copies_.end() || found->second.epoch != epoch) {
     return std::nullopt;
   }
   Copy copy = std::move(found->second);
   copies_.erase(found);
   return copy;
-}
-
-void Member::forget_copies() {
-  const std::lock_guard lock(mutex_);
-  copies_.clear();
 }
 
 void Member::act() {
@@ -153,6 +150,7 @@ void Member::act() {
   }
   static_cast<void>(machine_.take_news());  // the machine's own state says the same
   if (interrupt_ && over_locked(watched_)) {
+    over_since_ = Clock::now();
     std::exchange(interrupt_, nullptr)();
   }
   changed_.notify_all();
@@ -162,9 +160,9 @@ bool Member::over_locked(std::uint32_t epoch) const {
   return machine_.agreeing() || machine_.expelled() || machine_.world().epoch != epoch;
 }
 
-bool Member::over(std::uint32_t epoch) const {
+double Member::seconds_since_over() const {
   const std::lock_guard lock(mutex_);
-  return over_locked(epoch);
+  return std::chrono::duration<double>(Clock::now() - over_since_).count();
 }
 
 Member::World Member::world() const {
@@ -205,6 +203,7 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
     }
     act();
     if (!changed_.wait_for(lock, limit, decided)) {
+      gave_up_ = true;
       throw_no_agreement(limit);
     }
   }
@@ -215,7 +214,7 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
   std::unique_lock lock(mutex_);
   const auto is_over = [&] { return over_locked(epoch); };
   const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch; };
-  if (!changed_.wait_for(lock, patience, is_over)) {
+  if (gave_up_ || !changed_.wait_for(lock, patience, is_over)) {
     return false;
   }
   if (!changed_.wait_for(lock, limit, changed)) {

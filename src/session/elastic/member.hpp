@@ -35,23 +35,23 @@ class Member {
   /// From here on, `interrupt` is called once `epoch` is over, or about to be; at once where it is. It ends what is
   /// under way, does not wait, and does not call this object.
   void watch(std::uint32_t epoch, std::function<void()> interrupt);
-  /// Whether `epoch` is over, or about to be.
-  [[nodiscard]] bool over(std::uint32_t epoch) const;
+  /// Since an epoch that was watched was seen to be over.
+  [[nodiscard]] double seconds_since_over() const;
 
   /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
   /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
   bool commit(std::uint32_t epoch, std::chrono::milliseconds limit);
   /// What another rank wants to be kept: of transaction or step `step`.
   struct Copy {
+    std::uint32_t epoch = 0;  // in which it was made
     std::uint64_t step = 0;
     wire::Bytes bytes;
   };
   /// Sends a copy to `keeper` in the background. False: the one before is still on its way there, and this one is not
   /// sent.
   bool send_copy(Processes::Id keeper, const Copy& copy);
-  /// The latest that `of` sent, whole; none: nothing came.
-  [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of);
-  void forget_copies();
+  /// The latest that `of` sent in `epoch`, whole; none: nothing came.
+  [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of, std::uint32_t epoch);
 
   /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
   /// Error(expelled) where the others went on without this process, Error(timeout) where an agreement takes more than
@@ -77,9 +77,11 @@ class Member {
   std::condition_variable changed_;
   membership::Membership machine_;  // guarded by `mutex_`, as what follows
   std::function<void()> interrupt_;
-  std::uint32_t watched_ = 0;                              // the epoch of `interrupt_`
-  std::map<membership::Id, Copy> copies_;                  // whole
-  std::map<membership::Id, Copy> incoming_;                // so far
+  std::uint32_t watched_ = 0;  // the epoch of `interrupt_`
+  Clock::time_point over_since_{};
+  bool gave_up_ = false;                     // commit() did, and what became of its transaction is not known
+  std::map<membership::Id, Copy> copies_;    // whole
+  std::map<membership::Id, Copy> incoming_;  // so far
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
   bool stopping_ = false;
   std::thread thread_;

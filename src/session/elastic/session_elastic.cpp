@@ -1,5 +1,6 @@
 // How a session gets from one world to the next: what was under way is undone, the transport, the plan and all that is
 // made with them are made anew, and what error feedback holds moves over.
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -11,23 +12,19 @@
 namespace gradwire {
 
 using session::Elastic;
+using session::may_be_of_others;
 
 namespace {
 
-// Whether the error may come of another rank's end.
-bool may_be_of_others(ErrorCode code) {
-  return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout;
-}
-
-void log_change(const WorldChange& change, std::uint64_t step, bool repeat) {
+void log_change(const WorldChange& change, std::uint64_t step) {
   std::string lost;
   for (const std::string& name : change.lost_names) {
     lost += (lost.empty() ? "" : ", ") + name;
   }
   log(change.rank == 0 ? LogLevel::warning : LogLevel::info,
       std::to_string(change.old_world_size) + " ranks have become " + std::to_string(change.world_size) +
-          (lost.empty() ? "" : ": without " + lost) + "; step " + std::to_string(step) +
-          (repeat ? " is made again, " : " goes on, ") + format_number(change.seconds) + " s after that was noticed");
+          (lost.empty() ? "" : ": without " + lost) + "; step " + std::to_string(step) + " begins anew, " +
+          format_number(std::round(1e3 * change.seconds)) + " ms after that was noticed");
 }
 
 }  // namespace
@@ -56,13 +53,18 @@ void Session::State::take_over(State& before) {
     const bool owner = held.key.site == codec::EncodeSite::owner;
     residuals.add(held.key, held.range.offset, held.range.values, owner ? 1.0F : share);
   }
+  // What few bits drop is sent a step later, and would be sent twice; what topk leaves out waits for many steps.
+  const auto is_topk = [&](std::uint32_t tensor) {
+    return before.plan->buckets[before.plan->tensors[tensor].bucket].codec.k > 0;
+  };
   for (const Elastic::Kept& kept : elastic->take_kept()) {
+    const bool recent = kept.step + 1 == step.number();
     for (const session::SavedState::Residual& held : kept.residuals) {
       const bool fits = held.key.tensor < tensors.size() &&
                         held.range.end() <= tensors.infos()[held.key.tensor].count &&
                         held.range.end() >= held.range.offset;
       const plan::ResidualKey local{held.key.tensor, codec::EncodeSite::local};
-      if (fits && residuals.has(local)) {  // else they were sent since, by all ranks
+      if (fits && residuals.has(local) && (recent || is_topk(held.key.tensor))) {
         residuals.add(held.key, held.range.offset, held.range.values,
                       held.key.site == codec::EncodeSite::owner ? 1.0F : share);
       }
@@ -94,21 +96,25 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
   return state;
 }
 
+// Not to be mistaken for a plain session from here on: every call throws.
 void Session::State::leave(const Error& error) {
   const Error copy = error;
-  elastic.reset();
+  give_up(copy);
+  runner->abort(copy.code(), copy.what());
+  if (elastic) {
+    elastic->end();
+  }
   throw Error(copy);
 }
 
-WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std::optional<Error>& error, bool undo) {
+WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std::optional<Error>& error) {
   try {
-    if (!self->elastic->await_change(error.has_value())) {
+    if (!self->elastic->await_change(true)) {
       throw Error(error.value());
     }
     {
       const std::lock_guard lock(self->progress.wire);
-      session::StepUndo& held = *self->runner->undo();
-      undo ? held.undo_step() : held.commit();
+      self->runner->undo()->undo_step();
     }
     std::unique_ptr<State> fresh = in_world(std::move(self->elastic), self->policy, self->options);
     fresh->take_over(*self);
@@ -119,8 +125,8 @@ WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std
   return self->elastic->change();
 }
 
-void Session::State::tell_of(const WorldChange& change, std::uint64_t now, bool repeat) {
-  log_change(change, now, repeat);
+void Session::State::tell_of(const WorldChange& change) {
+  log_change(change, step.number());
   if (elastic->callback) {
     const auto callback = elastic->callback;  // it may set another
     callback(change);
@@ -131,43 +137,43 @@ StepOutcome Session::State::finish_elastically(std::unique_ptr<State>& self) {
   const std::uint64_t number = self->step.number();
   std::optional<Error> failure;
   try {
-    return self->finish();  // where the world is over since, the next step finds that: this may be the job's last
+    return self->finish();
   } catch (const Error& error) {
     if (!may_be_of_others(error.code())) {
       self->leave(error);
     }
     failure = error;
   }
-  const bool repeat = self->step.number() == number;
-  StepOutcome outcome;
-  if (repeat) {
-    outcome.step = number;
-  } else {
-    outcome = self->last_outcome.value();
+  if (self->step.number() != number) {
+    return self->last_outcome.value();  // it was delivered; the next step finds that the world is over, on all ranks
   }
-  outcome.world_changed = true;
-  outcome.repeat = repeat;
-  const WorldChange change = change_world(self, failure, repeat);
-  self->tell_of(change, self->step.number(), repeat);
+  const WorldChange change = change_world(self, failure);
+  StepOutcome outcome;
+  outcome.step = number;
+  outcome.world_changed = outcome.repeat = true;
+  self->tell_of(change);
   return outcome;
 }
 
-void Session::State::call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& call) {
+void Session::State::call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& check,
+                                      const std::function<void(State&)>& call) {
   for (;;) {
+    check(*self);
     std::optional<Error> failure;
     try {
       call(*self);
       if (self->elastic->commit()) {
         return;
       }
+      failure = Error(ErrorCode::aborted, "the world changes");
     } catch (const Error& error) {
       if (!may_be_of_others(error.code())) {
-        throw;  // the session goes on, or the next finish() leaves
+        self->leave(error);
       }
       failure = error;
     }
-    const WorldChange change = change_world(self, failure, true);
-    self->tell_of(change, self->step.number(), false);
+    const WorldChange change = change_world(self, failure);  // replaces the state
+    self->tell_of(change);
   }
 }
 

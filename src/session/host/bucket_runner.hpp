@@ -87,6 +87,8 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   void commit() override { residuals_.commit(); }
   void undo_step() override { residuals_.undo(); }
 
+  class KeptAsTheyAre;
+
   struct Flight {
     std::uint32_t bucket;
     std::size_t group;

@@ -55,18 +55,34 @@ void BucketRunner::advance_eagerly() {
   }
 }
 
+// Residuals and statistics, for the time of a trial.
+class BucketRunner::KeptAsTheyAre {
+ public:
+  explicit KeptAsTheyAre(BucketRunner& runner) : runner_(runner), residuals_(std::exchange(runner.residuals_, {})) {
+    const std::lock_guard lock(runner_.statistics_mutex_);
+    statistics_ = runner_.statistics_;
+  }
+  ~KeptAsTheyAre() {
+    runner_.residuals_ = std::move(residuals_);
+    const std::lock_guard lock(runner_.statistics_mutex_);
+    runner_.statistics_ = std::move(statistics_);
+  }
+  KeptAsTheyAre(const KeptAsTheyAre&) = delete;
+  KeptAsTheyAre& operator=(const KeptAsTheyAre&) = delete;
+
+ private:
+  BucketRunner& runner_;
+  plan::ResidualStore residuals_;
+  std::vector<Statistics> statistics_;
+};
+
 double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory& memory, const TrialStep& step) {
   using By = TrialStep::By;
   const BucketChoice choice{.level = 0, .native = step.by != By::frames, .chunk_bytes = trial.host_chunk_bytes()};
   const StepInfo info{.weighted = step.weighted,
                       .choices = std::span(&choice, 1),
                       .in_call = step.by == By::in_call ? StepInfo::InCall::waits : StepInfo::InCall::no};
-  plan::ResidualStore kept = std::exchange(residuals_, {});
-  std::vector<Statistics> counted;
-  {
-    const std::lock_guard lock(statistics_mutex_);
-    counted = statistics_;
-  }
+  const KeptAsTheyAre kept(*this);  // also where another rank ends meanwhile
   peers_.barrier();
   const Clock::time_point start = Clock::now();
   if (step.by == By::at_once) {
@@ -77,11 +93,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
     BucketRunner::start(trial, trial.buckets[0], std::span(&memory, 1), info);
     advance_eagerly();
   }
-  const double seconds = seconds_since(start);
-  residuals_ = std::move(kept);
-  const std::lock_guard lock(statistics_mutex_);
-  statistics_ = std::move(counted);
-  return seconds;
+  return seconds_since(start);
 }
 
 tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task) {

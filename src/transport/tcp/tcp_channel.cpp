@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kMostLate = 1U << 30;  // for a process that takes nothing: it is silent, and will be left out
 
+constexpr std::size_t kMostTaken = 1U << 20;  // of one connection, before others have their turn
+
 using Length = std::uint32_t;
 
 // Whether the error says that the process at the other end is gone, rather than the way to it.
@@ -47,7 +49,10 @@ void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcep
     peer.late.insert(peer.late.end(), head, head + sizeof(length));
     peer.late.insert(peer.late.end(), message.begin(), message.end());
     flush(peer);
-    peer.broken = peer.broken || peer.late.size() > kMostLate;
+    if (peer.late.size() - peer.sent > kMostLate) {
+      peer.broken = true;
+      flush(peer);
+    }
     if (peer.late.empty()) {
       return;
     }
@@ -62,23 +67,25 @@ std::uint64_t Channel::unsent(std::uint32_t to) const noexcept {
     return 0;
   }
   const std::lock_guard lock(peers_[to]->mutex);
-  return peers_[to]->broken ? 0 : peers_[to]->late.size();
+  return peers_[to]->late.size() - peers_[to]->sent;
 }
 
 void Channel::flush(Peer& peer) noexcept {
-  std::size_t sent = 0;
-  while (!peer.broken && sent < peer.late.size()) {
-    const ssize_t count =
-        ::send(peer.socket.fd(), peer.late.data() + sent, peer.late.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (!peer.broken && peer.sent < peer.late.size()) {
+    const ssize_t count = ::send(peer.socket.fd(), peer.late.data() + peer.sent, peer.late.size() - peer.sent,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) {
-      sent += static_cast<std::size_t>(count);
+      peer.sent += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
       peer.broken = true;
     }
   }
-  peer.late.erase(peer.late.begin(), peer.late.begin() + static_cast<std::ptrdiff_t>(sent));
+  if (peer.broken || peer.sent == peer.late.size()) {
+    peer.late = {};  // a copy was long, and the next may not come soon
+    peer.sent = 0;
+  }
 }
 
 std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
@@ -117,11 +124,12 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
 void Channel::take(std::uint32_t from, std::vector<Heard>& heard) {
   Peer& peer = *peers_[from];
   bool ended = false;
-  std::array<std::byte, 16384> buffer;
-  while (!peer.closed) {
+  std::array<std::byte, 65536> buffer;
+  for (std::size_t taken = 0; !peer.closed && taken < kMostTaken;) {
     const ssize_t count = recv(peer.socket.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count > 0) {
       peer.unread.insert(peer.unread.end(), buffer.begin(), buffer.begin() + count);
+      taken += static_cast<std::size_t>(count);
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
       peer.closed = true;  // unreachable: it is silent from here on
       ended = count == 0 || is_end(errno);

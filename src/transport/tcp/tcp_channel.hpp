@@ -43,7 +43,8 @@ class Channel {
     explicit Peer(Socket made) : socket(std::move(made)) {}
     Socket socket;
     mutable std::mutex mutex;     // of what follows
-    std::vector<std::byte> late;  // did not go out yet
+    std::vector<std::byte> late;  // did not go out at once
+    std::size_t sent = 0;         // of it, since
     bool broken = false;          // nothing more goes out
     // Of hear() alone.
     std::vector<std::byte> unread;
