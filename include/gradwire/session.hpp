@@ -51,7 +51,7 @@ struct StepOutcome {
   std::vector<int> nonfinite_ranks;  // of a skipped step: whose gradients they were
   // Of a session over Processes (docs/elastic.md).
   bool world_changed = false;  // other ranks take part from here on; rank() and world_size() are new
-  bool repeat = false;         // nothing of this step was delivered: make its gradients again, step() is as before
+  bool repeat = false;         // and nothing of this step was delivered: make its gradients again, step() is as before
 };
 
 /// Who takes part from here on. Ranks are those of the world before, but for `rank` and `world_size`.
@@ -91,8 +91,10 @@ struct Ticket {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
-  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed. Errors of a rank
-  /// itself make it leave; the others go on. Sync modes other than `step` are Error(unsupported).
+  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and repeat. Errors of
+  /// a rank itself make it leave; the others go on. While a call communicates no other thread may call the session.
+  /// Error(invalid_argument) where another session has used `processes`; sync modes other than `step` are
+  /// Error(unsupported) in the first ready().
   Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
