@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <random>
 #include <regex>
 #include <set>
@@ -70,7 +71,15 @@ std::vector<Survivor> survivors_in(const std::string& output) {
   std::vector<Survivor> found;
   const std::regex pattern("survivor ([0-9]+) world ([0-9]+) hash ([0-9a-f]+) lost(.*)");
   for (auto at = std::sregex_iterator(output.begin(), output.end(), pattern); at != std::sregex_iterator(); ++at) {
-    found.push_back({std::stoi((*at)[1]), std::stoi((*at)[2]), (*at)[3], (*at)[4]});
+    std::string lost = (*at)[4];  // in the order in which they were missed, or at once
+    std::vector<std::string> names;
+    const std::regex name("\\[([^\\]]*)\\]");
+    for (auto one = std::sregex_iterator(lost.begin(), lost.end(), name); one != std::sregex_iterator(); ++one) {
+      names.push_back((*one)[0]);
+    }
+    std::sort(names.begin(), names.end());
+    lost = std::accumulate(names.begin(), names.end(), std::string());
+    found.push_back({std::stoi((*at)[1]), std::stoi((*at)[2]), (*at)[3], lost});
   }
   return found;
 }
