@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -30,11 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
-  return value == nullptr ? "" : value;
-}
 
 // The library of the MPI that the launcher belongs to.
 Library library_of(const std::string& launcher) {
@@ -289,7 +283,7 @@ int run(const RunOptions& options, std::ostream& out) {
     out << "gradwire: warning: " << command.job->string()
         << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
   }
-  const int status = run_and_wait(launch.command, launch.environment);
+  const int status = CommandRunner().run(launch.command, launch.environment).status;
   tell(report, command, status, out);
   if (report.directory()) {
     make_page(*report.directory(), out);
