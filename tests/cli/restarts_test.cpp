@@ -116,7 +116,7 @@ TEST_F(Restarts, ASignalEndsTheWait) {
 TEST_F(Restarts, WhatAFailedRunLeftBehindIsEnded) {
   write_job(
       "[ \"$GRADWIRE_RESTART\" = 1 ] && { kill -0 $(cat left) && exit 4; exit 0; }\n"
-      "sleep 300 &\necho $! >left\nexit 3\n");
+      "sleep 20 &\necho $! >left\nexit 3\n");
   const Outcome outcome = gradwire("run --restarts 1 -- ./job.sh");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(starts(), "start 0\nstart 1\n");
