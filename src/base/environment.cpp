@@ -29,6 +29,8 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
     EnvironmentVariable{"GRADWIRE_REPORT", "directory", "none",
                         "each rank's history goes there, for gradwire report; FILE.json: replaced calls, by rank 0"},
+    EnvironmentVariable{"GRADWIRE_RESTART", "number", "0",
+                        "set by gradwire run --restarts: how many times it has started this job again"},
     EnvironmentVariable{"GRADWIRE_SIMD", "auto | scalar", "auto",
                         "scalar: codecs use the portable reference core instead of the widest SIMD of this CPU"},
     EnvironmentVariable{"GRADWIRE_SLOW", "warn, off or share", "warn",

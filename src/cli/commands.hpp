@@ -45,10 +45,11 @@ struct RunOptions {
   std::optional<std::string> report;                  // a directory, or a file that ends in .json
   std::optional<std::string> threads = std::nullopt;  // "multiple" or "job"
   bool dry_run = false;
+  int restarts = 0;                  // at most, of a command that fails
   std::vector<std::string> command;  // mpirun, srun, a script, ... and its arguments
 };
-/// Starts the command with gradwire preloaded in every rank, waits for it and prints what became of its calls to
-/// `out`. Returns the status of the command. Error before anything was started.
+/// Starts the command with gradwire preloaded in every rank, again where it fails, waits for it and prints what became
+/// of its calls to `out`. Returns the status of its last run. Error before anything was started.
 int run(const RunOptions& options, std::ostream& out);
 
 struct ReportOptions {

@@ -148,9 +148,8 @@ class OutputWatch {
 
 // What a launcher says of its own end is shown: ranks of ours end with 0 and leave it nothing to say.
 int launch(const std::vector<std::string>& command, std::ostream& out) {
-  constexpr int kSignalled = 128;
   OutputWatch watch;
-  const int status = run_and_wait(command, {});
+  const int status = CommandRunner().run(command, {}).status;
   const std::optional<int> problems = watch.problems();
   if (problems && (status == 0 || status == kProblemStatus)) {
     return *problems > 0 ? kProblemStatus : status == 0 ? 0 : kUsageStatus;

@@ -13,6 +13,13 @@ namespace {
 constexpr std::string_view kOpenMpiList = "mca_base_env_list";
 constexpr char kListDelimiter = ';';
 
+// Of hydra's options, those whose value is a program.
+bool names_launcher(std::string_view argument) {
+  constexpr std::array kKnown{"launcher", "launcher-exec", "bootstrap", "bootstrap-exec"};
+  const std::size_t name = argument.find_first_not_of('-');
+  return name != 0 && name <= 2 && std::find(kKnown.begin(), kKnown.end(), argument.substr(name)) != kKnown.end();
+}
+
 bool is_mca(std::string_view argument) {
   return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
 }
@@ -140,18 +147,6 @@ Launch launch_mpich(const std::vector<std::string>& command, std::size_t launche
   return launch;
 }
 
-// The index of the job's program, as find_job() tells it.
-std::optional<std::size_t> find_job_index(const std::vector<std::string>& command, std::size_t begin) {
-  for (std::size_t i = begin; i < command.size(); ++i) {
-    if (is_mca(command[i]) || command[i] == "-genv" || command[i] == "-env") {
-      i += 2;
-    } else if (find_program(command[i])) {
-      return i;
-    }
-  }
-  return std::nullopt;
-}
-
 // Of srun's options, those of one letter that have a value.
 bool takes_a_value(std::string_view option) {
   constexpr std::string_view kLetters = "AaBbcCdDeEFGiIJLmMNnopqrRSTtwWx";
@@ -253,6 +248,19 @@ Launch make_launch(const std::vector<std::string>& command, std::size_t launcher
                    const Environment& ranks, const std::string& inherited_list) {
   return library == Library::open_mpi ? launch_open_mpi(command, launcher, ranks, inherited_list)
                                       : launch_mpich(command, launcher, ranks);
+}
+
+std::optional<std::size_t> find_job_index(const std::vector<std::string>& command, std::size_t begin) {
+  for (std::size_t i = begin; i < command.size(); ++i) {
+    if (is_mca(command[i]) || command[i] == "-genv" || command[i] == "-env") {
+      i += 2;
+    } else if (names_launcher(command[i])) {
+      ++i;
+    } else if (find_program(command[i])) {
+      return i;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t begin) {

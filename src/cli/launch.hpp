@@ -44,6 +44,8 @@ struct Launch {
 /// The job's program among a launcher's arguments, which begin at `begin`, as far as one can tell without knowing all
 /// of its options: the first argument that is an executable file.
 [[nodiscard]] std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t begin);
+/// Its index.
+[[nodiscard]] std::optional<std::size_t> find_job_index(const std::vector<std::string>& command, std::size_t begin);
 
 /// The MPI that the program names as its library; nothing where it names none, or both.
 [[nodiscard]] std::optional<Library> linked_with(const std::filesystem::path& program);

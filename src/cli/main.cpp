@@ -1,11 +1,13 @@
 // gradwire: checks policies, shows the build, runs unchanged jobs with compressed collectives.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/text.hpp"
@@ -157,6 +159,17 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   return plan_command;
 }
 
+// CLI11 would not say what to write.
+std::string is_restarts(const std::string& text) {
+  constexpr int kMost = 1000000;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool right = error == std::errc() && end == text.data() + text.size() && number >= 0 && number <= kMost;
+  return right ? ""
+               : text::quote(text) + " is no number of restarts; write one from 0 to " + std::to_string(kMost) +
+                     ", such as --restarts 3";
+}
+
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   auto* run_command = app.add_subcommand(
       "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
@@ -182,6 +195,13 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
           "multiple: initialise MPI with it, so that calls that return requests can be compressed; job: as the "
           "job does")
       ->check(CLI::IsMember({"multiple", "job"}));
+  run_command
+      ->add_option("--restarts", options.restarts,
+                   "start the command again where it fails, at most so many times, on the hosts that are left; the job "
+                   "goes on from what it saved itself")
+      ->type_name("N")
+      ->check(is_restarts)
+      ->capture_default_str();
   run_command->prefix_command();  // take_command looks at what stands before a "--" that was forgotten
   return run_command;
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -21,7 +22,6 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr int kSignalled = 128;                        // as shells report a process that a signal ended
 constexpr std::chrono::milliseconds kToReachAll{100};  // a signal that is sent to one process after the other
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -70,6 +70,25 @@ int wait_for(pid_t child) {
   return status_of(status);
 }
 
+// Nothing to read; its output goes to the descriptor, or nowhere. Nothing where it cannot be started.
+std::optional<pid_t> spawn_silent(const std::vector<std::string>& command, const int* output) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (output != nullptr) {
+    posix_spawn_file_actions_adddup2(&actions, *output, STDOUT_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  }
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::vector<std::string> arguments = command;
+  pid_t child = 0;
+  const int failed =
+      ::posix_spawnp(&child, command.front().c_str(), &actions, nullptr, pointers(arguments).data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return failed == 0 ? std::optional(child) : std::nullopt;
+}
+
 // A process that does nothing. Where a signal ends it, the signal was sent to all: by a terminal, by `timeout`, which
 // sends to its child and then to the group of that, or by a queue, which sends to each process of a job. Then the
 // command got it, too. It must not get it twice: mpirun then ends at once and leaves its ranks behind.
@@ -114,61 +133,6 @@ class Sentinel {
   pid_t pid_ = -1;
 };
 
-// The signals of this process while a command runs. They are taken one by one, so none interrupts anything.
-class Signals {
- public:
-  Signals() {
-    // Where whoever started us ignores it, no child could be waited for.
-    struct sigaction child {};
-    child.sa_handler = SIG_DFL;
-    ::sigaction(SIGCHLD, &child, &child_before_);
-    sigemptyset(&taken_);
-    sigaddset(&taken_, SIGCHLD);
-    for (const int signal : kHandedOn) {
-      struct sigaction now {};
-      ::sigaction(signal, nullptr, &now);
-      if (now.sa_handler != SIG_IGN) {  // as nohup has it for SIGHUP
-        sigaddset(&taken_, signal);
-      }
-    }
-    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
-  }
-  ~Signals() {
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-    ::sigaction(SIGCHLD, &child_before_, nullptr);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
-  [[nodiscard]] int next() const {
-    int signal = -1;
-    while (signal < 0) {
-      signal = ::sigwaitinfo(&taken_, nullptr);
-    }
-    return signal;
-  }
-  /// Forgets those like it that have come meanwhile.
-  void drop(int signal) const {
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, signal);
-    const timespec now{};
-    while (::sigtimedwait(&only, nullptr, &now) > 0) {
-    }
-  }
-
-  /// Whether it asks for an end. Others a queue sends before that, so that a job saves its state.
-  [[nodiscard]] static bool ends(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
-
- private:
-  static constexpr std::array kHandedOn{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2};
-
-  struct sigaction child_before_ {};
-  sigset_t taken_{};
-  sigset_t before_{};
-};
-
 // Until the command has ended. Orphans that came to us are reaped on the way.
 std::optional<int> reap(pid_t command) {
   std::optional<int> status;
@@ -209,6 +173,69 @@ void wait_for_orphans(int signal, bool told) {
 
 }  // namespace
 
+// The signals of this process while a command runs. They are taken one by one, so none interrupts anything.
+class CommandRunner::Signals {
+ public:
+  Signals() {
+    // Where whoever started us ignores it, no child could be waited for.
+    struct sigaction child {};
+    child.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &child, &child_before_);
+    sigemptyset(&taken_);
+    sigaddset(&taken_, SIGCHLD);
+    for (const int signal : kHandedOn) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) {  // as nohup has it for SIGHUP
+        sigaddset(&taken_, signal);
+      }
+    }
+    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
+  }
+  ~Signals() {
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    ::sigaction(SIGCHLD, &child_before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
+  [[nodiscard]] int next() const {
+    int signal = -1;
+    while (signal < 0) {
+      signal = ::sigwaitinfo(&taken_, nullptr);
+    }
+    return signal;
+  }
+  /// -1 where none comes in time.
+  [[nodiscard]] int next(std::chrono::nanoseconds within) const {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(within);
+    timespec time{};
+    time.tv_sec = seconds.count();
+    time.tv_nsec = (within - seconds).count();
+    return ::sigtimedwait(&taken_, nullptr, &time);
+  }
+  /// Forgets those like it that have come meanwhile.
+  void drop(int signal) const {
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    const timespec now{};
+    while (::sigtimedwait(&only, nullptr, &now) > 0) {
+    }
+  }
+
+  /// Whether it asks for an end. Others a queue sends before that, so that a job saves its state.
+  [[nodiscard]] static bool ends(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
+
+ private:
+  static constexpr std::array kHandedOn{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2};
+
+  struct sigaction child_before_ {};
+  sigset_t taken_{};
+  sigset_t before_{};
+};
+
 std::optional<std::filesystem::path> find_program(const std::string& name) {
   const auto executable = [](const std::filesystem::path& file) {
     std::error_code ignored;
@@ -230,38 +257,36 @@ std::optional<std::filesystem::path> find_program(const std::string& name) {
   return std::nullopt;
 }
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+  return value == nullptr ? "" : value;
+}
+
 std::string output_of(const std::vector<std::string>& command) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return {};
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::vector<std::string> arguments = command;
-  pid_t child = 0;
-  const int failed =
-      ::posix_spawnp(&child, command.front().c_str(), &actions, nullptr, pointers(arguments).data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
+  const std::optional<pid_t> child = spawn_silent(command, &ends[1]);
   ::close(ends[1]);
   std::string output;
   std::array<char, 4096> buffer{};
-  for (ssize_t got = 0; failed == 0 && (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
+  for (ssize_t got = 0; child && (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
     output.append(buffer.data(), static_cast<std::size_t>(got));
   }
   ::close(ends[0]);
-  if (failed == 0) {
-    (void)wait_for(child);
+  if (child) {
+    (void)wait_for(*child);
   }
   return output;
 }
 
-int run_and_wait(const std::vector<std::string>& command, const Environment& added) {
+CommandRunner::CommandRunner() : signals_(std::make_unique<Signals>()) {}
+CommandRunner::~CommandRunner() = default;
+
+Ended CommandRunner::run(const std::vector<std::string>& command, const Environment& added) {
   std::vector<std::string> arguments = command;
   std::vector<std::string> environment = environment_with(added);
-  const Signals signals;
   Sentinel sentinel;
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // for wait_for_orphans
   // The child starts with signals as they are without us.
@@ -271,7 +296,7 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setsigmask(&attributes, &signals.before());
+  posix_spawnattr_setsigmask(&attributes, &signals_->before());
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   pid_t child = 0;
   const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes, pointers(arguments).data(),
@@ -286,14 +311,14 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
   int last = 0;
   bool reached_all = false;
   while (!status) {
-    const int signal = signals.next();
+    const int signal = signals_->next();
     if (signal != SIGCHLD) {
       std::this_thread::sleep_for(kToReachAll);
       const bool all = sentinel.was_ended();
       if (!all) {
         ::kill(child, signal);
       }
-      signals.drop(signal);
+      signals_->drop(signal);
       if (Signals::ends(signal)) {
         last = signal;
         reached_all |= all;
@@ -305,7 +330,61 @@ int run_and_wait(const std::vector<std::string>& command, const Environment& add
     sentinel.stop();
     wait_for_orphans(last, reached_all);
   }
-  return *status;
+  return {.status = *status, .signal = last};
+}
+
+void CommandRunner::end_orphans() {
+  wait_for_orphans(SIGTERM, false);
+  constexpr int kTries = 100;  // what a killed one started becomes a child of this process, too
+  for (int i = 0; i < kTries && ::waitpid(-1, nullptr, WNOHANG) >= 0; ++i) {
+    signal_children(SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+int CommandRunner::pause(std::chrono::nanoseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  for (;;) {
+    const auto left = std::max(end - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration::zero());
+    const int signal = signals_->next(left);
+    if (signal > 0 && signal != SIGCHLD && Signals::ends(signal)) {
+      return signal;
+    }
+    if (signal < 0 && left.count() == 0) {
+      return 0;
+    }
+  }
+}
+
+std::vector<bool> succeed(const std::vector<std::vector<std::string>>& commands, std::chrono::nanoseconds within) {
+  std::vector<pid_t> children;
+  for (const std::vector<std::string>& command : commands) {
+    children.push_back(spawn_silent(command, nullptr).value_or(0));
+  }
+  std::vector<bool> succeeded(commands.size());
+  const auto end = std::chrono::steady_clock::now() + within;
+  for (std::size_t left = children.size(); left > 0;) {
+    const bool late = std::chrono::steady_clock::now() >= end;
+    left = 0;
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      int status = 0;
+      if (children[i] == 0) {
+        continue;
+      }
+      if (late) {
+        ::kill(children[i], SIGKILL);
+      }
+      const pid_t ended = ::waitpid(children[i], &status, late ? 0 : WNOHANG);
+      if (ended == 0) {
+        ++left;
+      } else {
+        succeeded[i] = ended == children[i] && !late && status == 0;
+        children[i] = 0;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(left > 0 ? 5 : 0));
+  }
+  return succeeded;
 }
 
 }  // namespace gradwire::cli

@@ -1,7 +1,9 @@
 // Finding and running other programs.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,10 +19,43 @@ namespace gradwire::cli {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;  // names and values
 
-/// Runs the command with these variables added to the environment, waits for it, and returns its exit status (128 + the
-/// number of the signal that ended it). Meanwhile SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1 and SIGUSR2
-/// are handed on to it, but for those of a terminal, which reach it by themselves. After one of them, but for the last
-/// two, it waits a few seconds for what the command left behind. Error(invalid_argument) if it cannot be started.
-[[nodiscard]] int run_and_wait(const std::vector<std::string>& command, const Environment& added);
+/// A variable of this process; empty where it is not set.
+[[nodiscard]] std::string variable(const char* name);
+
+inline constexpr int kSignalled = 128;  // and the number of a signal: as shells report a process that it ended
+
+/// How a command ended.
+struct Ended {
+  int status = 0;  // its exit status, or kSignalled + the number of the signal that ended it
+  int signal = 0;  // that asked this process for an end meanwhile; 0: none did
+};
+
+/// Runs commands, one after another. As long as it lives, it takes the signals SIGTERM, SIGHUP, SIGINT, SIGQUIT,
+/// SIGXCPU, SIGUSR1 and SIGUSR2 of this process. One of a kind at a time.
+class CommandRunner {
+ public:
+  CommandRunner();
+  ~CommandRunner();
+  CommandRunner(const CommandRunner&) = delete;
+  CommandRunner& operator=(const CommandRunner&) = delete;
+
+  /// Runs the command with these variables added to the environment, and waits for it. Signals are handed on to it, but
+  /// for those of a terminal, which reach it by themselves. After one of them, but for the last two, it waits a few
+  /// seconds for what the command left behind. Error(invalid_argument) if it cannot be started.
+  [[nodiscard]] Ended run(const std::vector<std::string>& command, const Environment& added);
+  /// Ends what the last command left behind: gives it 2 s, then 10 s after SIGTERM.
+  void end_orphans();
+  /// Waits that long, or until a signal asks for an end, or one did since the last command ended; returns that, or 0.
+  [[nodiscard]] int pause(std::chrono::nanoseconds time);
+
+ private:
+  class Signals;
+  std::unique_ptr<Signals> signals_;
+};
+
+/// Which of these commands end with status 0, all run at once; their input and output is nothing. One that is not done
+/// in time is killed.
+[[nodiscard]] std::vector<bool> succeed(const std::vector<std::vector<std::string>>& commands,
+                                        std::chrono::nanoseconds within);
 
 }  // namespace gradwire::cli

@@ -30,6 +30,16 @@ bool is_history(const fs::path& file) {
   return name.starts_with("gradwire-") && name.ends_with(".history") && fs::is_regular_file(file, ignored);
 }
 
+void remove_histories(const fs::path& directory) {
+  std::error_code problem;
+  for (fs::directory_iterator entry(directory, problem), end; !problem && entry != end; entry.increment(problem)) {
+    std::error_code ignored;
+    if (is_history(entry->path())) {
+      fs::remove(entry->path(), ignored);
+    }
+  }
+}
+
 /// A report of replaced calls: what another program wrote under such a name is not ours to remove.
 bool is_report(const fs::path& file) {
   try {
@@ -92,11 +102,16 @@ void ReportFile::use_directory(const fs::path& directory, const std::string& cal
   page::refuse_foreign(page::files_in(directory));  // before the job, which may take long
   directory_ = directory;
   file_ = calls;
-  for (fs::directory_iterator entry(directory, problem), end; !problem && entry != end; entry.increment(problem)) {
+  remove_histories(directory);
+}
+
+void ReportFile::forget() const {
+  for (const fs::path& earlier : written()) {
     std::error_code ignored;
-    if (is_history(entry->path())) {
-      fs::remove(entry->path(), ignored);
-    }
+    fs::remove(earlier, ignored);
+  }
+  if (directory_) {
+    remove_histories(*directory_);
   }
 }
 

@@ -25,6 +25,8 @@ class ReportFile {
   [[nodiscard]] std::string variable() const { return directory_ ? directory_->string() : file_.string(); }
   /// Named by the user: the page goes there.
   [[nodiscard]] const std::optional<std::filesystem::path>& directory() const noexcept { return directory_; }
+  /// Removes what the job has written so far, before it starts again.
+  void forget() const;
   [[nodiscard]] bool has_histories() const;
   /// The reports that are there, in the order in which jobs ended.
   [[nodiscard]] std::vector<std::filesystem::path> written() const;

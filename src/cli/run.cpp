@@ -1,10 +1,10 @@
-// gradwire run: refuses what cannot work before it starts anything, starts the job, tells what became of its calls.
+// gradwire run: refuses what cannot work before it starts anything, starts the job, again where it failed and
+// that was asked for, tells what became of its calls.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -14,11 +14,13 @@
 #include "cli/commands.hpp"
 #include "cli/elf.hpp"
 #include "cli/launch.hpp"
+#include "cli/page/histories.hpp"
 #include "cli/page/page.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
 #include "cli/report.hpp"
 #include "cli/report_file.hpp"
+#include "cli/restarts.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "plan/call_plan.hpp"
@@ -30,11 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
-  return value == nullptr ? "" : value;
-}
 
 // The library of the MPI that the launcher belongs to.
 Library library_of(const std::string& launcher) {
@@ -122,7 +119,7 @@ std::optional<std::string> checked_codec(const RunOptions& options, std::ostream
 // What every rank gets: each of our variables that is set, and the preload before those of the user.
 Environment rank_environment(const RunOptions& options, const std::optional<std::string>& policy,
                              const std::optional<std::string>& codec, const std::string& report,
-                             const fs::path& preload) {
+                             const fs::path& preload, int restart) {
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
     std::optional<std::string> value = environment(known.name);
@@ -138,6 +135,8 @@ Environment rank_environment(const RunOptions& options, const std::optional<std:
       value = "1";
     } else if (known.name == "GRADWIRE_THREADS" && options.threads) {
       value = options.threads;
+    } else if (known.name == "GRADWIRE_RESTART" && options.restarts > 0) {
+      value = std::to_string(restart);
     }
     if (value) {
       ranks.emplace_back(known.name, *value);
@@ -189,6 +188,20 @@ bool tells_of_nothing(const fs::path& report) {
   } catch (const Error&) {
     return false;
   }
+}
+
+// Of a run that failed.
+std::string steps_of(const ReportFile& report) {
+  double steps = 0;
+  try {
+    if (report.has_histories()) {
+      for (const page::RankHistory& rank : page::read_job(*report.directory()).ranks) {
+        steps = std::max(steps, rank.last("steps"));
+      }
+    }
+  } catch (const Error&) {  // half written
+  }
+  return steps > 0 ? "its ranks had told of " + std::to_string(static_cast<long long>(steps)) + " steps" : "";
 }
 
 // Whatever became of the job.
@@ -281,15 +294,28 @@ int run(const RunOptions& options, std::ostream& out) {
   const IgnoredBrokenPipes ignored_broken_pipes;
   const ReportFile report(options.report ? options.report : environment("GRADWIRE_REPORT"), !command.mpi);
   const fs::path preload = command.mpi ? preload_of(*command.mpi) : preload_of(kAnyPreload, "scripts and of srun");
-  const Environment ranks = rank_environment(options, policy, codec, report.variable(), preload);
-  const Launch launch = command.mpi ? make_launch(options.command, *command.launcher, *command.mpi, ranks,
-                                                  variable("OMPI_MCA_mca_base_env_list"))
-                                    : inherit(options.command, ranks, variable("SLURM_EXPORT_ENV"));
+  const auto launch = [&](const std::vector<std::string>& words, int restart) {
+    const Environment ranks = rank_environment(options, policy, codec, report.variable(), preload, restart);
+    return command.mpi
+               ? make_launch(words, *command.launcher, *command.mpi, ranks, variable("OMPI_MCA_mca_base_env_list"))
+               : inherit(words, ranks, variable("SLURM_EXPORT_ENV"));
+  };
   if (command.job && statically_linked(*command.job)) {
     out << "gradwire: warning: " << command.job->string()
         << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
   }
-  const int status = run_and_wait(launch.command, launch.environment);
+  const auto between = [&report] {
+    std::string did = steps_of(report);
+    report.forget();
+    return did;
+  };
+  const int status = run_restarting({.most = options.restarts,
+                                     .command = options.command,
+                                     .launcher = command.launcher,
+                                     .library = command.mpi,
+                                     .launch = launch,
+                                     .between = between},
+                                    out);
   tell(report, command, status, out);
   if (report.directory()) {
     make_page(*report.directory(), out);

@@ -162,6 +162,7 @@ TEST(Launch, RefusesACommandThatSetsTheSame) {
 TEST(Launch, FindsTheJobAndHowItIsLinked) {
   const std::string job = GRADWIRE_PROBE;
   EXPECT_EQ(find_job({"mpirun", "--mca", "plm_rsh_agent", "/bin/sh", "-np", "2", job, "/bin/sh"}, 1), job);
+  EXPECT_EQ(find_job({"mpiexec", "-launcher", "sh", "-launcher-exec", "/bin/sh", "-n", "2", job}, 1), job);
   EXPECT_EQ(find_job({"mpirun", "-np", "2", "./no-such-job"}, 1), std::nullopt);
   EXPECT_FALSE(statically_linked(job));
   EXPECT_TRUE(statically_linked(GRADWIRE_STATIC_PROBE));

@@ -1,0 +1,121 @@
+#include "cli/host_watch.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <set>
+#include <system_error>
+
+#include "base/text.hpp"
+#include "cli/process.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+bool is_this_host(const std::string& name) {
+  std::array<char, 256> own{};
+  static_cast<void>(::gethostname(own.data(), own.size() - 1));
+  const std::string host = own.data();
+  return name == "localhost" || name == "127.0.0.1" || name == host || name == host.substr(0, host.find('.'));
+}
+
+// "; on 1 of 2 hosts": those that are gone, and ranks.
+std::string told(const std::set<std::string>& gone, std::size_t all, const NamedHosts::Left& left) {
+  std::string text;
+  if (!gone.empty()) {
+    text = ", on " + std::to_string(all - gone.size()) + " of " + std::to_string(all) + " hosts (without ";
+    for (const std::string& name : gone) {
+      text += (name == *gone.begin() ? "" : ", ") + text::printable(name);
+    }
+    text += gone.size() == 1 ? ", which does not answer)" : ", which do not answer)";
+  }
+  if (left.ranks < left.ranks_before) {
+    text += ", with " + std::to_string(left.ranks) + (left.ranks == 1 ? " rank" : " ranks") + " instead of " +
+            std::to_string(left.ranks_before);
+  }
+  return text;
+}
+
+}  // namespace
+
+HostWatch::HostWatch(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
+                     std::optional<Library> library)
+    : all_hosts_(command), command_(command) {
+  if (!launcher || !library) {
+    return;
+  }
+  named_.emplace(command, *launcher, *library);
+  agent_ = named_->agent(variable(named_->agent_variable()));
+  if (named_->hosts().size() < 2) {
+    return;
+  }
+  std::vector<std::string> others;
+  for (const NamedHosts::Host& host : named_->hosts()) {
+    if (!is_this_host(host.name)) {
+      others.push_back(host.name);
+    }
+  }
+  watched_ = answering(others);
+}
+
+HostWatch::~HostWatch() {
+  std::error_code ignored;
+  if (!copy_.empty()) {
+    std::filesystem::remove(copy_, ignored);
+  }
+}
+
+std::string HostWatch::look() {
+  if (watched_.empty()) {
+    return "";
+  }
+  std::set<std::string> gone(watched_.begin(), watched_.end());
+  for (const std::string& name : answering(watched_)) {
+    gone.erase(name);
+  }
+  command_ = all_hosts_;
+  const std::size_t all = named_->hosts().size();
+  if (gone.size() == all) {
+    return ", on all hosts, though none of them answers";
+  }
+  try {
+    const NamedHosts::Left left = named_->without(gone, named_->in_file() ? copy() : std::filesystem::path());
+    command_ = left.command;
+    return told(gone, all, left);
+  } catch (const Error& error) {
+    return std::string(", on all hosts: ") + error.what();
+  }
+}
+
+std::vector<std::string> HostWatch::answering(const std::vector<std::string>& names) const {
+  constexpr std::chrono::seconds kLongest{10};
+  std::vector<std::vector<std::string>> questions;
+  for (const std::string& name : names) {
+    questions.push_back(agent_);
+    questions.back().insert(questions.back().end(), {name, "true"});
+  }
+  const std::vector<bool> answered = succeed(questions, kLongest);
+  std::vector<std::string> there;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (answered[i]) {
+      there.push_back(names[i]);
+    }
+  }
+  return there;
+}
+
+const std::filesystem::path& HostWatch::copy() {
+  if (copy_.empty()) {
+    const std::string folder = variable("TMPDIR");
+    std::string name = (std::filesystem::absolute(folder.empty() ? "/tmp" : folder) / "gradwire-hosts-XXXXXX").string();
+    if (const int file = ::mkostemp(name.data(), 0); file >= 0) {
+      ::close(file);
+      copy_ = name;
+    }
+  }
+  return copy_;
+}
+
+}  // namespace gradwire::cli
