@@ -1,6 +1,7 @@
 // How a session gets from one world to the next: what was under way is undone, the transport, the plan and all that is
 // made with them are made anew, and what error feedback holds moves over.
 #include <cmath>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -30,8 +31,8 @@ void log_change(const WorldChange& change, std::uint64_t step) {
 }  // namespace
 
 void Session::State::take_over(State& before) {
-  const std::lock_guard before_lock(before.progress.state);
-  const std::lock_guard lock(progress.state);
+  const std::scoped_lock wires(before.progress.wire, progress.wire);
+  const std::scoped_lock states(before.progress.state, progress.state);
   for (std::size_t i = 0; i < before.tensors.size(); ++i) {
     step.add_tensor();
     tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i]);
