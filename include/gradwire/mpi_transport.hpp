@@ -23,7 +23,7 @@ inline constexpr std::chrono::milliseconds kCreationTimeout = std::chrono::minut
                                                         std::chrono::milliseconds timeout = kCreationTimeout);
 
 /// All processes of `comm`, for a session that goes on when some of them end. Collective. The launcher must let the
-/// others live: `mpirun --enable-recovery` (Open MPI 4), `mpirun --with-ft ulfm` (Open MPI 5). Error(unsupported)
+/// others live: `mpirun --enable-recovery` (Open MPI 4.1 and 5). Error(unsupported)
 /// without MPI_THREAD_MULTIPLE. After a rank has ended, MPI_Finalize may wait for ever: end by end_process().
 [[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm,
                                                         std::chrono::milliseconds timeout = kCreationTimeout);

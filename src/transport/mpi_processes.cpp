@@ -148,7 +148,10 @@ class MpiProcesses final : public Processes {
     // Tags fall from epoch to epoch: while a call that never ends is left behind, Open MPI lets only calls with lower
     // ones through (it takes communicator ids in the order of tags).
     const auto tag = static_cast<int>(kTags - 1 - epoch % kTags);
-    check_mpi(MPI_Comm_create_group(base_, left, tag, &comm), "MPI_Comm_create_group");
+    check_mpi(
+        MPI_Comm_create_group(base_, left, tag, &comm),
+        "making a communicator of the ranks that are left (MPI_Comm_create_group; ULFM refuses that: start the job "
+        "with mpirun --enable-recovery, and without --with-ft)");
     MPI_Group_free(&left);
     MPI_Group_free(&all);
     check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
