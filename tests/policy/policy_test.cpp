@@ -278,7 +278,7 @@ TEST(Policy, Elastic) {
            {"replicate_as = \"int8\"", "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\""},
            {"suspekt = \"5s\"", "suspekt"}}) {
     try {
-      Policy::parse("[elastic]\n" + text + "\n");
+      static_cast<void>(Policy::parse("[elastic]\n" + text + "\n"));
       ADD_FAILURE() << text;
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr(wanted)) << text;
