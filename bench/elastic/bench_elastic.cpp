@@ -34,7 +34,7 @@ struct Trained {
   std::unique_ptr<Session> session;
   TensorId id{};
 
-  double step_seconds(int steps) {
+  double step_seconds(int steps) const {
     const auto begin = Clock::now();
     for (int i = 0; i < steps; ++i) {
       session->ready(id);
@@ -71,10 +71,8 @@ double noting_seconds(std::uint64_t count) {
     return seconds_since(begin);
   };
   const auto median_of = [&] {
-    std::vector<double> samples;
-    for (int i = 0; i < 11; ++i) {
-      samples.push_back(pass());
-    }
+    std::vector<double> samples(11);
+    std::generate(samples.begin(), samples.end(), pass);
     return median(samples);
   };
   const double without = median_of();

@@ -5,11 +5,9 @@
 //   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
 //
 // RANK@STEP: that rank ends itself by SIGKILL in the middle of that step.
-#include <signal.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -60,7 +58,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     session.ready(id);
     for (const std::string& death : arguments.deaths) {
       if (death == std::to_string(processes->self()) + "@" + std::to_string(step)) {
-        raise(SIGKILL);
+        std::raise(SIGKILL);
       }
     }
     const gradwire::StepOutcome outcome = session.finish();
@@ -73,7 +71,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
       error += std::pow(double(value[i]) - wanted[i], 2) / kParameters;
     }
     if (session.rank() == 0 && ((step + 1) % 50 == 0 || outcome.world_changed)) {
-      std::printf("step %llu: %d ranks, error %.3e\n", static_cast<unsigned long long>(step + 1), session.world_size(),
+      std::printf("step %llu: %d ranks, error %.3e\n", static_cast<unsigned long long>(step) + 1, session.world_size(),
                   error);
       std::fflush(stdout);
     }

@@ -357,10 +357,9 @@ int CommandRunner::pause(std::chrono::nanoseconds time) {
 }
 
 std::vector<bool> succeed(const std::vector<std::vector<std::string>>& commands, std::chrono::nanoseconds within) {
-  std::vector<pid_t> children;
-  for (const std::vector<std::string>& command : commands) {
-    children.push_back(spawn_silent(command, nullptr).value_or(0));
-  }
+  std::vector<pid_t> children(commands.size());
+  std::transform(commands.begin(), commands.end(), children.begin(),
+                 [](const std::vector<std::string>& command) { return spawn_silent(command, nullptr).value_or(0); });
   std::vector<bool> succeeded(commands.size());
   const auto end = std::chrono::steady_clock::now() + within;
   for (std::size_t left = children.size(); left > 0;) {
