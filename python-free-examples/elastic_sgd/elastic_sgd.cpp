@@ -26,7 +26,7 @@ struct Arguments {
 };
 
 void train(const std::shared_ptr<gradwire::Processes>& processes, const Arguments& arguments) {
-  constexpr std::size_t kParameters = 1 << 20;
+  constexpr std::size_t kParameters = 1 << 18;
   constexpr float kLearningRate = 0.05F;
   std::vector<float> wanted(kParameters), value(kParameters), gradient(kParameters);
   std::mt19937 same(1), own(1000 + processes->self());

@@ -157,7 +157,7 @@ struct Session::State final : private session::Progress::Work {
   static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
-  void tell_of(const WorldChange& change);
+  void tell_of(const WorldChange& change) const;
 
   // Whoever communicates.
   void communicate(std::chrono::microseconds wait, bool waits) override;

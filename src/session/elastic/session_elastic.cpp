@@ -99,13 +99,12 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
 
 // Not to be mistaken for a plain session from here on: every call throws.
 void Session::State::leave(const Error& error) {
-  const Error copy = error;
-  give_up(copy);
-  runner->abort(copy.code(), copy.what());
+  give_up(error);
+  runner->abort(error.code(), error.what());
   if (elastic) {
     elastic->end();
   }
-  throw Error(copy);
+  throw Error(error);
 }
 
 WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std::optional<Error>& error) {
@@ -126,7 +125,7 @@ WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std
   return self->elastic->change();
 }
 
-void Session::State::tell_of(const WorldChange& change) {
+void Session::State::tell_of(const WorldChange& change) const {
   log_change(change, step.number());
   if (elastic->callback) {
     const auto callback = elastic->callback;  // it may set another
@@ -135,7 +134,7 @@ void Session::State::tell_of(const WorldChange& change) {
 }
 
 StepOutcome Session::State::finish_elastically(std::unique_ptr<State>& self) {
-  const std::uint64_t number = self->step.number();
+  const std::uint64_t number = self->step.number();  // NOLINT(clang-analyzer-deadcode.DeadStores): read after a throw
   std::optional<Error> failure;
   try {
     return self->finish();
