@@ -95,7 +95,7 @@ class Session {
   /// a rank itself make it leave; the others go on. While a call communicates no other thread may call the session.
   /// Error(invalid_argument) where another session has used `processes`; sync modes other than `step` are
   /// Error(unsupported) in the first ready().
-  Session(std::shared_ptr<Processes> processes, const Policy& policy, SessionOptions options = {});
+  Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   /// Joins the progress thread. A step still under way is aborted on every rank.

@@ -21,7 +21,8 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
                                    std::move(policy), options);
 }
 
-Session::Session(std::shared_ptr<Processes> processes, const Policy& policy, SessionOptions options) {
+// Like the other constructor. NOLINTNEXTLINE(performance-unnecessary-value-param)
+Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options) {
   session::bind_log();
   if (processes == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: processes is null");

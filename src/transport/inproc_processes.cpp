@@ -135,6 +135,7 @@ std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count) {
   }
   const auto hub = std::make_shared<Hub>(static_cast<std::size_t>(count));
   std::vector<std::shared_ptr<Processes>> processes;
+  processes.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     processes.push_back(std::make_shared<InprocProcesses>(hub, static_cast<Processes::Id>(i)));
   }
