@@ -19,11 +19,12 @@ using ::testing::HasSubstr;
 TEST(CApi, NamesItsVersionAndStatuses) {
   EXPECT_STREQ(gradwire_version(), std::string(gradwire::kVersion).c_str());
   const std::vector<std::string> names{"ok",        "invalid_argument", "unsupported", "corrupt",       "mismatch",
-                                       "transport", "timeout",          "aborted",     "out_of_memory", "internal"};
+                                       "transport", "timeout",          "aborted",     "out_of_memory", "internal",
+                                       "expelled",  "too_few"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(gradwire_status_text(static_cast<gradwire_status>(i)), names[i]);
   }
-  EXPECT_STREQ(gradwire_status_text(static_cast<gradwire_status>(10)), "unknown");
+  EXPECT_STREQ(gradwire_status_text(static_cast<gradwire_status>(12)), "unknown");
   EXPECT_STREQ(gradwire_status_text(static_cast<gradwire_status>(-1)), "unknown");
 }
 
