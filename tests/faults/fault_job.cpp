@@ -71,7 +71,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
   const gradwire::Processes::Id self = processes->self();
   std::vector<float> value(kParameters), gradient(kParameters);
   gradwire::Policy policy = gradwire::Policy::uniform(codec);
-  policy.elastic = gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(1000), .min_ranks = 1};
+  policy.elastic = gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(2000), .min_ranks = 1};
   gradwire::Session session(processes, policy, {.timeout = std::chrono::seconds(20)});
   const gradwire::TensorId id = session.add("vector", gradwire::view(gradient.data(), gradient.size()));
   std::string lost;

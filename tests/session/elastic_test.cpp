@@ -269,7 +269,7 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
 
 TEST(Elastic, ASilentRankIsLeftOutAndLearnsIt) {
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<Fate> fates = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nsuspect = \"1s\"\n",
+  const std::vector<Fate> fates = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nsuspect = \"2s\"\n",
                                        .silent_after = {{1, {60, milliseconds(4000)}}},
                                        .errors = {ErrorCode::expelled}});
   EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 2, 3}));
