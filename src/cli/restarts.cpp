@@ -78,7 +78,7 @@ int run_restarting(const Restarting& job, std::ostream& out) {
     const Launch launch = job.launch(job.command, 0);
     return runner.run(launch.command, launch.environment).status;
   }
-  HostWatch hosts(job.command, job.launcher, job.library);
+  HostWatch hosts(job.command, job.launcher, job.mpi);
   Backoff backoff;
   const auto began = Clock::now();
   for (int restart = 0;; ++restart) {

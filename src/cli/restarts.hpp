@@ -32,8 +32,8 @@ class Backoff {
 struct Restarting {
   int most = 0;  // restarts
   std::vector<std::string> command;
-  std::optional<std::size_t> launcher = std::nullopt;  // mpirun's index, of this library; none: hosts are not looked at
-  std::optional<Library> library = std::nullopt;
+  std::optional<std::size_t> launcher = std::nullopt;  // mpirun's index, of this MPI; none: hosts are not looked at
+  std::optional<Library> mpi = std::nullopt;
   /// What to start, of the command for the hosts that are left; the first time with 0.
   std::function<Launch(const std::vector<std::string>& command, int restart)> launch;
   /// Called after each run that is followed by another: a sentence about what it did, or nothing.

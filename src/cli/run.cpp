@@ -312,7 +312,7 @@ int run(const RunOptions& options, std::ostream& out) {
   const int status = run_restarting({.most = options.restarts,
                                      .command = options.command,
                                      .launcher = command.launcher,
-                                     .library = command.mpi,
+                                     .mpi = command.mpi,
                                      .launch = launch,
                                      .between = between},
                                     out);
