@@ -228,8 +228,8 @@ TEST(Table, CollectivesEndWhileAnotherThreadPushes) {
     transport = make_throttled(transport, LinkSchedule::parse("1Gbit/s,100us"));
   }
   TableOptions options = table_options(2000, 64);
-  options.timeout = std::chrono::seconds(10);
-  const auto errors = run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
+  options.timeout = std::chrono::seconds(40);  // of a collective that starves: a busy machine has needed 15
+  run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
     Table table(transport, options);
     std::atomic<int> pushes = 0;
     std::string error;
@@ -253,7 +253,6 @@ TEST(Table, CollectivesEndWhileAnotherThreadPushes) {
     }
     EXPECT_EQ(error, "");
   });
-  EXPECT_TRUE(errors[0] == nullptr && errors[1] == nullptr);
 }
 
 double seconds_of_push(const std::string& link) {
