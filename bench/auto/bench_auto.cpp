@@ -42,6 +42,7 @@ Json row_of(const Contest& contest, bool native, const std::string& allowed) {
   row["auto_to_dense"] = contest.ratio("auto", "dense");
   row["dense_spread"] = spread(contest, "dense");
   row["auto_to_mpi"] = number_or_null(native ? contest.ratio("auto", "MPI_Allreduce") : NAN);
+  row["auto_to_mpi_mean"] = number_or_null(native ? contest.ratio("auto", "MPI mean") : NAN);
   row["mpi_spread"] = number_or_null(native ? spread(contest, "MPI_Allreduce") : NAN);
   row["deciding"] = contest.deciding;
   return row;
@@ -66,6 +67,7 @@ std::vector<std::string> cells(const Json& row) {
           number("dense_spread", 3),
           number("auto_to_mpi", 3),
           number("mpi_spread", 3),
+          number("auto_to_mpi_mean", 3),
           std::to_string(row["switches"].get<std::uint64_t>()),
           fixed(row["deciding"].get<double>() * 100, 3)};
 }
@@ -87,7 +89,7 @@ int run(const Options& options) {
   const std::string head =
       "bench_auto: " + std::to_string(ranks) + " ranks, " +
       (native ? std::string("the link as it is") : "emulated " + Link::parse(options.contest.link).to_string()) +
-      ", auto may choose dense, " + allowed + "; sessions make means in place, MPI_Allreduce sums, " +
+      ", auto may choose dense, " + allowed + "; sessions and `MPI mean` make means in place, MPI_Allreduce sums, " +
       describe(options.contest.placement) + "; medians of " + std::to_string(options.contest.pairs) +
       " alternating blocks; spread: median distance of two equal contenders\n";
   Json report = make_report("gradwire.bench_auto.1");
@@ -95,7 +97,7 @@ int run(const Options& options) {
   report["link"] = options.contest.link;
   report["placement"] = to_string(options.contest.placement);
   Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
-               "spread", "auto/MPI", "spread", "switches", "deciding %"});
+               "spread", "auto/MPI", "spread", "auto/MPI mean", "switches", "deciding %"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
   auto bytes = static_cast<double>(parse_bytes(options.min_bytes));
   while (bytes <= most) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
 
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
@@ -39,6 +40,17 @@ double time_calls(const std::function<void()>& call, int calls) {
   double seconds = std::chrono::duration<double>(Clock::now() - start).count() / calls;
   MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return seconds;
+}
+
+// What a session does, as a program without one would.
+void mean_in_place(std::span<float> values) {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  const float part = 1.0F / static_cast<float>(ranks);
+  for (float& value : values) {
+    value *= part;
+  }
 }
 
 Policy policy_of(const std::string& name, const ContestOptions& options) {
@@ -81,6 +93,8 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
   const Buffers gradient(Placement::in_place, bytes);  // means in place, which stay finite
   fill_gradient(rank, 0, {gradient.send(), count});
   const Buffers buffers(options.placement, options.link.empty() ? bytes : sizeof(float));
+  const Buffers own(Placement::in_place, options.link.empty() ? bytes : sizeof(float));
+  fill_gradient(rank, 0, {own.send(), options.link.empty() ? count : 1});
   std::vector<std::string> names{"auto", "dense", "dense again"};
   names.insert(names.end(), options.allow.begin(), options.allow.end());
   std::vector<std::unique_ptr<Session>> sessions;
@@ -103,6 +117,7 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
                                          static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
                          }});
     }
+    runners.push_back({"MPI mean", [&] { mean_in_place({own.send(), count}); }});
   }
   Contest contest;
   contest.bytes = bytes;
