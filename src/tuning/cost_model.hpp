@@ -15,7 +15,7 @@ namespace gradwire::tuning {
 struct LinkCost {
   double latency_seconds = 0;  // from a send to its arrival, bytes aside
   double bytes_per_second = std::numeric_limits<double>::infinity();
-  double seen_bytes = 0;  // of the exchange that showed this rate; 0: none did
+  double seen_bytes = 0;  // of the least exchange that shows this rate, no burst; 0: none did
 };
 
 /// `ranks_per_node` ranks share the link of their node. The last node may have fewer; the model takes all for full.

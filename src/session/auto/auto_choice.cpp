@@ -12,6 +12,9 @@ namespace {
 constexpr double kLinkBound = 0.3;    // share of waiting from which the link is what is seen, by and large
 constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
 
+constexpr double kAsGood = 1.1;       // two forecasts that explain a step equally well
+constexpr double kFarRate = 1.5;      // from a rate of the link to one that no scatter makes of it
+
 constexpr std::uint64_t kTrialSteps = 5;
 constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
 constexpr double kWorthATrial = 0.6;           // of the step, that it may take longer by the forecast: models are wrong
@@ -107,9 +110,32 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
   return decision;
 }
 
+// What is sent and probed tells of the link by ways of its own: a sum of the transport's moves bytes faster than frames
+// do, a probe has caches to itself. Where ranks wait for more than the link, steps must tell that it changed, or forecasts
+// of other levels would follow how it was looked at. A trial tells of its levels alone.
+void AutoChoice::learn_link(const LinkReport& report) {
+  double& rate = calibration_.cluster.inter.bytes_per_second;
+  const double before = rate;
+  const double after = bandwidth_after(before, report);
+  if (only_the_link(report)) {
+    rate = after;
+    return;
+  }
+  if (trying_) {
+    return;
+  }
+  const auto misfit = [&](double bytes_per_second) {
+    rate = bytes_per_second;
+    const double busy = forecast_busy();
+    return busy > 0 && report.busy_seconds > 0 ? std::abs(std::log(report.busy_seconds / busy)) : 0;
+  };
+  const bool far = std::abs(std::log(after / before)) > std::log(kFarRate);
+  const double allowed = misfit(before) + (far ? std::log(kAsGood) : 0);
+  rate = misfit(after) <= allowed ? after : before;
+}
+
 void AutoChoice::learn(const LinkReport& report) {
-  tuning::LinkCost& inter = calibration_.cluster.inter;
-  inter.bytes_per_second = bandwidth_after(inter.bytes_per_second, report);
+  learn_link(report);
   const double busy = forecast_busy();
   if (!(busy > 0) || !(report.busy_seconds > 0)) {
     return;

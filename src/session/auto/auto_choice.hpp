@@ -55,6 +55,7 @@ class AutoChoice {
 
  private:
   void learn(const LinkReport& report);
+  void learn_link(const LinkReport& report);
   /// Returns why a level is given up, where one is.
   std::string guard(std::uint64_t step, std::span<const tuning::QualitySample> samples);
   [[nodiscard]] tuning::StepForecast forecast(std::uint64_t step, const LinkReport* report) const;

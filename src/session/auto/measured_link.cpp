@@ -20,7 +20,8 @@ constexpr double kFarSeconds =
 constexpr double kSeen = 0.3;         // of the latency, what bytes add to it
 constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
 
-tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& neighbours) {
+// A link `within` one node lets no burst through that its rate would not carry: what moved least tells of it, too.
+tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& neighbours, bool within = false) {
   const auto exchange = [&](std::uint64_t bytes) {
     return probes.time_exchange(neighbours.to, neighbours.from, bytes);
   };
@@ -51,13 +52,13 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
     }
     const double added = std::max(seconds - latency, kLeastShare * seconds);
     seen = static_cast<double>(bytes);
-    rate = tuning::link_rate(seen, before.value_or(added / 2), added);
+    rate = within ? seen / added : tuning::link_rate(seen, before.value_or(added / 2), added);
     before = added;
     if (again && enough(seconds)) {
       break;
     }
   }
-  return {latency, rate, seen};
+  return {latency, rate, within ? 1 : seen};
 }
 
 }  // namespace
@@ -83,11 +84,11 @@ tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective
     return cluster;
   }
   if (!tiers.why_not_hierarchical().empty()) {
-    cluster.inter = measure_tier(runner, probes, {(rank + 1) % world, (rank + world - 1) % world});
+    cluster.inter = measure_tier(runner, probes, {(rank + 1) % world, (rank + world - 1) % world}, tiers.nodes() == 1);
     return cluster;
   }
   cluster.ranks_per_node = static_cast<int>(tiers.members(0).size());
-  cluster.intra = measure_tier(runner, probes, neighbours_inside(tiers, rank));
+  cluster.intra = measure_tier(runner, probes, neighbours_inside(tiers, rank), true);
   cluster.inter = measure_tier(runner, probes, neighbours_between(tiers, rank));
   cluster.inter.bytes_per_second *= cluster.ranks_per_node;  // all ranks of a node sent at once
   cluster.inter.seen_bytes *= cluster.ranks_per_node;
