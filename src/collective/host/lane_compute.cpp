@@ -72,6 +72,16 @@ bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
 }
 
 const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const {
+  const void* values = input_and_residuals(first, count, keeps, to);
+  if (!task_.call.preconditioned) {
+    return values;
+  }
+  task_.preconditioner->divide(first, count, static_cast<const float*>(values), static_cast<float*>(to));
+  return to;
+}
+
+const void* LaneRun::input_and_residuals(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
+                                         void* to) const {
   const void* values = own_input(first, count, to);
   Residuals* residuals = task_.residuals;
   if (residuals == nullptr) {
@@ -109,17 +119,33 @@ void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint6
                      : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
                                                         : task_.call.residuals.keeps.local;
   float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
-  writer.write(values, residual, count);
-  if (residual != nullptr) {
-    task_.residuals->store(site, first, count, residual);
+  if (residual == nullptr) {
+    writer.write(values, nullptr, count);
+    return;
   }
+  if (task_.call.preconditioned) {
+    task_.preconditioner->divide(first, count, residual, residual);
+  }
+  writer.write(values, residual, count);
+  if (task_.call.preconditioned) {
+    task_.preconditioner->multiply(first, count, residual);
+  }
+  task_.residuals->store(site, first, count, residual);
+}
+
+void LaneRun::store_result(std::uint64_t first, std::uint32_t count, void* values) const {
+  if (task_.call.preconditioned) {
+    task_.preconditioner->multiply(first, count, static_cast<float*>(values));
+  }
+  task_.tensors.store(first, count, values);
 }
 
 bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
 
 bool LaneRun::verbatim() const {
   const codec::Codec& codec = task_.call.codecs.first;
-  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.weighted && task_.residuals == nullptr;
+  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.weighted &&
+         task_.residuals == nullptr && !task_.call.preconditioned;
 }
 
 void LaneRun::encode(const Step& step) {
@@ -175,7 +201,7 @@ void LaneRun::reduce(const Step& step) {
       codec::divide(codec.working(), sum, execution_->total_weight_, count);
     }
     if (!writer) {
-      task_.tensors.store(first, count, sum);
+      store_result(first, count, sum);
       note_stored(first, count);
       return;
     }
@@ -196,7 +222,7 @@ void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
 
 void LaneRun::decode(const Step& step) {
   const codec::Codec& codec = task_.call.codecs.of(step.hop);
-  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype();
+  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.preconditioned;
   FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
                      step.peer);
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
@@ -208,7 +234,7 @@ void LaneRun::decode(const Step& step) {
     }
     void* values = task_.tensors.target(first, count, scratch().sum);
     reader.read(values, count);
-    task_.tensors.store(first, count, values);
+    store_result(first, count, values);
     if (element_bytes(task_.tensors.dtype()) < codec.working_bytes()) {
       note_stored(first, count);
     }
@@ -278,38 +304,6 @@ void LaneRun::sum_weights(const Step& step) {
   }
   execution_->total_weight_ = total;
   execution_->weights_known_ = true;
-}
-
-void LaneRun::post_native(Slot slot, View values) {
-  Pending& pending = pending_.emplace_back();
-  pending.slot = slot;
-  pending.posted = observe::ticks();
-  slots_[slot].receive = &pending.operation;
-  ++slots_[slot].uses;
-  executor_.transport_.post_all_reduce(pending.operation, values);
-  ++open_operations_;
-}
-
-void LaneRun::ask(const Step& step) {
-  std::byte* answer = open_slot(step).data();
-  const auto terms = static_cast<float>(task_.terms.value_or(0));
-  const Answer mine{task_.waits ? 1.0F : 0.0F, terms, terms * terms};
-  std::memcpy(answer, mine.data(), slot_bytes(step));
-  post_native(step.slot, View{answer, slot_bytes(step) / sizeof(float), DType::f32});
-}
-
-// Terms are equal where the square of their sum is as large as it can be, which every rank finds alike.
-LaneRun::Answer LaneRun::answer(const Step& step) const {
-  Answer all{};
-  std::memcpy(all.data(), slots_[step.inputs.front()].buffer.bytes().data(),
-              slot_bytes({.kind = StepKind::native_ask}));
-  if (double{all[1]} * all[1] != double{all[2]} * executor_.transport_.world_size()) {
-    throw Error(ErrorCode::mismatch,
-                task_.name + ": ranks differ in the reduction, sum or mean, or some have a " +
-                    "weight or a feedback buffer and some do not; every rank must make the same calls with " +
-                    "the same options");
-  }
-  return all;
 }
 
 std::byte* LaneRun::native_values(Slot slot) const {

@@ -122,6 +122,10 @@ tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task)
         std::copy_n(kept, n, residual.begin());
       }
     }
+    if (task.call.preconditioned) {  // as the codec sees them
+      task.preconditioner->divide(first, n, values.data(), values.data());
+      task.preconditioner->divide(first, n, residual.data(), residual.data());
+    }
     gradient2 += squared(values.data(), n);
     before2 += squared(residual.data(), n);
     for (std::uint32_t i = 0; i < n; ++i) {

@@ -1,0 +1,40 @@
+// A diagonal s by which a bucket's values are divided before they are encoded, and multiplied after they are decoded:
+// codecs then see values in units of what moves a parameter. An element of s counts by the nearest power of two,
+// relative to the largest of its tile, so that both operations are exact, and a constant s changes no byte.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gradwire::codec {
+
+class Preconditioner {
+ public:
+  /// An element that is not positive and finite, or smaller than 2^-kMostSmaller of the largest of its tile, counts as
+  /// that. In a tile without positive finite elements all are alike.
+  static constexpr std::uint32_t kMostSmaller = 16;
+
+  /// The next elements of the bucket. Not owned.
+  void append(const float* diagonal, std::uint64_t count);
+
+  /// Of elements [first, first + count), which are one tile: out = values / s. They may be the same memory.
+  void divide(std::uint64_t first, std::uint32_t count, const float* values, float* out) const;
+  /// values *= s.
+  void multiply(std::uint64_t first, std::uint32_t count, float* values) const;
+
+ private:
+  struct Segment {
+    const float* diagonal;
+    std::uint64_t first;
+    std::uint64_t count;
+  };
+  // Calls body(diagonal, offset inside the range, count) for each tensor that the range touches.
+  template <class Body>
+  void for_each_piece(std::uint64_t first, std::uint32_t count, Body body) const;
+  [[nodiscard]] std::uint32_t largest_exponent(std::uint64_t first, std::uint32_t count) const;
+
+  std::vector<Segment> segments_;
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace gradwire::codec
