@@ -10,22 +10,46 @@
 namespace gradwire::codec {
 namespace {
 
-constexpr std::uint32_t kInfinity = 0x7F800000U;
-constexpr std::uint32_t kMantissaBits = 23;
-constexpr std::uint32_t kBias = 127;
-constexpr std::uint32_t kRoundsUp = 0x00800000U - 0x003504F3U;  // from a mantissa of sqrt(2) on
+// Signed, as SSE2 compares them.
+constexpr std::int32_t kInfinity = 0x7F800000;
+constexpr int kMantissaBits = 23;
+constexpr std::int32_t kBias = 127;
+constexpr std::int32_t kRoundsUp = 0x00800000 - 0x003504F3;  // from a mantissa of sqrt(2) on
 
-// Biased, of the nearest power of two; 0 of what is not positive and finite.
-std::uint32_t exponent_of(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  return bits < kInfinity && bits != 0 ? (bits + kRoundsUp) >> kMantissaBits : 0U;
+// Biased, of the nearest power of two; 0 of what is not positive and finite. Without a branch: loops over it are SIMD.
+inline std::int32_t exponent_of(float x) {
+  const auto bits = std::bit_cast<std::int32_t>(x);
+  const auto rounded = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(x) + kRoundsUp) >> kMantissaBits;
+  return rounded & -(static_cast<std::int32_t>(bits > 0) & static_cast<std::int32_t>(bits < kInfinity));
 }
 
-std::uint32_t smaller_by(float x, std::uint32_t largest) {
-  return std::min(largest - exponent_of(x), Preconditioner::kMostSmaller);
+std::int32_t largest_of(const float* s, std::uint32_t count) {
+  std::int32_t largest = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::int32_t exponent = exponent_of(s[i]);
+    largest = exponent > largest ? exponent : largest;
+  }
+  return largest;
 }
 
-float power_of_two(std::uint32_t biased) { return std::bit_cast<float>(biased << kMantissaBits); }
+// values times 1 / s, or times s where `negates` is all ones and not 0. (SSE2 multiplies no integers.)
+void multiply_by(const float* s, std::int32_t largest, std::int32_t negates, float* values, std::uint32_t count) {
+  constexpr std::uint32_t kTogether = 256;
+  float factors[kTogether];  // apart from `values`, which would be taken for overlapping
+  for (std::uint32_t begin = 0; begin < count; begin += kTogether) {
+    const std::uint32_t together = std::min(kTogether, count - begin);
+    const float* those = s + begin;
+    float* these = values + begin;
+    for (std::uint32_t i = 0; i < together; ++i) {
+      const std::int32_t smaller = largest - exponent_of(those[i]);
+      const std::int32_t power = smaller < Preconditioner::kMostSmaller ? smaller : Preconditioner::kMostSmaller;
+      factors[i] = std::bit_cast<float>((kBias + ((power ^ negates) - negates)) << kMantissaBits);
+    }
+    for (std::uint32_t i = 0; i < together; ++i) {
+      these[i] *= factors[i];
+    }
+  }
+}
 
 }  // namespace
 
@@ -52,33 +76,14 @@ void Preconditioner::for_each_piece(std::uint64_t first, std::uint32_t count, Bo
   }
 }
 
-std::uint32_t Preconditioner::largest_exponent(std::uint64_t first, std::uint32_t count) const {
-  std::uint32_t largest = 0;
+void Preconditioner::scale(std::uint64_t first, std::uint32_t count, std::int32_t negates, float* values) const {
+  const FloatEnvironment environment;
+  std::int32_t largest = 0;
   for_each_piece(first, count, [&](const float* s, std::uint32_t /*done*/, std::uint32_t piece) {
-    for (std::uint32_t i = 0; i < piece; ++i) {
-      largest = std::max(largest, exponent_of(s[i]));
-    }
+    largest = std::max(largest, largest_of(s, piece));
   });
-  return largest;
-}
-
-void Preconditioner::divide(std::uint64_t first, std::uint32_t count, const float* values, float* out) const {
-  const FloatEnvironment environment;
-  const std::uint32_t largest = largest_exponent(first, count);
   for_each_piece(first, count, [&](const float* s, std::uint32_t done, std::uint32_t piece) {
-    for (std::uint32_t i = 0; i < piece; ++i) {
-      out[done + i] = values[done + i] * power_of_two(kBias + smaller_by(s[i], largest));
-    }
-  });
-}
-
-void Preconditioner::multiply(std::uint64_t first, std::uint32_t count, float* values) const {
-  const FloatEnvironment environment;
-  const std::uint32_t largest = largest_exponent(first, count);
-  for_each_piece(first, count, [&](const float* s, std::uint32_t done, std::uint32_t piece) {
-    for (std::uint32_t i = 0; i < piece; ++i) {
-      values[done + i] *= power_of_two(kBias - smaller_by(s[i], largest));
-    }
+    multiply_by(s, largest, negates, values + done, piece);
   });
 }
 

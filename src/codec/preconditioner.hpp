@@ -12,15 +12,15 @@ class Preconditioner {
  public:
   /// An element that is not positive and finite, or smaller than 2^-kMostSmaller of the largest of its tile, counts as
   /// that. In a tile without positive finite elements all are alike.
-  static constexpr std::uint32_t kMostSmaller = 16;
+  static constexpr std::int32_t kMostSmaller = 16;
 
   /// The next elements of the bucket. Not owned.
   void append(const float* diagonal, std::uint64_t count);
 
-  /// Of elements [first, first + count), which are one tile: out = values / s. They may be the same memory.
-  void divide(std::uint64_t first, std::uint32_t count, const float* values, float* out) const;
+  /// Of elements [first, first + count), which are one tile: values /= s.
+  void divide(std::uint64_t first, std::uint32_t count, float* values) const { scale(first, count, 0, values); }
   /// values *= s.
-  void multiply(std::uint64_t first, std::uint32_t count, float* values) const;
+  void multiply(std::uint64_t first, std::uint32_t count, float* values) const { scale(first, count, -1, values); }
 
  private:
   struct Segment {
@@ -31,7 +31,7 @@ class Preconditioner {
   // Calls body(diagonal, offset inside the range, count) for each tensor that the range touches.
   template <class Body>
   void for_each_piece(std::uint64_t first, std::uint32_t count, Body body) const;
-  [[nodiscard]] std::uint32_t largest_exponent(std::uint64_t first, std::uint32_t count) const;
+  void scale(std::uint64_t first, std::uint32_t count, std::int32_t negates, float* values) const;
 
   std::vector<Segment> segments_;
   std::uint64_t count_ = 0;

@@ -76,7 +76,10 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Resi
   if (!task_.call.preconditioned) {
     return values;
   }
-  task_.preconditioner->divide(first, count, static_cast<const float*>(values), static_cast<float*>(to));
+  if (values != to) {
+    std::memcpy(to, values, count * sizeof(float));
+  }
+  task_.preconditioner->divide(first, count, static_cast<float*>(to));
   return to;
 }
 
@@ -124,7 +127,7 @@ void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint6
     return;
   }
   if (task_.call.preconditioned) {
-    task_.preconditioner->divide(first, count, residual, residual);
+    task_.preconditioner->divide(first, count, residual);
   }
   writer.write(values, residual, count);
   if (task_.call.preconditioned) {

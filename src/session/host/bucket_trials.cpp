@@ -123,8 +123,8 @@ tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task)
       }
     }
     if (task.call.preconditioned) {  // as the codec sees them
-      task.preconditioner->divide(first, n, values.data(), values.data());
-      task.preconditioner->divide(first, n, residual.data(), residual.data());
+      task.preconditioner->divide(first, n, values.data());
+      task.preconditioner->divide(first, n, residual.data());
     }
     gradient2 += squared(values.data(), n);
     before2 += squared(residual.data(), n);
