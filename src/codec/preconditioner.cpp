@@ -32,22 +32,11 @@ std::int32_t largest_of(const float* s, std::uint32_t count) {
   return largest;
 }
 
-// values times 1 / s, or times s where `negates` is all ones and not 0. (SSE2 multiplies no integers.)
-void multiply_by(const float* s, std::int32_t largest, std::int32_t negates, float* values, std::uint32_t count) {
-  constexpr std::uint32_t kTogether = 256;
-  float factors[kTogether];  // apart from `values`, which would be taken for overlapping
-  for (std::uint32_t begin = 0; begin < count; begin += kTogether) {
-    const std::uint32_t together = std::min(kTogether, count - begin);
-    const float* those = s + begin;
-    float* these = values + begin;
-    for (std::uint32_t i = 0; i < together; ++i) {
-      const std::int32_t smaller = largest - exponent_of(those[i]);
-      const std::int32_t power = smaller < Preconditioner::kMostSmaller ? smaller : Preconditioner::kMostSmaller;
-      factors[i] = std::bit_cast<float>((kBias + ((power ^ negates) - negates)) << kMantissaBits);
-    }
-    for (std::uint32_t i = 0; i < together; ++i) {
-      these[i] *= factors[i];
-    }
+void reciprocals_of(const float* s, std::int32_t largest, std::uint32_t count, float* reciprocals) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::int32_t smaller = largest - exponent_of(s[i]);
+    const std::int32_t power = smaller < Preconditioner::kMostSmaller ? smaller : Preconditioner::kMostSmaller;
+    reciprocals[i] = std::bit_cast<float>((kBias + power) << kMantissaBits);
   }
 }
 
@@ -76,15 +65,46 @@ void Preconditioner::for_each_piece(std::uint64_t first, std::uint32_t count, Bo
   }
 }
 
-void Preconditioner::scale(std::uint64_t first, std::uint32_t count, std::int32_t negates, float* values) const {
-  const FloatEnvironment environment;
+void Preconditioner::load_reciprocals(std::uint64_t first, std::uint32_t count, float* reciprocals) const {
   std::int32_t largest = 0;
   for_each_piece(first, count, [&](const float* s, std::uint32_t /*done*/, std::uint32_t piece) {
     largest = std::max(largest, largest_of(s, piece));
   });
   for_each_piece(first, count, [&](const float* s, std::uint32_t done, std::uint32_t piece) {
-    multiply_by(s, largest, negates, values + done, piece);
+    reciprocals_of(s, largest, piece, reciprocals + done);
   });
+}
+
+void TileScale::load() {
+  if (!loaded_) {
+    of_->load_reciprocals(first_, count_, reciprocals_);
+    loaded_ = true;
+  }
+}
+
+void TileScale::divide(float* values) {
+  if (of_ == nullptr) {
+    return;
+  }
+  load();
+  const FloatEnvironment environment;
+  const float* reciprocals = reciprocals_;
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    values[i] *= reciprocals[i];
+  }
+}
+
+void TileScale::multiply(float* values) {
+  constexpr std::int32_t kOneTwice = 2 * (kBias << kMantissaBits);  // exponents change their sign
+  if (of_ == nullptr) {
+    return;
+  }
+  load();
+  const FloatEnvironment environment;
+  const float* reciprocals = reciprocals_;
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    values[i] *= std::bit_cast<float>(kOneTwice - std::bit_cast<std::int32_t>(reciprocals[i]));
+  }
 }
 
 }  // namespace gradwire::codec

@@ -17,10 +17,8 @@ class Preconditioner {
   /// The next elements of the bucket. Not owned.
   void append(const float* diagonal, std::uint64_t count);
 
-  /// Of elements [first, first + count), which are one tile: values /= s.
-  void divide(std::uint64_t first, std::uint32_t count, float* values) const { scale(first, count, 0, values); }
-  /// values *= s.
-  void multiply(std::uint64_t first, std::uint32_t count, float* values) const { scale(first, count, -1, values); }
+  /// 1 / s of elements [first, first + count), which are one tile: powers of two from 1 to 2^kMostSmaller.
+  void load_reciprocals(std::uint64_t first, std::uint32_t count, float* reciprocals) const;
 
  private:
   struct Segment {
@@ -31,10 +29,32 @@ class Preconditioner {
   // Calls body(diagonal, offset inside the range, count) for each tensor that the range touches.
   template <class Body>
   void for_each_piece(std::uint64_t first, std::uint32_t count, Body body) const;
-  void scale(std::uint64_t first, std::uint32_t count, std::int32_t negates, float* values) const;
 
   std::vector<Segment> segments_;
   std::uint64_t count_ = 0;
+};
+
+/// s of one tile, looked at where it is used first.
+class TileScale {
+ public:
+  /// `of` null: s is 1, and nothing is done. `scratch` holds count floats.
+  TileScale(const Preconditioner* of, std::uint64_t first, std::uint32_t count, float* scratch)
+      : of_(of), first_(first), count_(count), reciprocals_(scratch) {}
+
+  explicit operator bool() const noexcept { return of_ != nullptr; }
+  /// values /= s.
+  void divide(float* values);
+  /// values *= s.
+  void multiply(float* values);
+
+ private:
+  void load();
+
+  const Preconditioner* of_;
+  std::uint64_t first_;
+  std::uint32_t count_;
+  float* reciprocals_;
+  bool loaded_ = false;
 };
 
 }  // namespace gradwire::codec

@@ -15,8 +15,8 @@ namespace {
 std::vector<float> reciprocals(const std::vector<float>& diagonal) {
   Preconditioner preconditioner;
   preconditioner.append(diagonal.data(), diagonal.size());
-  std::vector<float> values(diagonal.size(), 1.0F);
-  preconditioner.divide(0, static_cast<std::uint32_t>(values.size()), values.data());
+  std::vector<float> values(diagonal.size(), 1.0F), scratch(diagonal.size());
+  TileScale(&preconditioner, 0, static_cast<std::uint32_t>(values.size()), scratch.data()).divide(values.data());
   return values;
 }
 
@@ -55,16 +55,17 @@ TEST(Preconditioner, WhatIsDividedComesBackToTheBit) {
   parts.append(nullptr, 0);
   parts.append(second.data(), second.size());
   one.append(whole.data(), whole.size());
-  std::vector<float> values(4096);
+  std::vector<float> values(4096), scratch(4096), other_scratch(4096);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(std::sin(static_cast<double>(i)));
   }
   std::vector<float> divided = values, likewise = values;
-  parts.divide(0, 4096, divided.data());
-  one.divide(0, 4096, likewise.data());
+  TileScale scale(&parts, 0, 4096, scratch.data());
+  scale.divide(divided.data());
+  TileScale(&one, 0, 4096, other_scratch.data()).divide(likewise.data());
   EXPECT_EQ(std::memcmp(divided.data(), likewise.data(), 4096 * sizeof(float)), 0);
   EXPECT_NE(std::memcmp(divided.data(), values.data(), 4096 * sizeof(float)), 0);
-  parts.multiply(0, 4096, divided.data());
+  scale.multiply(divided.data());
   EXPECT_EQ(std::memcmp(divided.data(), values.data(), 4096 * sizeof(float)), 0);
 }
 

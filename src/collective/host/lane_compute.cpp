@@ -23,6 +23,7 @@ struct Scratch {
   alignas(64) std::byte sum[kTileElements * sizeof(double)];
   alignas(64) std::byte input[kTileElements * sizeof(double)];
   alignas(64) float residual[kTileElements];
+  alignas(64) float scale[kTileElements];
 };
 thread_local Scratch* t_tiles = nullptr;
 // A call in an atexit handler comes after this, and gets new ones.
@@ -72,19 +73,6 @@ bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
 }
 
 const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const {
-  const void* values = input_and_residuals(first, count, keeps, to);
-  if (!task_.call.preconditioned) {
-    return values;
-  }
-  if (values != to) {
-    std::memcpy(to, values, count * sizeof(float));
-  }
-  task_.preconditioner->divide(first, count, static_cast<float*>(to));
-  return to;
-}
-
-const void* LaneRun::input_and_residuals(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
-                                         void* to) const {
   const void* values = own_input(first, count, to);
   Residuals* residuals = task_.residuals;
   if (residuals == nullptr) {
@@ -116,8 +104,26 @@ const void* LaneRun::input_and_residuals(std::uint64_t first, std::uint32_t coun
   return to;
 }
 
+codec::TileScale LaneRun::scale_of(std::uint64_t first, std::uint32_t count) const {
+  return {task_.call.preconditioned ? &*task_.preconditioner : nullptr, first, count, scratch().scale};
+}
+
+const void* LaneRun::scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
+                                         codec::TileScale& scale) const {
+  void* to = scratch().input;
+  const void* values = contribution(first, count, keeps, to);
+  if (!scale) {
+    return values;
+  }
+  if (values != to) {
+    std::memcpy(to, values, count * sizeof(float));
+  }
+  scale.divide(static_cast<float*>(to));
+  return to;
+}
+
 void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
-                         const void* values) const {
+                         const void* values, codec::TileScale& scale) const {
   const bool keeps = site == codec::EncodeSite::owner   ? task_.call.residuals.keeps.owner
                      : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
                                                         : task_.call.residuals.keeps.local;
@@ -126,19 +132,15 @@ void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint6
     writer.write(values, nullptr, count);
     return;
   }
-  if (task_.call.preconditioned) {
-    task_.preconditioner->divide(first, count, residual);
-  }
+  scale.divide(residual);
   writer.write(values, residual, count);
-  if (task_.call.preconditioned) {
-    task_.preconditioner->multiply(first, count, residual);
-  }
+  scale.multiply(residual);
   task_.residuals->store(site, first, count, residual);
 }
 
-void LaneRun::store_result(std::uint64_t first, std::uint32_t count, void* values) const {
-  if (task_.call.preconditioned) {
-    task_.preconditioner->multiply(first, count, static_cast<float*>(values));
+void LaneRun::store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const {
+  if (scale) {
+    scale.multiply(static_cast<float*>(values));
   }
   task_.tensors.store(first, count, values);
 }
@@ -159,8 +161,9 @@ void LaneRun::encode(const Step& step) {
       writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
       return;
     }
-    const void* values = contribution(first, count, {.local = task_.call.residuals.keeps.local}, scratch().input);
-    write_tile(writer, step.site, first, count, values);
+    codec::TileScale scale = scale_of(first, count);
+    const void* values = scaled_contribution(first, count, {.local = task_.call.residuals.keeps.local}, scale);
+    write_tile(writer, step.site, first, count, values, scale);
   });
   execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
   slots_[step.slot].from = executor_.transport_.rank();
@@ -185,15 +188,16 @@ void LaneRun::reduce(const Step& step) {
   }
   std::byte* sum = scratch().sum;
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    codec::TileScale scale = scale_of(first, count);
     for (std::size_t i = 0; i < readers.size(); ++i) {
       if (readers[i]) {
         i == 0 ? readers[i]->read(sum, count) : readers[i]->add(sum, count);
         continue;
       }
-      const void* own = contribution(first, count,
-                                     {.intra = task_.call.residuals.keeps.intra && part,
-                                      .owner = task_.call.residuals.keeps.owner && writer && !part},
-                                     scratch().input);
+      const void* own = scaled_contribution(first, count,
+                                            {.intra = task_.call.residuals.keeps.intra && part,
+                                             .owner = task_.call.residuals.keeps.owner && writer && !part},
+                                            scale);
       if (i == 0) {
         std::memcpy(sum, own, count * codec.working_bytes());
       } else {
@@ -204,11 +208,11 @@ void LaneRun::reduce(const Step& step) {
       codec::divide(codec.working(), sum, execution_->total_weight_, count);
     }
     if (!writer) {
-      store_result(first, count, sum);
+      store_result(first, count, sum, scale);
       note_stored(first, count);
       return;
     }
-    write_tile(*writer, step.site, first, count, sum);
+    write_tile(*writer, step.site, first, count, sum, scale);
   });
   bool nonfinite = writer && writer->finish();
   for (const auto& reader : readers) {
@@ -237,7 +241,8 @@ void LaneRun::decode(const Step& step) {
     }
     void* values = task_.tensors.target(first, count, scratch().sum);
     reader.read(values, count);
-    store_result(first, count, values);
+    codec::TileScale scale = scale_of(first, count);
+    store_result(first, count, values, scale);
     if (element_bytes(task_.tensors.dtype()) < codec.working_bytes()) {
       note_stored(first, count);
     }

@@ -123,8 +123,9 @@ tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task)
       }
     }
     if (task.call.preconditioned) {  // as the codec sees them
-      task.preconditioner->divide(first, n, values.data());
-      task.preconditioner->divide(first, n, residual.data());
+      codec::TileScale scale(&*task.preconditioner, first, n, scratch.data());
+      scale.divide(values.data());
+      scale.divide(residual.data());
     }
     gradient2 += squared(values.data(), n);
     before2 += squared(residual.data(), n);
