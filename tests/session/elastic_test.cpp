@@ -125,6 +125,7 @@ void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     if (outcome.world_changed) {
       fate.first.push_back(session.step());
       EXPECT_EQ(session.step(), outcome.repeat ? step : step + 1);
+      EXPECT_EQ(session.explain().find("by scale") != std::string::npos, plan.scaled);
     }
     if (outcome.repeat) {
       EXPECT_TRUE(outcome.world_changed);

@@ -191,7 +191,7 @@ TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
   }
 }
 
-// Mutations tried: exact buckets are parted by scales too; what loses nothing is preconditioned.
+// Mutation tried: exact buckets are parted by scales too.
 TEST(Precondition, WhatTravelsExactlyDoesNotLookAtIt) {
   for (const char* algorithm : {"two_shot", "dense", "one_shot"}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
