@@ -6,6 +6,7 @@
 #include "gradwire/dtype.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/link.hpp"
+#include "gradwire/optimizer.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/session.hpp"

@@ -105,6 +105,7 @@ struct TensorInfo {
   std::optional<std::uint64_t> order = std::nullopt;              // calls before it in its step
   std::optional<std::uint32_t> communicator_size = std::nullopt;  // ranks that reduce it
   std::uint32_t parameters = 0;  // registered beside the gradient: the parameter and its optimizer state
+  bool scaled = false;           // added with a scale: TensorOptions::scale of a session
 };
 
 class Policy {

@@ -77,6 +77,20 @@ struct SessionOptions {
       0;  // debug: hash results across ranks every N steps, fail on a difference; 0: never
 };
 
+/// What a session is told of one tensor.
+struct TensorOptions {
+  std::uint32_t ndim = 1;  // serves policy rules
+  /// Preconditioned encoding: a diagonal s of the gradient's count, above 0, that all ranks hold alike, such as
+  /// sqrt(v) + phi x its rms of Adam (gradwire/optimizer.hpp). Lossy codecs then see gradient / s: top-k selects what
+  /// moves the parameter, not what is large; results and residuals are in units of the gradient. Its elements count by
+  /// the nearest power of two, relative to the largest of their tile of 4096. One that is not positive and finite, or
+  /// below 2^-16 of that largest, counts as 2^-16 of it; a constant s changes nothing. What travels exactly does not
+  /// look at it. Not owned: it must stay where it is, and keep its values from a step's first ready() to the end of its
+  /// finish(). Ranks compare hashes of it in the first step and every 64 steps: a difference is Error(mismatch), which
+  /// names the tensor, in the finish() after that step.
+  std::span<const float> scale = {};
+};
+
 /// Identifies a tensor of a session; the order of add().
 enum class TensorId : std::uint32_t {};
 
@@ -108,6 +122,9 @@ class Session {
   /// session ends or ready(id, view) replaces it, so declare gradients before the session; builds with AddressSanitizer
   /// say where that is not so. Only before the first ready(). `ndim` serves policy rules.
   TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
+
+  /// The same with a scale. Error(unsupported) over device memory and, in the first ready(), under sync modes.
+  TensorId add(std::string_view name, View gradient, const TensorOptions& options);
 
   /// The same with what local steps change (sync = { every = N, ... } in policies): the parameter, and optimizer state
   /// that is averaged with it, such as momentum; of the gradient's count and dtype. They must stay where they are, and

@@ -17,7 +17,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,13 +58,17 @@ class Adapter {
   /// with its values, so that policies may ask for local steps; optimizer state stays each rank's own then,
   /// gives each a zero-filled .grad() where it has none, sends rank `root`'s parameters and floating-point buffers to
   /// all ranks, and installs the hooks. Collective.
-  Adapter(Session& session, const ::torch::nn::Module& model, int root = 0) : session_(session) {
+  Adapter(Session& session, const ::torch::nn::Module& model, int root = 0) : Adapter(session, model, {}, root) {}
+  /// The scale of a parameter by its name (TensorOptions::scale), as AdamW::scale(name) has it; empty: none. Such a
+  /// parameter is added without its values: policies may not ask for local steps of it.
+  using Scales = std::function<std::span<const float>(const std::string& name)>;
+  Adapter(Session& session, const ::torch::nn::Module& model, const Scales& scales, int root = 0) : session_(session) {
     ::torch::NoGradGuard no_grad;
     std::vector<View> values;
     for (const auto& item : model.named_parameters()) {
       values.push_back(torch::view(item.value(), item.key()));
       if (item.value().requires_grad()) {
-        add(item.key(), item.value());
+        add(item.key(), item.value(), scales ? scales(item.key()) : std::span<const float>());
       }
     }
     for (const auto& item : model.named_buffers()) {
@@ -75,6 +81,9 @@ class Adapter {
   template <typename Contained>
   Adapter(Session& session, const ::torch::nn::ModuleHolder<Contained>& model, int root = 0)
       : Adapter(session, static_cast<const ::torch::nn::Module&>(*model), root) {}
+  template <typename Contained>
+  Adapter(Session& session, const ::torch::nn::ModuleHolder<Contained>& model, const Scales& scales, int root = 0)
+      : Adapter(session, static_cast<const ::torch::nn::Module&>(*model), scales, root) {}
 
   /// Removes the hooks; gradients stay where they are.
   ~Adapter() = default;  // each entry takes its hook out of the model
@@ -83,7 +92,7 @@ class Adapter {
 
   /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
   /// .grad() holds the reduced value.
-  void finish() {
+  StepOutcome finish() {
     for (const auto& entry : entries_) {
       if (entry->ready) {
         continue;
@@ -95,10 +104,11 @@ class Adapter {
         session_.ready_zero(entry->id);
       }
     }
-    session_.finish();
+    StepOutcome outcome = session_.finish();
     for (const auto& entry : entries_) {
       entry->ready = entry->touched = false;
     }
+    return outcome;
   }
 
   /// Scope in which backward() only accumulates. Use it for all but the last backward() of a step.
@@ -159,7 +169,7 @@ class Adapter {
     Entry& entry_;
   };
 
-  void add(const std::string& name, const at::Tensor& parameter) {
+  void add(const std::string& name, const at::Tensor& parameter, std::span<const float> scale) {
     auto entry = std::make_unique<Entry>();
     entry->name = name;
     entry->parameter = parameter;
@@ -167,8 +177,10 @@ class Adapter {
       entry->parameter.mutable_grad() = at::zeros_like(parameter);
     }
     entry->buffer = parameter.grad();
-    entry->id = session_.add(name, torch::view(entry->buffer, name), torch::view(entry->parameter, name), {},
-                             static_cast<std::uint32_t>(parameter.dim()));
+    const View gradient = torch::view(entry->buffer, name);
+    const auto ndim = static_cast<std::uint32_t>(parameter.dim());
+    entry->id = scale.empty() ? session_.add(name, gradient, torch::view(entry->parameter, name), {}, ndim)
+                              : session_.add(name, gradient, {.ndim = ndim, .scale = scale});
     entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
     entry->hook = entry->accumulator->add_post_hook(std::make_unique<GradientComplete>(*this, *entry));
     entries_.push_back(std::move(entry));

@@ -56,6 +56,11 @@ void add_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_flag("--adam-guard,!--no-adam-guard", options.adam_guard,
                "Freeze Adam's second moment after that warm-up (default: yes)");
+  app.add_option("--precondition", training.precondition,
+                 "Encode gradients in units of sqrt(v) + PHI rms of AdamW's second moment v: about 0.02 (default: as "
+                 "they are)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("PHI");
   app.add_option("--link", training.link,
                  "Emulate a slow link: a rate, or rate,latency, such as 1Gbit/s,50us; or links that change, such as "
                  "'100Mbit/s until 20s, 1Gbit/s'");

@@ -12,12 +12,12 @@
 #include <span>
 #include <utility>
 
-#include "adamw.hpp"
 #include "gradient_dump.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/torch.hpp"
 #include "model.hpp"
+#include "optimizer.hpp"
 
 namespace char_lm {
 namespace {
@@ -170,26 +170,26 @@ void count_parameters(const Transformer& model, RunResult& result) {
   result.large_share = static_cast<double>(large) / static_cast<double>(result.parameters);
 }
 
-/// Model, session and optimizer of one run.
+/// Model, optimizer and session of one run.
 class Trainer {
  public:
   Trainer(const gradwire::Policy& policy, const Text& text, const TrainingOptions& options, MPI_Comm communicator)
       : options_(options),
         communicator_(communicator),
         model_(make_model(text, options)),
+        optimizer_(model_, options),
         session_(gradwire::mpi::make_session(
             gradwire::make_emulated(gradwire::mpi::make_transport(communicator), options.link), policy)),
-        sync_(session_, model_),
-        optimizer_(model_->parameters(), {.learning_rate = options.learning_rate}),
+        sync_(session_, model_, scales()),
         sampler_(options.iid ? text.training() : text.shard(session_.rank(), session_.world_size()), options,
                  session_.rank()),
         recorder_(options, session_.rank()) {}
 
   /// One step of `micro_steps`, the first of them micro-step `done`; this rank's mean loss before it.
   double step(int done, int micro_steps, double learning_rate_factor) {
-    optimizer_.set_learning_rate(learning_rate_factor * learning_rate_at(done, options_));
+    optimizer_.adamw().set_learning_rate(learning_rate_factor * learning_rate_at(done, options_));
     if (options_.freeze_second_moment_at > 0 && done >= options_.freeze_second_moment_at) {
-      optimizer_.freeze_second_moment();
+      optimizer_.adamw().freeze_second_moment();
     }
     optimizer_.zero_grad();
     double sum = 0;
@@ -204,8 +204,7 @@ class Trainer {
     } else {
       sum += accumulate(micro_steps);
     }
-    sync_.finish();
-    optimizer_.step();
+    optimizer_.step(sync_.finish());
     return sum / micro_steps;
   }
 
@@ -232,6 +231,11 @@ class Trainer {
   [[nodiscard]] gradwire::Session& session() { return session_; }
 
  private:
+  gradwire::torch::Adapter::Scales scales() {
+    return options_.precondition > 0 ? [this](const std::string& name) { return optimizer_.adamw().scale(name); }
+                                     : gradwire::torch::Adapter::Scales();
+  }
+
   // Adds one micro-step's share of the mean gradient; its loss.
   double accumulate(int micro_steps) {
     const auto [inputs, targets] = sampler_.next();
@@ -243,9 +247,9 @@ class Trainer {
   TrainingOptions options_;
   MPI_Comm communicator_;
   Transformer model_;
+  Optimizer optimizer_;  // before the session, which reads its scales
   gradwire::Session session_;
   gradwire::torch::Adapter sync_;
-  AdamW optimizer_;
   Sampler sampler_;
   GradientRecorder recorder_;
 };

@@ -25,6 +25,7 @@ struct TrainingOptions {
   int layers = 2;
   double learning_rate = 1e-3;
   int freeze_second_moment_at = 0;  // the step from which on Adam's second moment stays as it is; 0: never
+  double precondition = 0;          // phi of AdamW::scale(), by which gradients are encoded; 0: as they are
   bool iid = false;                 // every rank draws from the whole text, not from a part of its own
   std::uint64_t seed = 1;
   std::string link;            // "" or a link to emulate: "1Gbit/s,50us"

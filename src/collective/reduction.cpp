@@ -105,9 +105,17 @@ ResidualUse residual_use(const Request& request, const Encodings& encodings, con
   return use;
 }
 
-// Residuals arrive with what travels exactly, which takes more than 16 bits.
-HopCodecs codecs_of(const Request& request, const Encodings& encodings, const ResidualUse& use) {
-  return hop_codecs(encodings.first, encodings.second, request.dtype, use.any && encodings.any_exact(),
+// Where nothing is lost, nothing is gained by other units.
+bool preconditions(const Request& request, const Encodings& encodings, const RankGroup& group) {
+  return request.preconditioned && group.size > 1 &&
+         (lossy(encodings.first) || lossy(encodings.between) || lossy(encodings.second));
+}
+
+// Residuals arrive with what travels exactly, which takes more than 16 bits; so do values in other units.
+HopCodecs codecs_of(const Request& request, const Encodings& encodings, const ResidualUse& use,
+                    const RankGroup& group) {
+  const bool needs_room = use.any || preconditions(request, encodings, group);
+  return hop_codecs(encodings.first, encodings.second, request.dtype, needs_room && encodings.any_exact(),
                     encodings.tiered ? std::optional(encodings.between) : std::nullopt);
 }
 
@@ -135,16 +143,19 @@ Resolved resolve(const Request& request, const RankGroup& group) {
   check(request, group);
   const Encodings encodings = encodings_of(request, group);
   ResidualUse use = residual_use(request, encodings, group);
-  const HopCodecs codecs = codecs_of(request, encodings, use);
+  const HopCodecs codecs = codecs_of(request, encodings, use, group);
   set_ranges(use, request, codecs, group);
-  ResolvedCall call{.codecs = codecs, .weighted = request.weighted, .residuals = std::move(use)};
+  ResolvedCall call{.codecs = codecs,
+                    .weighted = request.weighted,
+                    .residuals = std::move(use),
+                    .preconditioned = preconditions(request, encodings, group)};
   Schedule schedule = schedule_of(request, call, group);
   return {std::move(call), std::move(schedule)};
 }
 
 bool is_native(const Request& request, const RankGroup& group) {
   const Encodings encodings = encodings_of(request, group);
-  return is_native_by(request, codecs_of(request, encodings, residual_use(request, encodings, group)), group);
+  return is_native_by(request, codecs_of(request, encodings, residual_use(request, encodings, group), group), group);
 }
 
 bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->why_not_hierarchical().empty(); }

@@ -71,7 +71,8 @@ struct Request {
   std::vector<std::uint64_t> segments = {};  // by rank, of a reduce-scatter or an all-gather
   int root = 0;                              // of a broadcast
   bool weighted = false;
-  bool feedback = false;  // encoders keep what they drop
+  bool feedback = false;        // encoders keep what they drop
+  bool preconditioned = false;  // lossy codecs see values in units of a diagonal
   HeldResiduals held = {};
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
   NativeSum native = {};
@@ -105,6 +106,7 @@ struct ResolvedCall {
   HopCodecs codecs;
   bool weighted = false;
   ResidualUse residuals = {};
+  bool preconditioned = false;  // what travels is divided by Task::preconditioner; residuals and results are not
 
   /// Inputs are scaled by their share of the weights before they travel, as the tensor's own dtype has no room for w x.
   [[nodiscard]] bool scales_first() const noexcept { return weighted && codecs.scales_first(); }

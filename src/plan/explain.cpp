@@ -23,6 +23,10 @@ std::string tensor_table(const Plan& plan) {
   return text::table(rows, "lrlllrl");
 }
 
+std::string travels_as(const Bucket& bucket) {
+  return policy::to_string(bucket.stages, bucket.levels) + (bucket.preconditioned ? ", by scale" : "");
+}
+
 std::string bucket_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{
       {"bucket", "group", "dtype", "travels as", "algorithm", "tensors", "bytes", "encoded", "ratio"}};
@@ -30,7 +34,7 @@ std::string bucket_table(const Plan& plan) {
     const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
     const std::uint64_t encoded = codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
     rows.push_back({std::to_string(bucket.id), plan.groups[bucket.group].name,
-                    std::string(gradwire::to_string(bucket.dtype)), policy::to_string(bucket.stages, bucket.levels),
+                    std::string(gradwire::to_string(bucket.dtype)), travels_as(bucket),
                     std::string(to_string(bucket.algorithm)), std::to_string(bucket.parts.size()), format_bytes(bytes),
                     format_bytes(encoded),
                     encoded == 0 ? "-" : format_number(static_cast<double>(bytes) / static_cast<double>(encoded), 3)});

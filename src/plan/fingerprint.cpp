@@ -38,7 +38,8 @@ std::string resolved(const Bucket& bucket) {
 }
 
 std::string registered(const TensorInfo& info) {
-  return info.parameters == 0 ? "" : ", parameters " + std::to_string(info.parameters);
+  return (info.parameters == 0 ? "" : ", parameters " + std::to_string(info.parameters)) +
+         (info.scaled ? ", with a scale" : "");
 }
 
 std::string exact(double value) { return format_number(value); }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/units.hpp"
@@ -11,6 +12,7 @@
 #include "collective/collectives.hpp"
 #include "gradwire/error.hpp"
 #include "plan/plan_algorithms.hpp"
+#include "plan/plan_scale.hpp"
 #include "plan/plan_sync.hpp"
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
@@ -276,13 +278,18 @@ class Planner {
     }
   }
 
-  // In reverse order of add, as gradients arrive. One bucket for each group and dtype is open at a time.
+  // In reverse order of add, as gradients arrive. One bucket for each group and dtype is open at a time; one more for
+  // those with a scale: values in units of their own have no place in a tile with others.
   void fill_buckets() {
-    std::map<std::pair<std::size_t, DType>, std::size_t> open;
+    std::map<std::tuple<std::size_t, DType, bool>, std::size_t> open;
     std::vector<Bucket>& buckets = plan_.buckets;
     for (std::size_t i = plan_.tensors.size(); i-- > 0;) {
       const TensorPlan& tensor = plan_.tensors[i];
-      const std::pair key(tensor.group, tensor.info.dtype);
+      std::tuple key(tensor.group, tensor.info.dtype, is_preconditioned(tensor));
+      if (const std::tuple other(tensor.group, tensor.info.dtype, true);
+          tensor.info.count == 0 && !open.contains(key) && open.contains(other)) {
+        key = other;  // nothing has no units
+      }
       const auto found = open.find(key);
       if (found == open.end() || !fits(buckets[found->second], tensor.info.count)) {
         first_.push_back(found == open.end());
@@ -322,6 +329,7 @@ class Planner {
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
     bucket.sync = tensor.policy.sync;
     bucket.parameters = tensor.info.parameters;
+    bucket.preconditioned = is_preconditioned(tensor);
     return bucket;
   }
 

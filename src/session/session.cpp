@@ -56,6 +56,10 @@ TensorId Session::add(std::string_view name, View gradient, std::uint32_t ndim) 
   return state_->checked([&] { return state_->add(std::string(name), gradient, {}, ndim); });
 }
 
+TensorId Session::add(std::string_view name, View gradient, const TensorOptions& options) {
+  return state_->checked([&] { return state_->add(std::string(name), gradient, {}, options.ndim, options.scale); });
+}
+
 TensorId Session::add(std::string_view name, View gradient, View parameter, std::vector<View> state,
                       std::uint32_t ndim) {
   state.insert(state.begin(), parameter);

@@ -133,8 +133,9 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
 
 void Session::State::conclude(const Ended& ended) {
   const session::Step::End& end = ended.end;
-  const bool may_compare =
-      decides() || comparison.under_way() || (rank_comparison && rank_comparison->due(end.outcome.step));
+  const bool may_compare = decides() || comparison.under_way() ||
+                           (rank_comparison && rank_comparison->due(end.outcome.step)) ||
+                           (scales && scales->due(end.outcome.step));
   if ((may_compare && end.as_usual) || ended.undecided || ended.may_get_small) {
     on_wire([&] {
       if (end.as_usual) {

@@ -133,6 +133,10 @@ void Session::State::make_plan() {
       throw;
     }
   }
+  if (tensors.any_scale() && runner->info().world_size > 1) {
+    scales = std::make_unique<session::ScaleComparison>(tensors);
+    comparison.add(*scales);
+  }
   if (auto_codec) {
     comparison.add(*auto_codec);
   }
@@ -159,7 +163,7 @@ void Session::State::refuse_rows(const TensorInfo& tensor) const {
 }
 
 TensorId Session::State::add(const std::string& name, const View& gradient, std::vector<View> beside,
-                             std::uint32_t ndim) {
+                             std::uint32_t ndim, std::span<const float> scale) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
   if (plan) {
@@ -169,8 +173,9 @@ TensorId Session::State::add(const std::string& name, const View& gradient, std:
   }
   TensorInfo info = tensors.check(name, gradient, beside, ndim);
   refuse_rows(info);
+  tensors.check_scale(info, scale);
   step.add_tensor();
-  return tensors.add(std::move(info), gradient, std::move(beside));
+  return tensors.add(std::move(info), gradient, std::move(beside), scale);
 }
 
 Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "session/progress.hpp"
 #include "session/rank_comparison.hpp"
 #include "session/runner.hpp"
+#include "session/scale_comparison.hpp"
 #include "session/status_line.hpp"
 #include "session/step.hpp"
 #include "session/step_comparison.hpp"
@@ -55,7 +57,8 @@ struct Session::State final : private session::Progress::Work {
   std::unique_ptr<session::AutoBatch> auto_batch;            // where the policy has [batch]
   std::unique_ptr<session::RankComparison> rank_comparison;  // where GRADWIRE_SLOW and the plan allow it
   std::unique_ptr<session::SyncModes> modes;                 // where groups have other sync modes than `step`
-  session::StepComparison comparison{*runner};               // of the first three. Guarded by `wire`
+  std::unique_ptr<session::ScaleComparison> scales;          // where tensors have scales
+  session::StepComparison comparison{*runner};               // of all but `modes`. Guarded by `wire`
 
   // Guarded by `wire`.
   std::optional<session::KnownFiles> known_files;
@@ -104,7 +107,8 @@ struct Session::State final : private session::Progress::Work {
   }
 
   // Calls of the public interface.
-  TensorId add(const std::string& name, const View& gradient, std::vector<View> beside, std::uint32_t ndim);
+  TensorId add(const std::string& name, const View& gradient, std::vector<View> beside, std::uint32_t ndim,
+               std::span<const float> scale = {});
   Ticket ready(TensorId id, const View* gradient, bool zero);
   [[nodiscard]] bool done(const Ticket& ticket);
   void wait(const Ticket& ticket);

@@ -14,7 +14,8 @@ namespace gradwire::session {
 /// Memory of one tensor in one step.
 struct TensorMemory {
   View gradient;
-  bool zero = false;  // this rank contributes zeros
+  bool zero = false;             // this rank contributes zeros
+  const float* scale = nullptr;  // TensorOptions::scale
 };
 
 /// How a bucket whose codec is chosen at run time travels.

@@ -6,6 +6,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
+#include <algorithm>
 #include <utility>
 
 namespace gradwire::session {
@@ -63,12 +64,34 @@ TensorInfo Tensors::check(const std::string& name, const View& gradient, const s
   return info;
 }
 
-TensorId Tensors::add(TensorInfo info, const View& gradient, std::vector<View> beside) {
+void Tensors::check_scale(TensorInfo& info, std::span<const float> scale) const {
+  if (scale.empty()) {
+    return;
+  }
+  if (scale.size() != info.count) {
+    throw Error(ErrorCode::invalid_argument, "add: the scale of \"" + info.name + "\" has " +
+                                                 std::to_string(scale.size()) + " elements, its gradient " +
+                                                 std::to_string(info.count) + "; they must be as many");
+  }
+  if (runner_.device() != nullptr) {
+    throw Error(ErrorCode::unsupported, "add: \"" + info.name +
+                                            "\" has a scale, which a session over device memory cannot use yet; add " +
+                                            "it without one, or keep gradients in host memory");
+  }
+  info.scaled = true;
+}
+
+bool Tensors::any_scale() const noexcept {
+  return std::any_of(scales_.begin(), scales_.end(), [](std::span<const float> scale) { return !scale.empty(); });
+}
+
+TensorId Tensors::add(TensorInfo info, const View& gradient, std::vector<View> beside, std::span<const float> scale) {
   names_.insert(info.name);
   infos_.push_back(std::move(info));
   parameters_.push_back(std::move(beside));
   added_.push_back(gradient);
-  memory_.push_back({gradient, false});
+  scales_.push_back(scale);
+  memory_.push_back({gradient, false, scale.data()});
   return static_cast<TensorId>(infos_.size() - 1);
 }
 
@@ -93,7 +116,7 @@ void Tensors::check_gradient(std::size_t index, const View& gradient) const {
 
 void Tensors::begin_step() {
   for (std::size_t i = 0; i < added_.size(); ++i) {
-    memory_[i] = {added_[i], false};
+    memory_[i] = {added_[i], false, scales_[i].data()};
   }
 }
 

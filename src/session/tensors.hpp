@@ -22,7 +22,9 @@ class Tensors {
   /// then.
   TensorInfo check(const std::string& name, const View& gradient, const std::vector<View>& beside,
                    std::uint32_t ndim) const;
-  TensorId add(TensorInfo info, const View& gradient, std::vector<View> beside);
+  /// The same for a scale, of which `info` is told.
+  void check_scale(TensorInfo& info, std::span<const float> scale) const;
+  TensorId add(TensorInfo info, const View& gradient, std::vector<View> beside, std::span<const float> scale);
   /// Error(invalid_argument) unless add() returned it.
   void check(TensorId id) const;
 
@@ -37,6 +39,9 @@ class Tensors {
   [[nodiscard]] std::size_t size() const noexcept { return infos_.size(); }
   /// Where it was added.
   [[nodiscard]] const View& added(std::size_t index) const { return added_[index]; }
+  /// Empty where it has none.
+  [[nodiscard]] std::span<const float> scale(std::size_t index) const { return scales_[index]; }
+  [[nodiscard]] bool any_scale() const noexcept;
   [[nodiscard]] const std::string& name(std::size_t index) const { return infos_[index].name; }
   /// Gradients of this step.
   [[nodiscard]] std::span<const TensorMemory> memory() const noexcept { return memory_; }
@@ -52,6 +57,7 @@ class Tensors {
   std::unordered_set<std::string> names_;
   std::vector<View> added_;
   std::vector<std::vector<View>> parameters_;
+  std::vector<std::span<const float>> scales_;
   std::vector<TensorMemory> memory_;
 };
 

@@ -258,5 +258,39 @@ TEST(TorchAdapter, KnowsTheElementTypesAndRefusesOthersByName) {
   }
 }
 
+// With AdamW's scales: models stay alike, and the optimizer learns of each step.
+TEST(TorchAdapter, EncodesByScales) {
+  std::array<Gradients, kWorld> trained;
+  expect_no_errors(
+      run_ranks_catching(gradwire::make_inproc_world(kWorld), [&](const std::shared_ptr<Transport>& ranks) {
+        Net net(0.5);
+        gradwire::AdamW optimizer({.learning_rate = 0.01});
+        const auto span = [](const at::Tensor& tensor) {
+          return std::span(tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
+        };
+        for (const auto& item : net->named_parameters()) {
+          optimizer.add(item.key(), span(item.value()));
+        }
+        Session session(ranks, Policy::uniform("int4"));
+        Adapter sync(session, net, [&](const std::string& name) { return optimizer.scale(name); });
+        EXPECT_NE(session.explain().find("by scale"), std::string::npos);
+        for (int step = 0; step < 3; ++step) {
+          backward(net, input(ranks->rank(), step), true);
+          const gradwire::StepOutcome outcome = sync.finish();
+          EXPECT_EQ(outcome.step, static_cast<std::uint64_t>(step));
+          for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+            optimizer.set_gradient(i, span(net->parameters()[i].grad()));
+          }
+          EXPECT_TRUE(optimizer.step(outcome));
+        }
+        for (const auto& parameter : net->parameters()) {
+          trained[static_cast<std::size_t>(ranks->rank())].push_back(parameter.detach().clone());
+        }
+      }));
+  for (std::size_t i = 0; i < trained[0].size(); ++i) {
+    EXPECT_TRUE(torch::equal(trained[0][i], trained[1][i])) << "parameter " << i;
+  }
+}
+
 }  // namespace
 }  // namespace torch_adapter_test

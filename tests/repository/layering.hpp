@@ -38,7 +38,7 @@ inline const std::vector<Layer> kLayers = {
     {"table", {"codec", "transport", "export"}, {"table"}},
     {"session",
      {"plan", "table", "membership"},
-     {"communicator", "session", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
+     {"communicator", "session", "optimizer", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
     {"api", {"session"}, {}},
     {"drop_in", {"session"}, {}},
     {"plugins", {"drop_in"}, {}},

@@ -52,6 +52,7 @@ struct Plan {
   std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
   std::uint64_t steps = kSteps;
   bool weighted = false;            // and with a loss scale
+  bool scaled = false;              // preconditioned encoding
   std::set<ErrorCode> errors = {};  // that processes may end with
   bool keeps_states = false;
   std::optional<Id> forgets_a_tensor = {};  // in step 3
@@ -71,14 +72,16 @@ std::string state_of(Session& session) {
 
 void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   constexpr std::size_t kSizes[] = {9000, 3, 5000};
-  std::vector<std::vector<float>> parameters, gradients;
+  std::vector<std::vector<float>> parameters, gradients, scales;
   std::vector<TensorId> ids;
   for (const std::size_t size : kSizes) {
     parameters.emplace_back(size, self == 0 ? 1.0F : 0.0F);
     gradients.emplace_back(size);
+    scales.emplace_back(plan.scaled ? size : 0);
   }
   for (std::size_t t = 0; t < gradients.size(); ++t) {
-    ids.push_back(session.add("t" + std::to_string(t), view(gradients[t].data(), gradients[t].size())));
+    ids.push_back(
+        session.add("t" + std::to_string(t), view(gradients[t].data(), gradients[t].size()), {.scale = scales[t]}));
   }
   session.on_world_change([&](const WorldChange& change) { fate.changes.push_back(change); });
   for (std::vector<float>& values : parameters) {
@@ -110,6 +113,9 @@ void train(Session& session, Id self, const Plan& plan, Fate& fate) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
         gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * (plan.weighted ? 4.0F : 1.0F);
       }
+      for (std::size_t i = 0; i < scales[t].size(); ++i) {
+        scales[t][i] = static_cast<float>(std::exp(std::sin(0.5 * static_cast<double>(i + step))));
+      }
       if (t > 0 || step != 3 || plan.forgets_a_tensor != self) {
         session.ready(ids[t]);
       }
@@ -119,6 +125,7 @@ void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     if (outcome.world_changed) {
       fate.first.push_back(session.step());
       EXPECT_EQ(session.step(), outcome.repeat ? step : step + 1);
+      EXPECT_EQ(session.explain().find("by scale") != std::string::npos, plan.scaled);
     }
     if (outcome.repeat) {
       EXPECT_TRUE(outcome.world_changed);
@@ -193,26 +200,32 @@ void expect_equal(const Fate& a, const Fate& b, bool state) {
   }
 }
 
-// With weights, or without; small tensors too, which would be bf16.
-const std::pair<const char*, bool> kPolicies[] = {
+// With weights, or without, and with scales; small tensors too, which would be bf16.
+struct Kind {
+  const char* policy;
+  bool weighted = false;
+  bool scaled = false;
+};
+const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\n", false},
 };
 
 // A run in which the victim left between two steps is the run "that was started from the state before".
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
-  for (const auto& [policy, weighted] : kPolicies) {
-    const std::vector<Fate> whole = run({.policy = policy, .weighted = weighted});
+  for (const auto& [policy, weighted, scaled] : kPolicies) {
+    const std::vector<Fate> whole = run({.policy = policy, .weighted = weighted, .scaled = scaled});
     const std::int64_t operations = whole[2].operations;
     ASSERT_GT(operations, 50);
     std::map<std::uint64_t, std::vector<Fate>> left;  // by the step before which the victim left
     for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, operations / 24)) {
       SCOPED_TRACE(std::string(policy) + ", dies at operation " + std::to_string(at));
-      const std::vector<Fate> fates = run({.policy = policy, .dies_after = {{2, at}}, .weighted = weighted});
+      const std::vector<Fate> fates =
+          run({.policy = policy, .dies_after = {{2, at}}, .weighted = weighted, .scaled = scaled});
       if (!fates[2].parameters.empty()) {
         continue;  // it did all it had to before
       }
@@ -237,7 +250,7 @@ TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
       }
       const std::uint64_t first = fates[0].first.empty() ? 0 : fates[0].first[0];
       if (!left.contains(first)) {
-        left[first] = run({.policy = policy, .leaves_before = {{2, first}}, .weighted = weighted});
+        left[first] = run({.policy = policy, .leaves_before = {{2, first}}, .weighted = weighted, .scaled = scaled});
       }
       for (const Id id : {0, 1, 3}) {
         expect_equal(fates[id], left[first][id], true);
@@ -253,7 +266,8 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
     constexpr int kMany = 5;
-    Plan plan{.policy = kPolicies[random() % std::size(kPolicies)].first};
+    const Kind& kind = kPolicies[random() % std::size(kPolicies)];
+    Plan plan{.policy = kind.policy, .scaled = kind.scaled};
     const int deaths = 1 + static_cast<int>(random() % (kMany - 1));
     while (static_cast<int>(plan.dies_after.size()) < deaths) {
       plan.dies_after[random() % kMany] = 1 + static_cast<std::int64_t>(random() % 250);
@@ -269,9 +283,10 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
 
 TEST(Elastic, ASilentRankIsLeftOutAndLearnsIt) {
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<Fate> fates = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nsuspect = \"2s\"\n",
-                                       .silent_after = {{1, {60, milliseconds(4000)}}},
-                                       .errors = {ErrorCode::expelled}});
+  const std::vector<Fate> fates =
+      run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nsuspect = \"2s\"\n",
+           .silent_after = {{1, {60, milliseconds(4000)}}},
+           .errors = {ErrorCode::expelled}});
   EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 2, 3}));
   ASSERT_TRUE(fates[1].error);
   EXPECT_EQ(fates[1].error->code(), ErrorCode::expelled);
@@ -357,9 +372,10 @@ TEST(Elastic, CopiesComeBackAsTheyWere) {
 }
 
 TEST(Elastic, TooFewRanksEndTheJob) {
-  const std::vector<Fate> fates = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nmin_ranks = 4\n",
-                                       .dies_after = {{0, 60}},
-                                       .errors = {ErrorCode::too_few}});
+  const std::vector<Fate> fates =
+      run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nmin_ranks = 4\n",
+           .dies_after = {{0, 60}},
+           .errors = {ErrorCode::too_few}});
   EXPECT_TRUE(survivors_of(fates).empty());
   for (const Id id : {1, 2, 3}) {
     ASSERT_TRUE(fates[id].error);
@@ -369,7 +385,7 @@ TEST(Elastic, TooFewRanksEndTheJob) {
 }
 
 TEST(Elastic, OneRankIsLeftOfTwo) {
-  const std::vector<Fate> fates = run({.policy = kPolicies[2].first, .dies_after = {{0, 40}}}, 2);
+  const std::vector<Fate> fates = run({.policy = kPolicies[2].policy, .dies_after = {{0, 40}}}, 2);
   EXPECT_EQ(survivors_of(fates), std::vector<Id>{1});
   EXPECT_EQ(fates[1].world_size, 1);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "codec/codec.hpp"
+#include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
 #include "collective/reduction.hpp"
 #include "collective/residuals.hpp"
@@ -37,7 +38,8 @@ struct Task {
   double weight = 1.0;
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
-  Residuals* residuals = nullptr;  // where call.residuals.any
+  Residuals* residuals = nullptr;                            // where call.residuals.any
+  std::optional<codec::Preconditioner> preconditioner = {};  // where call.preconditioned
   // wire::kTerm... of a call that no plan was agreed on for, which ranks compare on the way. None: nothing to compare.
   std::optional<std::uint8_t> terms = {};
   bool waits = false;  // this rank's answer to native_ask

@@ -23,6 +23,7 @@ struct Scratch {
   alignas(64) std::byte sum[kTileElements * sizeof(double)];
   alignas(64) std::byte input[kTileElements * sizeof(double)];
   alignas(64) float residual[kTileElements];
+  alignas(64) float scale[kTileElements];
 };
 thread_local Scratch* t_tiles = nullptr;
 // A call in an atexit handler comes after this, and gets new ones.
@@ -103,23 +104,53 @@ const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, Resi
   return to;
 }
 
+codec::TileScale LaneRun::scale_of(std::uint64_t first, std::uint32_t count) const {
+  return {task_.call.preconditioned ? &*task_.preconditioner : nullptr, first, count, scratch().scale};
+}
+
+const void* LaneRun::scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
+                                         codec::TileScale& scale) const {
+  void* to = scratch().input;
+  const void* values = contribution(first, count, keeps, to);
+  if (!scale) {
+    return values;
+  }
+  if (values != to) {
+    std::memcpy(to, values, count * sizeof(float));
+  }
+  scale.divide(static_cast<float*>(to));
+  return to;
+}
+
 void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
-                         const void* values) const {
+                         const void* values, codec::TileScale& scale) const {
   const bool keeps = site == codec::EncodeSite::owner   ? task_.call.residuals.keeps.owner
                      : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
                                                         : task_.call.residuals.keeps.local;
   float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
-  writer.write(values, residual, count);
-  if (residual != nullptr) {
-    task_.residuals->store(site, first, count, residual);
+  if (residual == nullptr) {
+    writer.write(values, nullptr, count);
+    return;
   }
+  scale.divide(residual);
+  writer.write(values, residual, count);
+  scale.multiply(residual);
+  task_.residuals->store(site, first, count, residual);
+}
+
+void LaneRun::store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const {
+  if (scale) {
+    scale.multiply(static_cast<float*>(values));
+  }
+  task_.tensors.store(first, count, values);
 }
 
 bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
 
 bool LaneRun::verbatim() const {
   const codec::Codec& codec = task_.call.codecs.first;
-  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.weighted && task_.residuals == nullptr;
+  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.weighted &&
+         task_.residuals == nullptr && !task_.call.preconditioned;
 }
 
 void LaneRun::encode(const Step& step) {
@@ -130,8 +161,9 @@ void LaneRun::encode(const Step& step) {
       writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
       return;
     }
-    const void* values = contribution(first, count, {.local = task_.call.residuals.keeps.local}, scratch().input);
-    write_tile(writer, step.site, first, count, values);
+    codec::TileScale scale = scale_of(first, count);
+    const void* values = scaled_contribution(first, count, {.local = task_.call.residuals.keeps.local}, scale);
+    write_tile(writer, step.site, first, count, values, scale);
   });
   execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
   slots_[step.slot].from = executor_.transport_.rank();
@@ -156,15 +188,16 @@ void LaneRun::reduce(const Step& step) {
   }
   std::byte* sum = scratch().sum;
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    codec::TileScale scale = scale_of(first, count);
     for (std::size_t i = 0; i < readers.size(); ++i) {
       if (readers[i]) {
         i == 0 ? readers[i]->read(sum, count) : readers[i]->add(sum, count);
         continue;
       }
-      const void* own = contribution(first, count,
-                                     {.intra = task_.call.residuals.keeps.intra && part,
-                                      .owner = task_.call.residuals.keeps.owner && writer && !part},
-                                     scratch().input);
+      const void* own = scaled_contribution(first, count,
+                                            {.intra = task_.call.residuals.keeps.intra && part,
+                                             .owner = task_.call.residuals.keeps.owner && writer && !part},
+                                            scale);
       if (i == 0) {
         std::memcpy(sum, own, count * codec.working_bytes());
       } else {
@@ -175,11 +208,11 @@ void LaneRun::reduce(const Step& step) {
       codec::divide(codec.working(), sum, execution_->total_weight_, count);
     }
     if (!writer) {
-      task_.tensors.store(first, count, sum);
+      store_result(first, count, sum, scale);
       note_stored(first, count);
       return;
     }
-    write_tile(*writer, step.site, first, count, sum);
+    write_tile(*writer, step.site, first, count, sum, scale);
   });
   bool nonfinite = writer && writer->finish();
   for (const auto& reader : readers) {
@@ -196,7 +229,7 @@ void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
 
 void LaneRun::decode(const Step& step) {
   const codec::Codec& codec = task_.call.codecs.of(step.hop);
-  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype();
+  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.preconditioned;
   FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
                      step.peer);
   for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
@@ -208,7 +241,8 @@ void LaneRun::decode(const Step& step) {
     }
     void* values = task_.tensors.target(first, count, scratch().sum);
     reader.read(values, count);
-    task_.tensors.store(first, count, values);
+    codec::TileScale scale = scale_of(first, count);
+    store_result(first, count, values, scale);
     if (element_bytes(task_.tensors.dtype()) < codec.working_bytes()) {
       note_stored(first, count);
     }
@@ -278,38 +312,6 @@ void LaneRun::sum_weights(const Step& step) {
   }
   execution_->total_weight_ = total;
   execution_->weights_known_ = true;
-}
-
-void LaneRun::post_native(Slot slot, View values) {
-  Pending& pending = pending_.emplace_back();
-  pending.slot = slot;
-  pending.posted = observe::ticks();
-  slots_[slot].receive = &pending.operation;
-  ++slots_[slot].uses;
-  executor_.transport_.post_all_reduce(pending.operation, values);
-  ++open_operations_;
-}
-
-void LaneRun::ask(const Step& step) {
-  std::byte* answer = open_slot(step).data();
-  const auto terms = static_cast<float>(task_.terms.value_or(0));
-  const Answer mine{task_.waits ? 1.0F : 0.0F, terms, terms * terms};
-  std::memcpy(answer, mine.data(), slot_bytes(step));
-  post_native(step.slot, View{answer, slot_bytes(step) / sizeof(float), DType::f32});
-}
-
-// Terms are equal where the square of their sum is as large as it can be, which every rank finds alike.
-LaneRun::Answer LaneRun::answer(const Step& step) const {
-  Answer all{};
-  std::memcpy(all.data(), slots_[step.inputs.front()].buffer.bytes().data(),
-              slot_bytes({.kind = StepKind::native_ask}));
-  if (double{all[1]} * all[1] != double{all[2]} * executor_.transport_.world_size()) {
-    throw Error(ErrorCode::mismatch,
-                task_.name + ": ranks differ in the reduction, sum or mean, or some have a " +
-                    "weight or a feedback buffer and some do not; every rank must make the same calls with " +
-                    "the same options");
-  }
-  return all;
 }
 
 std::byte* LaneRun::native_values(Slot slot) const {

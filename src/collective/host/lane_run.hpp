@@ -81,8 +81,15 @@ class LaneRun {
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
   // own_input() and the residuals held but at sites of `keeps`, where an encoder of this call adds them.
   const void* contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const;
+  // Of a tile, where the call is preconditioned.
+  [[nodiscard]] codec::TileScale scale_of(std::uint64_t first, std::uint32_t count) const;
+  // contribution() as it travels.
+  const void* scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
+                                  codec::TileScale& scale) const;
   void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
-                  const void* values) const;
+                  const void* values, codec::TileScale& scale) const;
+  // What has travelled, to the tensors; `values` may be theirs.
+  void store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const;
 
   HostExecutor& executor_;
   std::shared_ptr<Execution> execution_;

@@ -35,7 +35,8 @@ void Session::State::take_over(State& before) {
   const std::scoped_lock states(before.progress.state, progress.state);
   for (std::size_t i = 0; i < before.tensors.size(); ++i) {
     step.add_tensor();
-    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i]);
+    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
+                before.tensors.scale(i));
   }
   no_sync = before.no_sync.load();
   told_nonfinite = before.told_nonfinite;

@@ -8,6 +8,7 @@
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "policy/sync.hpp"
+#include "session/host/bucket_memory.hpp"
 #include "transport/shares_process.hpp"
 #include "tuning/sizes.hpp"
 
@@ -146,6 +147,7 @@ collective::Request BucketRunner::request(const plan::Plan& plan, const plan::Bu
           .count = bucket.count,
           .weighted = step.weighted,
           .feedback = level.stage.error_feedback && !step.plain,
+          .preconditioned = bucket.preconditioned && !step.plain,
           .chunk_bytes = chunk_bytes(plan, bucket, step),
           .native = native_of(*transport_, plan, bucket, step)};
 }
@@ -172,25 +174,27 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   } else {
     residuals.reset();
   }
-  codec::TensorList tensors(bucket.dtype, call.codecs.first.working());
-  codec::TensorList results(bucket.dtype, call.codecs.first.working());
-  for (const plan::Bucket::Part& part : bucket.parts) {
-    const TensorMemory& tensor = memory[part.tensor];
-    results.append(tensor.gradient.data, nullptr, part.count);
-    tensors.append(tensor.zero ? nullptr : tensor.gradient.data, tensor.gradient.data, part.count);
-  }
-  collective::Task task{.tensors = std::move(tensors),
+  BucketMemory of_bucket(bucket, memory, call);
+  collective::Task task{.tensors = std::move(of_bucket.tensors),
                         .call = call,
                         .reduction = options_.reduction,
                         .weight = step.weight,
                         .bucket = bucket.id,
                         .step = step.step,
                         .residuals = residuals.get(),
+                        .preconditioner = std::move(of_bucket.preconditioner),
                         .waits = step.in_call == StepInfo::InCall::waits,
                         .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                 ") of step " + std::to_string(step.step)};
-  Flight flight{bucket.id, bucket.group,       step.background,      nullptr,       nullptr,
-                {},        std::move(results), std::move(residuals), call.residuals};
+  Flight flight{bucket.id,
+                bucket.group,
+                step.background,
+                nullptr,
+                nullptr,
+                {},
+                std::move(of_bucket.results),
+                std::move(residuals),
+                call.residuals};
   if (step.sample && call.codecs.node.lossy()) {
     flight.sample = sample_quality(task);
   }

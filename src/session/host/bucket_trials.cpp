@@ -122,6 +122,11 @@ tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task)
         std::copy_n(kept, n, residual.begin());
       }
     }
+    if (task.call.preconditioned) {  // as the codec sees them
+      codec::TileScale scale(&*task.preconditioner, first, n, scratch.data());
+      scale.divide(values.data());
+      scale.divide(residual.data());
+    }
     gradient2 += squared(values.data(), n);
     before2 += squared(residual.data(), n);
     for (std::uint32_t i = 0; i < n; ++i) {

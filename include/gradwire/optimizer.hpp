@@ -1,0 +1,143 @@
+// Optimizers over memory that the caller owns: they do what compressed gradients ask for. Steps that a session skipped
+// or repeats change nothing, a loss scale is divided out, AdamW's second moment can be frozen, and it gives the scale
+// for preconditioned encoding. Every rank has one, and from equal results all come to equal parameters.
+//
+//   gradwire::AdamW optimizer({.learning_rate = 1e-3});
+//   optimizer.add("w", w, gradient);                                               // spans of float
+//   auto id = session.add("w", view(gradient.data(), gradient.size()), {.scale = optimizer.scale("w")});
+//   ...
+//   session.ready(id);
+//   optimizer.step(session.finish());
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gradwire/session.hpp"
+
+namespace gradwire {
+
+/// What AdamW and Sgd have in common. Not thread-safe. Everything that throws is Error(invalid_argument) unless said
+/// otherwise.
+class Optimizer {
+ public:
+  /// A parameter and its gradient, f32, of one size, in memory that stays valid; `gradient` may be empty until
+  /// set_gradient() gives one. Returns its index. Before the first step.
+  std::size_t add(std::string_view name, std::span<float> parameter, std::span<const float> gradient = {});
+  /// Where the gradient lies from now on.
+  void set_gradient(std::size_t index, std::span<const float> gradient);
+  void set_learning_rate(double rate) { learning_rate_ = rate; }
+  /// As given to Session::set_loss_scale: gradients are so much too large.
+  void set_loss_scale(double scale);
+
+  /// After Session::finish(). Returns whether it was done: not where the step was skipped or is made again, nor where
+  /// NaN or Inf is in it; nothing changes then.
+  bool step(const StepOutcome& outcome);
+  /// Steps that were done.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  /// State but for parameters and learning rate: to the stream that Session::save() writes to, or another one. load()
+  /// comes after every add(); Error(corrupt) for a truncated or damaged state, Error(mismatch) for that of another
+  /// model or optimizer; nothing has changed then.
+  void save(std::ostream& stream) const;
+  void load(std::istream& stream);
+
+ private:
+  struct Loaded;
+  [[nodiscard]] std::uint64_t body_bytes() const;
+  [[nodiscard]] Loaded parse(std::span<const std::byte> body) const;
+
+ protected:
+  struct Tensor {
+    std::string name;
+    std::span<float> parameter;
+    std::span<const float> gradient;
+    std::vector<std::vector<float>> moments;
+    std::vector<float> scale;  // where it was asked for
+  };
+  Optimizer(std::string_view kind, double learning_rate, std::size_t moments, std::vector<double> numbers = {})
+      : numbers_(std::move(numbers)), kind_(kind), learning_rate_(learning_rate), moments_(moments) {}
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+  ~Optimizer() = default;
+
+  [[nodiscard]] std::size_t index_of(std::string_view name) const;
+  [[nodiscard]] double learning_rate() const noexcept { return learning_rate_; }
+
+  virtual void begin_step() = 0;
+  virtual void update(Tensor& tensor, float gradient_factor) = 0;
+  /// After update() and load().
+  virtual void renew_scale(Tensor& tensor) const = 0;
+
+  std::vector<Tensor> tensors_;
+  std::vector<double> numbers_;  // saved besides moments
+
+ private:
+  std::string_view kind_;
+  double learning_rate_;
+  std::size_t moments_;  // of a tensor
+  double loss_scale_ = 1;
+  std::uint64_t steps_ = 0;
+};
+
+struct AdamWOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 1e-2;
+  double phi = 0.02;  // of scale(): the share of the rms that every element has at least
+};
+
+/// AdamW (Loshchilov and Hutter, 2019): m and v are means of gradients and their squares, with bias correction;
+/// parameter = (1 - rate x weight_decay) parameter - rate m / (sqrt(v) + epsilon).
+class AdamW final : public Optimizer {
+ public:
+  explicit AdamW(const AdamWOptions& options = {});
+
+  /// For TensorOptions::scale: sqrt(v) + phi x rms(sqrt(v)) over the tensor, of the second moment as it was before the
+  /// coming step. Zero, and so without effect, until the first step. It keeps its place, and changes in step() only.
+  [[nodiscard]] std::span<const float> scale(std::size_t index);
+  [[nodiscard]] std::span<const float> scale(std::string_view name) { return scale(index_of(name)); }
+
+  /// The guard for codecs that deliver gradients in rare, large portions (topk, int2, sign), whose squares would
+  /// inflate v and shrink every later step: from now on v stays as it is (1-bit Adam: Tang et al., 2021). Elements
+  /// whose v is 0 have had no gradient yet, and would take infinite steps: they do not move.
+  void freeze_second_moment() { numbers_[kFrozen] = 1; }
+  [[nodiscard]] bool frozen() const noexcept { return numbers_[kFrozen] != 0; }
+
+ private:
+  void begin_step() override;
+  void update(Tensor& tensor, float gradient_factor) override;
+  void renew_scale(Tensor& tensor) const override;
+
+  enum : std::size_t { kBeta1Power, kBeta2Power, kFrozen };  // of numbers_
+  AdamWOptions options_;
+};
+
+struct SgdOptions {
+  double learning_rate = 1e-2;
+  double momentum = 0.9;
+  double weight_decay = 0;
+};
+
+/// m = momentum x m + gradient + weight_decay x parameter; parameter -= rate x m.
+class Sgd final : public Optimizer {
+ public:
+  explicit Sgd(const SgdOptions& options = {}) : Optimizer("sgd", options.learning_rate, 1), options_(options) {}
+
+ private:
+  void begin_step() override {}
+  void update(Tensor& tensor, float gradient_factor) override;
+  void renew_scale(Tensor& /*tensor*/) const override {}
+
+  SgdOptions options_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,60 @@
+// A diagonal s by which a bucket's values are divided before they are encoded, and multiplied after they are decoded:
+// codecs then see values in units of what moves a parameter. An element of s counts by the nearest power of two,
+// relative to the largest of its tile, so that both operations are exact, and a constant s changes no byte.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gradwire::codec {
+
+class Preconditioner {
+ public:
+  /// An element that is not positive and finite, or smaller than 2^-kMostSmaller of the largest of its tile, counts as
+  /// that. In a tile without positive finite elements all are alike.
+  static constexpr std::int32_t kMostSmaller = 16;
+
+  /// The next elements of the bucket. Not owned.
+  void append(const float* diagonal, std::uint64_t count);
+
+  /// 1 / s of elements [first, first + count), which are one tile: powers of two from 1 to 2^kMostSmaller.
+  void load_reciprocals(std::uint64_t first, std::uint32_t count, float* reciprocals) const;
+
+ private:
+  struct Segment {
+    const float* diagonal;
+    std::uint64_t first;
+    std::uint64_t count;
+  };
+  // Calls body(diagonal, offset inside the range, count) for each tensor that the range touches.
+  template <class Body>
+  void for_each_piece(std::uint64_t first, std::uint32_t count, Body body) const;
+
+  std::vector<Segment> segments_;
+  std::uint64_t count_ = 0;
+};
+
+/// s of one tile, looked at where it is used first.
+class TileScale {
+ public:
+  /// `of` null: s is 1, and nothing is done. `scratch` holds count floats.
+  TileScale(const Preconditioner* of, std::uint64_t first, std::uint32_t count, float* scratch)
+      : of_(of), first_(first), count_(count), reciprocals_(scratch) {}
+
+  explicit operator bool() const noexcept { return of_ != nullptr; }
+  /// values /= s.
+  void divide(float* values);
+  /// values *= s.
+  void multiply(float* values);
+
+ private:
+  void load();
+
+  const Preconditioner* of_;
+  std::uint64_t first_;
+  std::uint32_t count_;
+  float* reciprocals_;
+  bool loaded_ = false;
+};
+
+}  // namespace gradwire::codec

@@ -1,0 +1,23 @@
+// The memory of a bucket's tensors in one step, as one sequence of elements each.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "codec/preconditioner.hpp"
+#include "codec/tensor_list.hpp"
+#include "collective/reduction.hpp"
+#include "plan/plan.hpp"
+#include "session/step_info.hpp"
+
+namespace gradwire::session {
+
+struct BucketMemory {
+  BucketMemory(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const collective::ResolvedCall& call);
+
+  codec::TensorList tensors;                            // what is reduced, in place
+  codec::TensorList results;                            // the same gradients, to be read
+  std::optional<codec::Preconditioner> preconditioner;  // where the call is preconditioned
+};
+
+}  // namespace gradwire::session

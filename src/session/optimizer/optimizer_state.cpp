@@ -1,0 +1,126 @@
+// What an optimizer saves. Little-endian: "gradopt1", u64 bytes of the body, the body, u32 CRC-32C of all before it.
+// Body: text kind, u64 steps, f64 numbers, u32 tensors; of each text name, u64 count, f32 moments.
+#include <cstring>
+#include <istream>
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "gradwire/optimizer.hpp"
+#include "wire/bytes.hpp"
+#include "wire/crc32c.hpp"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kMagic = "gradopt1";
+constexpr std::size_t kHeadBytes = kMagic.size() + sizeof(std::uint64_t);
+constexpr const char* kSource = "optimizer state";
+constexpr const char* kAdvice = "; use another copy of the state, or start without it";
+
+void read(std::istream& stream, std::span<std::byte> bytes) {
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (stream.gcount() != static_cast<std::streamsize>(bytes.size())) {
+    throw Error(ErrorCode::corrupt, std::string(kSource) + ": it ends early" + kAdvice);
+  }
+}
+
+Error other(const std::string& what) {
+  return {ErrorCode::mismatch,
+          std::string(kSource) + ": " + what + "; load what the same optimizer of the same model saved"};
+}
+
+}  // namespace
+
+struct Optimizer::Loaded {
+  std::uint64_t steps = 0;
+  std::vector<double> numbers;
+  std::vector<std::vector<std::vector<float>>> moments;  // by tensor
+};
+
+void Optimizer::save(std::ostream& stream) const {
+  wire::Bytes all;
+  wire::put(all, kMagic.data(), kMagic.size());
+  wire::put_number(all, body_bytes());
+  wire::put_text(all, kind_);
+  wire::put_number(all, steps_);
+  wire::put(all, numbers_.data(), numbers_.size() * sizeof(double));
+  wire::put_number(all, static_cast<std::uint32_t>(tensors_.size()));
+  for (const Tensor& tensor : tensors_) {
+    wire::put_text(all, tensor.name);
+    wire::put_number(all, static_cast<std::uint64_t>(tensor.parameter.size()));
+    for (const std::vector<float>& moment : tensor.moments) {
+      wire::put(all, moment.data(), moment.size() * sizeof(float));
+    }
+  }
+  wire::put_number(all, wire::crc32c(all));
+  if (!stream.write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()))) {
+    throw Error(ErrorCode::invalid_argument, "optimizer: the state cannot be written to the stream");
+  }
+}
+
+std::uint64_t Optimizer::body_bytes() const {
+  std::uint64_t bytes =
+      sizeof(std::uint32_t) + kind_.size() + sizeof steps_ + numbers_.size() * sizeof(double) + sizeof(std::uint32_t);
+  for (const Tensor& tensor : tensors_) {
+    bytes += sizeof(std::uint32_t) + tensor.name.size() + sizeof(std::uint64_t) +
+             moments_ * tensor.parameter.size() * sizeof(float);
+  }
+  return bytes;
+}
+
+Optimizer::Loaded Optimizer::parse(std::span<const std::byte> body) const {
+  wire::ByteReader in(body, kSource, kAdvice);
+  if (const std::string kind = in.text(); kind != kind_) {
+    throw other("it is of " + kind + ", this is " + std::string(kind_));
+  }
+  Loaded loaded{.steps = in.number<std::uint64_t>(), .numbers = std::vector<double>(numbers_.size()), .moments = {}};
+  in.numbers(std::span(loaded.numbers));
+  if (const auto count = in.number<std::uint32_t>(); count != tensors_.size()) {
+    throw other("it has " + std::to_string(count) + " parameters, here are " + std::to_string(tensors_.size()));
+  }
+  for (const Tensor& tensor : tensors_) {
+    const std::string name = in.text();
+    const auto elements = in.number<std::uint64_t>();
+    if (name != tensor.name || elements != tensor.parameter.size()) {
+      throw other("\"" + name + "\" x " + std::to_string(elements) + " stands for \"" + tensor.name + "\" x " +
+                  std::to_string(tensor.parameter.size()));
+    }
+    for (std::vector<float>& moment : loaded.moments.emplace_back(moments_, std::vector<float>(elements))) {
+      in.numbers(std::span(moment));
+    }
+  }
+  in.expect_end();
+  return loaded;
+}
+
+void Optimizer::load(std::istream& stream) {
+  wire::Bytes bytes(kHeadBytes);
+  read(stream, bytes);
+  std::uint64_t size = 0;
+  std::memcpy(&size, bytes.data() + kMagic.size(), sizeof size);
+  if (wire::as_text(std::span(bytes).first(kMagic.size())) != kMagic) {
+    throw Error(ErrorCode::corrupt, std::string(kSource) + ": it does not begin as one" + kAdvice);
+  }
+  if (size != body_bytes()) {  // a damaged length asks for no memory
+    throw other("it has " + std::to_string(size) + " bytes, that of this model has " + std::to_string(body_bytes()));
+  }
+  bytes.resize(kHeadBytes + size + sizeof(std::uint32_t));
+  read(stream, std::span(bytes).subspan(kHeadBytes));
+  std::uint32_t crc = 0;
+  std::memcpy(&crc, bytes.data() + kHeadBytes + size, sizeof crc);
+  if (crc != wire::crc32c(std::span(bytes).first(kHeadBytes + size))) {
+    throw Error(ErrorCode::corrupt, std::string(kSource) + ": its checksum is wrong" + kAdvice);
+  }
+  Loaded loaded = parse(std::span(bytes).subspan(kHeadBytes, size));
+  steps_ = loaded.steps;
+  numbers_ = std::move(loaded.numbers);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    tensors_[i].moments = std::move(loaded.moments[i]);
+    if (!tensors_[i].scale.empty()) {
+      renew_scale(tensors_[i]);
+    }
+  }
+}
+
+}  // namespace gradwire
