@@ -236,8 +236,8 @@ struct IndexShared {
 };
 
 /// shared.index <- the indices of a tile: a thread takes a word of the run. Returns whether there are `selected`,
-/// ascending and inside the tile; the same in all threads. By the whole block; begins and ends with a barrier, behind
-/// which `shared` is free and filled.
+/// ascending and inside the tile; the same in all threads. By the whole block, which may still read `index`, but not
+/// `of_warp`; ends with a barrier.
 template <class Shared>
 GRADWIRE_DEVICE bool load_indices(Shared& shared, const std::uint8_t* in, std::uint32_t count, std::uint32_t selected) {
   static_assert(32 * simt::kThreads >= kTileElements + 8, "a run is no longer than a bitmap, but for its last byte");
