@@ -172,7 +172,7 @@ TEST_P(Frames, WrongIndicesAreCorrupt) {
     const std::size_t first = wire::kHeaderBytes + tile * second;
     const std::uint32_t n = tile == 0 ? 4096 : 50;
     const std::uint32_t run = kernels::index_code(n, kernels::selected_count(GetParam().k, n)).run;
-    for (const bool more : {false, true}) {  // the run's last bits are what no index below n can set, or none is set
+    for (const bool more : {false, true}) {  // every bit of the run is set, or none
       auto frame = good;
       for (std::uint32_t bit = 0; bit < run; ++bit) {
         auto& byte = frame[first + bit / 8];

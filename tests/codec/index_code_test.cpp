@@ -16,7 +16,7 @@ namespace {
 
 using kernels::EliasFano;
 
-// q of n indices, each set as likely (Knuth 3.4.2 S), or for odd rounds those at one end.
+// q of n indices, each set as likely (selection sampling, Knuth 3.4.2 S); `crowded`: the last ones.
 std::vector<std::uint16_t> draw(std::uint32_t n, std::uint32_t q, std::mt19937& random, bool crowded = false) {
   std::vector<std::uint16_t> index;
   for (std::uint32_t i = 0; i < n && index.size() < q; ++i) {
@@ -124,7 +124,7 @@ TEST(IndexCode, BytesByHand) {
   EXPECT_EQ(written({0}, 1), (std::vector<int>{0x01}));
 }
 
-// Tried by hand: load() without its `at < next`, without `next <= count`, without spare_bits_zero(): red here.
+// Tried by hand: load() without `at < next`, `next <= count`, `found == selected` or spare_bits_zero(): red here.
 TEST(IndexCode, EveryFlippedBitIsRefusedOrGivesOtherIndices) {
   std::mt19937 random(603);
   unsigned refused = 0;
