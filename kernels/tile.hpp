@@ -6,8 +6,7 @@
 //   bool encode(tile, values, residual or null, count, out)          returns whether NaN or Inf was seen
 //   void decode(tile, in, count, values)                             overwrites
 //   void decode_add(tile, in, count, values)                         adds, rounding once
-//   bool valid(tile, in, count)                                      optional: whether `in` may be decoded; without it
-//                                                                    any bytes may
+// Where not any bytes may be decoded, these two return bool: false for damage, which leaves the values as they were.
 //   using Selected = ...                                                 the coder of values that a selector selected
 // A coder of selected values takes a run of at most kTileElements, without padding:
 //   using Value; kNonfiniteFrom, the bits of |x| from which on encode returns true; uint32_t bytes(count); bool
@@ -21,7 +20,7 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint32_t kTileElements = 4096;
-inline constexpr std::uint32_t kPayloadAlignment = 16;
+inline constexpr std::uint32_t kPayloadAlignment = 16;  // of a tile without a selector
 
 /// Where a tile lies; `index` counts from the start of the bucket.
 struct Tile {
@@ -31,13 +30,14 @@ struct Tile {
   std::uint32_t k = 0;  // elements selected of a full tile, 0 without a selector
 };
 
-GRADWIRE_HOST_DEVICE constexpr std::uint32_t padded(std::uint32_t bytes) {
-  return (bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
+GRADWIRE_HOST_DEVICE constexpr std::uint32_t padded(std::uint32_t bytes, std::uint32_t alignment = kPayloadAlignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
 /// Zeroes the padding behind the `bytes` bytes that a tile fills.
-GRADWIRE_HOST_DEVICE inline void fill_padding(std::uint8_t* out, std::uint32_t bytes) {
-  fill_zero(out + bytes, padded(bytes) - bytes);
+GRADWIRE_HOST_DEVICE inline void fill_padding(std::uint8_t* out, std::uint32_t bytes,
+                                              std::uint32_t alignment = kPayloadAlignment) {
+  fill_zero(out + bytes, padded(bytes, alignment) - bytes);
 }
 
 }  // namespace gradwire::kernels

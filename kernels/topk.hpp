@@ -1,11 +1,11 @@
 // topk: of each tile the elements of the largest magnitude, ties to the lower index, and where they were.
-// Payload of a tile: the indices, 12 bits each and ascending, two in 3 bytes (little-endian; an odd last one in 2
-// bytes, its upper 4 bits 0); the selected values in that order as the codec behind the selector writes them; zeros up
-// to 16 bytes. Magnitudes are compared as bits, so Inf and NaN are the largest. Where one is selected, the residual of
-// the tile stays.
+// Payload of a tile: the indices (kernels/index_code.hpp); the selected values in that order as the codec behind the
+// selector writes them; zeros up to 4 bytes. Magnitudes are compared as bits, so Inf and NaN are the largest. Where one
+// is selected, the residual of the tile stays.
 #ifndef GRADWIRE_KERNELS_TOPK_HPP
 #define GRADWIRE_KERNELS_TOPK_HPP
 
+#include "kernels/index_code.hpp"
 #include "kernels/numeric.hpp"
 #include "kernels/tile.hpp"
 
@@ -18,52 +18,25 @@ GRADWIRE_HOST_DEVICE constexpr std::uint32_t selected_count(std::uint32_t k, std
   return wanted < count ? wanted : count;
 }
 
-/// Bytes of `selected` indices.
-GRADWIRE_HOST_DEVICE constexpr std::uint32_t index_bytes(std::uint32_t selected) {
-  return selected + (selected + 1) / 2;
-}
-
-/// The j-th index is the upper 12 bits of two bytes for odd j, else the lower; `load` shows all 16 of an odd last one.
-GRADWIRE_HOST_DEVICE inline std::uint32_t load_index(const std::uint8_t* in, std::uint32_t j) {
-  const std::uint32_t first = j / 2 * 3 + j % 2;
-  const std::uint8_t* at = in + first;
-  const std::uint32_t pair = at[0] | static_cast<std::uint32_t>(at[1]) << 8;
-  return j % 2 == 0 ? pair & 0xFFFU : pair >> 4;
-}
-
-template <class Index>
-GRADWIRE_HOST_DEVICE void store_indices(const Index* index, std::uint32_t selected, std::uint8_t* out) {
-  for (std::uint32_t j = 0; j + 1 < selected; j += 2, out += 3) {
-    const std::uint32_t pair = index[j] | static_cast<std::uint32_t>(index[j + 1]) << 12;
-    out[0] = static_cast<std::uint8_t>(pair);
-    out[1] = static_cast<std::uint8_t>(pair >> 8);
-    out[2] = static_cast<std::uint8_t>(pair >> 16);
-  }
-  if (selected % 2 != 0) {
-    out[0] = static_cast<std::uint8_t>(index[selected - 1]);
-    out[1] = static_cast<std::uint8_t>(index[selected - 1] >> 8);
-  }
-}
-
 GRADWIRE_HOST_DEVICE inline std::uint32_t magnitude_bits(float x) { return abs_bits(x); }
 GRADWIRE_HOST_DEVICE inline std::uint64_t magnitude_bits(double x) {
   return bits_as<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
 }
 
-template <class SelectedCoder>
+/// `Indices`: how these are written, as kernels/index_code.hpp has it.
+template <class SelectedCoder, class Indices = EliasFano>
 struct TopK {
   using Value = typename SelectedCoder::Value;
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t used_bytes(std::uint32_t k, std::uint32_t count) {
     const std::uint32_t selected = selected_count(k, count);
-    return index_bytes(selected) + SelectedCoder::bytes(selected);
+    return Indices::bytes(count, selected) + SelectedCoder::bytes(selected);
   }
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t tile_bytes(std::uint32_t k, std::uint32_t count) {
-    return count == 0 ? 0 : padded(used_bytes(k, count));
+    return count == 0 ? 0 : padded(used_bytes(k, count), Indices::kAlignment);
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode(const Tile& tile, const Value* values, float* residual, std::uint32_t count,
-                                          std::uint8_t* out) {
+  static bool encode(const Tile& tile, const Value* values, float* residual, std::uint32_t count, std::uint8_t* out) {
     std::uint16_t index[kTileElements];
     Value selected_values[kTileElements];
     const std::uint32_t selected = selected_count(tile.k, count);
@@ -71,11 +44,11 @@ struct TopK {
     for (std::uint32_t j = 0; j < selected; ++j) {
       selected_values[j] = input(values, residual, index[j]);
     }
-    const bool nonfinite = put(index, selected_values, selected, out, used_bytes(tile.k, count));
+    const bool nonfinite = put(index, selected_values, count, selected, out);
     if (residual == nullptr || nonfinite) {
       return nonfinite;
     }
-    SelectedCoder::decode(out + index_bytes(selected), selected, selected_values);
+    SelectedCoder::decode(out + Indices::bytes(count, selected), selected, selected_values);
     for (std::uint32_t i = 0, j = 0; i < count; ++i) {
       Value left = input(values, residual, i);
       if (j < selected && index[j] == i) {
@@ -87,69 +60,66 @@ struct TopK {
     return false;
   }
 
-  GRADWIRE_HOST_DEVICE static void decode(const Tile& tile, const std::uint8_t* in, std::uint32_t count,
-                                          Value* values) {
+  /// Returns whether the indices are as many as they should be, ascend and lie inside the tile; so does decode_add.
+  static bool decode(const Tile& tile, const std::uint8_t* in, std::uint32_t count, Value* values) {
+    const std::uint32_t selected = selected_count(tile.k, count);
+    std::uint16_t index[kTileElements];
+    Value selected_values[kTileElements];
+    if (!get(in, count, selected, index, selected_values)) {
+      return false;
+    }
     for (std::uint32_t i = 0; i < count; ++i) {
       values[i] = 0;
     }
-    Value selected_values[kTileElements];
-    const std::uint32_t selected = get(tile.k, in, count, selected_values);
     for (std::uint32_t j = 0; j < selected; ++j) {
-      values[load_index(in, j)] = selected_values[j];
+      values[index[j]] = selected_values[j];
     }
+    return true;
   }
 
   /// Touches the selected elements only.
-  GRADWIRE_HOST_DEVICE static void decode_add(const Tile& tile, const std::uint8_t* in, std::uint32_t count,
-                                              Value* values) {
-    Value selected_values[kTileElements];
-    const std::uint32_t selected = get(tile.k, in, count, selected_values);
-    for (std::uint32_t j = 0; j < selected; ++j) {
-      Value& value = values[load_index(in, j)];
-      value = value + selected_values[j];
-    }
-  }
-
-  /// Whether the indices ascend and lie inside the tile.
-  GRADWIRE_HOST_DEVICE static bool valid(const Tile& tile, const std::uint8_t* in, std::uint32_t count) {
+  static bool decode_add(const Tile& tile, const std::uint8_t* in, std::uint32_t count, Value* values) {
     const std::uint32_t selected = selected_count(tile.k, count);
-    std::uint32_t next = 0;  // the smallest that may follow
-    for (std::uint32_t j = 0; j < selected; ++j) {
-      const std::uint32_t index = load_index(in, j);
-      if (index < next || index >= count) {
-        return false;
-      }
-      next = index + 1;
+    std::uint16_t index[kTileElements];
+    Value selected_values[kTileElements];
+    if (!get(in, count, selected, index, selected_values)) {
+      return false;
     }
-    return selected % 2 == 0 || in[index_bytes(selected) - 1] < 16;
+    for (std::uint32_t j = 0; j < selected; ++j) {
+      values[index[j]] = values[index[j]] + selected_values[j];
+    }
+    return true;
   }
 
  protected:
   /// The whole payload; returns whether NaN or Inf was selected.
-  GRADWIRE_HOST_DEVICE static bool put(const std::uint16_t* index, const Value* selected_values, std::uint32_t selected,
-                                       std::uint8_t* out, std::uint32_t used) {
-    store_indices(index, selected, out);
-    const bool nonfinite = SelectedCoder::encode(selected_values, selected, out + index_bytes(selected));
-    fill_padding(out, used);
+  static bool put(const std::uint16_t* index, const Value* selected_values, std::uint32_t count, std::uint32_t selected,
+                  std::uint8_t* out) {
+    const std::uint32_t index_bytes = Indices::bytes(count, selected);
+    Indices::store(index, count, selected, out);
+    const bool nonfinite = SelectedCoder::encode(selected_values, selected, out + index_bytes);
+    fill_padding(out, index_bytes + SelectedCoder::bytes(selected), Indices::kAlignment);
     return nonfinite;
   }
 
  private:
-  GRADWIRE_HOST_DEVICE static Value input(const Value* values, const float* residual, std::uint32_t i) {
+  static Value input(const Value* values, const float* residual, std::uint32_t i) {
     return residual == nullptr ? values[i] : values[i] + static_cast<Value>(residual[i]);
   }
 
-  GRADWIRE_HOST_DEVICE static std::uint32_t get(std::uint32_t k, const std::uint8_t* in, std::uint32_t count,
-                                                Value* selected_values) {
-    const std::uint32_t selected = selected_count(k, count);
-    SelectedCoder::decode(in + index_bytes(selected), selected, selected_values);
-    return selected;
+  static bool get(const std::uint8_t* in, std::uint32_t count, std::uint32_t selected, std::uint16_t* index,
+                  Value* selected_values) {
+    if (!Indices::load(in, count, selected, index)) {
+      return false;
+    }
+    SelectedCoder::decode(in + Indices::bytes(count, selected), selected, selected_values);
+    return true;
   }
 
   // The bits of the `selected`-th largest magnitude, bit by bit from the top; all above it are selected, and the first
   // of those equal to it.
-  GRADWIRE_HOST_DEVICE static void select(const Value* values, const float* residual, std::uint32_t count,
-                                          std::uint32_t selected, std::uint16_t* index) {
+  static void select(const Value* values, const float* residual, std::uint32_t count, std::uint32_t selected,
+                     std::uint16_t* index) {
     using Bits = decltype(magnitude_bits(Value{}));
     Bits threshold = 0;
     for (Bits bit = Bits{1} << (sizeof(Bits) * 8 - 2); bit != 0; bit /= 2) {
@@ -170,8 +140,7 @@ struct TopK {
   }
 
   template <class Bits>
-  GRADWIRE_HOST_DEVICE static std::uint32_t count_from(Bits least, const Value* values, const float* residual,
-                                                       std::uint32_t count) {
+  static std::uint32_t count_from(Bits least, const Value* values, const float* residual, std::uint32_t count) {
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
       found += magnitude_bits(input(values, residual, i)) >= least ? 1U : 0U;
@@ -228,14 +197,14 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
     for (std::uint32_t j = 0; j < selected; ++j) {
       selected_values[j] = x[index[j]];
     }
-    const bool nonfinite = Core::put(index, selected_values, selected, out, Core::used_bytes(tile.k, count));
+    const bool nonfinite = Core::put(index, selected_values, count, selected, out);
     if (!kResidual || nonfinite) {
       return nonfinite;
     }
     if (to != residual) {
       memcpy(residual, to, count * sizeof(float));
     }
-    SelectedCoder::decode(out + index_bytes(selected), selected, selected_values);
+    SelectedCoder::decode(out + EliasFano::bytes(count, selected), selected, selected_values);
     for (std::uint32_t j = 0; j < selected; ++j) {
       residual[index[j]] = residual[index[j]] - selected_values[j];
     }

@@ -21,7 +21,7 @@ GRADWIRE_DEVICE std::uint32_t header_word(std::uint32_t i, const FrameCodec& cod
     case 0: return wire::kMagic;
     case kFlagsWord:
       return std::uint32_t{kWireVersion} | static_cast<std::uint32_t>(codec.dtype) << 8 | std::uint32_t{codec.id} << 24;
-    case 2: return std::uint32_t{codec.k} | std::uint32_t{place.hop} << 16 | std::uint32_t{codec.terms} << 24;
+    case 2: return std::uint32_t{codec.k} | (place.hop | std::uint32_t{codec.terms} << 4) << 16;  // epoch 0
     case 3: return place.count;
     case 4: return place.first_tile;
     case 5: return bucket;
@@ -101,9 +101,10 @@ GRADWIRE_DEVICE std::uint64_t tile_offset(std::uint32_t k, std::uint32_t index) 
   return kHeaderBytes + std::uint64_t{index} * Core::tile_bytes(k, kTileElements);
 }
 
-/// Zeroes what a tile leaves of its last 16 bytes; by a whole warp.
-GRADWIRE_DEVICE void pad_tile(std::uint8_t* payload, std::uint32_t used_bytes) {
-  if (used_bytes + simt::lane() < padded(used_bytes)) {
+/// Zeroes what a tile leaves of its last `alignment` bytes; by a whole warp.
+GRADWIRE_DEVICE void pad_tile(std::uint8_t* payload, std::uint32_t used_bytes,
+                              std::uint32_t alignment = kPayloadAlignment) {
+  if (used_bytes + simt::lane() < padded(used_bytes, alignment)) {
     payload[used_bytes + simt::lane()] = 0;
   }
 }

@@ -277,7 +277,7 @@ template <class Value>
 GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& tile, const TilePlace& place,
                                   const std::uint8_t* payload, int rank, bool good) {
   const std::uint32_t selected = selected_count(job.call.codec.k, place.count);
-  const bool valid = indices_valid(payload, selected, place.count);
+  const bool valid = load_indices(tile, payload, place.count, selected);
   if (good && !valid && simt::thread() == 0) {
     report_bad(job.call, rank);
     report_nonfinite(job.call);
@@ -289,9 +289,10 @@ GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& til
     simt::sync();
   }
   if (good && valid) {
+    const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
     for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-      Value& sum = tile.x[load_index(payload, j)];
-      const Value x = selected_value<Value>(job.call.codec, payload + index_bytes(selected), j);
+      Value& sum = tile.x[tile.index[j]];
+      const Value x = selected_value<Value>(job.call.codec, coded, j);
       sum = rank == 0 ? x : sum + x;
     }
   }
@@ -301,8 +302,7 @@ template <class Value>
 GRADWIRE_DEVICE void add_frame(const ReduceJob& job, MixedShared<Value>& shared, const std::uint8_t* frame, bool good,
                                const TilePlace& place, std::uint32_t index, int rank) {
   if (job.call.codec.k != 0) {
-    const std::uint32_t selected = selected_count(job.call.codec.k, kTileElements);
-    const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec, selected);
+    const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec);
     add_selected(job, shared.tile, place, frame + offset, rank, good);
   } else {
     with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {

@@ -160,20 +160,13 @@ struct SelectedInShared {
 /// Indices and values of what is selected; x of these becomes what was dropped of them. By a whole warp. Returns
 /// whether NaN or Inf was selected.
 template <class Selected, class Value>
-GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, std::uint32_t selected, std::uint8_t* payload) {
-  for (std::uint32_t j = 2 * simt::lane(); j < selected; j += 2 * simt::kLanes) {
-    const bool whole = j + 1 < selected;
-    const std::uint32_t pair = shared.index[j] | (whole ? std::uint32_t{shared.index[j + 1]} << 12 : 0U);
-    std::uint8_t* to = payload + j / 2 * 3;
-    to[0] = static_cast<std::uint8_t>(pair);
-    to[1] = static_cast<std::uint8_t>(pair >> 8);
-    if (whole) {
-      to[2] = static_cast<std::uint8_t>(pair >> 16);
-    }
-  }
-  std::uint8_t* out = payload + index_bytes(selected);
+GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected,
+                                  std::uint8_t* payload) {
+  const IndexCode code = index_code(count, selected);
+  put_bytes(payload, code.bytes(), [&](std::uint32_t b) { return index_byte(shared.index, code, b); });
+  std::uint8_t* out = payload + code.bytes();
   const bool nonfinite = WarpSelected<Selected>::encode(SelectedInShared<Value>{shared}, selected, out);
-  pad_tile(payload, index_bytes(selected) + Selected::bytes(selected));
+  pad_tile(payload, code.bytes() + Selected::bytes(selected), EliasFano::kAlignment);
   simt::sync_warp();  // lanes read below what others wrote
   for (std::uint32_t j = simt::lane(); j < selected; j += simt::kLanes) {
     Value& x = shared.x[shared.index[j]];
@@ -218,7 +211,7 @@ GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const Til
   }
   select_indices(shared, place.count, selected);
   if (simt::warp() == 0) {
-    const bool bad = put_selected<Selected>(shared, selected, payload);
+    const bool bad = put_selected<Selected>(shared, place.count, selected, payload);
     if (simt::lane() == 0) {
       shared.nonfinite = bad ? 1U : 0U;
     }
@@ -236,16 +229,35 @@ GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const Til
   return nonfinite;
 }
 
-/// Whether the indices ascend and lie inside the tile; the same in all threads of the block.
-GRADWIRE_DEVICE bool indices_valid(const std::uint8_t* in, std::uint32_t selected, std::uint32_t count) {
-  bool bad = false;
-  for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-    const std::uint32_t index = load_index(in, j);
-    const std::uint32_t next = j + 1 < selected ? load_index(in, j + 1) : count;
-    bad = bad || index >= next;
+/// Indices of a tile as they are read, and what reading them takes.
+struct IndexShared {
+  std::uint16_t index[kTileElements];
+  std::uint32_t of_warp[simt::kWarps];
+};
+
+/// shared.index <- the indices of a tile: a thread takes a word of the run. Returns whether there are `selected`,
+/// ascending and inside the tile; the same in all threads. By the whole block, which may still read `index`, but not
+/// `of_warp`; ends with a barrier.
+template <class Shared>
+GRADWIRE_DEVICE bool load_indices(Shared& shared, const std::uint8_t* in, std::uint32_t count, std::uint32_t selected) {
+  static_assert(32 * simt::kThreads >= kTileElements + 8, "a run is no longer than a bitmap, but for its last byte");
+  const IndexCode code = index_code(count, selected);
+  const std::uint32_t first = 32 * simt::thread();
+  std::uint32_t word = 0;
+  if (first < code.run) {
+    word = run_bits(simt::load4(in + 4 * simt::thread()), code, simt::thread());
   }
-  if (selected % 2 != 0 && simt::thread() == 0) {
-    bad = bad || in[index_bytes(selected) - 1] >= 16;
+  std::uint32_t j = sum_before(simt::set_bits(word), shared.of_warp);
+  for (; word != 0; word &= word - 1, ++j) {
+    if (j < selected) {
+      const std::uint32_t place = first + simt::set_bits((word & (0U - word)) - 1);
+      shared.index[j] = static_cast<std::uint16_t>(load_index(in, code, place, j));
+    }
+  }
+  bool bad = simt::thread() == simt::kThreads - 1 && (j != selected || !spare_bits_zero(in, code));
+  simt::sync();
+  for (j = simt::thread(); j < selected; j += simt::kThreads) {
+    bad = bad || shared.index[j] >= (j + 1 < selected ? shared.index[j + 1] : count);
   }
   return !simt::sync_or(bad);
 }

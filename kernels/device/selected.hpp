@@ -11,12 +11,10 @@
 
 namespace gradwire::kernels {
 
-/// Bytes of a full tile that keeps k.
-GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec, std::uint32_t selected) {
+/// Bytes of a full tile.
+GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec) {
   std::uint32_t bytes = 0;
-  const auto add = [&]<class Selected>(Type<Selected>) {
-    bytes = padded(index_bytes(selected) + Selected::bytes(selected));
-  };
+  const auto add = [&]<class Selected>(Type<Selected>) { bytes = TopK<Selected>::tile_bytes(codec.k, kTileElements); };
   works_in_f64(codec) ? with_selected<double>(codec, add) : with_selected<float>(codec, add);
   return bytes;
 }
@@ -93,6 +91,7 @@ GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Val
 
 template <class Value>
 GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
+  GRADWIRE_SHARED IndexShared shared;
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
   const HeaderCheck header = check_header(codec, job.frame, job.call.bucket, step);
@@ -100,12 +99,12 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
     report_header(job.call, header, job.frame.peer);
   }
   const std::uint32_t tiles = tiles_of(job.frame.count);
-  const std::uint32_t tile_bytes = selected_tile_bytes(codec, selected_count(codec.k, kTileElements));
+  const std::uint32_t tile_bytes = selected_tile_bytes(codec);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
     const std::uint32_t selected = selected_count(codec.k, place.count);
-    const bool valid = indices_valid(payload, selected, place.count);
+    const bool valid = load_indices(shared, payload, place.count, selected);
     if (header.good && !valid && simt::thread() == 0) {
       report_bad(job.call, job.frame.peer);
       report_nonfinite(job.call);
@@ -118,9 +117,10 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
       fill_tile(job, place, Value{0});
       simt::sync();
     }
+    const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
     for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-      const Value x = selected_value<Value>(codec, payload + index_bytes(selected), j);
-      const bool finite = put_element(job, place.first + load_index(payload, j), x);
+      const Value x = selected_value<Value>(codec, coded, j);
+      const bool finite = put_element(job, place.first + shared.index[j], x);
       if (!finite && half_width(job.values_dtype)) {
         report_nonfinite(job.call);
       }

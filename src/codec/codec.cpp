@@ -46,11 +46,17 @@ bool Codec::lossy() const noexcept { return entry_->lossy || spec_.k != 0; }
 
 Working Codec::working() const noexcept { return coder_->working; }
 
-std::uint64_t Codec::payload_bytes(std::uint64_t count) const noexcept {
+namespace {
+
+std::uint64_t payload_of(const TileCoder& coder, std::uint32_t k, std::uint64_t count) {
   const auto tail = static_cast<std::uint32_t>(count % kTileElements);
-  const std::uint64_t full = count / kTileElements * coder_->tile_bytes(spec_.k, kernels::kTileElements);
-  return full + (tail == 0 ? 0 : coder_->tile_bytes(spec_.k, tail));
+  const std::uint64_t full = count / kTileElements * coder.tile_bytes(k, kernels::kTileElements);
+  return full + (tail == 0 ? 0 : coder.tile_bytes(k, tail));
 }
+
+}  // namespace
+
+std::uint64_t Codec::payload_bytes(std::uint64_t count) const noexcept { return payload_of(*coder_, spec_.k, count); }
 
 std::uint64_t Codec::frame_bytes(std::uint64_t count) const noexcept {
   return wire::kHeaderBytes + payload_bytes(count);
@@ -69,6 +75,7 @@ wire::FrameHeader header_for(const Codec& codec, const FrameInfo& info) {
   header.k = codec.spec().k;
   header.hop = info.hop;
   header.terms = info.terms;
+  header.epoch = info.epoch;
   header.count = info.count;
   header.first_tile = info.first_tile;
   header.bucket = info.bucket;
@@ -171,7 +178,7 @@ void check_terms(std::span<const std::byte> frame, std::uint8_t expected, int pe
 
 FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame,
                          int peer)
-    : codec_(codec), frame_(frame), offset_(wire::kHeaderBytes), info_(expected), peer_(peer) {
+    : codec_(codec), coder_(codec.coder_), frame_(frame), info_(expected), peer_(peer) {
   const wire::FrameHeader header = parse_from(frame, peer);
   const CodecSpec spec{header.codec, header.k};
   expect_text("codec", spec.to_string(), codec.spec().to_string(), peer);
@@ -183,14 +190,19 @@ FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool che
   expect("count", header.count, expected.count, peer);
   expect("hop", header.hop, expected.hop, peer);
   expect_terms(header.terms, expected.terms, peer);
+  expect("epoch", header.epoch, expected.epoch, peer);
   if (checksum && (header.flags & wire::kFlagCrc) == 0) {
     throw Error(ErrorCode::mismatch, "frame from rank " + std::to_string(peer) +
                                          " has no CRC, this rank expects one; set checksum alike on every rank");
   }
-  if (frame.size() != codec.frame_bytes(header.count)) {
+  if (header.version == 1 && header.k != 0) {
+    coder_ = &version1_selected_coder(*codec.entry_, codec.dtype());
+  }
+  offset_ = wire::header_bytes(header.flags);
+  if (const std::uint64_t bytes = offset_ + payload_of(*coder_, header.k, header.count); frame.size() != bytes) {
     throw Error(ErrorCode::corrupt, "frame from rank " + std::to_string(peer) + ": has " +
                                         std::to_string(frame.size()) + " bytes, " + std::to_string(header.count) +
-                                        " elements need " + std::to_string(codec.frame_bytes(header.count)));
+                                        " elements need " + std::to_string(bytes));
   }
   nonfinite_ = (header.flags & wire::kFlagNonfinite) != 0;
 }
@@ -198,42 +210,31 @@ FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool che
 const std::uint8_t* FrameReader::next_tile(std::uint32_t count) {
   check_tile(count, info_.count, tile_);
   const auto* tile = reinterpret_cast<const std::uint8_t*>(frame_.data() + offset_);
-  offset_ += count == 0 ? 0 : codec_.coder_->tile_bytes(codec_.spec().k, count);
+  offset_ += count == 0 ? 0 : coder_->tile_bytes(codec_.spec().k, count);
   tile_ += count == 0 ? 0 : 1;
   return tile;
 }
 
-// What decode may be given; null for no elements.
-const std::uint8_t* FrameReader::checked_tile(const kernels::Tile& tile, std::uint32_t count) {
+void FrameReader::decode_tile(Decode decode, void* values, std::uint32_t count) {
+  const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
   const std::uint8_t* in = next_tile(count);
   if (count == 0) {
-    return nullptr;
+    return;
   }
-  if (codec_.coder_->valid != nullptr && !codec_.coder_->valid(tile, in, count)) {
+  const FloatEnvironment environment;
+  if (!decode(tile, in, count, values)) {
     throw Error(ErrorCode::corrupt, "frame from rank " + std::to_string(peer_) + ": tile " +
-                                        std::to_string(tile.index) + ": indices not ascending or beyond the tile");
-  }
-  return in;
-}
-
-void FrameReader::read(void* values, std::uint32_t count) {
-  const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
-  if (const std::uint8_t* in = checked_tile(tile, count)) {
-    const FloatEnvironment environment;
-    codec_.coder_->decode(tile, in, count, values);
+                                        std::to_string(tile.index) +
+                                        ": indices not ascending, beyond the tile or not as many as it keeps");
   }
 }
 
-void FrameReader::add(void* values, std::uint32_t count) {
-  const kernels::Tile tile = tile_at(info_, tile_, codec_.spec());
-  if (const std::uint8_t* in = checked_tile(tile, count)) {
-    const FloatEnvironment environment;
-    codec_.coder_->decode_add(tile, in, count, values);
-  }
-}
+void FrameReader::read(void* values, std::uint32_t count) { decode_tile(coder_->decode, values, count); }
+
+void FrameReader::add(void* values, std::uint32_t count) { decode_tile(coder_->decode_add, values, count); }
 
 void FrameReader::read_verbatim(void* bytes, std::uint32_t count) {
-  if (codec_.coder_->copy == nullptr) {
+  if (coder_->copy == nullptr) {
     misuse("read_verbatim with codec " + codec_.spec().to_string() + ", which is not exact");
   }
   const std::uint8_t* in = next_tile(count);

@@ -32,6 +32,7 @@ struct FrameInfo {
   std::uint32_t step = 0;
   std::uint8_t hop = 0;    // 0: a rank's own values, 1: a result, 4: a sum over a node
   std::uint8_t terms = 0;  // wire::kTerm...
+  std::uint8_t epoch = 0;  // of the world, modulo 256
 };
 
 struct CodecEntry;  // registry row
@@ -90,9 +91,9 @@ void check_terms(std::span<const std::byte> frame, std::uint8_t expected, int pe
 /// Decodes one frame, tile by tile, in order.
 class FrameReader {
  public:
-  /// Checks header, size and CRC against what this rank expects. Error(corrupt) for damage; Error(mismatch) where
-  /// another version, codec, dtype, bucket, step, tile or count is named, with both values. `peer` is for messages
-  /// only.
+  /// Checks header, size and CRC against what this rank expects. Frames of every wire version that there was can be
+  /// read. Error(corrupt) for damage; Error(mismatch) where an unknown version, another codec, dtype, bucket, step,
+  /// tile or count is named, with both values. `peer` is for messages only.
   FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame, int peer);
   /// The next tile, overwriting `values` (working type). Error(corrupt) where its bytes cannot be decoded; so does add.
   void read(void* values, std::uint32_t count);
@@ -104,9 +105,11 @@ class FrameReader {
 
  private:
   const std::uint8_t* next_tile(std::uint32_t count);
-  const std::uint8_t* checked_tile(const kernels::Tile& tile, std::uint32_t count);
+  using Decode = bool (*)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
+  void decode_tile(Decode decode, void* values, std::uint32_t count);
 
   const Codec& codec_;
+  const TileCoder* coder_;  // of the frame's wire version
   std::span<const std::byte> frame_;
   std::size_t offset_;
   std::uint32_t tile_ = 0;

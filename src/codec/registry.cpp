@@ -20,6 +20,7 @@
 #include "kernels/int8.hpp"
 #include "kernels/sign.hpp"
 #include "kernels/topk.hpp"
+#include "kernels/topk_version1.hpp"
 
 #ifndef GRADWIRE_CODEC_TABLE
 // The table of codecs. Columns: core (kTensor is the dtype of the tensor), name, id on the wire, lossy.
@@ -51,6 +52,17 @@ constexpr Coders kCodersOf = nullptr;
 
 namespace {
 
+// What `decode` says, or true where it says nothing.
+template <class Decode>
+bool succeeds(const Decode& decode) {
+  if constexpr (std::is_void_v<decltype(decode())>) {
+    decode();
+    return true;
+  } else {
+    return decode();
+  }
+}
+
 // A core with its types erased.
 template <class Core>
 constexpr TileCoder coder_of() {
@@ -59,20 +71,17 @@ constexpr TileCoder coder_of() {
   TileCoder coder{};
   coder.working = std::is_same_v<Value, double> ? Working::f64 : Working::f32;
   coder.tile_bytes = [](std::uint32_t k, std::uint32_t count) { return Core::tile_bytes(k, count); };
-  coder.encode = [](const Tile& tile, const void* values, float* residual, std::uint32_t count, std::uint8_t* out) {
-    return Core::encode(tile, static_cast<const Value*>(values), residual, count, out);
-  };
-  coder.decode = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
-    Core::decode(tile, in, count, static_cast<Value*>(values));
-  };
-  coder.decode_add = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
-    Core::decode_add(tile, in, count, static_cast<Value*>(values));
-  };
-  if constexpr (requires { &Core::valid; }) {
-    coder.valid = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count) {
-      return Core::valid(tile, in, count);
+  if constexpr (requires { &Core::encode; }) {
+    coder.encode = [](const Tile& tile, const void* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+      return Core::encode(tile, static_cast<const Value*>(values), residual, count, out);
     };
   }
+  coder.decode = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
+    return succeeds([&] { return Core::decode(tile, in, count, static_cast<Value*>(values)); });
+  };
+  coder.decode_add = [](const Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values) {
+    return succeeds([&] { return Core::decode_add(tile, in, count, static_cast<Value*>(values)); });
+  };
   if constexpr (requires { &Core::copy; }) {
     coder.copy = [](const void* elements, std::uint32_t count, std::uint8_t* out) {
       return Core::copy(elements, count, out);
@@ -90,19 +99,23 @@ constexpr TileCoder coder_of() {
 // In a namespace of kernels: coders(dtype, selected) over the cores that are visible there.
 #define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
 #define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Selected>>(),
-#define GRADWIRE_DEFINE_CODERS                                                                   \
-  template <DType kTensor>                                                                       \
-  inline constexpr codec::TileCoder kCoders[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_CODER_ROW)};      \
-  template <DType kTensor>                                                                       \
-  inline constexpr codec::TileCoder kSelected[] = {GRADWIRE_CODEC_TABLE(GRADWIRE_SELECTED_ROW)}; \
-  inline const codec::TileCoder* coders(DType tensor, bool selected) {                           \
-    switch (tensor) {                                                                            \
-      case DType::f16: return selected ? kSelected<DType::f16> : kCoders<DType::f16>;            \
-      case DType::bf16: return selected ? kSelected<DType::bf16> : kCoders<DType::bf16>;         \
-      case DType::f64: return selected ? kSelected<DType::f64> : kCoders<DType::f64>;            \
-      case DType::f32: break;                                                                    \
-    }                                                                                            \
-    return selected ? kSelected<DType::f32> : kCoders<DType::f32>;                               \
+#define GRADWIRE_TABLE_BY_DTYPE(table, function, row)                      \
+  template <DType kTensor>                                                 \
+  inline constexpr codec::TileCoder table[] = {GRADWIRE_CODEC_TABLE(row)}; \
+  inline const codec::TileCoder* function(DType tensor) {                  \
+    switch (tensor) {                                                      \
+      case DType::f16: return table<DType::f16>;                           \
+      case DType::bf16: return table<DType::bf16>;                         \
+      case DType::f64: return table<DType::f64>;                           \
+      case DType::f32: break;                                              \
+    }                                                                      \
+    return table<DType::f32>;                                              \
+  }
+#define GRADWIRE_DEFINE_CODERS                                                   \
+  GRADWIRE_TABLE_BY_DTYPE(kWholeTiles, whole_tiles, GRADWIRE_CODER_ROW)          \
+  GRADWIRE_TABLE_BY_DTYPE(kSelectedTiles, selected_tiles, GRADWIRE_SELECTED_ROW) \
+  inline const codec::TileCoder* coders(DType tensor, bool selected) {           \
+    return selected ? selected_tiles(tensor) : whole_tiles(tensor);              \
   }
 #endif  // GRADWIRE_CODEC_TABLE
 
@@ -121,6 +134,8 @@ HWY_AFTER_NAMESPACE();
 #if !defined(GRADWIRE_HIGHWAY) || HWY_ONCE
 namespace gradwire::kernels::scalar {
 GRADWIRE_DEFINE_CODERS
+#define GRADWIRE_VERSION1_ROW(core, name, id, lossy) codec::coder_of<TopKVersion1<typename core::Selected>>(),
+GRADWIRE_TABLE_BY_DTYPE(kVersion1Tiles, version1_tiles, GRADWIRE_VERSION1_ROW)
 }  // namespace gradwire::kernels::scalar
 
 namespace gradwire::codec {
@@ -170,6 +185,10 @@ std::string codec_names() {
     names += (names.empty() ? "" : ", ") + std::string(entry.name);
   }
   return names;
+}
+
+const TileCoder& version1_selected_coder(const CodecEntry& codec, DType tensor) noexcept {
+  return kernels::scalar::version1_tiles(tensor)[&codec - codecs().data()];
 }
 
 std::span<const InstructionSet> instruction_sets() {

@@ -17,12 +17,12 @@ namespace gradwire::codec {
 struct TileCoder {
   Working working;
   std::uint32_t (*tile_bytes)(std::uint32_t k, std::uint32_t count);
+  // Null where frames are only read.
   bool (*encode)(const kernels::Tile& tile, const void* values, float* residual, std::uint32_t count,
                  std::uint8_t* out);
-  void (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
-  void (*decode_add)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
-  // Whether decode and decode_add may see these bytes; null where they may see any.
-  bool (*valid)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count);
+  // These return false for damaged bytes, and leave the values as they were.
+  bool (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
+  bool (*decode_add)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
   // Only where the codec keeps the tensor's own type, else null.
   bool (*copy)(const void* elements, std::uint32_t count, std::uint8_t* out);       // encode of stored elements
   void (*narrow)(const void* values, std::uint32_t count, std::uint8_t* elements);  // encode without padding
@@ -57,5 +57,8 @@ struct InstructionSet {
 [[nodiscard]] std::span<const InstructionSet> instruction_sets();
 /// The one in use: the last, or the first with GRADWIRE_SIMD=scalar. Error(invalid_argument) for an unknown setting.
 [[nodiscard]] const InstructionSet& active_instruction_set();
+
+/// What reads a codec behind topk in frames of wire version 1.
+[[nodiscard]] const TileCoder& version1_selected_coder(const CodecEntry& codec, DType tensor) noexcept;
 
 }  // namespace gradwire::codec

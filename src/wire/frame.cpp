@@ -10,7 +10,8 @@ namespace gradwire::wire {
 namespace {
 
 constexpr std::size_t kCrcOffset = 28;
-constexpr std::uint8_t kKnownFlags = kFlagCrc | kFlagNonfinite;
+constexpr std::uint8_t kFirstFlags = kFlagCrc | kFlagNonfinite;  // of version 1
+constexpr std::uint8_t kKnownFlags = kFirstFlags | kFlagLength;
 constexpr std::uint8_t kKnownTerms = kTermMean | kTermFeedback | kTermWeighted;
 
 template <class T>
@@ -52,23 +53,70 @@ std::string hex(std::uint64_t value) {
 }  // namespace
 
 void write_header(const FrameHeader& header, std::span<std::byte> frame) {
-  if (frame.size() < kHeaderBytes) {
+  if (frame.size() < header_bytes(header.flags)) {
     throw Error(ErrorCode::internal, "frame: no room for a header in " + std::to_string(frame.size()) + " bytes");
   }
   put(frame, 0, kMagic);
-  put(frame, 4, header.version);
+  put(frame, 4, kWireVersion);
   put(frame, 5, header.dtype);
   put(frame, 6, header.flags);
   put(frame, 7, header.codec);
   put(frame, 8, header.k);
-  put(frame, 10, header.hop);
-  put(frame, 11, header.terms);
+  put(frame, 10, static_cast<std::uint8_t>(header.hop | header.terms << 4));
+  put(frame, 11, header.epoch);
   put(frame, 12, header.count);
   put(frame, 16, header.first_tile);
   put(frame, 20, header.bucket);
   put(frame, 24, header.step);
+  if ((header.flags & kFlagLength) != 0) {
+    put(frame, kHeaderBytes, header.length);
+    put(frame, kHeaderBytes + 8, std::uint64_t{0});
+  }
   put(frame, kCrcOffset, (header.flags & kFlagCrc) != 0 ? frame_crc(frame) : 0U);
 }
+
+namespace {
+
+// The fields as they stand, of a frame that has all their bytes.
+FrameHeader read_fields(std::span<const std::byte> frame) {
+  FrameHeader header;
+  header.version = get<std::uint8_t>(frame, 4);
+  header.dtype = get<std::uint8_t>(frame, 5);
+  header.flags = get<std::uint8_t>(frame, 6);
+  header.codec = get<std::uint8_t>(frame, 7);
+  header.k = get<std::uint16_t>(frame, 8);
+  header.hop = get<std::uint8_t>(frame, 10);
+  header.terms = get<std::uint8_t>(frame, 11);
+  if (header.version > 1) {
+    header.epoch = header.terms;
+    header.terms = header.hop >> 4;
+    header.hop &= 15;
+  }
+  header.count = get<std::uint32_t>(frame, 12);
+  header.first_tile = get<std::uint32_t>(frame, 16);
+  header.bucket = get<std::uint32_t>(frame, 20);
+  header.step = get<std::uint32_t>(frame, 24);
+  header.crc = get<std::uint32_t>(frame, kCrcOffset);
+  return header;
+}
+
+// What stands behind the header with kFlagLength.
+std::uint64_t read_length(std::span<const std::byte> frame) {
+  if (frame.size() < kHeaderBytes + kLengthBytes) {
+    corrupt("has " + std::to_string(frame.size()) + " bytes, a header with a length has 48");
+  }
+  const auto length = get<std::uint64_t>(frame, kHeaderBytes);
+  const std::size_t payload = frame.size() - kHeaderBytes - kLengthBytes;
+  if (length != payload) {
+    corrupt("says that its payload has " + std::to_string(length) + " bytes, it has " + std::to_string(payload));
+  }
+  if (get<std::uint64_t>(frame, kHeaderBytes + 8) != 0) {
+    corrupt("has other bytes than zeros behind its length");
+  }
+  return length;
+}
+
+}  // namespace
 
 FrameHeader parse_header(std::span<const std::byte> frame) {
   if (frame.size() < kHeaderBytes) {
@@ -77,31 +125,22 @@ FrameHeader parse_header(std::span<const std::byte> frame) {
   if (get<std::uint32_t>(frame, 0) != kMagic) {
     corrupt("begins with " + hex(get<std::uint32_t>(frame, 0)) + " instead of the magic number " + hex(kMagic));
   }
-  FrameHeader header;
-  header.version = get<std::uint8_t>(frame, 4);
-  if (header.version != kWireVersion) {
+  FrameHeader header = read_fields(frame);
+  if (header.version < kOldestWireVersion || header.version > kWireVersion) {
     throw Error(ErrorCode::mismatch, "frame: has wire version " + std::to_string(header.version) +
-                                         ", this build reads " + std::to_string(kWireVersion) +
-                                         "; run the same gradwire on every rank");
+                                         ", this build reads " + std::to_string(kOldestWireVersion) + " to " +
+                                         std::to_string(kWireVersion) + "; run the same gradwire on every rank");
   }
-  header.dtype = get<std::uint8_t>(frame, 5);
-  header.flags = get<std::uint8_t>(frame, 6);
-  header.codec = get<std::uint8_t>(frame, 7);
-  header.k = get<std::uint16_t>(frame, 8);
-  header.hop = get<std::uint8_t>(frame, 10);
-  header.terms = get<std::uint8_t>(frame, 11);
-  header.count = get<std::uint32_t>(frame, 12);
-  header.first_tile = get<std::uint32_t>(frame, 16);
-  header.bucket = get<std::uint32_t>(frame, 20);
-  header.step = get<std::uint32_t>(frame, 24);
-  header.crc = get<std::uint32_t>(frame, kCrcOffset);
-  if ((header.flags & ~kKnownFlags) != 0) {
+  if ((header.flags & ~(header.version == 1 ? kFirstFlags : kKnownFlags)) != 0) {
     corrupt("has unknown flags " + hex(header.flags));
   }
   // First, so that a damaged header is not taken for one that another rank meant.
   const std::uint32_t crc = (header.flags & kFlagCrc) != 0 ? frame_crc(frame) : 0U;
   if (header.crc != crc) {
     corrupt("CRC is " + hex(header.crc) + ", its " + std::to_string(frame.size()) + " bytes give " + hex(crc));
+  }
+  if ((header.flags & kFlagLength) != 0) {
+    header.length = read_length(frame);
   }
   if ((header.terms & ~kKnownTerms) != 0) {
     corrupt("has unknown terms " + hex(header.terms));

@@ -1,7 +1,7 @@
 // Fuzz target: any bytes as a frame give values or an Error, never a read or write out of bounds. With clang:
 //   clang++ -std=c++20 -fsanitize=fuzzer,address -Iinclude -Isrc -I. tests/codec/frame_fuzz.cpp
 //   src/{base,wire,codec}/*.cpp
-// run on tests/golden/fuzz, tests/golden/good and tests/golden/bad. frame_fuzz_test.cpp replays these as a plain test.
+// run on tests/golden/fuzz, and good and bad of its versions. frame_fuzz_test.cpp replays these as a plain test.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -32,6 +32,8 @@ void decode(std::span<const std::byte> frame) {
   info.bucket = header.bucket;
   info.step = header.step;
   info.hop = header.hop;
+  info.terms = header.terms;
+  info.epoch = header.epoch;
   codec::FrameReader reader(codec, info, false, frame, 0);
   codec::FrameReader adder(codec, info, false, frame, 0);
   for (std::uint64_t left = info.count; left > 0;) {

@@ -16,7 +16,7 @@ namespace {
 
 std::vector<std::string> corpus() {
   std::vector<std::string> frames;
-  for (const char* folder : {"good", "bad", "fuzz"}) {
+  for (const char* folder : {"version1/good", "version1/bad", "version2/good", "version2/bad", "fuzz"}) {
     for (const auto& entry :
          std::filesystem::directory_iterator(std::filesystem::path(GRADWIRE_SOURCE_DIR) / "tests/golden" / folder)) {
       std::ifstream stream(entry.path(), std::ios::binary);
@@ -32,7 +32,7 @@ void run(const std::string& frame) {
 
 TEST(FrameFuzz, Corpus) {
   const auto frames = corpus();
-  EXPECT_GE(frames.size(), 40U);
+  EXPECT_GE(frames.size(), 140U);
   for (const std::string& frame : frames) {
     run(frame);
   }

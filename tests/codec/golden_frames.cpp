@@ -122,10 +122,12 @@ std::vector<BadFrame> bad_frames(const GoldenFrame& good) {
   add(ErrorCode::corrupt, "crc-bit", [](auto& frame) { frame[28] ^= std::byte{1}; });
   add_header(ErrorCode::corrupt, "magic", 0, 'X');
   add_header(ErrorCode::corrupt, "flags", 6, 0xF1);
-  add_header(ErrorCode::corrupt, "unknown-terms", 11, 8);
-  add_header(ErrorCode::mismatch, "terms", 11, 1);
+  add_header(ErrorCode::corrupt, "unknown-terms", 10, 0x80);
+  add_header(ErrorCode::corrupt, "length", 6, 5);
+  add_header(ErrorCode::mismatch, "terms", 10, 0x10);
+  add_header(ErrorCode::mismatch, "epoch", 11, 1);
   add_header(ErrorCode::corrupt, "dtype", 5, 77);
-  add_header(ErrorCode::mismatch, "version", 4, 2);
+  add_header(ErrorCode::mismatch, "version", 4, 3);
   add_header(ErrorCode::mismatch, "other-dtype", 5, good.dtype == DType::f64 ? 1 : 4);
   add_header(ErrorCode::mismatch, "codec", 7, 200);
   add_header(ErrorCode::mismatch, "k", 8, 41);

@@ -1,5 +1,5 @@
-// The golden frames: what this build writes for inputs that are fixed to the bit. tests/golden/ holds what the first
-// release of the format wrote; a frame there must decode to the same values for ever.
+// The golden frames: what this build writes for inputs that are fixed to the bit. tests/golden/versionN holds what the
+// first release of wire version N wrote; a frame there must decode to the same values for ever.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct BadFrame {
 /// CRC-32C over the decoded working values, little-endian.
 [[nodiscard]] std::uint32_t decoded_crc(const GoldenFrame& golden);
 
-/// tests/golden/manifest.txt: a line for each good frame, "name bytes decoded_crc", sorted as good_frames().
+/// manifest.txt of a version: a line for each good frame, "name bytes decoded_crc", sorted as good_frames().
 [[nodiscard]] std::string manifest_line(const GoldenFrame& golden);
 
 }  // namespace gradwire::test

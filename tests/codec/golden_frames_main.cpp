@@ -1,10 +1,11 @@
-// golden_frames FOLDER: adds what is missing to tests/golden. Frames that are there are left alone: they are the
-// format.
+// golden_frames FOLDER: adds what is missing to the folder of tests/golden for the version that this build writes.
+// Frames that are there are left alone: they are the format.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
 #include "golden_frames.hpp"
+#include "gradwire/version.hpp"
 
 namespace {
 
@@ -26,7 +27,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: golden_frames FOLDER\n";
     return 2;
   }
-  const fs::path folder = argv[1];
+  const fs::path folder = fs::path(argv[1]) / ("version" + std::to_string(gradwire::kWireVersion));
   fs::create_directories(folder / "good");
   fs::create_directories(folder / "bad");
   const auto good = gradwire::test::good_frames();

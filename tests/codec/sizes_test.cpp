@@ -19,7 +19,7 @@ TEST(Sizes, PayloadOfEveryCodec) {
   }
 }
 
-// 12 bits an index, then what a codec makes of the selected values.
+// The indices, then what a codec makes of the selected values.
 TEST(Sizes, PayloadBehindTopk) {
   struct Row {
     const char* spec;
@@ -27,10 +27,10 @@ TEST(Sizes, PayloadBehindTopk) {
     std::uint64_t short_;  // of 300
   };
   for (const Row& row :
-       {Row{"topk(1/4096)+exact", 16, 16}, Row{"topk(41/4096)+exact", 240, 32}, Row{"topk(41/4096)+bf16", 144, 16},
-        Row{"topk(41/4096)+fp16", 160, 16}, Row{"topk(41/4096)+int8", 112, 16}, Row{"topk(41/4096)+fp8", 112, 16},
-        Row{"topk(41/4096)+int4", 96, 16}, Row{"topk(41/4096)+int2", 80, 16}, Row{"topk(41/4096)+sign", 80, 16},
-        Row{"topk(10%)+int8", 1040, 80}, Row{"topk(64/4096)+int2", 128, 16}, Row{"topk(100%)+int2", 7184, 544}}) {
+       {Row{"topk(1/4096)+exact", 8, 8}, Row{"topk(41/4096)+exact", 208, 16}, Row{"topk(41/4096)+bf16", 128, 12},
+        Row{"topk(41/4096)+fp16", 128, 12}, Row{"topk(41/4096)+int8", 88, 12}, Row{"topk(41/4096)+fp8", 88, 12},
+        Row{"topk(41/4096)+int4", 68, 8}, Row{"topk(41/4096)+int2", 60, 12}, Row{"topk(41/4096)+sign", 52, 8},
+        Row{"topk(10%)+int8", 684, 52}, Row{"topk(64/4096)+int2", 84, 12}, Row{"topk(100%)+int2", 1540, 120}}) {
     const codec::Codec codec(CodecSpec::parse(row.spec), DType::f32);
     EXPECT_EQ(codec.payload_bytes(4096), row.full) << row.spec;
     EXPECT_EQ(codec.payload_bytes(300), row.short_) << row.spec;
@@ -38,11 +38,20 @@ TEST(Sizes, PayloadBehindTopk) {
   }
 }
 
+TEST(Sizes, BitsAnElementBehindTopk) {
+  const auto bits = [](const char* spec) {
+    return 8.0 * static_cast<double>(codec::Codec(CodecSpec::parse(spec), DType::f32).payload_bytes(4096)) / 4096;
+  };
+  EXPECT_NEAR(bits("topk(1%)+int2"), .117, .0005);  // version 1: .156
+  EXPECT_NEAR(bits("topk(1%)+int8"), .172, .0005);  // .219
+  EXPECT_NEAR(bits("topk(10%)+int8"), 1.336, .0005);
+}
+
 TEST(Sizes, ChunksOfWholeTilesAddUp) {
   for (const Case& c : all_cases()) {
     const codec::Codec codec = c.codec();
     EXPECT_EQ(codec.payload_bytes(9 * 4096 + 5), 9 * codec.payload_bytes(4096) + codec.payload_bytes(5));
-    EXPECT_EQ(codec.payload_bytes(3) % 16, 0U);
+    EXPECT_EQ(codec.payload_bytes(3) % (c.k == 0 ? 16 : 4), 0U);
     // Beyond 2^32 elements.
     EXPECT_EQ(codec.payload_bytes(std::uint64_t{1} << 40), (std::uint64_t{1} << 28) * codec.payload_bytes(4096));
   }

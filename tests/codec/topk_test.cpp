@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codec_support.hpp"
+#include "documented_frames.hpp"
 #include "kernels/topk.hpp"
 
 namespace gradwire::test {
@@ -25,15 +26,10 @@ std::vector<std::uint32_t> by_sorting(const std::vector<float>& x, std::size_t s
   return order;
 }
 
-std::vector<std::uint32_t> indices(const Frame& frame, std::size_t selected) {
-  std::vector<std::uint32_t> found(selected);
+// Of the frame's first tile, of n elements.
+std::vector<std::uint32_t> indices(const Frame& frame, std::size_t n, std::size_t selected) {
   const auto* in = reinterpret_cast<const std::uint8_t*>(frame.bytes.data() + wire::kHeaderBytes);
-  for (std::size_t j = 0; j < selected; ++j) {  // 12 bits each from the lowest bit of the first byte on
-    const std::size_t byte = 12 * j / 8;
-    const unsigned pair = in[byte] | static_cast<unsigned>(in[byte + 1]) << 8;
-    found[j] = j % 2 == 0 ? pair & 0xFFFU : pair >> 4;
-  }
-  return found;
+  return documented::indices({in, frame.bytes.size() - wire::kHeaderBytes}, n, selected).value();
 }
 
 std::size_t selected_of(std::size_t k, std::size_t count) {
@@ -68,7 +64,7 @@ TEST(TopK, KeepsTheLargestAndTiesToTheLowerIndex) {
     const Frame frame = encode(codec, Values(codec.working(), x), nullptr, false);
     const std::size_t selected = selected_of(k, count);
     const auto expected = by_sorting(x, selected);
-    ASSERT_EQ(indices(frame, selected), expected) << "round " << round << " kind " << round % 7 << " k " << k;
+    ASSERT_EQ(indices(frame, count, selected), expected) << "round " << round << " kind " << round % 7 << " k " << k;
     const Values decoded = decode(codec, frame, count, nullptr, false);
     for (std::size_t i = 0, j = 0; i < count; ++i) {
       const bool is_selected = j < selected && expected[j] == i;
@@ -108,7 +104,8 @@ TEST(TopK, IndexBytesAsDocumented) {
   x[0x456] = -2.0F;
   x[0xABC] = 2.0F;
   const auto payload = encode(codec, Values(codec.working(), x)).payload();
-  const std::vector<int> expected{0x23, 0x61, 0x45, 0xBC, 0x0A, 0x00, 0x40, 0x02, 0, 0, 0, 0, 0, 0, 0, 0};
+  // l = 10: bits 0, 2, 4 of a run of 6 for the upper parts 0, 1, 2; then 0x123, 0x056, 0x2BC; S = 2; the signs.
+  const std::vector<int> expected{0xD5, 0x48, 0x56, 0xF0, 0x0A, 0x00, 0x40, 0x02};
   ASSERT_EQ(payload.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(std::to_integer<int>(payload[i]), expected[i]) << i;
@@ -139,7 +136,7 @@ TEST(TopK, NonfiniteValuesAreSelectedAndLeaveTheTilesResidual) {
     std::vector<float> residual(x.size(), 0.5F);
     const Frame frame = encode(codec, Values(codec.working(), x), &residual);
     EXPECT_TRUE(frame.nonfinite);
-    const auto selected = indices(frame, 41);
+    const auto selected = indices(frame, 4096, 41);
     EXPECT_TRUE(std::ranges::binary_search(selected, 3000U));
     const Values decoded = decode(codec, frame, x.size());
     EXPECT_TRUE(std::isnan(decoded[3000]) && std::isnan(decoded[77]));

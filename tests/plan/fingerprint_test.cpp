@@ -99,7 +99,7 @@ TEST(Fingerprint, DoesNotChangeWithWhatDoesNotMatter) {
 
 TEST(Fingerprint, DescribeIsReadable) {
   EXPECT_EQ(Inputs{}.plan().describe(),
-            "wire version: 1\n"
+            "wire version: 2\n"
             "world size: 4\n"
             "reduction: mean\n"
             "checksum: on\n"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string>
@@ -22,7 +23,9 @@ FrameHeader sample(std::uint8_t flags) {
   header.flags = flags;
   header.codec = 4;
   header.k = 0x0102;
-  header.hop = 1;
+  header.hop = 4;
+  header.terms = kTermFeedback;
+  header.epoch = 0x51;
   header.count = 0x11121314;
   header.first_tile = 0x21222324;
   header.bucket = 0x31323334;
@@ -51,8 +54,8 @@ void expect_refused(std::span<const std::byte> frame, ErrorCode code, const std:
 
 TEST(Frame, LayoutIsPinned) {
   const auto frame = frame_of(sample(kFlagNonfinite), 0);
-  constexpr std::array<int, 32> kExpected{'G',  'R',  'W',  '1',  1,    1,    2,    4,    0x02, 0x01, 1,
-                                          0,    0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
+  constexpr std::array<int, 32> kExpected{'G',  'R',  'W',  '1',  2,    1,    2,    4,    0x02, 0x01, 0x24,
+                                          0x51, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33,
                                           0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0,    0,    0,    0};
   ASSERT_EQ(frame.size(), kExpected.size());
   for (std::size_t i = 0; i < frame.size(); ++i) {
@@ -69,6 +72,64 @@ TEST(Frame, RoundTrip) {
     parsed.crc = 0;
     EXPECT_EQ(parsed, header);
   }
+}
+
+// Hop and terms stand in two bytes, nothing in one that is the epoch's.
+TEST(Frame, Version1IsRead) {
+  auto frame = frame_of(sample(0));
+  frame[4] = std::byte{1};
+  frame[10] = std::byte{4};
+  frame[11] = std::byte{5};
+  const FrameHeader header = parse_header(frame);
+  EXPECT_EQ(header.version, 1);
+  EXPECT_EQ(header.hop, 4);
+  EXPECT_EQ(header.terms, kTermMean | kTermWeighted);
+  EXPECT_EQ(header.epoch, 0);
+  frame[6] = std::byte{kFlagLength};
+  expect_refused(frame, ErrorCode::corrupt, "unknown flags 0x4");
+}
+
+FrameHeader with_length(std::uint64_t length) {
+  FrameHeader header = sample(kFlagCrc | kFlagLength);
+  header.length = length;
+  return header;
+}
+
+TEST(Frame, LengthOfThePayloadBehindTheHeader) {
+  std::vector<std::byte> frame(header_bytes(kFlagLength) + 20, std::byte{9});
+  ASSERT_EQ(frame.size(), 68U);
+  write_header(with_length(20), frame);
+  EXPECT_EQ(frame[32], std::byte{20});
+  EXPECT_TRUE(std::all_of(frame.begin() + 33, frame.begin() + 48, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(frame[48], std::byte{9});
+  FrameHeader parsed = parse_header(frame);
+  parsed.crc = 0;
+  EXPECT_EQ(parsed, with_length(20));
+  for (std::size_t bit = 0; bit < 8 * frame.size(); ++bit) {
+    auto damaged = frame;
+    damaged[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    EXPECT_THROW((void)parse_header(damaged), Error) << "bit " << bit;
+  }
+}
+
+TEST(Frame, LengthThatIsNotThatOfThePayload) {
+  const auto refused = [](std::uint64_t length, std::size_t payload, std::byte behind, const std::string& what) {
+    std::vector<std::byte> frame(48 + payload);
+    FrameHeader header = with_length(length);
+    header.flags = kFlagLength;
+    write_header(header, frame);
+    frame[47] = behind;
+    expect_refused(frame, ErrorCode::corrupt, what);
+  };
+  refused(19, 20, std::byte{0}, "says that its payload has 19 bytes, it has 20");
+  refused(21, 20, std::byte{0}, "21 bytes, it has 20");
+  refused(~std::uint64_t{0}, 20, std::byte{0}, "18446744073709551615 bytes");
+  refused(20, 20, std::byte{1}, "zeros behind its length");
+  std::vector<std::byte> small(47);
+  EXPECT_THROW(write_header(with_length(0), small), Error);
+  auto header_only = frame_of(sample(0), 15);
+  header_only[6] = std::byte{kFlagLength};
+  expect_refused(header_only, ErrorCode::corrupt, "47 bytes, a header with a length has 48");
 }
 
 TEST(Frame, WhatTheCallerLeftInTheCrcFieldDoesNotMatter) {
@@ -104,13 +165,13 @@ TEST(Frame, Refusals) {
   const auto whole = frame_of(sample(0));
   expect_refused(std::span(whole).first(31), ErrorCode::corrupt, "31 bytes");
   expect_refused(changed(0, 'X'), ErrorCode::corrupt, "magic");
-  expect_refused(changed(4, 2), ErrorCode::mismatch, "wire version 2");
+  expect_refused(changed(4, 3), ErrorCode::mismatch, "wire version 3, this build reads 1 to 2");
   expect_refused(changed(4, 0), ErrorCode::mismatch, "wire version 0");
   expect_refused(changed(5, 0), ErrorCode::corrupt, "dtype 0");
   expect_refused(changed(5, 5), ErrorCode::corrupt, "dtype 5");
-  expect_refused(changed(6, 4), ErrorCode::corrupt, "unknown flags 0x4");
+  expect_refused(changed(6, 8), ErrorCode::corrupt, "unknown flags 0x8");
   expect_refused(changed(6, 1), ErrorCode::corrupt, "CRC");
-  expect_refused(changed(11, 8), ErrorCode::corrupt, "unknown terms 0x8");
+  expect_refused(changed(10, 0x80), ErrorCode::corrupt, "unknown terms 0x8");
   expect_refused(changed(28, 7), ErrorCode::corrupt, "CRC");
 }
 
