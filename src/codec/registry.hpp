@@ -17,7 +17,7 @@ namespace gradwire::codec {
 struct TileCoder {
   Working working;
   std::uint32_t (*tile_bytes)(std::uint32_t k, std::uint32_t count);
-  bool (*encode)(const kernels::Tile& tile, const void* values, float* residual, std::uint32_t count,
+  bool (*encode)(const kernels::Tile& tile, const void* values, kernels::Residual residual, std::uint32_t count,
                  std::uint8_t* out);
   void (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
   void (*decode_add)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);

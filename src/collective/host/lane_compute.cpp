@@ -108,10 +108,12 @@ void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint6
   const bool keeps = site == codec::EncodeSite::owner   ? task_.call.residuals.keeps.owner
                      : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
                                                         : task_.call.residuals.keeps.local;
-  float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
-  writer.write(values, residual, count);
-  if (residual != nullptr) {
-    task_.residuals->store(site, first, count, residual);
+  float* room = scratch().residual;
+  const float* before = keeps ? task_.residuals->load(site, first, count, room) : nullptr;
+  float* after = before != nullptr ? task_.residuals->target(site, first, count, room) : nullptr;
+  writer.write(values, {before, after}, count);
+  if (after == room) {
+    task_.residuals->store(site, first, count, room);
   }
 }
 
