@@ -109,7 +109,12 @@ std::uint64_t hash_of(std::span<const ConstView> parameters) {
 }
 
 wire::Bytes encode_parameters(std::span<const ConstView> parameters, std::uint64_t step) {
+  std::uint64_t bytes = 64;
+  for (const ConstView& view : parameters) {
+    bytes += bytes_of(view) + 16;
+  }
   wire::Bytes out;
+  out.reserve(bytes);  // so that large parameters are copied once
   wire::put(out, kParametersMagic.data(), kParametersMagic.size());
   wire::put_number(out, kParametersVersion);
   wire::put_number(out, static_cast<std::uint32_t>(parameters.size()));
