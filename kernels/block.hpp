@@ -41,7 +41,7 @@ struct BlockCore {
     return padded(used_bytes(count));
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode(const Tile& /*tile*/, const float* values, float* residual,
+  GRADWIRE_HOST_DEVICE static bool encode(const Tile& /*tile*/, const float* values, Residual residual,
                                           std::uint32_t count, std::uint8_t* out) {
     bool nonfinite = false;
     for (std::uint32_t block = 0; block < blocks(count); ++block) {
@@ -66,7 +66,7 @@ struct BlockCore {
   }
 
   /// Block `block` of a tile of `count` elements; returns whether NaN or Inf was seen.
-  GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, float* residual, std::uint32_t block,
+  GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, Residual residual, std::uint32_t block,
                                                 std::uint32_t count, std::uint8_t* out) {
     const Run run = block_run(values, residual, block * kBlock, kBlock, count);
     return encode_run(run, out + std::size_t{block} * 2,
@@ -81,7 +81,9 @@ struct BlockCore {
     store(scale_out, 0, scale_bits);
     if (nonfinite || scale_bits == 0) {  // codes 0, whatever the signs; what is finite stays in the residual
       fill_zero(codes, run.count * static_cast<std::uint32_t>(sizeof(Code)));
-      if (!nonfinite) {
+      if (nonfinite) {
+        run.residual.keep(run.count);
+      } else {
         keep_all(run);
       }
       return nonfinite;
@@ -92,8 +94,8 @@ struct BlockCore {
       const float x = run.at(i);
       const Code code = Rule::quantize(x, inverse);
       store(codes, i, code);
-      if (run.residual != nullptr) {
-        run.residual[i] = x - Rule::level(code) * scale;
+      if (!run.residual.none()) {
+        run.residual.after[i] = x - Rule::level(code) * scale;
       }
     }
     return false;
@@ -150,10 +152,10 @@ struct BlockSimd : BlockCore<Rule> {
   using Code = typename Rule::Code;
   static constexpr std::uint32_t kBlock = Rule::kBlock;
 
-  static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
+  static bool encode(const Tile& /*tile*/, const float* values, Residual residual, std::uint32_t count,
                      std::uint8_t* out) {
-    const bool nonfinite = residual == nullptr ? encode_blocks<false>(values, residual, count, out)
-                                               : encode_blocks<true>(values, residual, count, out);
+    const bool nonfinite = residual.none() ? encode_blocks<false>(values, residual, count, out)
+                                           : encode_blocks<true>(values, residual, count, out);
     fill_padding(out, Core::used_bytes(count));
     return nonfinite;
   }
@@ -167,17 +169,17 @@ struct BlockSimd : BlockCore<Rule> {
 
  private:
   template <bool kResidual>
-  static HWY_INLINE VI32 quantize(const float* values, float* residual, std::size_t i, VF32 scale, VF32 inverse) {
-    const VF32 x = input<kResidual>(values, residual, i);
+  static HWY_INLINE VI32 quantize(const float* values, Residual residual, std::size_t i, VF32 scale, VF32 inverse) {
+    const VF32 x = input<kResidual>(values, residual.before, i);
     const VI32 code = Lanes::quantize(x * inverse);
     if constexpr (kResidual) {
-      hn::StoreU(x - Lanes::level(code) * scale, F32(), residual + i);
+      hn::StoreU(x - Lanes::level(code) * scale, F32(), residual.after + i);
     }
     return code;
   }
 
   template <bool kResidual>
-  static HWY_INLINE void encode_codes(const float* values, float* residual, float s, std::uint8_t* codes) {
+  static HWY_INLINE void encode_codes(const float* values, Residual residual, float s, std::uint8_t* codes) {
     const std::size_t n = lanes();
     const VF32 scale = hn::Set(F32(), s);
     const VF32 inverse = hn::Set(F32(), 1.0F / s);
@@ -189,15 +191,15 @@ struct BlockSimd : BlockCore<Rule> {
     }
   }
 
-  static HWY_NOINLINE bool encode_scalar(const float* values, float* residual, std::uint32_t block, std::uint32_t count,
-                                         std::uint8_t* out) {
+  static HWY_NOINLINE bool encode_scalar(const float* values, Residual residual, std::uint32_t block,
+                                         std::uint32_t count, std::uint8_t* out) {
     return Core::encode_block(values, residual, block, count, out);
   }
 
   // Blocks in groups that stay in the cache, all scales first: the way from a largest value to its scale is long, and
   // blocks overlap there.
   template <bool kResidual>
-  static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+  static HWY_INLINE bool encode_blocks(const float* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
     constexpr std::uint32_t kGroup = 1024 / kBlock;
     std::uint8_t* codes = out + Core::scale_bytes(count);
     const std::uint32_t whole = count / kBlock;
@@ -207,7 +209,7 @@ struct BlockSimd : BlockCore<Rule> {
       bool rare[kGroup];
       for (std::uint32_t block = group; block < end; ++block) {
         const std::uint32_t first = block * kBlock;
-        const std::uint32_t absmax = largest<kBlock, kResidual>(values + first, kResidual ? residual + first : nullptr);
+        const std::uint32_t absmax = largest<kBlock, kResidual>(values + first, residual.from(first).before);
         const std::uint16_t scale = Rule::scale(absmax);
         rare[block - group] = absmax >= Rule::kRare || scale == 0;
         kernels::store(out, block, scale);
@@ -218,7 +220,7 @@ struct BlockSimd : BlockCore<Rule> {
           nonfinite = encode_scalar(values, residual, block, count, out) || nonfinite;
           continue;
         }
-        encode_codes<kResidual>(values + first, kResidual ? residual + first : nullptr,
+        encode_codes<kResidual>(values + first, residual.from(first),
                                 kernels::from_bf16(kernels::load<std::uint16_t>(out, block)),
                                 codes + first * sizeof(Code));
       }

@@ -25,7 +25,7 @@ struct CastCore {
     return padded(used_bytes(count));
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode(const Tile& /*tile*/, const Value* values, float* residual,
+  GRADWIRE_HOST_DEVICE static bool encode(const Tile& /*tile*/, const Value* values, Residual residual,
                                           std::uint32_t count, std::uint8_t* out) {
     const bool nonfinite = encode_from(0, values, residual, count, out);
     fill_padding(out, used_bytes(count));
@@ -54,17 +54,17 @@ struct CastCore {
   }
 
   /// Elements [first, count).
-  GRADWIRE_HOST_DEVICE static bool encode_from(std::uint32_t first, const Value* values, float* residual,
+  GRADWIRE_HOST_DEVICE static bool encode_from(std::uint32_t first, const Value* values, Residual residual,
                                                std::uint32_t count, std::uint8_t* out) {
     bool nonfinite = false;
     for (std::uint32_t i = first; i < count; ++i) {
-      const Value x = residual == nullptr ? values[i] : values[i] + static_cast<Value>(residual[i]);
+      const Value x = residual.none() ? values[i] : values[i] + static_cast<Value>(residual.before[i]);
       const Stored bits = Wire::stored(x);
       store(out, i, bits);
       const bool finite = (bits & Wire::kExponent) != Wire::kExponent;
       nonfinite = nonfinite || !finite;
-      if (residual != nullptr && finite) {
-        residual[i] = static_cast<float>(x - Wire::value(bits));
+      if (!residual.none()) {
+        residual.after[i] = finite ? static_cast<float>(x - Wire::value(bits)) : residual.before[i];
       }
     }
     return nonfinite;
@@ -144,10 +144,10 @@ struct CastSimd : CastCore<kWire> {
   using Lanes = CastLanes<kWire>;
   static constexpr std::size_t kBytes = sizeof(typename Core::Stored);
 
-  static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
+  static bool encode(const Tile& /*tile*/, const float* values, Residual residual, std::uint32_t count,
                      std::uint8_t* out) {
-    const bool nonfinite = residual == nullptr ? encode_all<false>(values, residual, count, out)
-                                               : encode_all<true>(values, residual, count, out);
+    const bool nonfinite = residual.none() ? encode_all<false>(values, residual, count, out)
+                                           : encode_all<true>(values, residual, count, out);
     fill_padding(out, Core::used_bytes(count));
     return nonfinite;
   }
@@ -174,7 +174,7 @@ struct CastSimd : CastCore<kWire> {
 
  private:
   template <bool kResidual>
-  static HWY_INLINE bool encode_all(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+  static HWY_INLINE bool encode_all(const float* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
     const F32 df;
     const U32 d;
     const VU32 exponent = hn::Set(d, Core::Wire::kExponent);
@@ -183,7 +183,7 @@ struct CastSimd : CastCore<kWire> {
     for (std::size_t i = 0; i < whole; i += lanes()) {
       VF32 x = hn::LoadU(df, values + i);
       if constexpr (kResidual) {
-        x = x + hn::LoadU(df, residual + i);
+        x = x + hn::LoadU(df, residual.before + i);
       }
       const VU32 bits = Lanes::stored(x);
       Lanes::store(bits, out + i * kBytes);
@@ -191,8 +191,8 @@ struct CastSimd : CastCore<kWire> {
       bad = hn::Or(bad, nonfinite);
       if constexpr (kResidual) {
         const VF32 left = x - Lanes::value(bits);
-        const VF32 old = hn::LoadU(df, residual + i);
-        hn::StoreU(hn::IfThenElse(hn::RebindMask(df, nonfinite), old, left), df, residual + i);
+        const VF32 old = hn::LoadU(df, residual.before + i);
+        hn::StoreU(hn::IfThenElse(hn::RebindMask(df, nonfinite), old, left), df, residual.after + i);
       }
     }
     const bool tail = Core::encode_from(whole, values, residual, count, out);

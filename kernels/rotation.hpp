@@ -81,7 +81,7 @@ struct RotatedCore {
     return blocks(count) * 2 + block * kCodeBytes;
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count,
+  GRADWIRE_HOST_DEVICE static bool encode(const Tile& tile, const float* values, Residual residual, std::uint32_t count,
                                           std::uint8_t* out) {
     const RotationSigns signs(tile);
     bool nonfinite = false;
@@ -108,7 +108,7 @@ struct RotatedCore {
     }
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode_block(const RotationSigns& signs, const float* values, float* residual,
+  GRADWIRE_HOST_DEVICE static bool encode_block(const RotationSigns& signs, const float* values, Residual residual,
                                                 std::uint32_t block, std::uint32_t count, std::uint8_t* out) {
     const Run run = block_run(values, residual, block * kBlock, kBlock, count);
     std::uint8_t* codes = out + codes_at(block, count);
@@ -116,6 +116,7 @@ struct RotatedCore {
     const std::uint32_t absmax = largest(run);
     if (absmax >= kRotationLimit) {
       store(out, block, kNanBf16);
+      run.residual.keep(run.count);
       return true;
     }
     std::int32_t levels[kBlock];
@@ -126,11 +127,11 @@ struct RotatedCore {
       keep_all(run);
       return false;
     }
-    if (residual != nullptr) {
+    if (!residual.none()) {
       hadamard(levels);
       const float scale = from_bf16(scale_bits) * kRotationFactor;
       for (std::uint32_t i = 0; i < run.count; ++i) {
-        run.residual[i] = run.at(i) - decoded(signs, i, levels[i], scale);
+        run.residual.after[i] = run.at(i) - decoded(signs, i, levels[i], scale);
       }
     }
     return false;

@@ -115,13 +115,14 @@ struct Left {
   const std::int32_t* pick;
   VF32 scale;  // over 16
   const float* values;
-  float* residual;
+  Residual residual;
 
   HWY_INLINE void put(std::size_t first, V16 rotated) const {
     const F32 d;
     for (std::size_t i = first; i < first + kLanes16; i += kLanes) {
       const VI32 one = sum_pairs(rotated, hn::BitCast(B16(), hn::Load(I32(), pick + i)));
-      hn::StoreU(hn::NegMulAdd(hn::ConvertTo(d, one), scale, input<true>(values, residual, i)), d, residual + i);
+      hn::StoreU(hn::NegMulAdd(hn::ConvertTo(d, one), scale, input<true>(values, residual.before, i)), d,
+                 residual.after + i);
     }
   }
 };
@@ -141,9 +142,9 @@ struct RotatedSimd : RotatedCore<Grid> {
   using Core::kBlock;
   using Core::kCodeBytes;
 
-  static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
-    const bool nonfinite = residual == nullptr ? encode_blocks<false>(tile, values, residual, count, out)
-                                               : encode_blocks<true>(tile, values, residual, count, out);
+  static bool encode(const Tile& tile, const float* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
+    const bool nonfinite = residual.none() ? encode_blocks<false>(tile, values, residual, count, out)
+                                           : encode_blocks<true>(tile, values, residual, count, out);
     fill_padding(out, Core::used_bytes(count));
     return nonfinite;
   }
@@ -162,7 +163,7 @@ struct RotatedSimd : RotatedCore<Grid> {
   static constexpr std::size_t kVectors = kRotated / kBytes;   // of a block's codes, a byte each
   static constexpr std::size_t kPacked = kCodeBytes / kBytes;  // of them as they are sent
 
-  static HWY_NOINLINE bool encode_scalar(const RotationSigns& signs, const float* values, float* residual,
+  static HWY_NOINLINE bool encode_scalar(const RotationSigns& signs, const float* values, Residual residual,
                                          std::uint32_t block, std::uint32_t count, std::uint8_t* out) {
     return Core::encode_block(signs, values, residual, block, count, out);
   }
@@ -249,7 +250,7 @@ struct RotatedSimd : RotatedCore<Grid> {
 
   // Blocks [first, first + n) of the tile, n <= kGroup.
   template <bool kResidual>
-  static HWY_INLINE bool encode_group(const Flips& flips, const float* values, float* residual, std::uint32_t first,
+  static HWY_INLINE bool encode_group(const Flips& flips, const float* values, Residual residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
     alignas(64) float y[kGroup * kRotated];
     Quantized quantized[kGroup];
@@ -257,11 +258,11 @@ struct RotatedSimd : RotatedCore<Grid> {
     float spread[kGroup];
     std::uint32_t absmax[kGroup];
     const std::size_t next = (first + kGroup) * kRotated;  // nothing may lie there: it is only asked for
-    Ahead<kResidual> ahead{values + next, kResidual ? residual + next : nullptr};
+    Ahead<kResidual> ahead{values + next, residual.from(next).before};
     const auto usual = [&](std::size_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
     for (std::size_t b = 0; b < n; ++b) {
       const std::size_t at = (first + b) * kRotated;
-      Take<kResidual> from{values + at, kResidual ? residual + at : nullptr, flips.sign_bit};
+      Take<kResidual> from{values + at, residual.from(at).before, flips.sign_bit};
       rotate_near(from, y + b * kRotated);
       ahead.ask();
       absmax[b] = from.absmax();
@@ -292,15 +293,15 @@ struct RotatedSimd : RotatedCore<Grid> {
         const std::size_t block = first + b;
         const auto scale_at = static_cast<std::uint32_t>(block);
         const float scale = kernels::from_bf16(kernels::load<std::uint16_t>(out, scale_at)) * kRotationFactor;
-        rotate_levels(quantized[b].levels,
-                      Left{flips.pick, hn::Set(F32(), scale), values + block * kRotated, residual + block * kRotated});
+        rotate_levels(quantized[b].levels, Left{flips.pick, hn::Set(F32(), scale), values + block * kRotated,
+                                                residual.from(block * kRotated)});
       }
     }
     return nonfinite;
   }
 
   template <bool kResidual>
-  static HWY_INLINE bool encode_blocks(const Tile& tile, const float* values, float* residual, std::uint32_t count,
+  static HWY_INLINE bool encode_blocks(const Tile& tile, const float* values, Residual residual, std::uint32_t count,
                                        std::uint8_t* out) {
     const Flips flips(tile);
     const std::uint32_t whole = count / kBlock;

@@ -4,24 +4,24 @@
 #define GRADWIRE_KERNELS_RUN_HPP
 
 #include "kernels/numeric.hpp"
+#include "kernels/residual.hpp"
 
 namespace gradwire::kernels {
 
 struct Run {
   const float* values;
-  float* residual;  // or null
+  Residual residual;
   std::uint32_t count;
 
   [[nodiscard]] GRADWIRE_HOST_DEVICE float at(std::uint32_t i) const {
-    return residual == nullptr ? values[i] : values[i] + residual[i];
+    return residual.none() ? values[i] : values[i] + residual.before[i];
   }
 };
 
 /// The block of `block` elements at `first`, or what a tile of `count` has left of it.
-GRADWIRE_HOST_DEVICE inline Run block_run(const float* values, float* residual, std::uint32_t first,
+GRADWIRE_HOST_DEVICE inline Run block_run(const float* values, Residual residual, std::uint32_t first,
                                           std::uint32_t block, std::uint32_t count) {
-  return {values + first, residual == nullptr ? nullptr : residual + first,
-          first + block < count ? block : count - first};
+  return {values + first, residual.from(first), first + block < count ? block : count - first};
 }
 
 /// The bits of the largest |x|; at least kInfinity where NaN or Inf is among them.
@@ -36,8 +36,8 @@ GRADWIRE_HOST_DEVICE inline std::uint32_t largest(const Run& run) {
 
 /// Nothing was sent: the residual is x.
 GRADWIRE_HOST_DEVICE inline void keep_all(const Run& run) {
-  for (std::uint32_t i = 0; run.residual != nullptr && i < run.count; ++i) {
-    run.residual[i] = run.at(i);
+  for (std::uint32_t i = 0; !run.residual.none() && i < run.count; ++i) {
+    run.residual.after[i] = run.at(i);
   }
 }
 

@@ -58,7 +58,7 @@ class Selector {
   /// After look(): the indices of what is selected, ascending. Where there is a residual, x goes to `to`, which may be
   /// the residual itself; else it is `values`. A short tile has its x in scratch().
   template <bool kResidual>
-  HWY_NOINLINE const std::uint16_t* select(const float* values, const float* residual, float* to, std::uint32_t count,
+  HWY_NOINLINE const std::uint16_t* select(const float* values, Residual residual, float* to, std::uint32_t count,
                                            std::uint32_t selected) {
     const std::int32_t reached = reach(selected);
     const std::int32_t least = reached > 1 ? reached : 1;
@@ -126,7 +126,7 @@ class Selector {
   // Which elements have bits of at least `least`: in words_. The values of the next tile, which often lies behind this
   // one, are asked for on the way.
   template <bool kResidual>
-  HWY_INLINE void compare(const float* values, const float* residual, float* to, std::int32_t least) {
+  HWY_INLINE void compare(const float* values, Residual residual, float* to, std::int32_t least) {
     constexpr std::size_t kLine = 16;  // floats in a cache line
     const F32 df;
     const I32 d;
@@ -137,7 +137,7 @@ class Selector {
         if (j % kLine == 0) {
           prefetch_later(values + kTileElements + i + j);
         }
-        const VF32 x = input<kResidual>(values, residual, i + j);
+        const VF32 x = input<kResidual>(values, residual.before, i + j);
         if constexpr (kResidual) {
           hn::StoreU(x, df, to + i + j);
         }
@@ -149,13 +149,13 @@ class Selector {
 
   // The indices of the bits that are set in words_, ascending, and the bits of these elements; zeros behind the latter.
   // Asks for the next tile's residual.
-  std::uint32_t collect(const float* x, const float* residual) {
+  std::uint32_t collect(const float* x, Residual residual) {
     constexpr std::uint32_t kFew = 4;  // of a word, without asking how many there are: processors guess that badly
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < kTileElements; i += 64) {
-      if (residual != nullptr) {
+      if (!residual.none()) {
         for (std::uint32_t j = 0; j < 64; j += 16) {
-          prefetch_later(residual + kTileElements + i + j);
+          prefetch_later(residual.before + kTileElements + i + j);
         }
       }
       std::uint64_t word = words_[i / 64];

@@ -27,7 +27,7 @@ struct Sign {
     return padded(used_bytes(count));
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode(const Tile& /*tile*/, const float* values, float* residual,
+  GRADWIRE_HOST_DEVICE static bool encode(const Tile& /*tile*/, const float* values, Residual residual,
                                           std::uint32_t count, std::uint8_t* out) {
     bool nonfinite = false;
     for (std::uint32_t block = 0; block < blocks(count); ++block) {
@@ -51,7 +51,7 @@ struct Sign {
     }
   }
 
-  GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, float* residual, std::uint32_t block,
+  GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, Residual residual, std::uint32_t block,
                                                 std::uint32_t count, std::uint8_t* out) {
     const Run run = block_run(values, residual, block * kBlock, kBlock, count);
     const std::uint32_t scale = block * 2;
@@ -66,6 +66,7 @@ struct Sign {
     store(scale_out, 0, scale_bits);
     fill_zero(bits, (run.count + 7) / 8);
     if (nonfinite) {
+      run.residual.keep(run.count);
       return true;
     }
     if (scale_bits == 0) {
@@ -76,8 +77,8 @@ struct Sign {
       const float x = run.at(i);
       const std::uint32_t bit = bits_as<std::uint32_t>(x) >> 31;
       bits[i / 8] = static_cast<std::uint8_t>(bits[i / 8] | bit << (i % 8));
-      if (run.residual != nullptr) {
-        run.residual[i] = x - value(scale_bits, bit);
+      if (!run.residual.none()) {
+        run.residual.after[i] = x - value(scale_bits, bit);
       }
     }
     return false;
@@ -144,10 +145,10 @@ namespace gradwire::kernels::HWY_NAMESPACE {
 struct Sign : kernels::Sign {
   using Core = kernels::Sign;
 
-  static bool encode(const Tile& /*tile*/, const float* values, float* residual, std::uint32_t count,
+  static bool encode(const Tile& /*tile*/, const float* values, Residual residual, std::uint32_t count,
                      std::uint8_t* out) {
-    const bool nonfinite = residual == nullptr ? encode_blocks<false>(values, residual, count, out)
-                                               : encode_blocks<true>(values, residual, count, out);
+    const bool nonfinite = residual.none() ? encode_blocks<false>(values, residual, count, out)
+                                           : encode_blocks<true>(values, residual, count, out);
     fill_padding(out, used_bytes(count));
     return nonfinite;
   }
@@ -163,8 +164,8 @@ struct Sign : kernels::Sign {
   static constexpr std::uint32_t kSmall = (127U - 90U) << 23;
   static constexpr std::uint32_t kLarge = (127U + 110U) << 23;
 
-  static HWY_NOINLINE bool encode_scalar(const float* values, float* residual, std::uint32_t block, std::uint32_t count,
-                                         std::uint8_t* out) {
+  static HWY_NOINLINE bool encode_scalar(const float* values, Residual residual, std::uint32_t block,
+                                         std::uint32_t count, std::uint8_t* out) {
     return Core::encode_block(values, residual, block, count, out);
   }
 
@@ -197,17 +198,17 @@ struct Sign : kernels::Sign {
   }
 
   template <bool kResidual>
-  static HWY_INLINE VI32 put(const float* values, float* residual, VF32 scale, std::size_t i) {
+  static HWY_INLINE VI32 put(const float* values, Residual residual, VF32 scale, std::size_t i) {
     const F32 d;
-    const VF32 x = input<kResidual>(values, residual, i);
+    const VF32 x = input<kResidual>(values, residual.before, i);
     if constexpr (kResidual) {
-      hn::StoreU(x - hn::Or(scale, hn::And(x, hn::SignBit(d))), d, residual + i);
+      hn::StoreU(x - hn::Or(scale, hn::And(x, hn::SignBit(d))), d, residual.after + i);
     }
     return hn::BitCast(I32(), x);
   }
 
   template <bool kResidual>
-  static HWY_INLINE bool encode_blocks(const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+  static HWY_INLINE bool encode_blocks(const float* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
     constexpr std::uint32_t kGroup = 4;  // as in kernels/block.hpp
     const std::uint32_t whole = count / kBlock;
     bool nonfinite = false;
@@ -215,7 +216,7 @@ struct Sign : kernels::Sign {
       const std::uint32_t end = whole - group < kGroup ? whole : group + kGroup;
       for (std::uint32_t block = group; block < end; ++block) {
         const std::uint32_t first = block * kBlock;
-        kernels::store(out, block, scale<kResidual>(values + first, kResidual ? residual + first : nullptr));
+        kernels::store(out, block, scale<kResidual>(values + first, residual.from(first).before));
       }
       for (std::uint32_t block = group; block < end; ++block) {
         const std::uint32_t first = block * kBlock;
@@ -226,7 +227,7 @@ struct Sign : kernels::Sign {
         }
         const VF32 scale = hn::Set(F32(), kernels::from_bf16(scale_bits));
         std::uint8_t* bits = out + scale_bytes(count) + first / 8;
-        float* left = kResidual ? residual + first : nullptr;
+        const Residual left = residual.from(first);
         for (std::size_t i = 0; i < kBlock; i += 2 * kLanes) {
           const VI32 low = put<kResidual>(values + first, left, scale, i);
           const VI32 high = put<kResidual>(values + first, left, scale, i + kLanes);

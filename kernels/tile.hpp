@@ -3,7 +3,7 @@
 // A core is a class without state:
 //   using Value = float;                                             working type: float, or double in exact over f64
 //   uint32_t tile_bytes(k, count)                                    payload of one tile, padding included
-//   bool encode(tile, values, residual or null, count, out)          returns whether NaN or Inf was seen
+//   bool encode(tile, values, residual, count, out)                  returns whether NaN or Inf was seen
 //   void decode(tile, in, count, values)                             overwrites
 //   void decode_add(tile, in, count, values)                         adds, rounding once
 // Where not any bytes may be decoded, these two return bool: false for damage, which leaves the values as they were.
@@ -15,7 +15,7 @@
 #ifndef GRADWIRE_KERNELS_TILE_HPP
 #define GRADWIRE_KERNELS_TILE_HPP
 
-#include "kernels/platform.hpp"
+#include "kernels/residual.hpp"
 
 namespace gradwire::kernels {
 

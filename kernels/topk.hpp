@@ -36,7 +36,7 @@ struct TopK {
     return count == 0 ? 0 : padded(used_bytes(k, count), Indices::kAlignment);
   }
 
-  static bool encode(const Tile& tile, const Value* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+  static bool encode(const Tile& tile, const Value* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
     std::uint16_t index[kTileElements];
     Value selected_values[kTileElements];
     const std::uint32_t selected = selected_count(tile.k, count);
@@ -45,7 +45,8 @@ struct TopK {
       selected_values[j] = input(values, residual, index[j]);
     }
     const bool nonfinite = put(index, selected_values, count, selected, out);
-    if (residual == nullptr || nonfinite) {
+    if (residual.none() || nonfinite) {
+      residual.keep(count);
       return nonfinite;
     }
     SelectedCoder::decode(out + Indices::bytes(count, selected), selected, selected_values);
@@ -55,7 +56,7 @@ struct TopK {
         left = left - selected_values[j];
         ++j;
       }
-      residual[i] = static_cast<float>(left);
+      residual.after[i] = static_cast<float>(left);
     }
     return false;
   }
@@ -103,8 +104,8 @@ struct TopK {
   }
 
  private:
-  static Value input(const Value* values, const float* residual, std::uint32_t i) {
-    return residual == nullptr ? values[i] : values[i] + static_cast<Value>(residual[i]);
+  static Value input(const Value* values, Residual residual, std::uint32_t i) {
+    return residual.none() ? values[i] : values[i] + static_cast<Value>(residual.before[i]);
   }
 
   static bool get(const std::uint8_t* in, std::uint32_t count, std::uint32_t selected, std::uint16_t* index,
@@ -118,7 +119,7 @@ struct TopK {
 
   // The bits of the `selected`-th largest magnitude, bit by bit from the top; all above it are selected, and the first
   // of those equal to it.
-  static void select(const Value* values, const float* residual, std::uint32_t count, std::uint32_t selected,
+  static void select(const Value* values, Residual residual, std::uint32_t count, std::uint32_t selected,
                      std::uint16_t* index) {
     using Bits = decltype(magnitude_bits(Value{}));
     Bits threshold = 0;
@@ -140,7 +141,7 @@ struct TopK {
   }
 
   template <class Bits>
-  static std::uint32_t count_from(Bits least, const Value* values, const float* residual, std::uint32_t count) {
+  static std::uint32_t count_from(Bits least, const Value* values, Residual residual, std::uint32_t count) {
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
       found += magnitude_bits(input(values, residual, i)) >= least ? 1U : 0U;
@@ -175,22 +176,22 @@ template <class SelectedCoder>
 struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
   using Core = kernels::TopK<SelectedCoder>;
 
-  static bool encode(const Tile& tile, const float* values, float* residual, std::uint32_t count, std::uint8_t* out) {
-    return residual == nullptr ? encode_tile<false>(tile, values, residual, count, out)
-                               : encode_tile<true>(tile, values, residual, count, out);
+  static bool encode(const Tile& tile, const float* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
+    return residual.none() ? encode_tile<false>(tile, values, residual, count, out)
+                           : encode_tile<true>(tile, values, residual, count, out);
   }
 
  private:
   template <bool kResidual>
-  static bool encode_tile(const Tile& tile, const float* values, float* residual, std::uint32_t count,
+  static bool encode_tile(const Tile& tile, const float* values, Residual residual, std::uint32_t count,
                           std::uint8_t* out) {
     const std::uint32_t selected = selected_count(tile.k, count);
     Selector selector;
-    selector.look<kResidual>(values, residual, count, selected);
+    selector.look<kResidual>(values, residual.before, count, selected);
     // Whether the residual may take x before the values are coded: none of them becomes Inf or NaN.
     const bool finite = selector.absmax() < SelectedCoder::kNonfiniteFrom;
     const bool whole = count == kTileElements;
-    float* to = whole && finite ? residual : selector.scratch();
+    float* to = whole && finite ? residual.after : selector.scratch();
     const std::uint16_t* index = selector.select<kResidual>(values, residual, to, count, selected);
     const float* x = kResidual || !whole ? to : values;
     float selected_values[kTileElements];
@@ -199,14 +200,15 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
     }
     const bool nonfinite = Core::put(index, selected_values, count, selected, out);
     if (!kResidual || nonfinite) {
+      residual.keep(count);
       return nonfinite;
     }
-    if (to != residual) {
-      memcpy(residual, to, count * sizeof(float));
+    if (to != residual.after) {
+      memcpy(residual.after, to, count * sizeof(float));
     }
     SelectedCoder::decode(out + EliasFano::bytes(count, selected), selected, selected_values);
     for (std::uint32_t j = 0; j < selected; ++j) {
-      residual[index[j]] = residual[index[j]] - selected_values[j];
+      residual.after[index[j]] = residual.after[index[j]] - selected_values[j];
     }
     return false;
   }

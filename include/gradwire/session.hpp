@@ -216,6 +216,21 @@ class Session {
   void load(const std::filesystem::path& directory);
   void load(std::istream& stream);
 
+  /// A checkpoint of the job after this step: on every rank, between steps. `directory` is one that all ranks see. Each
+  /// rank writes its state there, rank 0 also `parameters`, which are in host memory and the same on every rank, bit
+  /// for bit (under local steps: after sync_parameters()). It copies both and returns; a thread of its own writes them,
+  /// one checkpoint at a time. What cannot be written is told in the log, and training goes on. The newest `keep`
+  /// complete ones stay, and meanwhile the one that is being written. Error(invalid_argument) where the directory holds
+  /// checkpoints of later steps that restore() has not seen.
+  void checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep = 3);
+  /// Until what checkpoint() began is on the disk; throws what kept it from that.
+  void wait_for_checkpoint();
+  /// Goes on from the newest checkpoint that is complete and that all ranks can read, also where another number of
+  /// ranks wrote it, as load() does: loads states, fills `parameters` on every rank, and returns the step; 0 where
+  /// there is none. After every add(), before the first ready(), on every rank; blocks. What was passed over is named
+  /// in the log and renamed to NAME.unusable. Error(mismatch) where the newest is of another model.
+  std::uint64_t restore(const std::filesystem::path& directory, std::span<const View> parameters);
+
   /// Agrees on the plan with all ranks, as the first step would, and, over device memory, takes the memory that steps
   /// need; on every rank, after every add(), between steps. Blocks. A step over device memory can be captured into a
   /// graph only after it; such a graph must be destroyed before the session is, or is aborted (docs/gpu.md).
@@ -244,6 +259,8 @@ class Session {
   friend Session session::make_session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
   struct State;
   explicit Session(std::unique_ptr<State> state);
+  std::optional<std::uint64_t> restore_in_world(const std::filesystem::path& directory,
+                                                std::span<const View> parameters);
   std::unique_ptr<State> state_;
 };
 

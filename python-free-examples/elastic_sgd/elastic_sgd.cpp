@@ -4,7 +4,8 @@
 //
 //   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
 //
-// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step.
+// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. checkpoints=DIRECTORY in its place: every 50
+// steps a checkpoint goes there, and a job that is started again goes on from the newest one.
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -23,6 +24,7 @@ struct Arguments {
   std::string codec = "int4";
   std::chrono::milliseconds computing{20};  // that a real model would take
   std::vector<std::string> deaths;
+  std::string checkpoints;
 };
 
 void train(const std::shared_ptr<gradwire::Processes>& processes, const Arguments& arguments) {
@@ -49,6 +51,15 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     }
   });
 
+  const gradwire::View parameters = gradwire::view(value.data(), value.size());
+  const gradwire::ConstView saved = parameters;
+  if (!arguments.checkpoints.empty()) {
+    const std::uint64_t step = session.restore(arguments.checkpoints, {&parameters, 1});
+    if (session.rank() == 0) {
+      std::printf("goes on from step %llu\n", static_cast<unsigned long long>(step));
+    }
+  }
+
   while (session.step() < arguments.steps) {
     const std::uint64_t step = session.step();
     for (std::size_t i = 0; i < kParameters; ++i) {
@@ -70,6 +81,9 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
       value[i] -= kLearningRate * gradient[i];
       error += std::pow(double(value[i]) - wanted[i], 2) / kParameters;
     }
+    if (!arguments.checkpoints.empty() && (step + 1) % 50 == 0) {
+      session.checkpoint(arguments.checkpoints, {&saved, 1});
+    }
     if (session.rank() == 0 && ((step + 1) % 50 == 0 || outcome.world_changed)) {
       std::printf("step %llu: %d ranks, error %.3e\n", static_cast<unsigned long long>(step) + 1, session.world_size(),
                   error);
@@ -89,6 +103,14 @@ int main(int argc, char** argv) {
   if (argc > 3) {
     arguments.computing = std::chrono::milliseconds(std::atoi(argv[3]));
   }
-  arguments.deaths.assign(argv + std::min(argc, 4), argv + argc);
+  const std::string prefix = "checkpoints=";
+  for (int i = 4; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.rfind(prefix, 0) == 0) {
+      arguments.checkpoints = argument.substr(prefix.size());
+    } else {
+      arguments.deaths.push_back(argument);
+    }
+  }
   gradwire::mpi::elastic_main(argc, argv, [&](const auto& processes) { train(processes, arguments); });
 }

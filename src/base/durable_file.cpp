@@ -114,6 +114,13 @@ std::string current_of(const std::string& name) {
   return name.substr(0, name.size() - (name.ends_with(kPrevious) ? kPrevious.size() : 0));
 }
 
+void sync_directory(const std::filesystem::path& directory) {
+  const Descriptor descriptor(directory, O_RDONLY | O_DIRECTORY);
+  if (!descriptor.is_open() || !descriptor.sync()) {
+    fail_io(directory, "cannot be brought to the disk", errno);
+  }
+}
+
 DurableFile::DurableFile(const std::filesystem::path& directory, const std::string& name,
                          const std::function<void(std::ostream&)>& write)
     : file_(directory / name) {
@@ -164,10 +171,7 @@ void DurableFile::commit(Old old) {
     fail_io(file_, "cannot be renamed from " + unfinished_.filename().string(), errno);
   }
   unfinished_.clear();
-  const Descriptor directory(file_.has_parent_path() ? file_.parent_path() : ".", O_RDONLY | O_DIRECTORY);
-  if (!directory.is_open() || !directory.sync()) {
-    fail_io(file_.parent_path(), "cannot be brought to the disk", errno);
-  }
+  sync_directory(file_.has_parent_path() ? file_.parent_path() : ".");
 }
 
 }  // namespace gradwire

@@ -10,6 +10,8 @@ namespace gradwire {
 
 /// Where DurableFile::commit() puts what was there before.
 [[nodiscard]] std::filesystem::path previous_of(const std::filesystem::path& file);
+/// Brings the names in a directory to the disk; Error(invalid_argument) where that fails.
+void sync_directory(const std::filesystem::path& directory);
 /// The name of the file that this one is, or is the previous one of.
 [[nodiscard]] std::string current_of(const std::string& name);
 

@@ -93,7 +93,7 @@ FrameWriter::FrameWriter(const Codec& codec, const FrameInfo& info, bool checksu
   }
 }
 
-void FrameWriter::write(const void* values, float* residual, std::uint32_t count) {
+void FrameWriter::write(const void* values, Residual residual, std::uint32_t count) {
   check_tile(count, info_.count, tile_);
   if (count == 0) {
     return;

@@ -9,12 +9,15 @@
 
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/dtype.hpp"
+#include "kernels/residual.hpp"
 
 namespace gradwire::kernels {
 struct Tile;
 }  // namespace gradwire::kernels
 
 namespace gradwire::codec {
+
+using kernels::Residual;
 
 /// Elements of a full tile: the unit of every codec.
 inline constexpr std::uint64_t kTileElements = 4096;
@@ -67,9 +70,9 @@ class FrameWriter {
  public:
   /// `frame` has exactly codec.frame_bytes(info.count) bytes; the writer fills all of them.
   FrameWriter(const Codec& codec, const FrameInfo& info, bool checksum, std::span<std::byte> frame);
-  /// The next tile: `count` working values (4096, or what is left). With `residual` (fp32, same count, not null)
-  /// encodes values + residual and leaves there what was dropped; the residual of a non-finite block stays as it was.
-  void write(const void* values, float* residual, std::uint32_t count);
+  /// The next tile: `count` working values (4096, or what is left). With a residual of that count encodes
+  /// values + residual and leaves there what was dropped; the residual of a non-finite block stays as it was.
+  void write(const void* values, Residual residual, std::uint32_t count);
   /// The next tile of an exact codec, as bytes of the tensor's own dtype.
   void write_verbatim(const void* bytes, std::uint32_t count);
   /// After the last tile: writes the header and, if asked for, the CRC. Returns whether NaN or Inf was seen.

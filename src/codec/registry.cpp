@@ -67,12 +67,13 @@ bool succeeds(const Decode& decode) {
 template <class Core>
 constexpr TileCoder coder_of() {
   using Value = typename Core::Value;
+  using kernels::Residual;
   using kernels::Tile;
   TileCoder coder{};
   coder.working = std::is_same_v<Value, double> ? Working::f64 : Working::f32;
   coder.tile_bytes = [](std::uint32_t k, std::uint32_t count) { return Core::tile_bytes(k, count); };
   if constexpr (requires { &Core::encode; }) {
-    coder.encode = [](const Tile& tile, const void* values, float* residual, std::uint32_t count, std::uint8_t* out) {
+    coder.encode = [](const Tile& tile, const void* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
       return Core::encode(tile, static_cast<const Value*>(values), residual, count, out);
     };
   }

@@ -18,7 +18,7 @@ struct TileCoder {
   Working working;
   std::uint32_t (*tile_bytes)(std::uint32_t k, std::uint32_t count);
   // Null where frames are only read.
-  bool (*encode)(const kernels::Tile& tile, const void* values, float* residual, std::uint32_t count,
+  bool (*encode)(const kernels::Tile& tile, const void* values, kernels::Residual residual, std::uint32_t count,
                  std::uint8_t* out);
   // These return false for damaged bytes, and leave the values as they were.
   bool (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);

@@ -16,11 +16,14 @@ class Residuals {
   Residuals& operator=(const Residuals&) = delete;
   virtual ~Residuals() = default;
 
-  /// Residual of elements [first, first + count) of the bucket at `site` as fp32, to be read and overwritten by one
-  /// encoder; `scratch` holds count floats. Null: none is kept there.
-  [[nodiscard]] virtual float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
-                                    float* scratch) = 0;
-  /// After encoding: takes what load() returned back, where it was the scratch.
+  /// Residual of elements [first, first + count) of the bucket at `site` as fp32; `scratch` holds count floats. Null:
+  /// none is kept there.
+  [[nodiscard]] virtual const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                                          float* scratch) const = 0;
+  /// Where the one encoder of these elements writes all of it anew: what load() gave, or other memory; or `scratch`,
+  /// which store() takes afterwards. Null where load() says so.
+  [[nodiscard]] virtual float* target(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                                      float* scratch) = 0;
   virtual void store(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) = 0;
   /// Whether anything but zeros is kept of these elements at `site`.
   [[nodiscard]] virtual bool holds(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const = 0;

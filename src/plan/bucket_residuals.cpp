@@ -75,12 +75,12 @@ collective::HeldResiduals BucketResiduals::held() const {
   return held;
 }
 
-float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::uint32_t count, float* scratch) {
-  float* values = scratch;
+const float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::uint32_t count, float* scratch) const {
+  const float* values = scratch;
   bool all = true;
   for_each_piece(first, count,
                  [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
-                   float* kept = store_.slice_to_overwrite(key_of(part, site), inside, taken);
+                   const float* kept = store_.slice(key_of(part, site), inside, taken);
                    all = all && kept != nullptr;
                    if (kept != nullptr && taken == count) {
                      values = kept;
@@ -91,13 +91,21 @@ float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::uint32_t
   return all ? values : nullptr;
 }
 
+float* BucketResiduals::target(EncodeSite site, std::uint64_t first, std::uint32_t count, float* scratch) {
+  float* values = scratch;
+  for_each_piece(first, count,
+                 [&](const BucketPart& part, std::uint64_t inside, std::uint64_t /*done*/, std::uint64_t taken) {
+                   if (taken == count && !store_.can_undo()) {
+                     values = store_.slice(key_of(part, site), inside, taken);
+                   }
+                 });
+  return values;
+}
+
 void BucketResiduals::store(EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) {
   for_each_piece(first, count,
                  [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
-                   float* kept = store_.slice(key_of(part, site), inside, taken);
-                   if (kept != nullptr && kept != values + done) {
-                     std::copy_n(values + done, taken, kept);
-                   }
+                   store_.write(key_of(part, site), inside, taken, values + done);
                  });
 }
 

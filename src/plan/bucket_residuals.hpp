@@ -29,7 +29,10 @@ class BucketResiduals final : public collective::Residuals {
   /// After a call that encoded every element of the bucket: forgets what it has folded in.
   void end(const collective::ResidualUse& use);
 
-  [[nodiscard]] float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, float* scratch) override;
+  [[nodiscard]] const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                                  float* scratch) const override;
+  [[nodiscard]] float* target(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                              float* scratch) override;
   void store(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) override;
   [[nodiscard]] bool holds(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const override;
   void fold(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, double factor, codec::Working type,

@@ -50,7 +50,7 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
   if (count == 0 ? has(key) : slice(key, offset, count) != nullptr) {
     return;
   }
-  note_reshaped(key);
+  note_change(key);
   std::vector<Range>& ranges = ranges_[key];
   if (count == 0) {
     return;
@@ -80,7 +80,8 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
 
 void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor) {
   keep(key, offset, values.size());
-  float* kept = slice_to_overwrite(key, offset, values.size());
+  note_change(key);
+  float* kept = slice(key, offset, values.size());
   for (std::size_t i = 0; kept != nullptr && i < values.size(); ++i) {
     kept[i] += factor * values[i];
   }
@@ -100,14 +101,6 @@ float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::u
   return nullptr;
 }
 
-float* ResidualStore::slice_to_overwrite(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  float* kept = slice(key, offset, count);
-  if (kept != nullptr) {
-    note_overwritten(key, offset, kept, count);
-  }
-  return kept;
-}
-
 bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
   const auto found = ranges_.find(key);
   return found != ranges_.end() && std::any_of(found->second.begin(), found->second.end(), [&](const Range& range) {
@@ -123,6 +116,7 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
   if (found == ranges_.end()) {
     return;
   }
+  note_change(key);
   for (Range& range : found->second) {
     const Overlap folded = overlap(range, offset, count);
     if (folded.empty()) {
@@ -130,7 +124,6 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
     }
     float* residual = range.values.data() + (folded.begin - range.offset);
     const std::uint64_t elements = folded.end - folded.begin;
-    note_overwritten(key, folded.begin, residual, elements);
     if (type == codec::Working::f64) {
       fold_into(residual, elements, factor, static_cast<double*>(values) + (folded.begin - offset));
     } else {
@@ -147,11 +140,14 @@ void ResidualStore::multiply(float factor) {
       }
     }
   }
+  if (undo_) {
+    undo_->next.clear();
+  }
 }
 
 void ResidualStore::drop(const ResidualKey& key) {
   if (has(key)) {
-    note_reshaped(key);
+    note_change(key);
     ranges_.erase(key);
   }
 }

@@ -1,6 +1,6 @@
 // Where error feedback keeps what encoding dropped: fp32, by tensor and encode site, never by bucket, so that residuals
 // survive another bucket layout, codec, collective or world size. Stays empty while nothing needs error feedback.
-// A store that can undo keeps what it held before a step, as far as the step has changed it.
+// A store that can undo has a second buffer for what a step writes.
 #pragma once
 
 #include <compare>
@@ -37,8 +37,9 @@ class ResidualStore {
   void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);
   /// Residuals of elements [offset, offset + count), owned by the store; null where they are not kept, or not all.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
-  /// The same to an encoder, which overwrites them.
-  [[nodiscard]] float* slice_to_overwrite(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  /// What an encoder leaves of these elements, all of which slice() must give; once in a step. Where the store can
+  /// undo, slice() shows it after commit().
+  void write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values);
   /// Whether any residual of these elements is not zero.
   [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
   /// values += factor x residual for elements [offset, offset + count), whose residual is zero afterwards.
@@ -53,6 +54,7 @@ class ResidualStore {
   void remember() { undo_.emplace(); }
   void commit() noexcept;
   void undo();
+  [[nodiscard]] bool can_undo() const noexcept { return undo_.has_value(); }
 
   // Owner residuals may lie with ranks that no longer own their elements, as after loading another world's state.
   void mark_moved(std::uint32_t tensor) { moved_.insert(tensor); }
@@ -65,21 +67,25 @@ class ResidualStore {
   [[nodiscard]] std::uint64_t bytes() const;
 
  private:
+  struct Elements {
+    std::uint64_t begin = 0;  // in a range
+    std::uint64_t end = 0;
+    friend bool operator==(const Elements&, const Elements&) = default;
+  };
+  // The second buffer of a range: write() writes here, and commit() swaps.
+  struct Next {
+    std::vector<float> values;      // empty until the range is written to for the first time
+    std::vector<Elements> written;  // in this step
+    std::vector<Elements> differs;  // from the range, but for what is written
+  };
   struct Undo {
-    struct Piece {
-      ResidualKey key;
-      std::uint64_t offset = 0;
-      std::uint64_t count = 0;
-      std::uint64_t at = 0;  // in `values`
-    };
-    std::vector<Piece> pieces;  // in the order in which they were overwritten
-    std::vector<float> values;
-    std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // before, without `pieces`; none: was not there
+    std::map<ResidualKey, std::vector<Next>> next;                      // one for each range of a key
+    std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // before the step; none: was not there
     std::optional<std::set<std::uint32_t>> moved;
   };
 
-  void note_overwritten(const ResidualKey& key, std::uint64_t offset, const float* values, std::uint64_t count);
-  void note_reshaped(const ResidualKey& key);
+  [[nodiscard]] float* next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  void note_change(const ResidualKey& key);  // whatever comes in this step changes the key in place
 
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;

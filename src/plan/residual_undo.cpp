@@ -1,35 +1,132 @@
-// How a store undoes a step: pieces are copied as they are overwritten, while they are in the cache; a key of which the
-// ranges change is copied whole, which happens where codecs or layouts do.
+// How a store undoes a step: encoders write to a second buffer of each range, and commit() swaps the two. A key that
+// changes in any other way is copied whole before, which happens where codecs or layouts do.
 #include <algorithm>
 #include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "plan/residual_store.hpp"
 
 namespace gradwire::plan {
 
-void ResidualStore::note_overwritten(const ResidualKey& key, std::uint64_t offset, const float* values,
-                                     std::uint64_t count) {
+namespace {
+
+// Past the caches: nobody reads it before the next step, and reading it first would take as long as writing it.
+void copy_past_caches(const float* from, std::uint64_t count, float* to) {
+  std::uint64_t i = 0;
+#if defined(__SSE2__)
+  constexpr std::uint64_t kLine = 16;  // floats in a cache line
+  for (; i < count && reinterpret_cast<std::uintptr_t>(to + i) % (kLine * sizeof(float)) != 0; ++i) {
+    to[i] = from[i];
+  }
+  for (; i + kLine <= count; i += kLine) {
+    for (std::uint64_t j = i; j < i + kLine; j += 4) {
+      _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
+    }
+  }
+  _mm_sfence();  // before another thread may be told of it
+#endif
+  std::copy(from + i, from + count, to + i);
+}
+
+}  // namespace
+
+void ResidualStore::write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values) {
   if (undo_ && !undo_->reshaped.contains(key)) {
-    undo_->pieces.push_back({key, offset, count, undo_->values.size()});
-    undo_->values.insert(undo_->values.end(), values, values + count);
+    copy_past_caches(values, count, next_of(key, offset, count));
+  } else {
+    std::copy_n(values, count, slice(key, offset, count));
   }
 }
 
-void ResidualStore::note_reshaped(const ResidualKey& key) {
+float* ResidualStore::next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
+  const std::vector<Range>& ranges = ranges_.at(key);
+  std::vector<Next>& nexts = undo_->next[key];
+  nexts.resize(ranges.size());
+  std::size_t i = 0;
+  while (offset < ranges[i].offset || offset + count > ranges[i].end()) {
+    ++i;
+  }
+  Next& next = nexts[i];
+  if (next.values.empty()) {
+    next.values = ranges[i].values;
+  }
+  const std::uint64_t begin = offset - ranges[i].offset;
+  if (!next.written.empty() && next.written.back().end == begin) {
+    next.written.back().end += count;
+  } else {
+    next.written.push_back({begin, begin + count});
+  }
+  return next.values.data() + begin;
+}
+
+namespace {
+
+// Ascending, and what touches joined.
+template <class Elements>
+void normalise(std::vector<Elements>& runs) {
+  std::sort(runs.begin(), runs.end(), [](const Elements& a, const Elements& b) { return a.begin < b.begin; });
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    if (runs[i].begin <= runs[last].end) {
+      runs[last].end = std::max(runs[last].end, runs[i].end);
+    } else {
+      runs[++last] = runs[i];
+    }
+  }
+  runs.resize(std::min(runs.size(), last + 1));
+}
+
+template <class Elements>
+void copy(const std::vector<Elements>& runs, const std::vector<float>& from, std::vector<float>& to) {
+  for (const Elements& run : runs) {
+    std::copy(from.data() + run.begin, from.data() + run.end, to.data() + run.begin);
+  }
+}
+
+}  // namespace
+
+void ResidualStore::note_change(const ResidualKey& key) {
   if (!undo_ || undo_->reshaped.contains(key)) {
     return;
   }
   const auto found = ranges_.find(key);
   undo_->reshaped.emplace(key, found == ranges_.end() ? std::nullopt : std::optional(found->second));
+  if (const auto next = undo_->next.find(key); next != undo_->next.end()) {
+    for (std::size_t i = 0; i < next->second.size(); ++i) {
+      copy(next->second[i].written, next->second[i].values, found->second[i].values);
+    }
+    undo_->next.erase(next);
+  }
 }
 
 void ResidualStore::commit() noexcept {
-  if (undo_) {
-    undo_->pieces.clear();  // its memory stays for the next step
-    undo_->values.clear();
-    undo_->reshaped.clear();
-    undo_->moved.reset();
+  if (!undo_) {
+    return;
   }
+  for (auto& [key, nexts] : undo_->next) {
+    std::vector<Range>& ranges = ranges_.at(key);
+    for (std::size_t i = 0; i < nexts.size(); ++i) {
+      Next& next = nexts[i];
+      if (next.written.empty()) {
+        continue;
+      }
+      normalise(next.written);
+      if (next.differs.empty() || next.differs == next.written) {  // each step writes what the last one wrote
+        std::swap(ranges[i].values, next.values);
+        std::swap(next.differs, next.written);
+      } else {
+        copy(next.written, next.values, ranges[i].values);
+        copy(next.differs, ranges[i].values, next.values);
+        next.differs.clear();
+      }
+      next.written.clear();
+    }
+  }
+  undo_->reshaped.clear();
+  undo_->moved.reset();
 }
 
 void ResidualStore::undo() {
@@ -43,11 +140,6 @@ void ResidualStore::undo() {
       ranges_[key] = std::move(*ranges);
     } else {
       ranges_.erase(key);
-    }
-  }
-  for (auto piece = undo.pieces.rbegin(); piece != undo.pieces.rend(); ++piece) {  // the oldest counts
-    if (float* kept = slice(piece->key, piece->offset, piece->count); kept != nullptr) {
-      std::copy_n(undo.values.data() + piece->at, piece->count, kept);
     }
   }
   if (undo.moved) {

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +67,12 @@ struct Session::State final : private session::Progress::Work {
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
   bool agreed_on_outer = false;                                     // on what outer momentum begins with
   std::optional<std::uint64_t> decided_for;  // AutoCodec::revision() for whose choices decide_coming() has asked
+
+  // Of checkpoint() and restore(), between steps.
+  struct Checkpoints {
+    std::filesystem::path directory;  // holds none of a later step
+    std::future<void> writing;        // the last one; ends before the session does
+  } checkpoints;
 
   // Of finish() alone, on rank 0.
   session::StatusLine status;

@@ -134,12 +134,13 @@ class FlatResiduals final : public collective::Residuals {
  public:
   explicit FlatResiduals(RankMemory& memory) : memory_(memory) {}
 
-  [[nodiscard]] float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
-                            float* /*scratch*/) override {
-    float* kept = nullptr;
-    piece(site, first, count,
-          [&](float* values, std::uint64_t, std::uint64_t n) { kept = n == count ? values : nullptr; });
-    return kept;
+  [[nodiscard]] const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                                  float* /*scratch*/) const override {
+    return kept(site, first, count);
+  }
+  [[nodiscard]] float* target(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                              float* /*scratch*/) override {
+    return kept(site, first, count);
   }
   void store(codec::EncodeSite /*site*/, std::uint64_t /*first*/, std::uint32_t /*count*/,
              const float* /*values*/) override {}
@@ -168,6 +169,12 @@ class FlatResiduals final : public collective::Residuals {
   }
 
  private:
+  [[nodiscard]] float* kept(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const {
+    float* kept = nullptr;
+    piece(site, first, count,
+          [&](float* values, std::uint64_t, std::uint64_t n) { kept = n == count ? values : nullptr; });
+    return kept;
+  }
   template <class Body>
   void piece(codec::EncodeSite site, std::uint64_t first, std::uint64_t count, Body&& body) const {
     const bool owned = site == codec::EncodeSite::owner;

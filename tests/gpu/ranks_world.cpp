@@ -74,7 +74,12 @@ struct HostReference::OfRank final : collective::Residuals {
   std::vector<float> owner;
   std::uint64_t owner_first = 0;
 
-  float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t /*count*/, float* /*scratch*/) override {
+  [[nodiscard]] const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t /*count*/,
+                                  float* /*scratch*/) const override {
+    return site == codec::EncodeSite::owner ? owner.data() + (first - owner_first) : local.data() + first;
+  }
+  [[nodiscard]] float* target(codec::EncodeSite site, std::uint64_t first, std::uint32_t /*count*/,
+                              float* /*scratch*/) override {
     return site == codec::EncodeSite::owner ? owner.data() + (first - owner_first) : local.data() + first;
   }
   void store(codec::EncodeSite /*site*/, std::uint64_t /*first*/, std::uint32_t /*count*/,

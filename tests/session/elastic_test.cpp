@@ -2,218 +2,20 @@
 // that is made again is left over.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <algorithm>
+#include <cmath>
 #include <map>
-#include <optional>
-#include <random>
-#include <set>
 #include <sstream>
-#include <thread>
+#include <string>
+#include <vector>
 
-#include "gradwire/session.hpp"
+#include "elastic_job.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/residual_copy.hpp"
 #include "tests/support/error_of.hpp"
-#include "tests/support/mortal.hpp"
-#include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
 namespace {
-
-using Id = Processes::Id;
-using std::chrono::milliseconds;
-
-constexpr int kRanks = 4;
-constexpr std::uint64_t kSteps = 6;
-
-int environment_int(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-// What became of one process.
-struct Fate {
-  std::vector<float> parameters;
-  std::string state;                        // as save() writes it
-  std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
-  std::vector<WorldChange> changes;
-  std::vector<std::uint64_t> first;  // of each change: the first step of the new world
-  std::optional<Error> error;
-  bool dead = false;   // at the end, though it may have done all it had to before
-  int world_size = 0;  // at the end
-  std::int64_t operations = 0;
-};
-
-struct Plan {
-  std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
-  std::map<Id, std::int64_t> dies_after = {};      // operations
-  std::map<Id, std::uint64_t> leaves_before = {};  // the step
-  std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
-  std::uint64_t steps = kSteps;
-  bool weighted = false;            // and with a loss scale
-  bool scaled = false;              // preconditioned encoding
-  std::set<ErrorCode> errors = {};  // that processes may end with
-  bool keeps_states = false;
-  std::optional<Id> forgets_a_tensor = {};  // in step 3
-};
-
-// Noise that depends on who makes it, in which step, and where the parameters are.
-float gradient_of(float parameter, std::size_t i, Id who, std::uint64_t step) {
-  const double noise = std::sin(0.37 * static_cast<double>(i) + 1.7 * who + 0.9 * static_cast<double>(step));
-  return parameter - static_cast<float>(0.01 * static_cast<double>(i % 7)) + static_cast<float>(noise);
-}
-
-std::string state_of(Session& session) {
-  std::ostringstream state;
-  session.save(state);
-  return state.str();
-}
-
-void train(Session& session, Id self, const Plan& plan, Fate& fate) {
-  constexpr std::size_t kSizes[] = {9000, 3, 5000};
-  std::vector<std::vector<float>> parameters, gradients, scales;
-  std::vector<TensorId> ids;
-  for (const std::size_t size : kSizes) {
-    parameters.emplace_back(size, self == 0 ? 1.0F : 0.0F);
-    gradients.emplace_back(size);
-    scales.emplace_back(plan.scaled ? size : 0);
-  }
-  for (std::size_t t = 0; t < gradients.size(); ++t) {
-    ids.push_back(
-        session.add("t" + std::to_string(t), view(gradients[t].data(), gradients[t].size()), {.scale = scales[t]}));
-  }
-  session.on_world_change([&](const WorldChange& change) { fate.changes.push_back(change); });
-  for (std::vector<float>& values : parameters) {
-    for (bool done = false; !done;) {
-      try {
-        session.broadcast(view(values.data(), values.size()));
-        done = true;
-      } catch (const Error& error) {  // the root has ended: the caller knows what to do
-        if (error.code() != ErrorCode::invalid_argument) {
-          throw;
-        }
-        values.assign(values.size(), 1.0F);
-      }
-    }
-  }
-  if (plan.weighted) {
-    session.set_loss_scale(4);
-  }
-  const auto leaves = plan.leaves_before.find(self);
-  while (session.step() < plan.steps) {
-    const std::uint64_t step = session.step();
-    if (leaves != plan.leaves_before.end() && step == leaves->second) {
-      return;
-    }
-    if (plan.weighted) {
-      session.set_weight(1 + self);
-    }
-    for (std::size_t t = 0; t < gradients.size(); ++t) {
-      for (std::size_t i = 0; i < gradients[t].size(); ++i) {
-        gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * (plan.weighted ? 4.0F : 1.0F);
-      }
-      for (std::size_t i = 0; i < scales[t].size(); ++i) {
-        scales[t][i] = static_cast<float>(std::exp(std::sin(0.5 * static_cast<double>(i + step))));
-      }
-      if (t > 0 || step != 3 || plan.forgets_a_tensor != self) {
-        session.ready(ids[t]);
-      }
-    }
-    const StepOutcome outcome = session.finish();
-    EXPECT_EQ(outcome.step, step);
-    if (outcome.world_changed) {
-      fate.first.push_back(session.step());
-      EXPECT_EQ(session.step(), outcome.repeat ? step : step + 1);
-      EXPECT_EQ(session.explain().find("by scale") != std::string::npos, plan.scaled);
-    }
-    if (outcome.repeat) {
-      EXPECT_TRUE(outcome.world_changed);
-      fate.after_change = state_of(session);
-      continue;
-    }
-    if (plan.keeps_states && fate.changes.empty()) {
-      fate.before_change = state_of(session);
-    }
-    for (std::size_t t = 0; t < gradients.size(); ++t) {
-      for (std::size_t i = 0; i < gradients[t].size(); ++i) {
-        parameters[t][i] -= (plan.weighted ? 0.025F : 0.1F) * gradients[t][i];
-      }
-    }
-  }
-  for (const std::vector<float>& values : parameters) {
-    fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
-  }
-  fate.world_size = session.world_size();
-  fate.state = state_of(session);
-}
-
-std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
-  const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::vector<Fate> fates(static_cast<std::size_t>(ranks));
-  auto processes = make_inproc_processes(ranks);
-  std::vector<std::thread> threads;
-  for (Id id = 0; id < fates.size(); ++id) {
-    threads.emplace_back([&, id, own = std::exchange(processes[id], nullptr)]() mutable {
-      std::shared_ptr<Life> life = std::make_shared<Life>();
-      if (const auto dies = plan.dies_after.find(id); dies != plan.dies_after.end()) {
-        life = std::make_shared<Life>(dies->second);
-      } else if (const auto silent = plan.silent_after.find(id); silent != plan.silent_after.end()) {
-        life = std::make_shared<Life>(silent->second.first, silent->second.second);
-      }
-      try {
-        Session session(std::make_shared<MortalProcesses>(std::move(own), life), Policy::parse(plan.policy),
-                        {.timeout = std::chrono::seconds(30)});
-        train(session, id, plan, fates[id]);
-      } catch (const Error& error) {
-        fates[id].error = error;
-        const bool expected = plan.errors.contains(error.code()) || life->dead();
-        EXPECT_TRUE(expected) << "process " << id << ": " << error.what();
-      } catch (const Death&) {
-        EXPECT_TRUE(life->dead());
-      }
-      fates[id].dead = life->dead();
-      fates[id].operations = life->counted();
-    });
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
-  return fates;
-}
-
-std::vector<Id> survivors_of(const std::vector<Fate>& fates) {
-  std::vector<Id> ids;
-  for (Id id = 0; id < fates.size(); ++id) {
-    if (!fates[id].parameters.empty() && !fates[id].dead) {
-      ids.push_back(id);
-    }
-  }
-  return ids;
-}
-
-void expect_equal(const Fate& a, const Fate& b, bool state) {
-  ASSERT_EQ(a.parameters.size(), b.parameters.size());
-  EXPECT_EQ(std::memcmp(a.parameters.data(), b.parameters.data(), a.parameters.size() * sizeof(float)), 0);
-  if (state) {
-    EXPECT_EQ(a.state, b.state);
-  }
-}
-
-// With weights, or without, and with scales; small tensors too, which would be bf16.
-struct Kind {
-  const char* policy;
-  bool weighted = false;
-  bool scaled = false;
-};
-const Kind kPolicies[] = {
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\n", false},
-};
 
 // A run in which the victim left between two steps is the run "that was started from the state before".
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
@@ -255,28 +57,6 @@ TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
       for (const Id id : {0, 1, 3}) {
         expect_equal(fates[id], left[first][id], true);
       }
-    }
-  }
-}
-
-// Deaths at moments of chance, also while others are busy with the last one.
-TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
-  const int seeds = environment_int("GRADWIRE_SEEDS", 40);
-  for (int seed = 1; seed <= seeds; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(static_cast<unsigned>(seed));
-    constexpr int kMany = 5;
-    const Kind& kind = kPolicies[random() % std::size(kPolicies)];
-    Plan plan{.policy = kind.policy, .scaled = kind.scaled};
-    const int deaths = 1 + static_cast<int>(random() % (kMany - 1));
-    while (static_cast<int>(plan.dies_after.size()) < deaths) {
-      plan.dies_after[random() % kMany] = 1 + static_cast<std::int64_t>(random() % 250);
-    }
-    const std::vector<Fate> fates = run(plan, kMany);
-    const std::vector<Id> survivors = survivors_of(fates);
-    ASSERT_GE(survivors.size(), static_cast<std::size_t>(kMany - deaths));
-    for (const Id id : survivors) {
-      expect_equal(fates[survivors[0]], fates[id], false);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -68,6 +69,22 @@ class Life {
   std::atomic<bool> dead_ = false;
 };
 
+/// A network that comes apart: from happen() on, what the one side tells the other is lost, for ever and both ways.
+/// Transports go on, as another network would; a world of both sides ends for want of what they tell each other.
+class Cut {
+ public:
+  explicit Cut(std::set<Processes::Id> side) : side_(std::move(side)) {}
+  void happen() { happened_ = true; }
+  [[nodiscard]] bool happened() const { return happened_; }
+  [[nodiscard]] bool between(Processes::Id a, Processes::Id b) const {
+    return happened_ && side_.contains(a) != side_.contains(b);
+  }
+
+ private:
+  const std::set<Processes::Id> side_;
+  std::atomic<bool> happened_ = false;
+};
+
 class MortalTransport final : public Transport {
  public:
   MortalTransport(std::shared_ptr<Transport> inner, std::shared_ptr<Life> life, std::function<void()> die)
@@ -122,8 +139,8 @@ class MortalTransport final : public Transport {
 
 class MortalProcesses final : public Processes {
  public:
-  MortalProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Life> life)
-      : inner_(std::move(inner)), life_(std::move(life)) {}
+  MortalProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Life> life, std::shared_ptr<Cut> cut = nullptr)
+      : inner_(std::move(inner)), life_(std::move(life)), cut_(std::move(cut)) {}
 
   [[nodiscard]] Id self() const noexcept override { return inner_->self(); }
   [[nodiscard]] std::vector<Id> all() const override { return inner_->all(); }
@@ -132,7 +149,9 @@ class MortalProcesses final : public Processes {
   using Processes::send;
   void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override {
     if (life_->live()) {
-      inner_->send(to, message, lane);
+      if (cut_ == nullptr || !cut_->between(inner_->self(), to)) {
+        inner_->send(to, message, lane);
+      }
     } else {
       inner_->end();
     }
@@ -140,6 +159,9 @@ class MortalProcesses final : public Processes {
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override {
     std::vector<Heard> heard = inner_->hear(life_->dead() ? std::chrono::milliseconds(1) : wait);
     life_->rest();
+    if (cut_ != nullptr) {  // nor does an end reach the other side
+      std::erase_if(heard, [&](const Heard& one) { return cut_->between(one.from, inner_->self()); });
+    }
     if (life_->dead()) {
       inner_->end();
       heard.clear();
@@ -166,6 +188,7 @@ class MortalProcesses final : public Processes {
  private:
   std::shared_ptr<Processes> inner_;  // its end is what others hear
   std::shared_ptr<Life> life_;
+  std::shared_ptr<Cut> cut_;
 };
 
 }  // namespace gradwire::test

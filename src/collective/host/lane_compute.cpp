@@ -127,15 +127,27 @@ void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint6
   const bool keeps = site == codec::EncodeSite::owner   ? task_.call.residuals.keeps.owner
                      : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
                                                         : task_.call.residuals.keeps.local;
-  float* residual = keeps ? task_.residuals->load(site, first, count, scratch().residual) : nullptr;
-  if (residual == nullptr) {
+  float* room = scratch().residual;
+  const float* before = keeps ? task_.residuals->load(site, first, count, room) : nullptr;
+  if (before == nullptr) {
     writer.write(values, nullptr, count);
     return;
   }
-  scale.divide(residual);
-  writer.write(values, residual, count);
-  scale.multiply(residual);
-  task_.residuals->store(site, first, count, residual);
+  float* after = task_.residuals->target(site, first, count, room);
+  if (scale) {
+    if (before != room) {
+      std::memcpy(room, before, count * sizeof(float));
+      before = room;
+    }
+    scale.divide(room);
+  }
+  writer.write(values, {before, after}, count);
+  if (scale) {
+    scale.multiply(after);
+  }
+  if (after == room) {
+    task_.residuals->store(site, first, count, room);
+  }
 }
 
 void LaneRun::store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const {

@@ -13,11 +13,12 @@
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
-namespace {
 
-std::string file_name(int rank, int world_size) {
+std::string state_file_name(int rank, int world_size) {
   return "rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + ".gradwire";
 }
+
+namespace {
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, path.string() + ": " + what);
@@ -40,9 +41,9 @@ std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
 // Nothing: there is none, or other ranks' files are not here, as on a node's own disk.
 std::optional<std::uint64_t> complete_step(const std::filesystem::path& directory, int world_size) {
   std::set<std::uint64_t> complete;
-  auto current = step_of(directory / file_name(0, world_size));  // of every rank so far
+  auto current = step_of(directory / state_file_name(0, world_size));  // of every rank so far
   for (int rank = 0; rank < world_size; ++rank) {
-    const std::filesystem::path file = directory / file_name(rank, world_size);
+    const std::filesystem::path file = directory / state_file_name(rank, world_size);
     const auto now = step_of(file);
     std::set<std::uint64_t> both;
     for (const auto& step : {now, step_of(previous_of(file))}) {
@@ -88,7 +89,7 @@ std::set<int> worlds_in(const std::filesystem::path& directory) {
 
 void write_state_file(const SavedState& state, const std::filesystem::path& directory,
                       const std::optional<KnownFiles>& known) {
-  const std::string name = file_name(state.rank, state.world_size);
+  const std::string name = state_file_name(state.rank, state.world_size);
   DurableFile file(directory, name, [&](std::ostream& stream) { write_state(state, stream); });
   // What all ranks have must not go before all have the new one. A file of another step is of another run, or of a save
   // that not all ranks came to write: then the one to keep is the previous one, if there is any.
@@ -114,7 +115,7 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
   const auto complete = complete_step(directory, saved);
   std::vector<SavedState> states;
   for (int r = saved == world_size ? rank : 0; r < (saved == world_size ? rank + 1 : saved); ++r) {
-    std::filesystem::path file = directory / file_name(r, saved);
+    std::filesystem::path file = directory / state_file_name(r, saved);
     if (complete && step_of(file) != complete) {
       file = previous_of(file);
       log(LogLevel::warning, "load: " + directory.string() + ": the last save is not complete; step " +

@@ -70,6 +70,8 @@ struct KnownFiles {
   std::uint64_t step;
 };
 
+/// rank-R-of-N.gradwire
+[[nodiscard]] std::string state_file_name(int rank, int world_size);
 /// DIRECTORY/rank-R-of-N.gradwire, under another name until it is complete.
 void write_state_file(const SavedState& state, const std::filesystem::path& directory,
                       const std::optional<KnownFiles>& known);

@@ -195,7 +195,8 @@ std::string Elastic::explain() const {
                                        (settings_.replicate_exact ? "fp32" : "bf16");
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
-         "; a step keeps the residuals that it overwrites once more, and ends by a message of each rank to each\n";
+         "; residuals have a second buffer, so that a step can be undone, and it ends by a message of each rank to "
+         "each\n";
 }
 
 bool Elastic::commit() {

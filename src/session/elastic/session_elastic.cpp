@@ -40,6 +40,7 @@ void Session::State::take_over(State& before) {
   }
   no_sync = before.no_sync.load();
   told_nonfinite = before.told_nonfinite;
+  checkpoints = std::move(before.checkpoints);
   step.go_on_from(before.step);
   if (!before.plan) {
     return;

@@ -1,0 +1,34 @@
+// What error feedback adds to a run of elements, and where an encoder leaves what it drops.
+#ifndef GRADWIRE_KERNELS_RESIDUAL_HPP
+#define GRADWIRE_KERNELS_RESIDUAL_HPP
+
+#include "kernels/platform.hpp"
+
+namespace gradwire::kernels {
+
+/// fp32, as many as there are elements, of the caller. Both pointers are null, or none; they are the same, or their
+/// memory does not overlap. An encoder reads `before` and writes all of `after`.
+struct Residual {
+  const float* before = nullptr;
+  float* after = nullptr;
+
+  GRADWIRE_HOST_DEVICE constexpr Residual(decltype(nullptr) /*none*/) {}               // NOLINT(google-explicit-*)
+  GRADWIRE_HOST_DEVICE constexpr Residual(float* both) : before(both), after(both) {}  // NOLINT(google-explicit-*)
+  GRADWIRE_HOST_DEVICE constexpr Residual(const float* from, float* to) : before(from), after(to) {}
+
+  [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr bool none() const { return after == nullptr; }
+  /// From element `first` on.
+  [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr Residual from(std::size_t first) const {
+    return none() ? *this : Residual(before + first, after + first);
+  }
+  /// `count` elements stay as they were.
+  GRADWIRE_HOST_DEVICE void keep(std::uint32_t count) const {
+    for (std::uint32_t i = 0; before != after && i < count; ++i) {
+      after[i] = before[i];
+    }
+  }
+};
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_RESIDUAL_HPP

@@ -1,0 +1,143 @@
+// Ranks end, fall silent or are cut off at moments of chance: those that are left hold the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "elastic_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+// Deaths at moments of chance, also while others are busy with the last one.
+TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
+  const int seeds = environment_int("GRADWIRE_SEEDS", 40);
+  for (int seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(static_cast<unsigned>(seed));
+    constexpr int kMany = 5;
+    const Kind& kind = kPolicies[random() % std::size(kPolicies)];
+    Plan plan{.policy = kind.policy, .scaled = kind.scaled};
+    const int deaths = 1 + static_cast<int>(random() % (kMany - 1));
+    while (static_cast<int>(plan.dies_after.size()) < deaths) {
+      plan.dies_after[random() % kMany] = 1 + static_cast<std::int64_t>(random() % 250);
+    }
+    const std::vector<Fate> fates = run(plan, kMany);
+    const std::vector<Id> survivors = survivors_of(fates);
+    ASSERT_GE(survivors.size(), static_cast<std::size_t>(kMany - deaths));
+    for (const Id id : survivors) {
+      expect_equal(fates[survivors[0]], fates[id], false);
+    }
+  }
+}
+
+// What is drawn for a seed: two sides that can no longer talk to each other, ranks that are silent for a while, a
+// death, saving after each step; any of these together.
+struct Troubles {
+  Plan plan;
+  std::set<Id> side;  // the smaller one, where the network comes apart
+  bool only_cut = false;
+
+  explicit Troubles(int seed, int ranks) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const auto moment = [&] { return 1 + static_cast<std::int64_t>(random() % 250); };
+    const Kind& kind = kPolicies[random() % std::size(kPolicies)];
+    plan.policy = std::string(kind.policy) + "[elastic]\nsuspect = \"2s\"\n";
+    plan.scaled = kind.scaled;
+    plan.timeout = std::chrono::seconds(3);
+    plan.errors = {ErrorCode::expelled, ErrorCode::timeout};
+    plan.keeps_states = random() % 2 == 0;
+    std::vector<Id> ids(static_cast<std::size_t>(ranks));
+    std::iota(ids.begin(), ids.end(), 0U);
+    std::shuffle(ids.begin(), ids.end(), random);
+    const auto take = [&] {
+      const Id id = ids.back();
+      ids.pop_back();
+      return id;
+    };
+    const bool cuts = random() % 2 == 0;
+    if (cuts) {
+      side = {ids[0]};
+      if (random() % 2 == 0) {
+        side.insert(ids[1]);
+      }
+      plan.cut = std::make_shared<Cut>(side);
+      plan.cuts_after[take()] = moment();
+    }
+    const std::size_t silent = cuts ? random() % 2 : 1 + random() % 2;
+    for (std::size_t i = 0; i < silent; ++i) {
+      plan.silent_after[take()] = {moment(), milliseconds(200 + random() % 4000)};
+    }
+    const bool dies = random() % 3 == 0;
+    if (dies) {
+      plan.dies_after[take()] = moment();
+    }
+    only_cut = cuts && silent == 0 && !dies;
+  }
+};
+
+TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
+  constexpr int kMany = 5;
+  const int seeds = environment_int("GRADWIRE_SEEDS", 4);
+  const int at_once = environment_int("GRADWIRE_SEEDS_AT_ONCE", 4);  // they wait most of the time
+  const int first = environment_int("GRADWIRE_FIRST_SEED", 1);
+  std::atomic<int> next = first;
+  const auto play = [&] {
+    for (int seed = next++; seed < first + seeds; seed = next++) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      const Troubles troubles(seed, kMany);
+      const std::vector<Fate> fates = run(troubles.plan, kMany);
+      const std::vector<Id> survivors = survivors_of(fates);
+      for (const Id id : survivors) {
+        expect_equal(fates[survivors[0]], fates[id], false);
+      }
+      for (Id id = 0; troubles.only_cut && id < kMany; ++id) {
+        EXPECT_TRUE(troubles.side.contains(id) || !fates[id].parameters.empty()) << "the larger side goes on: " << id;
+      }
+    }
+  };
+  std::vector<std::thread> players;
+  for (int i = 0; i < at_once; ++i) {
+    players.emplace_back(play);
+  }
+  for (std::thread& player : players) {
+    player.join();
+  }
+}
+
+// Ranks die at any moment between the start of a job that goes on from a checkpoint and its end.
+TEST(Elastic, RanksMayDieWhileAJobIsStartedAgain) {
+  const std::string policy = kPolicies[2].policy;
+  for (const Id victim : {0U, 2U}) {
+    std::int64_t operations = 0;
+    for (std::int64_t at = 0; at <= operations; at += std::max<std::int64_t>(1, operations / 12)) {
+      SCOPED_TRACE(std::to_string(victim) + " dies at operation " + std::to_string(at));
+      const ScratchFolder folder;
+      run({.policy = policy, .steps = 3, .checkpoints = folder.path()});
+      const Plan again{.policy = policy, .steps = 5, .checkpoints = folder.path()};
+      Plan dies = again;
+      if (at > 0) {
+        dies.dies_after = {{victim, at}};
+      }
+      const std::vector<Fate> fates = run(dies);
+      operations = at == 0 ? fates[victim].operations : operations;
+      const std::vector<Id> survivors = survivors_of(fates);
+      ASSERT_GE(survivors.size(), 3U);
+      for (const Id id : survivors) {
+        EXPECT_EQ(fates[id].restored, 3U);
+        expect_equal(fates[survivors[0]], fates[id], false);
+      }
+      EXPECT_EQ(run(again)[0].restored, 5U) << "the survivors' last checkpoint is complete";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,235 @@
+// A small job over Processes for tests: what each process does, and what becomes of it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "gradwire/session.hpp"
+#include "tests/support/mortal.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+
+using Id = Processes::Id;
+using std::chrono::milliseconds;
+
+inline constexpr int kRanks = 4;
+inline constexpr std::uint64_t kSteps = 6;
+
+inline int environment_int(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// What became of one process.
+struct Fate {
+  std::vector<float> parameters;
+  std::string state;                        // as save() writes it
+  std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
+  std::vector<WorldChange> changes;
+  std::vector<std::uint64_t> first;  // of each change: the first step of the new world
+  std::optional<Error> error;
+  std::optional<std::uint64_t> restored;
+  bool dead = false;   // at the end, though it may have done all it had to before
+  int world_size = 0;  // at the end
+  std::int64_t operations = 0;
+};
+
+struct Plan {
+  std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
+  std::map<Id, std::int64_t> dies_after = {};      // operations
+  std::map<Id, std::uint64_t> leaves_before = {};  // the step
+  std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
+  std::shared_ptr<Cut> cut = nullptr;
+  std::map<Id, std::int64_t> cuts_after = {};
+  std::chrono::seconds timeout{30};
+  std::uint64_t steps = kSteps;
+  bool weighted = false;            // and with a loss scale
+  bool scaled = false;              // preconditioned encoding
+  std::set<ErrorCode> errors = {};  // that processes may end with
+  bool keeps_states = false;
+  std::optional<Id> forgets_a_tensor = {};  // in step 3
+  std::filesystem::path checkpoints = {};   // goes on from there, and writes one after each step
+};
+
+// Noise that depends on who makes it, in which step, and where the parameters are.
+inline float gradient_of(float parameter, std::size_t i, Id who, std::uint64_t step) {
+  const double noise = std::sin(0.37 * static_cast<double>(i) + 1.7 * who + 0.9 * static_cast<double>(step));
+  return parameter - static_cast<float>(0.01 * static_cast<double>(i % 7)) + static_cast<float>(noise);
+}
+
+inline std::string state_of(Session& session) {
+  std::ostringstream state;
+  session.save(state);
+  return state.str();
+}
+
+inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
+  constexpr std::size_t kSizes[] = {9000, 3, 5000};
+  std::vector<std::vector<float>> parameters, gradients, scales;
+  std::vector<TensorId> ids;
+  for (const std::size_t size : kSizes) {
+    parameters.emplace_back(size, self == 0 ? 1.0F : 0.0F);
+    gradients.emplace_back(size);
+    scales.emplace_back(plan.scaled ? size : 0);
+  }
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    ids.push_back(
+        session.add("t" + std::to_string(t), view(gradients[t].data(), gradients[t].size()), {.scale = scales[t]}));
+  }
+  session.on_world_change([&](const WorldChange& change) { fate.changes.push_back(change); });
+  for (std::vector<float>& values : parameters) {
+    for (bool done = false; !done;) {
+      try {
+        session.broadcast(view(values.data(), values.size()));
+        done = true;
+      } catch (const Error& error) {  // the root has ended: the caller knows what to do
+        if (error.code() != ErrorCode::invalid_argument) {
+          throw;
+        }
+        values.assign(values.size(), 1.0F);
+      }
+    }
+  }
+  std::vector<View> all;
+  for (std::vector<float>& values : parameters) {
+    all.push_back(view(values.data(), values.size()));
+  }
+  const std::vector<ConstView> saved(all.begin(), all.end());
+  if (!plan.checkpoints.empty()) {
+    fate.restored = session.restore(plan.checkpoints, all);
+  }
+  if (plan.weighted) {
+    session.set_loss_scale(4);
+  }
+  const auto leaves = plan.leaves_before.find(self);
+  while (session.step() < plan.steps) {
+    const std::uint64_t step = session.step();
+    if (leaves != plan.leaves_before.end() && step == leaves->second) {
+      return;
+    }
+    if (plan.weighted) {
+      session.set_weight(1 + self);
+    }
+    for (std::size_t t = 0; t < gradients.size(); ++t) {
+      for (std::size_t i = 0; i < gradients[t].size(); ++i) {
+        gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * (plan.weighted ? 4.0F : 1.0F);
+      }
+      for (std::size_t i = 0; i < scales[t].size(); ++i) {
+        scales[t][i] = static_cast<float>(std::exp(std::sin(0.5 * static_cast<double>(i + step))));
+      }
+      if (t > 0 || step != 3 || plan.forgets_a_tensor != self) {
+        session.ready(ids[t]);
+      }
+    }
+    const StepOutcome outcome = session.finish();
+    EXPECT_EQ(outcome.step, step);
+    if (outcome.world_changed) {
+      fate.first.push_back(session.step());
+      EXPECT_EQ(session.step(), outcome.repeat ? step : step + 1);
+      EXPECT_EQ(session.explain().find("by scale") != std::string::npos, plan.scaled);
+    }
+    if (outcome.repeat) {
+      EXPECT_TRUE(outcome.world_changed);
+      fate.after_change = state_of(session);
+      continue;
+    }
+    if (plan.keeps_states && fate.changes.empty()) {
+      fate.before_change = state_of(session);
+    }
+    for (std::size_t t = 0; t < gradients.size(); ++t) {
+      for (std::size_t i = 0; i < gradients[t].size(); ++i) {
+        parameters[t][i] -= (plan.weighted ? 0.025F : 0.1F) * gradients[t][i];
+      }
+    }
+    if (!plan.checkpoints.empty()) {
+      session.checkpoint(plan.checkpoints, saved);
+    }
+  }
+  session.wait_for_checkpoint();
+  for (const std::vector<float>& values : parameters) {
+    fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
+  }
+  fate.world_size = session.world_size();
+  fate.state = state_of(session);
+}
+
+inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
+  const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::vector<Fate> fates(static_cast<std::size_t>(ranks));
+  auto processes = make_inproc_processes(ranks);
+  std::vector<std::thread> threads;
+  for (Id id = 0; id < fates.size(); ++id) {
+    threads.emplace_back([&, id, own = std::exchange(processes[id], nullptr)]() mutable {
+      std::shared_ptr<Life> life = std::make_shared<Life>();
+      if (const auto dies = plan.dies_after.find(id); dies != plan.dies_after.end()) {
+        life = std::make_shared<Life>(dies->second);
+      } else if (const auto silent = plan.silent_after.find(id); silent != plan.silent_after.end()) {
+        life = std::make_shared<Life>(silent->second.first, silent->second.second);
+      } else if (const auto cuts = plan.cuts_after.find(id); cuts != plan.cuts_after.end()) {
+        life = std::make_shared<Life>(cuts->second, [cut = plan.cut] { cut->happen(); });
+      }
+      try {
+        Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), Policy::parse(plan.policy),
+                        {.timeout = plan.timeout});
+        train(session, id, plan, fates[id]);
+      } catch (const Error& error) {
+        fates[id].error = error;
+        const bool expected = plan.errors.contains(error.code()) || life->dead();
+        EXPECT_TRUE(expected) << "process " << id << ": " << error.what();
+      } catch (const Death&) {
+        EXPECT_TRUE(life->dead());
+      }
+      fates[id].dead = life->dead();
+      fates[id].operations = life->counted();
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return fates;
+}
+
+inline std::vector<Id> survivors_of(const std::vector<Fate>& fates) {
+  std::vector<Id> ids;
+  for (Id id = 0; id < fates.size(); ++id) {
+    if (!fates[id].parameters.empty() && !fates[id].dead) {
+      ids.push_back(id);
+    }
+  }
+  return ids;
+}
+
+inline void expect_equal(const Fate& a, const Fate& b, bool state) {
+  ASSERT_EQ(a.parameters.size(), b.parameters.size());
+  EXPECT_EQ(std::memcmp(a.parameters.data(), b.parameters.data(), a.parameters.size() * sizeof(float)), 0);
+  if (state) {
+    EXPECT_EQ(a.state, b.state);
+  }
+}
+
+// With weights, or without, and with scales; small tensors too, which would be bf16.
+struct Kind {
+  const char* policy;
+  bool weighted = false;
+  bool scaled = false;
+};
+inline const Kind kPolicies[] = {
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\n", false},
+};
+
+}  // namespace gradwire::test
