@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -16,7 +17,8 @@
 namespace gradwire::test {
 namespace {
 
-// Deaths at moments of chance, also while others are busy with the last one.
+// Deaths at moments of chance, also while others are busy with the last one. Tried by hand, each red here: commit()
+// that always says true; a member that does not see that its epoch is over.
 TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 40);
   for (int seed = 1; seed <= seeds; ++seed) {
@@ -94,9 +96,14 @@ TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const Troubles troubles(seed, kMany);
       const std::vector<Fate> fates = run(troubles.plan, kMany);
-      const std::vector<Id> survivors = survivors_of(fates);
-      for (const Id id : survivors) {
-        expect_equal(fates[survivors[0]], fates[id], false);
+      // Each side for itself: who is cut off may have delivered the last step, which the others make again, for they
+      // did not hear of it.
+      std::map<bool, Id> first_of;
+      for (const Id id : survivors_of(fates)) {
+        const bool cut_off = troubles.side.contains(id);
+        expect_equal(fates[first_of.try_emplace(cut_off, id).first->second], fates[id], false);
+        EXPECT_TRUE(!troubles.only_cut || !cut_off || fates[id].world_size == kMany)
+            << "process " << id << " went on without the larger side";
       }
       for (Id id = 0; troubles.only_cut && id < kMany; ++id) {
         EXPECT_TRUE(troubles.side.contains(id) || !fates[id].parameters.empty()) << "the larger side goes on: " << id;
