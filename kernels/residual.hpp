@@ -12,8 +12,10 @@ struct Residual {
   const float* before = nullptr;
   float* after = nullptr;
 
-  GRADWIRE_HOST_DEVICE constexpr Residual(decltype(nullptr) /*none*/) {}               // NOLINT(google-explicit-*)
-  GRADWIRE_HOST_DEVICE constexpr Residual(float* both) : before(both), after(both) {}  // NOLINT(google-explicit-*)
+  // NOLINTBEGIN(google-explicit-constructor): most callers have one pointer, or none
+  GRADWIRE_HOST_DEVICE constexpr Residual(decltype(nullptr) /*none*/) {}
+  GRADWIRE_HOST_DEVICE constexpr Residual(float* both) : before(both), after(both) {}
+  // NOLINTEND(google-explicit-constructor)
   GRADWIRE_HOST_DEVICE constexpr Residual(const float* from, float* to) : before(from), after(to) {}
 
   [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr bool none() const { return after == nullptr; }
