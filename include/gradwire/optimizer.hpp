@@ -44,12 +44,13 @@ class Optimizer {
 
   /// State but for parameters and learning rate: to the stream that Session::save() writes to, or another one. load()
   /// comes after every add(); Error(corrupt) for a truncated or damaged state, Error(mismatch) for that of another
-  /// model or optimizer; nothing has changed then.
+  /// model or optimizer, or where its length is damaged; nothing has changed then.
   void save(std::ostream& stream) const;
   void load(std::istream& stream);
 
  private:
   struct Loaded;
+  static void check_gradient(std::string_view name, std::span<const float> parameter, std::span<const float> gradient);
   [[nodiscard]] std::uint64_t body_bytes() const;
   [[nodiscard]] Loaded parse(std::span<const std::byte> body) const;
 

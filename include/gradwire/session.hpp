@@ -86,7 +86,7 @@ struct TensorOptions {
   /// the nearest power of two, relative to the largest of their tile of 4096. One that is not positive and finite, or
   /// below 2^-16 of that largest, counts as 2^-16 of it; a constant s changes nothing. What travels exactly does not
   /// look at it. Not owned: it must stay where it is, and keep its values from a step's first ready() to the end of its
-  /// finish(). Ranks compare hashes of it in the first step and every 64 steps: a difference is Error(mismatch), which
+  /// finish(). Ranks compare hashes of it in the first two steps and every 64: a difference is Error(mismatch), which
   /// names the tensor, in the finish() after that step.
   std::span<const float> scale = {};
 };

@@ -21,6 +21,11 @@ struct Encodings {
   [[nodiscard]] bool any_exact() const {
     return first == CodecSpec::exact() || between == CodecSpec::exact() || second == CodecSpec::exact();
   }
+  /// All values, or those that topk keeps.
+  [[nodiscard]] bool any_exact_values() const {
+    const std::uint8_t exact = CodecSpec::exact().values;
+    return first.values == exact || between.values == exact || second.values == exact;
+  }
 };
 
 Encodings encodings_of(const Request& request, const RankGroup& group) {
@@ -111,11 +116,14 @@ bool preconditions(const Request& request, const Encodings& encodings, const Ran
          (lossy(encodings.first) || lossy(encodings.between) || lossy(encodings.second));
 }
 
-// Residuals arrive with what travels exactly, which takes more than 16 bits; so do values in other units.
+// Residuals arrive with what travels exactly, which takes more than 16 bits; so do values in other units, which are
+// f32.
 HopCodecs codecs_of(const Request& request, const Encodings& encodings, const ResidualUse& use,
                     const RankGroup& group) {
-  const bool needs_room = use.any || preconditions(request, encodings, group);
-  return hop_codecs(encodings.first, encodings.second, request.dtype, needs_room && encodings.any_exact(),
+  const bool scaled = preconditions(request, encodings, group);
+  const bool widened = (use.any && encodings.any_exact()) || (scaled && encodings.any_exact_values());
+  return hop_codecs(encodings.first, encodings.second,
+                    scaled && request.dtype == DType::f64 ? DType::f32 : request.dtype, widened,
                     encodings.tiered ? std::optional(encodings.between) : std::nullopt);
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gradwire/error.hpp"
+#include "plan/plan_scale.hpp"
 #include "session/peers.hpp"
 
 namespace gradwire::session {
@@ -16,21 +17,25 @@ double number_of(std::span<const float> scale) {
 
 }  // namespace
 
-void ScaleComparison::append(std::vector<double>& numbers) {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_.scale(i).empty()) {
-      numbers.push_back(number_of(tensors_.scale(i)));
+ScaleComparison::ScaleComparison(const Tensors& tensors, const plan::Plan& plan) : tensors_(tensors) {
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    if (plan::is_preconditioned(plan.tensors[i])) {
+      scaled_.push_back(i);
     }
   }
 }
 
+void ScaleComparison::append(std::vector<double>& numbers) {
+  for (const std::size_t i : scaled_) {
+    numbers.push_back(number_of(tensors_.scale(i)));
+  }
+}
+
 void ScaleComparison::take(const Compared& compared) {
-  next_ = compared.step + kEvery;
+  next_ = compared.step + (first_ ? 1 : kEvery);  // an optimizer's scale is zero in the first step
+  first_ = false;
   std::size_t at = 0;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_.scale(i).empty()) {
-      continue;
-    }
+  for (const std::size_t i : scaled_) {
     std::string different;
     for (std::size_t rank = 1; rank < compared.ranks.size(); ++rank) {
       if (compared.ranks[rank][at] != compared.ranks[0][at]) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/plan.hpp"
 #include "session/step_comparison.hpp"
 #include "session/tensors.hpp"
 
@@ -13,8 +14,9 @@ class ScaleComparison final : public ComparedPart {
  public:
   static constexpr std::uint64_t kEvery = 64;  // steps
 
-  /// `tensors` must outlive this.
-  explicit ScaleComparison(const Tensors& tensors) : tensors_(tensors) {}
+  /// Of these tensors, which must outlive this, those that the plan encodes by their scales.
+  ScaleComparison(const Tensors& tensors, const plan::Plan& plan);
+  [[nodiscard]] bool any() const noexcept { return !scaled_.empty(); }
 
   [[nodiscard]] bool due(std::uint64_t step) const override { return step >= next_; }
   [[nodiscard]] bool blocks() const override { return false; }
@@ -25,7 +27,9 @@ class ScaleComparison final : public ComparedPart {
 
  private:
   const Tensors& tensors_;
+  std::vector<std::size_t> scaled_;
   std::uint64_t next_ = 0;
+  bool first_ = true;
 };
 
 }  // namespace gradwire::session

@@ -133,9 +133,13 @@ void Session::State::make_plan() {
       throw;
     }
   }
-  if (tensors.any_scale() && runner->info().world_size > 1) {
-    scales = std::make_unique<session::ScaleComparison>(tensors);
-    comparison.add(*scales);
+  if (runner->info().world_size > 1) {
+    scales = std::make_unique<session::ScaleComparison>(tensors, *plan);
+    if (scales->any()) {
+      comparison.add(*scales);
+    } else {
+      scales.reset();
+    }
   }
   if (auto_codec) {
     comparison.add(*auto_codec);

@@ -81,10 +81,6 @@ void Tensors::check_scale(TensorInfo& info, std::span<const float> scale) const 
   info.scaled = true;
 }
 
-bool Tensors::any_scale() const noexcept {
-  return std::any_of(scales_.begin(), scales_.end(), [](std::span<const float> scale) { return !scale.empty(); });
-}
-
 TensorId Tensors::add(TensorInfo info, const View& gradient, std::vector<View> beside, std::span<const float> scale) {
   names_.insert(info.name);
   infos_.push_back(std::move(info));

@@ -41,7 +41,6 @@ class Tensors {
   [[nodiscard]] const View& added(std::size_t index) const { return added_[index]; }
   /// Empty where it has none.
   [[nodiscard]] std::span<const float> scale(std::size_t index) const { return scales_[index]; }
-  [[nodiscard]] bool any_scale() const noexcept;
   [[nodiscard]] const std::string& name(std::size_t index) const { return infos_[index].name; }
   /// Gradients of this step.
   [[nodiscard]] std::span<const TensorMemory> memory() const noexcept { return memory_; }

@@ -143,9 +143,10 @@ TEST(OptimizerAdamW, AFrozenSecondMomentStaysAndWhatItDoesNotKnowToo) {
   EXPECT_NE(model.w[1], moved);
 }
 
-// Mutations tried: the powers of beta are not saved; the scale is not made anew.
+// Mutations tried: the powers of beta are not saved; the loss scale is not; the scale is not made anew.
 TEST(Optimizer, ASavedStateGoesOnBitByBit) {
   AdamW whole;
+  whole.set_loss_scale(8);
   Model model;
   model.add_to(whole);
   for (int step = 0; step < 5; ++step) {

@@ -15,12 +15,22 @@ std::size_t Optimizer::add(std::string_view name, std::span<float> parameter, st
   if (std::any_of(tensors_.begin(), tensors_.end(), [&](const Tensor& other) { return other.name == name; })) {
     throw Error(ErrorCode::invalid_argument, what + " was added already; names must differ");
   }
-  tensors_.push_back({.name = std::string(name), .parameter = parameter, .gradient = {}, .moments = {}, .scale = {}});
-  tensors_.back().moments.assign(moments_, std::vector<float>(parameter.size()));
   if (!gradient.empty()) {
-    set_gradient(tensors_.size() - 1, gradient);
+    check_gradient(name, parameter, gradient);
   }
+  tensors_.push_back(
+      {.name = std::string(name), .parameter = parameter, .gradient = gradient, .moments = {}, .scale = {}});
+  tensors_.back().moments.assign(moments_, std::vector<float>(parameter.size()));
   return tensors_.size() - 1;
+}
+
+void Optimizer::check_gradient(std::string_view name, std::span<const float> parameter,
+                               std::span<const float> gradient) {
+  if (gradient.size() != parameter.size()) {
+    throw Error(ErrorCode::invalid_argument, "optimizer: the gradient of \"" + std::string(name) + "\" has " +
+                                                 std::to_string(gradient.size()) + " elements, the parameter " +
+                                                 std::to_string(parameter.size()));
+  }
 }
 
 void Optimizer::set_gradient(std::size_t index, std::span<const float> gradient) {
@@ -28,11 +38,7 @@ void Optimizer::set_gradient(std::size_t index, std::span<const float> gradient)
     throw Error(ErrorCode::invalid_argument, "optimizer: " + std::to_string(index) + " is none of its " +
                                                  std::to_string(tensors_.size()) + " indices");
   }
-  if (gradient.size() != tensors_[index].parameter.size()) {
-    throw Error(ErrorCode::invalid_argument, "optimizer: the gradient of \"" + tensors_[index].name + "\" has " +
-                                                 std::to_string(gradient.size()) + " elements, the parameter " +
-                                                 std::to_string(tensors_[index].parameter.size()));
-  }
+  check_gradient(tensors_[index].name, tensors_[index].parameter, gradient);
   tensors_[index].gradient = gradient;
 }
 

@@ -1,5 +1,5 @@
 // What an optimizer saves. Little-endian: "gradopt1", u64 bytes of the body, the body, u32 CRC-32C of all before it.
-// Body: text kind, u64 steps, f64 numbers, u32 tensors; of each text name, u64 count, f32 moments.
+// Body: text kind, u64 steps, f64 loss scale, f64 numbers, u32 tensors; of each text name, u64 count, f32 moments.
 #include <cstring>
 #include <istream>
 #include <ostream>
@@ -34,6 +34,7 @@ Error other(const std::string& what) {
 
 struct Optimizer::Loaded {
   std::uint64_t steps = 0;
+  double loss_scale = 1;
   std::vector<double> numbers;
   std::vector<std::vector<std::vector<float>>> moments;  // by tensor
 };
@@ -44,6 +45,7 @@ void Optimizer::save(std::ostream& stream) const {
   wire::put_number(all, body_bytes());
   wire::put_text(all, kind_);
   wire::put_number(all, steps_);
+  wire::put_number(all, loss_scale_);
   wire::put(all, numbers_.data(), numbers_.size() * sizeof(double));
   wire::put_number(all, static_cast<std::uint32_t>(tensors_.size()));
   for (const Tensor& tensor : tensors_) {
@@ -60,8 +62,8 @@ void Optimizer::save(std::ostream& stream) const {
 }
 
 std::uint64_t Optimizer::body_bytes() const {
-  std::uint64_t bytes =
-      sizeof(std::uint32_t) + kind_.size() + sizeof steps_ + numbers_.size() * sizeof(double) + sizeof(std::uint32_t);
+  std::uint64_t bytes = sizeof(std::uint32_t) + kind_.size() + sizeof steps_ + sizeof loss_scale_ +
+                        numbers_.size() * sizeof(double) + sizeof(std::uint32_t);
   for (const Tensor& tensor : tensors_) {
     bytes += sizeof(std::uint32_t) + tensor.name.size() + sizeof(std::uint64_t) +
              moments_ * tensor.parameter.size() * sizeof(float);
@@ -74,7 +76,10 @@ Optimizer::Loaded Optimizer::parse(std::span<const std::byte> body) const {
   if (const std::string kind = in.text(); kind != kind_) {
     throw other("it is of " + kind + ", this is " + std::string(kind_));
   }
-  Loaded loaded{.steps = in.number<std::uint64_t>(), .numbers = std::vector<double>(numbers_.size()), .moments = {}};
+  Loaded loaded{.steps = in.number<std::uint64_t>(),
+                .loss_scale = in.number<double>(),
+                .numbers = std::vector<double>(numbers_.size()),
+                .moments = {}};
   in.numbers(std::span(loaded.numbers));
   if (const auto count = in.number<std::uint32_t>(); count != tensors_.size()) {
     throw other("it has " + std::to_string(count) + " parameters, here are " + std::to_string(tensors_.size()));
@@ -114,6 +119,7 @@ void Optimizer::load(std::istream& stream) {
   }
   Loaded loaded = parse(std::span(bytes).subspan(kHeadBytes, size));
   steps_ = loaded.steps;
+  loss_scale_ = loaded.loss_scale;
   numbers_ = std::move(loaded.numbers);
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     tensors_[i].moments = std::move(loaded.moments[i]);
