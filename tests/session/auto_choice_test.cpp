@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -58,7 +59,9 @@ class Training {
       : rate_(std::move(rate)), truth_(std::move(truth)), clock_(std::move(clock)), plan_(one_bucket()) {}
 
   [[nodiscard]] double seconds(std::uint64_t step, std::size_t level) const {
-    return truth_.buckets[0].levels[level].seconds(link(rate_(step)), kElements);
+    const tuning::LevelForecast& truth = truth_.buckets[0].levels[level];
+    return share_of_link * truth.seconds(link(rate_(step)), kElements) +
+           (1 - share_of_link) * truth.seconds(link(rate_(0)), kElements);
   }
 
   void run(AutoChoice& choice, std::uint64_t steps) {
@@ -76,15 +79,17 @@ class Training {
       for (const double second : {1.0, 1.0, clock_(step_)}) {
         reports.push_back({.step_seconds = (kCompute + busy) * second,
                            .busy_seconds = busy * second,
-                           .wait_share = wait_share,
+                           .wait_share = tries_ ? wait_share_of_trials : wait_share,
                            .bytes_per_second = sent(level),
-                           .probed = rate_(step_) * probed_of_link / second,
+                           .probed = probe(rate_(step_) * probed_of_link) / second,
                            .ready_seconds = {kCompute * second}});
       }
+      tries_ = false;
       const AutoChoice::Decision decision = choice.decide(step_, session::combined(reports), samples);
       switches += decision.change ? 1 : 0;
       reason = decision.change ? decision.change->reason : reason;
       trials += decision.trial > 0 ? 1 : 0;
+      tries_ = decision.trial > 0;
       next = step_ + (decision.trial > 0 ? decision.trial : kBetween);
     }
   }
@@ -97,10 +102,25 @@ class Training {
   std::string reason;
   std::vector<tuning::QualitySample> samples{1};
   double wait_share = 0.5;
+  double wait_share_of_trials = 0.5;
   double probed_of_link = 1;
+  double share_of_link = 1;       // of a step, beside what takes the same at any rate
+  std::size_t probes_median = 1;  // of the last so many
   std::function<double(std::size_t level)> sent = [](std::size_t) { return 0.0; };
 
  private:
+  double probe(double rate) {
+    probes_.push_back(rate);
+    if (probes_.size() > probes_median) {
+      probes_.erase(probes_.begin());
+    }
+    std::vector<double> sorted = probes_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+
+  std::vector<double> probes_;
+  bool tries_ = false;
   Rate rate_;
   session::Calibration truth_;
   Clock clock_;
@@ -248,7 +268,8 @@ TEST(AutoChoice, ALinkThatChangesIsFollowed) {
 }
 
 // In shared memory the transport's own sum moves bytes five times as fast as frames of int8 do, and a probe lies
-// between: none of them is a change of the link. Mutation tried: every rate is believed.
+// between: none of them is a change of the link, whatever ranks wait for in trials. Mutations tried: every rate is
+// believed; that of a trial is where ranks only wait.
 TEST(AutoChoice, ALinkThatSeemsFasterByOneWayIsNoOther) {
   const plan::Plan plan = one_bucket();
   const double rate = 700e6;
@@ -259,6 +280,7 @@ TEST(AutoChoice, ALinkThatSeemsFasterByOneWayIsNoOther) {
     Training training([=](std::uint64_t) { return rate; }, calibration(rate, {0.15, 3, 1, 3}));
     ASSERT_LT(training.seconds(0, 0), 0.8 * training.seconds(0, kInt8));
     training.wait_share = 0.03;
+    training.wait_share_of_trials = 0.9;
     training.sent = [=](std::size_t level) { return level == 0 ? 5 * rate : 0.9 * rate; };
     training.probed_of_link = probed;
     training.run(choice, 400);
@@ -270,6 +292,29 @@ TEST(AutoChoice, ALinkThatSeemsFasterByOneWayIsNoOther) {
       EXPECT_EQ(choice.choices()[0].level, 0U);
     }
     EXPECT_EQ(training.switches, before);
+  }
+}
+
+// Steps tell of it at once, probes two decisions later. Mutation tried: forecasts are asked as they are by then.
+TEST(AutoChoice, ALinkThatHalvesIsSeenWhereItIsAGoodPartOfAStep) {
+  const plan::Plan plan = one_bucket();
+  for (const double share : {0.4, 0.6, 1.0}) {
+    AutoChoice choice(plan, policy());
+    const double rate = 500e6;
+    choice.start(0, calibration(rate));
+    Training training([=](std::uint64_t step) { return step > 2'000 && step <= 4'000 ? rate / 2 : rate; },
+                      calibration(rate));
+    training.share_of_link = share;
+    training.probes_median = 3;
+    const auto seen = [&] { return choice.calibration().cluster.inter.bytes_per_second; };
+    training.run(choice, 2'000);
+    EXPECT_DOUBLE_EQ(seen(), rate);
+    training.run(choice, 100);
+    EXPECT_DOUBLE_EQ(seen(), rate / 2) << share;
+    training.run(choice, 1'901);
+    EXPECT_DOUBLE_EQ(seen(), rate / 2) << share;
+    training.run(choice, 100);
+    EXPECT_DOUBLE_EQ(seen(), rate) << share;
   }
 }
 

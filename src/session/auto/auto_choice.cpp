@@ -12,8 +12,8 @@ namespace {
 constexpr double kLinkBound = 0.3;    // share of waiting from which the link is what is seen, by and large
 constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
 
-constexpr double kAsGood = 1.1;       // two forecasts that explain a step equally well
-constexpr double kFarRate = 1.5;      // from a rate of the link to one that no scatter makes of it
+constexpr double kAsGood = 1.1;   // two forecasts that explain a step equally well
+constexpr double kFarRate = 1.5;  // from a rate of the link to one that no scatter makes of it
 
 constexpr std::uint64_t kTrialSteps = 5;
 constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
@@ -21,6 +21,8 @@ constexpr double kWorthATrial = 0.6;           // of the step, that it may take 
 constexpr double kSpare = 1e-3;  // of the time since the start, for a trial of what seems far slower: forecasts may
                                  // rest on a start that something disturbed
 constexpr double kMeasuredApart = 100e-6;  // seconds, likewise: what was timed at the start has ranks that began apart
+
+double apart(double a, double b) { return a > b ? a / b : b / a; }
 
 std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
   constexpr double kExactBits = 32;
@@ -75,6 +77,7 @@ AutoChoice::AutoChoice(const plan::Plan& plan, const Policy& policy)
 tuning::Change AutoChoice::start(std::uint64_t step, Calibration calibration) {
   calibration_ = std::move(calibration);
   started_ = step;
+  earlier_.clear();
   guard_.begin(step);
   for (Neighbour& neighbour : neighbours_) {
     neighbour.due = step;
@@ -111,8 +114,10 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
 }
 
 // What is sent and probed tells of the link by ways of its own: a sum of the transport's moves bytes faster than frames
-// do, a probe has caches to itself. Where ranks wait for more than the link, steps must tell that it changed, or forecasts
-// of other levels would follow how it was looked at. A trial tells of its levels alone.
+// do, a probe has caches to itself. Where ranks wait for more than the link, steps must tell that it changed, or
+// forecasts of other levels would follow how it was looked at. Probes are late by some decisions, in which the change
+// was taken for one of the codec: so forecasts are asked as they were before. Ratios alone, which are the same on every
+// machine.
 void AutoChoice::learn_link(const LinkReport& report) {
   double& rate = calibration_.cluster.inter.bytes_per_second;
   const double before = rate;
@@ -121,27 +126,44 @@ void AutoChoice::learn_link(const LinkReport& report) {
     rate = after;
     return;
   }
-  if (trying_) {
-    return;
-  }
+  const std::vector<BucketWays>& buckets = earlier_.empty() ? calibration_.buckets : earlier_.front();
   const auto misfit = [&](double bytes_per_second) {
     rate = bytes_per_second;
-    const double busy = forecast_busy();
-    return busy > 0 && report.busy_seconds > 0 ? std::abs(std::log(report.busy_seconds / busy)) : 0;
+    const double busy = forecast_busy(buckets);
+    return busy > 0 && report.busy_seconds > 0 ? apart(report.busy_seconds, busy) : 1;
   };
-  const bool far = std::abs(std::log(after / before)) > std::log(kFarRate);
-  const double allowed = misfit(before) + (far ? std::log(kAsGood) : 0);
-  rate = misfit(after) <= allowed ? after : before;
+  const bool far = apart(after, before) > kFarRate;
+  const double allowed = misfit(before) * (far ? kAsGood : 1);
+  const bool believed = misfit(after) <= allowed;
+  rate = believed ? after : before;
+  if (believed && far && !earlier_.empty()) {
+    calibration_.buckets = std::move(earlier_.front());
+    earlier_.clear();
+  }
 }
 
+// A trial tells of its levels alone.
 void AutoChoice::learn(const LinkReport& report) {
-  learn_link(report);
-  const double busy = forecast_busy();
-  if (!(busy > 0) || !(report.busy_seconds > 0)) {
+  if (!trying_) {
+    learn_link(report);
+    earlier_.push_back(calibration_.buckets);
+    if (earlier_.size() > kLate) {
+      earlier_.pop_front();
+    }
+  }
+  correct(calibration_.buckets, report.busy_seconds);
+  for (std::size_t i = 0; trying_ && i < earlier_.size(); ++i) {
+    correct(earlier_[i], report.busy_seconds);
+  }
+}
+
+void AutoChoice::correct(std::vector<BucketWays>& buckets, double busy_seconds) const {
+  const double busy = forecast_busy(buckets);
+  if (!(busy > 0) || !(busy_seconds > 0)) {
     return;
   }
-  for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
-    calibration_.buckets[i].levels[choices_[i].level].correct(report.busy_seconds / busy, trying_);
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    buckets[i].levels[choices_[i].level].correct(busy_seconds / busy, trying_);
   }
 }
 
@@ -156,10 +178,10 @@ std::string AutoChoice::guard(std::uint64_t step, std::span<const tuning::Qualit
   return reason;
 }
 
-double AutoChoice::forecast_busy() const {
+double AutoChoice::forecast_busy(const std::vector<BucketWays>& buckets) const {
   double seconds = 0;
-  for (std::size_t i = 0; i < calibration_.buckets.size(); ++i) {
-    const auto& levels = calibration_.buckets[i].levels;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const auto& levels = buckets[i].levels;
     if (levels.empty()) {
       return 0;  // part of what was seen has no forecast
     }
@@ -186,7 +208,7 @@ tuning::StepForecast AutoChoice::forecast(std::uint64_t step, const LinkReport* 
 }
 
 std::optional<tuning::Levels> AutoChoice::next_trial(std::uint64_t step, const tuning::StepForecast& forecast) {
-  if (!tries_ || !(forecast_busy() > 0)) {
+  if (!tries_ || !(forecast_busy(calibration_.buckets) > 0)) {
     return std::nullopt;  // what would be seen could not be told apart
   }
   const tuning::Levels& levels = auto_levels_.levels();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,7 +60,8 @@ class AutoChoice {
   /// Returns why a level is given up, where one is.
   std::string guard(std::uint64_t step, std::span<const tuning::QualitySample> samples);
   [[nodiscard]] tuning::StepForecast forecast(std::uint64_t step, const LinkReport* report) const;
-  [[nodiscard]] double forecast_busy() const;
+  void correct(std::vector<BucketWays>& buckets, double busy_seconds) const;
+  [[nodiscard]] double forecast_busy(const std::vector<BucketWays>& buckets) const;
   [[nodiscard]] std::optional<tuning::Levels> next_trial(std::uint64_t step, const tuning::StepForecast& forecast);
   /// The levels that lie there from those in use, as far as they are allowed.
   [[nodiscard]] tuning::Levels neighbour(int direction, const tuning::StepForecast& forecast) const;
@@ -78,6 +80,8 @@ class AutoChoice {
   tuning::AutoLevels auto_levels_;
   tuning::Guard guard_;
   Calibration calibration_;
+  static constexpr std::size_t kLate = 3;        // decisions, by which a probe may be late
+  std::deque<std::vector<BucketWays>> earlier_;  // forecasts before the last of these, the oldest first
   std::vector<BucketChoice> choices_;
   std::uint64_t started_ = 0;
   static constexpr int kToDense = -1000;
