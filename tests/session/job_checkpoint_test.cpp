@@ -1,5 +1,6 @@
 // Checkpoints of a whole job: it goes on from the newest one that all ranks can use, bit by bit.
 // Tried by hand, each red here: a hash of parameters that is not compared; later checkpoints that are not set aside.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,6 +20,8 @@ namespace gradwire::test {
 namespace {
 
 using session::CheckpointName;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kSize = 9000;
@@ -93,6 +96,18 @@ std::pair<std::uint64_t, std::vector<float>> resume(const fs::path& folder, int 
     }
   });
   return end;
+}
+
+/// Of a restore that ends so on both ranks, into a model of `size`.
+std::array<Error, 2> restore_errors(const fs::path& folder, std::size_t size = kSize) {
+  std::array<Error, 2> errors{Error(ErrorCode::internal, ""), Error(ErrorCode::internal, "")};
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Job job(transport);
+    const View part = view(job.parameters.data(), size);
+    errors.at(static_cast<std::size_t>(transport->rank())) =
+        error_of([&] { job.session.restore(folder, std::span(&part, 1)); });
+  });
+  return errors;
 }
 
 fs::path newest(const fs::path& folder, std::size_t i = 0) {
@@ -175,6 +190,31 @@ TEST(JobCheckpoint, DamageFallsBackOnTheOneBefore) {
   }
 }
 
+// Not damaged, but not to be read by one rank, now: nothing is thrown away. Mutation tried: it counts as damaged.
+TEST(JobCheckpoint, WhatARankCannotReadEndsRestoreOnAll) {
+  const ScratchFolder folder;
+  save_run(folder.path(), 2, 6, 2);
+  constexpr std::uint64_t kVersionAt = 9;  // of a newer build's state, which is whole
+  flip_byte(newest(folder.path()) / "rank-1-of-2.gradwire", kVersionAt);
+  const std::set<std::string> before = names_in(folder.path());
+  const auto errors = restore_errors(folder.path());
+  EXPECT_EQ(errors[1].code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(errors[1].what(), AllOf(HasSubstr("rank-1-of-2.gradwire"), HasSubstr("move")));
+  EXPECT_THAT(errors[0].what(), HasSubstr("another rank cannot read"));
+  EXPECT_EQ(names_in(folder.path()), before);
+}
+
+// Parameters that differ, or directories that not all ranks see. Mutation tried: what is not complete stays.
+TEST(JobCheckpoint, WhatNeverBecomesCompleteIsToldAndRemoved) {
+  const ScratchFolder folder;
+  save_run(folder.path(), 2, 10, 1, 20);
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    fs::remove(entry.path() / "rank-1-of-2.gradwire");
+  }
+  session::rotate_checkpoints(folder.path(), 3);
+  EXPECT_LE(names_in(folder.path()).size(), 3U);
+}
+
 TEST(JobCheckpoint, AllMayBeUnusable) {
   const ScratchFolder folder;
   save_run(folder.path(), 2, 3, 1);
@@ -228,14 +268,7 @@ TEST(JobCheckpoint, LaterStepsOfAnotherRunAreNotThrownAway) {
 TEST(JobCheckpoint, AnotherModelIsRefused) {
   const ScratchFolder folder;
   save_run(folder.path(), 2, 1, 1);
-  std::array<Error, 2> errors{Error(ErrorCode::internal, ""), Error(ErrorCode::internal, "")};
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Job job(transport);
-    const View part = view(job.parameters.data(), kSize - 1);
-    errors.at(static_cast<std::size_t>(transport->rank())) =
-        error_of([&] { job.session.restore(folder.path(), std::span(&part, 1)); });
-  });
-  for (const Error& error : errors) {
+  for (const Error& error : restore_errors(folder.path(), kSize - 1)) {
     EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
   }
 }

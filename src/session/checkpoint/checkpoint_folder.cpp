@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -24,6 +25,8 @@ constexpr std::string_view kUnusable = ".unusable";
 constexpr std::string_view kParametersMagic = "gradwpar";
 constexpr std::uint32_t kParametersVersion = 1;
 constexpr std::size_t kParametersHash = 8;
+constexpr std::size_t kUnderWay =
+    3;  // steps; ranks write one at a time, and none begins the next but one before all did
 
 std::uint64_t bytes_of(const ConstView& view) { return view.count * element_bytes(view.dtype); }
 
@@ -41,7 +44,30 @@ struct Found {
   std::filesystem::path folder;
   bool complete = false;
   std::filesystem::file_time_type written = {};  // where complete
+
+  [[nodiscard]] bool is_unusable() const { return folder.string().ends_with(kUnusable); }
 };
+
+// The first of its files that is not there.
+std::string missing_in(const Found& found) {
+  std::error_code ignored;
+  for (int rank = 0; rank < found.name.world_size; ++rank) {
+    const std::string file = state_file_name(rank, found.name.world_size);
+    if (!std::filesystem::exists(found.folder / file, ignored)) {
+      return file;
+    }
+  }
+  return std::string(kParameters);
+}
+
+void remove_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::remove(folder / kParameters, error);  // from here on it is not complete
+  std::filesystem::remove_all(folder, error);
+  if (error) {
+    log(LogLevel::warning, "checkpoint: " + folder.string() + " cannot be removed: " + error.message());
+  }
+}
 
 // The newest first; with those set aside, which are never complete.
 std::vector<Found> find_all(const std::filesystem::path& directory) {
@@ -145,17 +171,20 @@ void write_checkpoint_parameters(const std::filesystem::path& directory, const C
 
 void rotate_checkpoints(const std::filesystem::path& directory, int keep) {
   std::optional<std::uint64_t> oldest;  // of those kept
+  std::set<std::uint64_t> newer;        // steps
   for (const Found& found : find_all(directory)) {
+    const bool given_up = !found.complete && !found.is_unusable() && newer.size() >= kUnderWay;
+    newer.insert(found.name.step);
     if (found.complete && keep > 0) {
       oldest = found.name.step;
       --keep;
-    } else if (found.complete || (keep == 0 && found.name.step < oldest)) {
-      std::error_code error;
-      std::filesystem::remove(found.folder / kParameters, error);  // from here on it is not complete
-      std::filesystem::remove_all(found.folder, error);
-      if (error) {
-        log(LogLevel::warning, "checkpoint: " + found.folder.string() + " cannot be removed: " + error.message());
+    } else if (found.complete || given_up || (keep == 0 && found.name.step < oldest)) {
+      if (given_up && found.name.step > oldest.value_or(0)) {
+        log(LogLevel::warning, "checkpoint: " + found.folder.string() +
+                                   " never became complete, and is removed: " + missing_in(found) +
+                                   " did not come; do all ranks see this directory, and hold the same parameters?");
       }
+      remove_folder(found.folder);
     }
   }
 }
@@ -172,7 +201,7 @@ std::vector<CheckpointName> complete_checkpoints(const std::filesystem::path& di
 
 std::uint64_t latest_checkpoint_step(const std::filesystem::path& directory) {
   for (const Found& found : find_all(directory)) {
-    if (!found.folder.string().ends_with(kUnusable)) {
+    if (!found.is_unusable()) {
       return found.name.step;
     }
   }
@@ -181,7 +210,7 @@ std::uint64_t latest_checkpoint_step(const std::filesystem::path& directory) {
 
 void set_aside_later_checkpoints(const std::filesystem::path& directory, std::uint64_t step) {
   for (const Found& found : find_all(directory)) {
-    if (found.name.step <= step || found.folder.string().ends_with(kUnusable)) {
+    if (found.name.step <= step || found.is_unusable()) {
       continue;
     }
     const std::string to = found.folder.string() + std::string(kUnusable);

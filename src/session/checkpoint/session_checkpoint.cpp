@@ -20,7 +20,22 @@ using session::CheckpointName;
 using session::SavedState;
 
 // What a rank says of a checkpoint that it has read.
-enum class Verdict : std::uint8_t { unusable, good, mismatch };
+enum class Verdict : std::uint8_t {
+  good,
+  unusable,    // damaged: the one before may do
+  unreadable,  // here, now: it may be whole
+  mismatch
+};
+
+Verdict verdict_of(const std::exception& error) {
+  const auto* of_ours = dynamic_cast<const Error*>(&error);
+  if (of_ours == nullptr) {
+    return Verdict::unreadable;
+  }
+  return of_ours->code() == ErrorCode::mismatch  ? Verdict::mismatch
+         : of_ours->code() == ErrorCode::corrupt ? Verdict::unusable
+                                                 : Verdict::unreadable;
+}
 
 struct Read {
   std::vector<SavedState> states;
@@ -41,8 +56,8 @@ Read read_checkpoint(const std::filesystem::path& directory, const CheckpointNam
       read.parameters = session::read_checkpoint_parameters(directory, name, parameters);
     }
     read.verdict = Verdict::good;
-  } catch (const Error& error) {
-    read.verdict = error.code() == ErrorCode::mismatch ? Verdict::mismatch : Verdict::unusable;
+  } catch (const std::exception& error) {
+    read.verdict = verdict_of(error);
     read.why = error.what();
     log(LogLevel::warning, "restore: rank " + std::to_string(rank) + " cannot use a checkpoint: " + read.why);
   }
@@ -55,22 +70,59 @@ Verdict verdict_of_all(Session& session, Verdict mine) {
   for (int rank = 0; rank < session.world_size(); ++rank) {
     auto verdict = static_cast<double>(mine);
     session.broadcast(view(&verdict, 1), rank);
-    if (all != Verdict::mismatch && verdict != static_cast<double>(Verdict::good)) {
-      all = static_cast<Verdict>(verdict);
-    }
+    all = std::max(all, static_cast<Verdict>(verdict));
   }
   return all;
 }
 
+// A whole checkpoint that cannot be used now: to go on without it would throw steps away.
+void refuse(Verdict of_all, const Read& mine, const std::string& name) {
+  if (of_all == Verdict::mismatch) {
+    throw Error(ErrorCode::mismatch, mine.verdict == Verdict::mismatch
+                                         ? mine.why
+                                         : "restore: " + name + " is of another model, as another rank says");
+  }
+  if (of_all == Verdict::unreadable) {
+    throw Error(ErrorCode::invalid_argument,
+                mine.verdict == Verdict::unreadable
+                    ? "restore: " + mine.why +
+                          "; is the directory there, on this rank too? Nothing was changed; move " + name +
+                          " away to go on from the checkpoint before"
+                    : "restore: another rank cannot read " + name + ", as its error says; nothing was changed");
+  }
+}
+
+// What rank 0 sees, the newest first; an error is told to all by agree_on_name().
+struct Candidates {
+  std::vector<CheckpointName> names;
+  std::string error;
+};
+
+Candidates candidates_of(const std::filesystem::path& directory) {
+  try {
+    return {session::complete_checkpoints(directory), {}};
+  } catch (const std::exception& error) {
+    return {{}, error.what()};
+  }
+}
+
 // Rank 0 says which checkpoint is tried; none: there is none left.
-std::optional<CheckpointName> agree_on_name(Session& session, const std::optional<CheckpointName>& of_rank_0) {
+std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& of_rank_0, std::size_t at) {
   constexpr std::uint64_t kHalf = 1ULL << 32;
   std::array<double, 4> text{};
-  if (of_rank_0) {
-    text = {static_cast<double>(of_rank_0->step), static_cast<double>(of_rank_0->world_size),
-            static_cast<double>(of_rank_0->hash / kHalf), static_cast<double>(of_rank_0->hash % kHalf)};
+  if (!of_rank_0.error.empty()) {
+    text[1] = -1;
+  } else if (at < of_rank_0.names.size()) {
+    const CheckpointName& name = of_rank_0.names[at];
+    text = {static_cast<double>(name.step), static_cast<double>(name.world_size),
+            static_cast<double>(name.hash / kHalf), static_cast<double>(name.hash % kHalf)};
   }
   session.broadcast(view(text.data(), text.size()));
+  if (text[1] < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                of_rank_0.error.empty() ? "restore: rank 0 cannot read the directory of checkpoints, as its error says"
+                                        : "restore: " + of_rank_0.error);
+  }
   if (text[1] == 0) {
     return std::nullopt;
   }
@@ -117,7 +169,7 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
               session::write_checkpoint_parameters(directory, name, bytes);
               session::rotate_checkpoints(directory, keep);
             }
-          } catch (const Error& error) {
+          } catch (const std::exception& error) {
             log(LogLevel::warning, "the checkpoint of step " + std::to_string(saved.step) +
                                        " is not written, training goes on: " + error.what());
             throw;
@@ -152,32 +204,24 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
                                                        std::span<const View> parameters) {
   const observe::Span span({.source = state_->runner->info().source, .kind = observe::EventKind::load});
   const int world = world_size();
-  std::vector<CheckpointName> candidates;
-  if (rank() == 0) {
-    candidates = session::complete_checkpoints(directory);
-  }
-  std::reverse(candidates.begin(), candidates.end());
+  const Candidates candidates = rank() == 0 ? candidates_of(directory) : Candidates();
   std::optional<CheckpointName> name;
   Read read;
-  for (Verdict verdict = Verdict::unusable; verdict != Verdict::good;) {
-    name = agree_on_name(*this, candidates.empty() ? std::nullopt : std::optional(candidates.back()));
+  Verdict verdict = Verdict::unusable;
+  for (std::size_t at = 0; verdict != Verdict::good; ++at) {
+    name = agree_on_name(*this, candidates, at);
     if (world_size() != world) {
       return std::nullopt;
     }
     if (!name) {
       break;
     }
-    candidates.resize(candidates.size() - (candidates.empty() ? 0 : 1));
     read = read_checkpoint(directory, *name, parameters, rank(), world_size());
     verdict = verdict_of_all(*this, read.verdict);
     if (world_size() != world) {
       return std::nullopt;
     }
-    if (verdict == Verdict::mismatch) {
-      throw Error(ErrorCode::mismatch, read.verdict == Verdict::mismatch
-                                           ? read.why
-                                           : "restore: " + name->text() + " is of another model, as another rank says");
-    }
+    refuse(verdict, read, name->text());
   }
   if (name) {
     state_->checked([&] {
@@ -193,7 +237,11 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     }
   }
   if (rank() == 0) {
-    session::set_aside_later_checkpoints(directory, name ? name->step : 0);
+    try {
+      session::set_aside_later_checkpoints(directory, name ? name->step : 0);
+    } catch (const Error& error) {  // the others are past this
+      log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
+    }
   }
   state_->checkpoints.directory = directory;  // once rank 0 has looked, there are none of later steps
   return name ? name->step : 0;
