@@ -229,8 +229,8 @@ class Session {
   /// ranks wrote it, as load() does: loads states, fills `parameters` on every rank, and returns the step; 0 where
   /// there is none. After every add(), before the first ready(), on every rank; blocks. What was passed over is named
   /// in the log and renamed to NAME.unusable. Error(mismatch) where the newest is of another model,
-  /// Error(invalid_argument) where a rank cannot read what is there: nothing has changed then. A directory belongs to one
-  /// job.
+  /// Error(invalid_argument) where a rank cannot read what is there: nothing has changed then. A directory belongs to
+  /// one job.
   std::uint64_t restore(const std::filesystem::path& directory, std::span<const View> parameters);
 
   /// Agrees on the plan with all ranks, as the first step would, and, over device memory, takes the memory that steps

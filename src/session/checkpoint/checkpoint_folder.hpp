@@ -39,8 +39,8 @@ void write_checkpoint_state(const std::filesystem::path& directory, const Checkp
                             const SavedState& state);
 void write_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,
                                  const wire::Bytes& parameters);
-/// Removes all but the `keep` newest complete checkpoints, whatever is older than these, and, with a warning, what never
-/// became complete.
+/// Removes all but the `keep` newest complete checkpoints, whatever is older than these, and, with a warning, what
+/// never became complete.
 void rotate_checkpoints(const std::filesystem::path& directory, int keep);
 
 /// The newest first; none where there is no such directory.
