@@ -257,7 +257,7 @@ struct RotatedSimd : RotatedCore<Grid> {
     OrderedLanes squares[kGroup];
     float spread[kGroup];
     std::uint32_t absmax[kGroup];
-    const std::size_t next = (first + kGroup) * kRotated;  // nothing may lie there: it is only asked for
+    const std::size_t next = std::size_t{first + kGroup} * kRotated;  // nothing may lie there: it is only asked for
     Ahead<kResidual> ahead{values + next, residual.from(next).before};
     const auto usual = [&](std::size_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
     for (std::size_t b = 0; b < n; ++b) {

@@ -27,6 +27,9 @@ namespace gradwire {
 /// otherwise.
 class Optimizer {
  public:
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
   /// A parameter and its gradient, f32, of one size, in memory that stays valid; `gradient` may be empty until
   /// set_gradient() gives one. Returns its index. Before the first step.
   std::size_t add(std::string_view name, std::span<float> parameter, std::span<const float> gradient = {});
@@ -64,8 +67,6 @@ class Optimizer {
   };
   Optimizer(std::string_view kind, double learning_rate, std::size_t moments, std::vector<double> numbers = {})
       : numbers_(std::move(numbers)), kind_(kind), learning_rate_(learning_rate), moments_(moments) {}
-  Optimizer(const Optimizer&) = delete;
-  Optimizer& operator=(const Optimizer&) = delete;
   ~Optimizer() = default;
 
   [[nodiscard]] std::size_t index_of(std::string_view name) const;

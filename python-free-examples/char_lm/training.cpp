@@ -22,7 +22,7 @@
 namespace char_lm {
 namespace {
 
-constexpr std::uint64_t kLargeTensorBytes = 64 * 1024;
+constexpr std::uint64_t kLargeTensorBytes = 64 << 10;
 constexpr std::uint32_t kPoints = 3;  // early, middle and late in training
 constexpr std::size_t kWindowsTogether = 8;
 

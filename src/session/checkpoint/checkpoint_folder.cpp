@@ -52,7 +52,7 @@ struct Found {
 std::string missing_in(const Found& found) {
   std::error_code ignored;
   for (int rank = 0; rank < found.name.world_size; ++rank) {
-    const std::string file = state_file_name(rank, found.name.world_size);
+    std::string file = state_file_name(rank, found.name.world_size);
     if (!std::filesystem::exists(found.folder / file, ignored)) {
       return file;
     }

@@ -114,8 +114,9 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
     text[1] = -1;
   } else if (at < of_rank_0.names.size()) {
     const CheckpointName& name = of_rank_0.names[at];
-    text = {static_cast<double>(name.step), static_cast<double>(name.world_size),
-            static_cast<double>(name.hash / kHalf), static_cast<double>(name.hash % kHalf)};
+    const std::uint64_t upper = name.hash / kHalf;  // a double holds half of it
+    text = {static_cast<double>(name.step), static_cast<double>(name.world_size), static_cast<double>(upper),
+            static_cast<double>(name.hash % kHalf)};
   }
   session.broadcast(view(text.data(), text.size()));
   if (text[1] < 0) {
