@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -63,10 +62,10 @@ TEST(Preconditioner, WhatIsDividedComesBackToTheBit) {
   TileScale scale(&parts, 0, 4096, scratch.data());
   scale.divide(divided.data());
   TileScale(&one, 0, 4096, other_scratch.data()).divide(likewise.data());
-  EXPECT_EQ(std::memcmp(divided.data(), likewise.data(), 4096 * sizeof(float)), 0);
-  EXPECT_NE(std::memcmp(divided.data(), values.data(), 4096 * sizeof(float)), 0);
+  EXPECT_EQ(divided, likewise);
+  EXPECT_NE(divided, values);
   scale.multiply(divided.data());
-  EXPECT_EQ(std::memcmp(divided.data(), values.data(), 4096 * sizeof(float)), 0);
+  EXPECT_EQ(divided, values);
 }
 
 }  // namespace

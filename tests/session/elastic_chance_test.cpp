@@ -141,7 +141,12 @@ TEST(Elastic, RanksMayDieWhileAJobIsStartedAgain) {
         EXPECT_EQ(fates[id].restored, 3U);
         expect_equal(fates[survivors[0]], fates[id], false);
       }
-      EXPECT_EQ(run(again)[0].restored, 5U) << "the survivors' last checkpoint is complete";
+      const auto restored = run(again)[0].restored;
+      if (fates[survivors[0]].world_size < kRanks) {
+        EXPECT_EQ(restored, 5U) << "the survivors' last checkpoint is complete";
+      } else {
+        EXPECT_GE(restored, 4U) << "the victim may have ended before it wrote its part of the last one";
+      }
     }
   }
 }

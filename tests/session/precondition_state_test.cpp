@@ -121,8 +121,9 @@ std::vector<Error> errors_of(int world, const std::function<void(const std::shar
 // From the start; from the first step on, in which an optimizer's scale is zero; and later. Mutations tried: the hash
 // is not compared; only the first tensor's is; after the first step only every 64th is.
 TEST(Precondition, RanksWithDifferentScalesAreTold) {
-  for (const auto& [from, told] :
+  for (const auto& [begin, told] :
        std::map<std::uint64_t, const char*>{{0, "step 0"}, {1, "step 1 "}, {70, "step 129"}}) {
+    const std::uint64_t from = begin;  // clang 14 captures no bindings
     const auto errors = errors_of(3, [&](const std::shared_ptr<Transport>& transport) {
       std::vector<float> w(5000), b(300), w_scale(5000, 2.0F), b_scale(300, 1.0F);
       Session session(transport, policy_of("int4", "two_shot"));

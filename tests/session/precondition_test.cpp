@@ -165,7 +165,9 @@ constexpr std::pair<const char*, const char*> kHops[] = {
 TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
     for (const bool weighted : {false, true}) {
-      for (const auto& [first, second] : kHops) {
+      for (const auto& hops : kHops) {
+        const auto* const first = hops.first;  // clang 14 captures no bindings
+        const auto* const second = hops.second;
         run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
           constexpr std::size_t kCount = 9000;
           std::vector<std::byte> memory(kCount * element_bytes(dtype));
