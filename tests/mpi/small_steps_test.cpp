@@ -95,10 +95,10 @@ TEST(SmallStepsOverMpi, AllocateNothingWakeNobodyAndSendOneMessageAPeer) {
     ASSERT_EQ(gradient.back(), static_cast<float>(world - 1) / 2);
   }
   // The progress thread's look, every 5 ms, may take a step; a rank that lost its core waits for longer.
-  EXPECT_LT(allocations, kSteps / 4);
+  EXPECT_LT(allocations, kSteps / 10);
   EXPECT_LT(clocks, kSteps / 4);
-  EXPECT_LT(messages, kSteps / 4);
-  EXPECT_LT(woken, kSteps / 4);
+  EXPECT_LT(messages, kSteps / 10);
+  EXPECT_LT(woken, kSteps / 10);
 }
 
 TEST(SmallStepsOverMpi, SumsAreTheSameOnAllRanksAtEverySize) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "model.hpp"
+#include "sums.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -34,36 +35,6 @@ void step(Session& session, std::vector<Gradient>& gradients) {
   session.finish();
 }
 
-class Sums {
- public:
-  explicit Sums(const std::vector<Gradient>& gradients) {
-    for (const Gradient& gradient : gradients) {
-      sums_.emplace_back(gradient.values.size());
-    }
-  }
-  void add(const std::vector<Gradient>& gradients, double factor = 1) {
-    for (std::size_t t = 0; t < sums_.size(); ++t) {
-      for (std::size_t i = 0; i < sums_[t].size(); ++i) {
-        sums_[t][i] += factor * static_cast<double>(gradients[t].values[i]);
-      }
-    }
-  }
-  [[nodiscard]] double error_against(const Sums& wanted) const {
-    double error = 0;
-    double norm = 0;
-    for (std::size_t t = 0; t < sums_.size(); ++t) {
-      for (std::size_t i = 0; i < sums_[t].size(); ++i) {
-        error += (sums_[t][i] - wanted.sums_[t][i]) * (sums_[t][i] - wanted.sums_[t][i]);
-        norm += wanted.sums_[t][i] * wanted.sums_[t][i];
-      }
-    }
-    return std::sqrt(error / norm);
-  }
-
- private:
-  std::vector<std::vector<double>> sums_;
-};
-
 // Through exact, int4 and top-k, two rules at once, and a last exact step. Mutation tried: residuals keyed by bucket
 // element instead of tensor element.
 TEST(SessionFeedback, WarmUpAndFlushConserveTheSum) {
@@ -72,8 +43,8 @@ TEST(SessionFeedback, WarmUpAndFlushConserveTheSum) {
       auto gradients = make_gradients();
       Session session(transport, policy_with_warmup());
       add_all(session, gradients);
-      Sums wanted(gradients);
-      Sums got(gradients);
+      Sums wanted;
+      Sums got;
       for (std::uint64_t s = 0; s < 20; ++s) {
         auto inputs = gradients;
         for (int rank = 0; rank < world; ++rank) {
@@ -120,8 +91,8 @@ TEST(SessionFeedback, ResidualsFollowTheLossScale) {
     auto gradients = make_gradients();
     Session session(transport, Policy::uniform(kTopk));
     add_all(session, gradients);
-    Sums wanted(gradients);
-    Sums got(gradients);
+    Sums wanted;
+    Sums got;
     const std::vector<double> scales{1024, 1024, 256, 256, 4096, 1};
     for (std::uint64_t s = 0; s < scales.size(); ++s) {
       session.set_loss_scale(scales[s]);

@@ -87,7 +87,7 @@ TEST(Precondition, CodecsThatAreChosenLoseNothing) {
     policy.auto_options.dwell = 2;
     Session session(transport, policy);
     add_scaled(session, gradients, scales);
-    SumsInMagnitude got, wanted;
+    Sums got(magnitude), wanted(magnitude);
     for (std::uint64_t s = 0; s < 12; ++s) {
       for (int rank = 0; rank < 2; ++rank) {
         fill_in_magnitude(gradients, rank, s);

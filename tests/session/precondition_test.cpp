@@ -120,7 +120,7 @@ TEST(Precondition, ScalesThatChangeConserveTheSum) {
         policy.defaults.error_feedback = ErrorFeedback::on;
         Session session(transport, policy);
         add_scaled(session, gradients, scales);
-        SumsInMagnitude got, wanted;
+        Sums got(magnitude), wanted(magnitude);
         for (std::uint64_t s = 0; s < steps; ++s) {
           for (int rank = 0; rank < world; ++rank) {
             fill_in_magnitude(gradients, rank, s);
@@ -308,7 +308,7 @@ TEST(Precondition, ZerosAndNanInAScaleAreHarmless) {
     std::fill(scales[2].begin(), scales[2].end(), 0.0F);
     Session session(transport, policy_of("topk(2%)+int8", "two_shot"));
     add_scaled(session, gradients, scales);
-    SumsInMagnitude got, wanted;
+    Sums got(magnitude), wanted(magnitude);
     for (std::uint64_t s = 0; s < 3; ++s) {
       for (int rank = 0; rank < 2; ++rank) {
         fill_in_magnitude(gradients, rank, s);

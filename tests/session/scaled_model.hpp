@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model.hpp"
+#include "sums.hpp"
 
 namespace gradwire::test {
 
@@ -72,34 +73,6 @@ inline void fill_in_magnitude(std::vector<Gradient>& gradients, int rank, std::u
     }
   }
 }
-
-// Sums over steps, in units of the magnitudes.
-class SumsInMagnitude {
- public:
-  void add(const std::vector<Gradient>& gradients, double factor = 1) {
-    sums_.resize(gradients.size());
-    for (std::size_t t = 0; t < sums_.size(); ++t) {
-      sums_[t].resize(gradients[t].values.size());
-      for (std::size_t i = 0; i < sums_[t].size(); ++i) {
-        sums_[t][i] += factor * static_cast<double>(gradients[t].values[i]) / magnitude(t, i);
-      }
-    }
-  }
-  [[nodiscard]] double error_against(const SumsInMagnitude& wanted) const {
-    double error = 0;
-    double norm = 0;
-    for (std::size_t t = 0; t < sums_.size(); ++t) {
-      for (std::size_t i = 0; i < sums_[t].size(); ++i) {
-        error += (sums_[t][i] - wanted.sums_[t][i]) * (sums_[t][i] - wanted.sums_[t][i]);
-        norm += wanted.sums_[t][i] * wanted.sums_[t][i];
-      }
-    }
-    return std::sqrt(error / norm);
-  }
-
- private:
-  std::vector<std::vector<double>> sums_;
-};
 
 inline void add_scaled(Session& session, std::vector<Gradient>& gradients, const Scales& scales) {
   for (std::size_t t = 0; t < gradients.size(); ++t) {
