@@ -15,6 +15,7 @@
 
 #include "conclusions.hpp"
 #include "gradwire/policy.hpp"
+#include "policies.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "training.hpp"
@@ -22,40 +23,48 @@
 namespace {
 
 constexpr double kHeldOutFraction = 0.1;
-// A model of a few MB would fit into one default bucket, which starts only when the backward pass is over.
-constexpr std::uint64_t kBucketBytes = 1ULL << 20;
 
 struct Options {
   char_lm::TrainingOptions training;
   std::vector<std::filesystem::path> text;
-  std::vector<std::string> policies;  // "dense", "auto", a codec spec or a file
+  std::vector<std::string> policies;  // names, see policies.hpp
   std::string policy_file;
-  double warm_up = 0.1;
-  bool adam_guard = true;
+  char_lm::PolicyOptions named;
   int seeds = 1;
   gradwire::Policy::Batch batch{.scaling = gradwire::BatchScaling::square_root};  // the optimizer is AdamW
   std::string json;
   char_lm::ProgressStyle progress = char_lm::ProgressStyle::lines;
 };
 
-void add_options(CLI::App& app, Options& options) {
-  auto& training = options.training;
-  app.add_option("--text", options.text, "Files to learn from (default: the licence texts of this Debian system)");
-  auto* policies =
-      app.add_option("--policies,--codec", options.policies,
-                     "What to train with, one run each: dense, auto, a codec such as int8, or a policy file x.toml "
-                     "(default: dense,int8)");
-  policies->delimiter(',');
-  app.option_defaults()->take_last();  // scripts give defaults that a user overrides
-  app.add_option("--policy", options.policy_file, "One run, with this policy file")
-      ->check(CLI::ExistingFile)
-      ->excludes(policies);
+void add_policy_options(CLI::App& app, char_lm::PolicyOptions& options) {
   app.add_option("--warm-up", options.warm_up,
                  "Share of the steps that codecs with error feedback (below 5 bits, topk) begin with int8")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_flag("--adam-guard,!--no-adam-guard", options.adam_guard,
                "Freeze Adam's second moment after that warm-up (default: yes)");
+  app.add_option("--small", options.small, "Tensors of fewer bytes travel as bf16; 0: like all others")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--outer-lr", options.outer.learning_rate, "Of every(STEPS)+CODEC: the outer learning rate")
+      ->capture_default_str();
+  app.add_option("--outer-momentum", options.outer.momentum, "Of every(STEPS)+CODEC: the outer momentum")
+      ->capture_default_str();
+}
+
+void add_options(CLI::App& app, Options& options) {
+  auto& training = options.training;
+  app.add_option("--text", options.text, "Files to learn from (default: the licence texts of this Debian system)");
+  auto* policies =
+      app.add_option("--policies,--codec", options.policies,
+                     "What to train with, one run each: dense, dense+frozen, auto, a codec such as int8, local steps "
+                     "such as every(8) or every(30)+int8, or a policy file x.toml (default: dense,int8)");
+  policies->delimiter(',');
+  app.option_defaults()->take_last();  // scripts give defaults that a user overrides
+  app.add_option("--policy", options.policy_file, "One run, with this policy file")
+      ->check(CLI::ExistingFile)
+      ->excludes(policies);
+  add_policy_options(app, options.named);
   app.add_option("--precondition", training.precondition,
                  "Encode gradients in units of sqrt(v) + PHI rms of AdamW's second moment v: about 0.02 (default: as "
                  "they are)")
@@ -107,53 +116,16 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name("STYLE");
 }
 
-struct NamedPolicy {
-  std::string name;
-  gradwire::Policy policy;
-  int freeze_second_moment_at = 0;
-};
-
-// Gradients arrive in rare, large portions: what Adam must be guarded against.
-bool is_coarse(const gradwire::CodecSpec& codec) {
-  return codec.k != 0 || codec == gradwire::CodecSpec::parse("int2") || codec == gradwire::CodecSpec::parse("sign");
-}
-
-NamedPolicy policy_for(const std::string& name, const Options& options) {
-  NamedPolicy result{name, {}, 0};
-  gradwire::Policy& policy = result.policy;
-  if (name == "dense") {
-    policy = gradwire::Policy::uniform("exact");
-  } else if (name == "auto") {
-    policy = gradwire::Policy::automatic();
-  } else if (name.ends_with(".toml")) {
-    return {std::filesystem::path(name).stem().string(), gradwire::Policy::load(name), 0};
+std::vector<char_lm::NamedPolicy> resolve_policies(const Options& options) {
+  std::vector<char_lm::NamedPolicy> policies;
+  if (!options.policy_file.empty()) {
+    policies.push_back(char_lm::policy_of_file(options.policy_file));
   } else {
-    policy.defaults.codec = gradwire::CodecSpec::parse(name);
-    const int warm_up = static_cast<int>(options.warm_up * options.training.steps);
-    if (is_coarse(policy.defaults.codec) && warm_up > 0) {
-      policy.defaults.warmup = {{static_cast<std::uint64_t>(warm_up), gradwire::CodecSpec::parse("int8")}};
-      result.freeze_second_moment_at = options.adam_guard ? warm_up : 0;
+    for (const std::string& name : options.policies) {
+      policies.push_back(char_lm::policy_named(name, options.named, options.training.steps));
     }
   }
-  policy.bucket_bytes = kBucketBytes;
-  return result;
-}
-
-std::vector<NamedPolicy> read_policies(const Options& options) {
-  if (!options.policy_file.empty()) {
-    return {{std::filesystem::path(options.policy_file).filename().string(),
-             gradwire::Policy::load(options.policy_file), 0}};
-  }
-  std::vector<NamedPolicy> policies;
-  for (const std::string& name : options.policies) {
-    policies.push_back(policy_for(name, options));
-  }
-  return policies;
-}
-
-std::vector<NamedPolicy> resolve_policies(const Options& options) {
-  std::vector<NamedPolicy> policies = read_policies(options);
-  for (NamedPolicy& each : policies) {
+  for (char_lm::NamedPolicy& each : policies) {
     if (options.training.advised_batch && !each.policy.batch) {
       each.policy.batch = options.batch;
     }
@@ -172,12 +144,14 @@ void run(const Options& options, int rank, int world_size) {
 
   std::vector<char_lm::RunResult> rows;
   for (int seed = 0; seed < options.seeds; ++seed) {
-    for (const auto& [name, policy, freeze_at] : policies) {
+    for (const char_lm::NamedPolicy& each : policies) {
       char_lm::TrainingOptions training = options.training;
       training.seed += static_cast<std::uint64_t>(seed);
-      training.freeze_second_moment_at = freeze_at;
-      char_lm::ProgressPrinter progress(name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
-      rows.push_back(char_lm::train(name, policy, text, training, MPI_COMM_WORLD, progress));
+      training.freeze_second_moment_at = each.freeze_second_moment_at;
+      training.settled_at = each.settled_at;
+      training.precondition = each.local_steps ? 0 : training.precondition;  // scales are those of gradients
+      char_lm::ProgressPrinter progress(each.name, rank == 0 ? options.progress : char_lm::ProgressStyle::none);
+      rows.push_back(char_lm::train(each.name, each.policy, text, training, MPI_COMM_WORLD, progress));
     }
   }
   if (rank != 0) {

@@ -6,13 +6,12 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <memory>
 #include <numbers>
 #include <random>
 #include <span>
 #include <utility>
 
-#include "gradient_dump.hpp"
+#include "gradient_recorder.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/torch.hpp"
@@ -23,7 +22,6 @@ namespace char_lm {
 namespace {
 
 constexpr std::uint64_t kLargeTensorBytes = 64 << 10;
-constexpr std::uint32_t kPoints = 3;  // early, middle and late in training
 constexpr std::size_t kWindowsTogether = 8;
 
 using Clock = std::chrono::steady_clock;
@@ -111,41 +109,6 @@ double held_out_loss(Transformer& model, const Text& text, const TrainingOptions
   const auto total = sum_over_ranks(std::array{loss, count}, communicator);
   return total[0] / total[1];
 }
-
-/// Captures this rank's gradients, before they are reduced, at three points of training.
-class GradientRecorder {
- public:
-  GradientRecorder(const TrainingOptions& options, int rank) : steps_(options.steps) {
-    if (rank == 0 && !options.save_gradients.empty()) {
-      writer_ = std::make_unique<gradient_dump::Writer>(options.save_gradients);
-    }
-  }
-
-  /// Every rank answers for itself: the others need not change anything in such a step.
-  [[nodiscard]] bool wants(int done) const { return writer_ && point_ < kPoints && done >= step_of(point_); }
-
-  void record(const Transformer& model) {
-    for (const auto& item : model->named_parameters()) {
-      const torch::Tensor gradient = item.value().grad().contiguous();
-      writer_->add(item.key(), point_, {gradient.data_ptr<float>(), static_cast<std::size_t>(gradient.numel())});
-    }
-    writer_->flush();
-    ++point_;
-  }
-
- private:
-  // After a tenth, in the middle and at the end.
-  [[nodiscard]] int step_of(std::uint32_t point) const {
-    if (point == 0) {
-      return steps_ / 10;
-    }
-    return point == 1 ? steps_ / 2 : steps_ - 1;
-  }
-
-  int steps_;
-  std::uint32_t point_ = 0;
-  std::unique_ptr<gradient_dump::Writer> writer_;
-};
 
 Transformer make_model(const Text& text, const TrainingOptions& options) {
   torch::manual_seed(options.seed);
@@ -268,12 +231,17 @@ class Run {
         warm_up_(std::min(5, options.steps / 2)) {
     result_.policy = name;
     result_.seed = options.seed;
+    result_.precondition = options.precondition;
   }
 
   RunResult train() {
     while (done_ < options_.steps) {
       if (measured_from_ < 0 && done_ >= warm_up_) {
         begin_measuring();
+      }
+      if (settled_from_ < 0 && measured_from_ >= 0 && done_ >= options_.settled_at) {
+        settled_from_ = done_;
+        settled_bytes_ = bytes_sent();
       }
       step();
       if (options_.evaluate_every > 0 && done_ < options_.steps && done_ / options_.evaluate_every > evaluated_) {
@@ -289,6 +257,7 @@ class Run {
   void begin_measuring() {
     MPI_Barrier(communicator_);
     exposed_before_ = session().statistics().exposed_seconds;
+    bytes_before_ = bytes_sent();
     session().reset_statistics();
     measured_from_ = done_;
     measured_since_ms_ = training_ms();
@@ -346,6 +315,7 @@ class Run {
     result_.measured_steps = options_.steps - measured_from_;
     const double steps = result_.measured_steps, elapsed_ms = training_ms() - measured_since_ms_;
     const gradwire::SessionStatistics statistics = session().statistics();
+    const double settled_steps = options_.steps - settled_from_, settled_bytes = bytes_sent() - settled_bytes_;
     session().sync_parameters();  // one model, where the policy let ranks go apart
     look();
     result_.held_out_loss = result_.curve.back().held_out_loss;
@@ -360,17 +330,32 @@ class Run {
                          all.ratio(),
                          compressed.ratio(),
                          static_cast<double>(all.bytes_sent) / steps,
+                         bytes_sent(),
+                         settled_from_ < 0 ? 0 : settled_bytes / settled_steps,
                          elapsed_ms / steps,
                          trainer_.communication_alone_ms(),
                          statistics.exposed_seconds * 1e3 / steps};
     const auto sums = sum_over_ranks(own, communicator_);
-    const std::array members{&result_.train_loss,          &result_.ratio,       &result_.ratio_compressed,
-                             &result_.bytes_sent_per_step, &result_.ms_per_step, &result_.communication_ms,
-                             &result_.exposed_comm_ms};
+    double settled_bytes_per_step = 0;
+    const std::array members{
+        &result_.train_loss,     &result_.ratio,          &result_.ratio_compressed, &result_.bytes_sent_per_step,
+        &result_.bytes_sent,     &settled_bytes_per_step, &result_.ms_per_step,      &result_.communication_ms,
+        &result_.exposed_comm_ms};
     for (std::size_t i = 0; i < sums.size(); ++i) {
       *members[i] = sums[i] / session().world_size();
     }
     count_parameters(trainer_.model(), result_);
+    result_.bits_per_element_and_hop = bits_per_element_and_hop(settled_bytes_per_step);
+    result_.bits_per_element_and_hop_in_whole = bits_per_element_and_hop(result_.bytes_sent / options_.steps);
+  }
+
+  /// Of this rank, since the run began.
+  double bytes_sent() { return bytes_before_ + static_cast<double>(session().statistics().all().bytes_sent); }
+
+  /// Two hops, in each of which a rank sends all but its own share of the elements.
+  double bits_per_element_and_hop(double bytes_per_step) {
+    const double ranks = session().world_size();
+    return ranks == 1 ? 0 : 8 * bytes_per_step / (2 * (ranks - 1) / ranks * static_cast<double>(result_.parameters));
   }
 
   gradwire::Session& session() { return trainer_.session(); }
@@ -387,6 +372,8 @@ class Run {
   int done_ = 0;  // micro-steps
   int evaluated_ = 0;
   int measured_from_ = -1;
+  int settled_from_ = -1;
+  double bytes_before_ = 0, settled_bytes_ = 0;
   double measured_since_ms_ = 0, paused_ms_ = 0, exposed_before_ = 0;
   double smoothed_ = 0, tail_loss_ = 0, tail_count_ = 0;
 };

@@ -25,6 +25,7 @@ struct TrainingOptions {
   int layers = 2;
   double learning_rate = 1e-3;
   int freeze_second_moment_at = 0;  // the step from which on Adam's second moment stays as it is; 0: never
+  int settled_at = 0;               // the step from which on what travels is counted as that of the policy
   double precondition = 0;          // phi of AdamW::scale(), by which gradients are encoded; 0: as they are
   bool iid = false;                 // every rank draws from the whole text, not from a part of its own
   std::uint64_t seed = 1;
@@ -52,11 +53,16 @@ struct RunResult {
   };
   std::string policy;
   std::uint64_t seed = 0;
+  double precondition = 0;   // as TrainingOptions has it
   double train_loss = 0;     // mean over the ranks and the last tenth of the steps
   double held_out_loss = 0;  // over the whole held-out part
   double ratio = 1;
   double ratio_compressed = 1;  // of the calls with a lossy codec; 1 without any
   double bytes_sent_per_step = 0;
+  double bytes_sent = 0;  // in the whole run, with the last synchronisation of local steps
+  /// Sent for an element of the model, a step and a hop, headers included: 32 where all is f32 and uncompressed.
+  double bits_per_element_and_hop = 0;           // from TrainingOptions::settled_at on
+  double bits_per_element_and_hop_in_whole = 0;  // of bytes_sent: with warm-up and last synchronisation
   double ms_per_step = 0;
   double communication_ms = 0;  // all-reduce of one step with nothing beside it: median of a few extra steps
   double exposed_comm_ms = 0;   // of a step, spent in finish(): for communication that was not hidden, or a slower rank

@@ -83,6 +83,39 @@ TEST_F(CharLm, SameSeedSameResult) {
   EXPECT_NE(loss("a.json"), loss("c.json"));
 }
 
+// The rows of a table of records: a control with nothing but the second moment frozen, codecs, local steps. Mutations
+// seen red: the control not frozen; `small` not passed on; steps of the warm-up counted as settled.
+TEST_F(CharLm, NamesControlsAndLocalSteps) {
+  const Outcome outcome = run_ranks_of(
+      2,
+      "char_lm --policies 'dense,dense+frozen,topk(1%)+int2,every(4),every(16)+topk(64/4096)+int2' --small 0 "
+      "--lr 0.02 --steps 32 --warm-up 0.25 --precondition 0.02 --progress none --json " +
+          path("a.json") + kTiny);
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const json rows = read_json(path("a.json")).at("rows");
+  ASSERT_EQ(rows.size(), 5U);
+  const auto number = [&](std::size_t row, const char* key) { return rows[row].at(key).get<double>(); };
+  const char* bits = "bits_per_element_and_hop";
+  EXPECT_NEAR(number(0, bits), 32, 0.01);
+  EXPECT_EQ(number(1, bits), number(0, bits));
+  EXPECT_NE(number(1, "held_out_loss"), number(0, "held_out_loss")) << "frozen";
+  EXPECT_GT(number(2, bits), 0.1);
+  EXPECT_LT(number(2, bits), 0.5) << "with headers of a small model's frames";
+  EXPECT_GT(number(2, "bits_per_element_and_hop_in_whole"), 0.25 * 8) << "a quarter of the steps was int8";
+  EXPECT_NEAR(number(3, bits), 32 / 4.0, 1);
+  EXPECT_LT(number(4, bits), 0.5 / 16 * 1.2);
+  EXPECT_GT(number(4, "bits_per_element_and_hop_in_whole"), 0.9 * 32 / 32) << "the last synchronisation is exact";
+  EXPECT_EQ(number(2, "precondition"), 0.02);
+  EXPECT_EQ(number(4, "precondition"), 0) << "changes of parameters have no scale";
+  for (const json& row : rows) {
+    EXPECT_EQ(row.at("learning_rate"), 0.02);
+    EXPECT_EQ(row.at("steps"), 32);
+    EXPECT_EQ(row.at("seed"), 1);
+    EXPECT_GT(row.at("bytes_sent").get<double>(), 0);
+    EXPECT_LT(row.at("held_out_loss").get<double>(), 4.3) << row.at("policy");
+  }
+}
+
 TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
   std::ofstream(path("three.toml")) << "[batch]\nmin_accumulation = 3\nmax_accumulation = 3\nscaling = \"sqrt\"\n";
   const std::string command = "char_lm --steps 16 --progress none --evaluate-every 8" + kTiny + "--json ";
@@ -150,6 +183,10 @@ TEST_F(CharLm, BadInputIsNamed) {
       {"--text " + path("missing"), path("missing")},
       {"--text " + path("small"), "too few"},
       {"--codec int9", "int9"},
+      {"--codec 'every(x)'", "every(x)"},
+      {"--codec 'every(16)+int9'", "int9"},
+      {"--codec 'every(8)+int8'", "16"},
+      {"--codec dense+frozen", "--warm-up"},
       {"--link fast", "fast"},
       {"--steps 0", "--steps"},
       {"--width 30", "--width"},
