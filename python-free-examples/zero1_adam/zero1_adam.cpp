@@ -12,16 +12,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "gradwire/gradwire.hpp"
 #include "gradwire/mpi.hpp"
+#include "gradwire/optimizer.hpp"
 
 constexpr int kInputs = 64, kHidden = 256, kOutputs = 32, kBatch = 16, kEvaluation = 512;
 constexpr std::size_t kParameters = std::size_t{kHidden} * (kInputs + 1) + std::size_t{kOutputs} * (kHidden + 1);
-constexpr float kLearningRate = 1e-2F, kBeta1 = 0.9F, kBeta2 = 0.99F, kEpsilon = 1e-8F;
+constexpr double kLearningRate = 1e-2, kBeta2 = 0.99;
 constexpr double kWarmUp = 0.1;  // share of the steps
 
 struct Setting {
@@ -119,29 +119,6 @@ double run_samples(const Network& network, const Network& planted, int samples, 
   return loss;
 }
 
-/// Adam (Kingma and Ba, 2015) on one rank's share.
-class ShardedAdam {
- public:
-  explicit ShardedAdam(std::size_t count) : first_(count), second_(count) {}
-
-  void step(std::span<float> values, std::span<const float> gradient, float rate, bool frozen) {
-    beta1_power_ *= kBeta1;
-    beta2_power_ *= frozen ? 1 : kBeta2;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      first_[i] = kBeta1 * first_[i] + (1 - kBeta1) * gradient[i];
-      if (!frozen) {
-        second_[i] = kBeta2 * second_[i] + (1 - kBeta2) * gradient[i] * gradient[i];
-      }
-      const float m = first_[i] / (1 - beta1_power_);
-      values[i] -= rate * m / (std::sqrt(second_[i] / (1 - beta2_power_)) + kEpsilon);
-    }
-  }
-
- private:
-  std::vector<float> first_, second_;
-  float beta1_power_ = 1, beta2_power_ = 1;
-};
-
 struct Outcome {
   double loss = 0;
   gradwire::Statistics gradients, parameters;
@@ -162,7 +139,8 @@ Outcome train(const Setting& setting, int steps) {
   // The master copy of this rank's share stays in f32, whatever the all-gather rounds to.
   std::vector<float> share(&network.values()[first], &network.values()[first] + counts[rank]);
   std::vector<float> gradient(kParameters), share_gradient(counts[rank]);
-  ShardedAdam adam(counts[rank]);
+  gradwire::AdamW adam({.beta2 = kBeta2, .weight_decay = 0});
+  adam.add("share", share, share_gradient);
   gradwire::FeedbackBuffer feedback(kParameters);
   Outcome outcome;
   const int warm_up = setting.guard ? int(kWarmUp * steps) : 0;
@@ -175,8 +153,11 @@ Outcome train(const Setting& setting, int steps) {
                                     {.codec = gradwire::CodecSpec::parse(step < warm_up ? "int8" : setting.gradients),
                                      .reduction = gradwire::Reduction::mean,
                                      .feedback = &feedback}));
-    const float rate = kLearningRate * (1 - float(step) / float(steps));
-    adam.step(share, share_gradient, rate, setting.guard && step >= warm_up);
+    if (setting.guard && step == warm_up) {
+      adam.freeze_second_moment();
+    }
+    adam.set_learning_rate(kLearningRate * (1 - double(step) / steps));
+    adam.step({});  // no session: every step counts
     outcome.parameters.add(communicator.all_gather(gradwire::view(share.data(), share.size()),
                                                    gradwire::view(network.values().data(), kParameters), counts,
                                                    {.codec = gradwire::CodecSpec::parse(setting.parameters)}));
