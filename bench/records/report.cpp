@@ -1,0 +1,168 @@
+#include "bench/records/report.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "bench/convergence/statistics.hpp"
+#include "plot/svg_plot.hpp"
+
+namespace gradwire::records {
+namespace {
+
+using bench::fixed;
+using bench::Json;
+using convergence::Summary;
+
+constexpr double kUncompressedBits = 32;
+
+struct Measured {
+  Row row;
+  std::optional<double> rate;
+  std::vector<double> ratios = {};  // of held-out losses to those of the first row, by seed
+  Summary loss{NAN, NAN};           // of these
+  double bits = NAN, bits_in_whole = NAN;
+};
+
+std::vector<Measured> measured(const Campaign& campaign, Data data) {
+  std::vector<Measured> result;
+  const auto dense = campaign.results(data, campaign.rows().front());
+  for (const Row& row : campaign.rows()) {
+    if (!Campaign::wanted(data, row)) {
+      continue;
+    }
+    Measured one{.row = row, .rate = campaign.best_rate(data, row)};
+    for (const auto& [seed, made] : campaign.results(data, row)) {
+      one.bits = made.bits;
+      one.bits_in_whole = made.bits_in_whole;
+      if (const auto base = dense.find(seed); base != dense.end()) {
+        one.ratios.push_back(made.held_out_loss / base->second.held_out_loss);
+      }
+    }
+    if (!one.ratios.empty()) {
+      one.loss = convergence::summarize(one.ratios);
+    }
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+std::string aim_of(const Row& row) {
+  return std::isnan(row.aimed_bits) ? "" : fixed(row.aimed_bits, 2) + " bits, " + fixed(row.aimed_loss, 3);
+}
+
+bool met(const Measured& one) {
+  return one.bits <= one.row.aimed_bits && convergence::meets(one.loss, one.row.aimed_loss);
+}
+
+std::string verdict(const Measured& one) {
+  return std::isnan(one.row.aimed_bits) || one.ratios.empty() ? "" : met(one) ? "met" : "missed";
+}
+
+const char* words(Data data) { return data == Data::iid ? "whole text" : "own part"; }
+
+// A rate at the end of those that were tried might have a better neighbour.
+std::string rate_text(const Campaign& campaign, const Measured& one) {
+  const auto& rates = campaign.settings().rates;
+  if (!one.rate) {
+    return "-";
+  }
+  const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
+  char text[32];
+  std::snprintf(text, sizeof text, "%g%s", *one.rate, *one.rate == *least || *one.rate == *most ? " (end)" : "");
+  return text;
+}
+
+// No other row sends fewer bits at a lower loss.
+bool on_front(const Measured& one, const std::vector<Measured>& all) {
+  return std::none_of(all.begin(), all.end(),
+                      [&](const Measured& other) { return other.bits <= one.bits && other.loss.mean < one.loss.mean; });
+}
+
+plot::Plot plot_of(const Campaign& campaign, Data data) {
+  plot::Plot plot{
+      .title = std::string("AdamW, ranks draw from ") + (data == Data::iid ? "the whole text" : "parts of their own"),
+      .x = {.label = "bits sent for each element, hop and step", .logarithmic = true, .low = 0.005, .high = 40},
+      .y = {.label = "held-out loss, of dense", .low = 0.95, .high = 1.2, .from_zero = false},
+      .reference = 1,
+      .reference_name = "dense"};
+  const std::vector<Measured> all = measured(campaign, data);
+  plot::Series front{.name = "front", .markers = false};
+  for (const Measured& one : all) {
+    if (!one.ratios.empty() && on_front(one, all)) {
+      front.points.emplace_back(one.bits, one.loss.mean);
+    }
+    plot.series.push_back({.name = one.row.title, .points = {{one.bits, one.loss.mean}}, .line = false});
+  }
+  std::sort(front.points.begin(), front.points.end());
+  plot.series.push_back(std::move(front));
+  // What others say that their methods send. Their losses are of other models, and none is drawn.
+  for (const auto& [name, bits] : {std::pair{"SparseLoCo (2508.15706): bits only", kUncompressedBits / (146 * 30)},
+                                   std::pair{"MuLoCo (2505.23725), 2 bit every 30: bits only", 2.0 / 30}}) {
+    plot.series.push_back({.name = name, .points = {{bits, plot.y.low}}, .line = false});
+  }
+  return plot;
+}
+
+}  // namespace
+
+std::string describe(const Campaign& campaign) {
+  const Settings& settings = campaign.settings();
+  const Campaign::Count count = campaign.count();
+  std::string rates;
+  for (const double rate : settings.rates) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", rate);
+    rates += (rates.empty() ? "" : ", ") + std::string(text);
+  }
+  return "char_lm, one block of width 128, 4 ranks, AdamW, " + std::to_string(settings.steps) +
+         " steps of 8 x 32 characters a rank. The learning rate of each row is the best of " + rates + " after " +
+         std::to_string(settings.tuning_steps) +
+         " steps (\"end\": the lowest or highest of them). Loss: held out, "
+         "of dense with the same seed; mean and standard error. Bits: sent for each element, hop and step, frames with "
+         "headers, after the warm-up; in whole: with it. Met: bits, and mean - standard error of the loss. " +
+         std::to_string(count.made) + " of " + std::to_string(count.all) + " trainings are made.";
+}
+
+bench::Table make_table(const Campaign& campaign) {
+  bench::Table table(
+      {"data", "policy", "bits", "in whole", "times fewer", "rate", "seeds", "loss to dense", "s.e.", "aim", ""});
+  for (const Data data : kData) {
+    for (const Measured& one : measured(campaign, data)) {
+      table.add({words(data), one.row.title, fixed(one.bits, one.bits < 1 ? 4 : 2),
+                 fixed(one.bits_in_whole, one.bits_in_whole < 1 ? 4 : 2), fixed(kUncompressedBits / one.bits, 0),
+                 rate_text(campaign, one), std::to_string(one.ratios.size()), fixed(one.loss.mean, 4),
+                 fixed(one.loss.standard_error, 4), aim_of(one.row), verdict(one)});
+    }
+  }
+  return table;
+}
+
+Json make_json(const Campaign& campaign) {
+  Json report = bench::make_report("gradwire.bench_records.1");
+  const Campaign::Count count = campaign.count();
+  report["trainings"] = {{"made", count.made}, {"all", count.all}};
+  for (const Data data : kData) {
+    for (const Measured& one : measured(campaign, data)) {
+      report["rows"].push_back({{"data", to_string(data)},
+                                {"policy", one.row.name},
+                                {"title", one.row.title},
+                                {"learning_rate", one.rate ? Json(*one.rate) : Json(nullptr)},
+                                {"bits_per_element_and_hop", bench::number_or_null(one.bits)},
+                                {"bits_per_element_and_hop_in_whole", bench::number_or_null(one.bits_in_whole)},
+                                {"loss_ratios", one.ratios},
+                                {"loss_ratio", bench::number_or_null(one.loss.mean)},
+                                {"standard_error", bench::number_or_null(one.loss.standard_error)},
+                                {"met", verdict(one).empty() ? Json(nullptr) : Json(met(one))}});
+    }
+  }
+  return report;
+}
+
+std::string plot(const Campaign& campaign) {
+  return plot::render_svg({plot_of(campaign, Data::iid), plot_of(campaign, Data::own)},
+                          "Rows above the picture are cut. Published points say what is sent; their models are others.",
+                          {.stacked = true, .width = 520});
+}
+
+}  // namespace gradwire::records

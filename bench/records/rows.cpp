@@ -1,0 +1,74 @@
+// What is trained, and what is asked of it.
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "bench/records/campaign.hpp"
+
+namespace gradwire::records {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Arguments policy(const std::string& name, const Arguments& more = {}) {
+  Arguments result{"--policies", name};
+  result.insert(result.end(), more.begin(), more.end());
+  return result;
+}
+
+constexpr int kMostSeeds = 5;
+
+// Every tensor is compressed: with small ones as bf16 a model of this size would send 2 bits an element for these
+// alone. Where the second moment is frozen, after a tenth of the steps, which go by int8.
+const Arguments kFrozen{"--small", "0", "--warm-up", "0.1"};
+const Arguments kPreconditioned{"--small", "0", "--warm-up", "0.1", "--precondition", "0.02"};
+const Arguments kLive{"--small", "0", "--warm-up", "0.1", "--no-adam-guard"};
+const Arguments kLocal{"--small", "0", "--outer-lr", "1", "--outer-momentum", "0"};
+
+std::vector<Row> all_rows() {
+  const auto other = [](const char* name, const char* title, Arguments arguments) {
+    return Row{.name = name, .title = title, .arguments = std::move(arguments), .own = false};
+  };
+  const auto record = [](const char* name, const char* title, Arguments arguments, double bits, double loss) {
+    return Row{name, title, std::move(arguments), kMostSeeds, true, bits, loss};
+  };
+  return {
+      record("dense", "dense", policy("dense"), NAN, NAN),
+      record("frozen", "dense, second moment frozen", policy("dense+frozen", kFrozen), NAN, NAN),
+      other("int8", "int8", policy("int8", kLive)),
+      record("int4", "int4", policy("int4", kLive), 4.08, 1.002),
+      record("int2", "int2", policy("int2", kLive), 2.08, 1.004),
+      other("int2_frozen", "int2, frozen", policy("int2", kFrozen)),
+      other("int2_preconditioned", "int2, frozen, preconditioned", policy("int2", kPreconditioned)),
+      record("topk_int2", "topk(1%)+int2, frozen, preconditioned", policy("topk(1%)+int2", kPreconditioned), .25, 1.01),
+      other("topk_int2_frozen", "topk(1%)+int2, frozen", policy("topk(1%)+int2", kFrozen)),
+      other("topk_int2_live", "topk(1%)+int2", policy("topk(1%)+int2", kLive)),
+      other("topk_int8", "topk(1%)+int8, frozen, preconditioned", policy("topk(1%)+int8", kPreconditioned)),
+      record("local_int2", "every(16)+int2", policy("every(16)+int2", kLocal), .25, 1.01),
+      record("local_topk", "every(30)+topk(64/4096)+int2", policy("every(30)+topk(64/4096)+int2", kLocal), .02, 1.01),
+  };
+}
+
+}  // namespace
+
+std::vector<Row> make_rows(const Settings& settings) {
+  std::vector<Row> rows = all_rows();
+  for (const std::string& name : settings.only) {
+    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return row.name == name; })) {
+      std::string names;
+      for (const Row& row : rows) {
+        names += (names.empty() ? "" : ", ") + row.name;
+      }
+      throw std::runtime_error("--only: \"" + name + "\" is none of " + names);
+    }
+  }
+  if (!settings.only.empty()) {
+    std::erase_if(rows, [&](const Row& row) {
+      return row.name != rows.front().name &&
+             std::find(settings.only.begin(), settings.only.end(), row.name) == settings.only.end();
+    });
+  }
+  return rows;
+}
+
+}  // namespace gradwire::records
