@@ -26,8 +26,6 @@ Options parse(int argc, char** argv) {
   line.option("mode", options.mode, "report or next").one_of({"report", "next"});
   line.option("--folder", options.settings.folder, "Where char_lm's files are").required();
   line.option("--steps", options.settings.steps, "Of a training").range(2, 1'000'000);
-  line.option("--tuning-steps", options.settings.tuning_steps, "Of a training with one of the rates")
-      .range(2, 1'000'000);
   line.option("--seeds", options.settings.seeds, "At most").range(1, 100);
   line.option("--only", options.settings.only, "Rows by name (default: all)");
   line.option("--json", options.json, "Write every row to this file");

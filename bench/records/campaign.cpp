@@ -10,6 +10,8 @@
 namespace gradwire::records {
 namespace {
 
+constexpr int kFirstSeed = 1;
+
 std::string text_of(double rate) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", rate);
@@ -52,12 +54,8 @@ Campaign::Campaign(Settings settings) : settings_(std::move(settings)), rows_(ma
 
 int Campaign::seeds(const Row& row) const { return std::min(row.seeds, settings_.seeds); }
 
-Run Campaign::tuning(Data data, const Row& row, double rate) const {
-  return {data, row.name, true, rate, 1, settings_.tuning_steps};
-}
-
 Run Campaign::training(Data data, const Row& row, double rate, std::uint64_t seed) const {
-  return {data, row.name, false, rate, seed, settings_.steps};
+  return {data, row.name, rate, seed, settings_.steps};
 }
 
 const Result* Campaign::find(const Run& run) const {
@@ -69,7 +67,7 @@ std::optional<double> Campaign::best_rate(Data data, const Row& row) const {
   std::optional<double> best;
   double loss = INFINITY;
   for (const double rate : settings_.rates) {
-    const Result* result = find(tuning(data, row, rate));
+    const Result* result = find(training(data, row, rate, kFirstSeed));
     if (result == nullptr) {
       return std::nullopt;
     }
@@ -84,7 +82,7 @@ std::optional<double> Campaign::best_rate(Data data, const Row& row) const {
 std::map<std::uint64_t, Result> Campaign::results(Data data, const Row& row) const {
   std::map<std::uint64_t, Result> results;
   const std::optional<double> rate = best_rate(data, row);
-  for (int seed = 1; rate && seed <= seeds(row); ++seed) {
+  for (int seed = kFirstSeed; rate && seed <= seeds(row); ++seed) {
     const auto number = static_cast<std::uint64_t>(seed);
     if (const Result* result = find(training(data, row, *rate, number))) {
       results.emplace(number, *result);
@@ -99,7 +97,7 @@ std::vector<Run> Campaign::tunings() const {
     for (const Row& row : rows_) {
       for (const double rate : settings_.rates) {
         if (wanted(data, row)) {
-          runs.push_back(tuning(data, row, rate));
+          runs.push_back(training(data, row, rate, kFirstSeed));
         }
       }
     }
@@ -113,7 +111,7 @@ std::optional<Run> Campaign::next() const {
       return run;
     }
   }
-  for (int seed = 1; seed <= settings_.seeds; ++seed) {
+  for (int seed = kFirstSeed + 1; seed <= settings_.seeds; ++seed) {
     for (const Data data : kData) {
       for (const Row& row : rows_) {
         if (!wanted(data, row) || seed > seeds(row)) {
@@ -138,8 +136,8 @@ Campaign::Count Campaign::count() const {
   for (const Data data : kData) {
     for (const Row& row : rows_) {
       if (wanted(data, row)) {
-        count.all += seeds(row);
-        count.made += static_cast<int>(results(data, row).size());
+        count.all += seeds(row) - 1;  // the first one is among the tunings
+        count.made += std::max(0, static_cast<int>(results(data, row).size()) - 1);
       }
     }
   }

@@ -31,7 +31,6 @@ inline constexpr std::array kData{Data::iid, Data::own};
 struct Settings {
   std::string folder;  // of the files
   std::vector<double> rates{1e-3, 2e-3, 4e-3};
-  int tuning_steps = 500;
   int steps = 2000;
   int seeds = 5;                  // at most
   std::vector<std::string> only;  // rows by name; none: all. The one that others are compared with comes too
@@ -44,13 +43,12 @@ struct Settings {
 struct Run {
   Data data = Data::iid;
   std::string row;
-  bool tuning = false;
   double rate = 0;
   std::uint64_t seed = 1;
 
   int steps = 0;
 
-  [[nodiscard]] std::string file() const;  // in the folder, such as "iid-int4-500-lr0.001-s1.json"
+  [[nodiscard]] std::string file() const;  // in the folder, such as "iid-int4-2000-lr0.001-s1.json"
 };
 
 /// What a file of char_lm tells.
@@ -69,7 +67,7 @@ class Campaign {
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] const Result* find(const Run& run) const;
-  /// The rate with the lowest held-out loss of the row's tuning; none: it is not complete. NaN losses lose.
+  /// The rate with the lowest held-out loss with the first seed; none: they are not all made. NaN losses lose.
   [[nodiscard]] std::optional<double> best_rate(Data data, const Row& row) const;
   /// Whether the row is trained with these data.
   [[nodiscard]] static bool wanted(Data data, const Row& row) { return data == Data::iid || row.own; }
@@ -87,8 +85,8 @@ class Campaign {
   [[nodiscard]] std::vector<std::string> arguments(const Run& run) const;
 
  private:
-  [[nodiscard]] Run tuning(Data data, const Row& row, double rate) const;
   [[nodiscard]] Run training(Data data, const Row& row, double rate, std::uint64_t seed) const;
+  /// With each rate and the first seed.
   [[nodiscard]] std::vector<Run> tunings() const;
   [[nodiscard]] int seeds(const Row& row) const;
 

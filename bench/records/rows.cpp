@@ -19,11 +19,14 @@ Arguments policy(const std::string& name, const Arguments& more = {}) {
 constexpr int kMostSeeds = 5;
 
 // Every tensor is compressed: with small ones as bf16 a model of this size would send 2 bits an element for these
-// alone. Where the second moment is frozen, after a tenth of the steps, which go by int8.
-const Arguments kFrozen{"--small", "0", "--warm-up", "0.1"};
-const Arguments kPreconditioned{"--small", "0", "--warm-up", "0.1", "--precondition", "0.02"};
-const Arguments kLive{"--small", "0", "--warm-up", "0.1", "--no-adam-guard"};
-const Arguments kLocal{"--small", "0", "--outer-lr", "1", "--outer-momentum", "0"};
+// alone. Where the second moment is frozen, the steps before go by int8.
+const Arguments kLive{"--small", "0", "--warm-up", "0.15", "--no-adam-guard"};
+const Arguments kFrozen{"--small", "0", "--warm-up", "0.15"};
+const Arguments kPreconditioned{"--small", "0", "--warm-up", "0.15", "--precondition", "0.02"};
+const Arguments kLocal{"--small", "0", "--outer-lr", "0.7", "--outer-momentum", "0.5"};
+// Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", 2025: residuals decay in place of an outer
+// momentum.
+const Arguments kSparse{"--small", "0", "--outer-lr", "1", "--outer-momentum", "0", "--decay", "0.95"};
 
 std::vector<Row> all_rows() {
   const auto other = [](const char* name, const char* title, Arguments arguments) {
@@ -40,12 +43,13 @@ std::vector<Row> all_rows() {
       record("int2", "int2", policy("int2", kLive), 2.08, 1.004),
       other("int2_frozen", "int2, frozen", policy("int2", kFrozen)),
       other("int2_preconditioned", "int2, frozen, preconditioned", policy("int2", kPreconditioned)),
-      record("topk_int2", "topk(1%)+int2, frozen, preconditioned", policy("topk(1%)+int2", kPreconditioned), .25, 1.01),
-      other("topk_int2_frozen", "topk(1%)+int2, frozen", policy("topk(1%)+int2", kFrozen)),
-      other("topk_int2_live", "topk(1%)+int2", policy("topk(1%)+int2", kLive)),
+      record("topk_int2", "topk(39/4096)+int2, frozen, preconditioned", policy("topk(39/4096)+int2", kPreconditioned),
+             .25, 1.01),
+      other("topk_int2_frozen", "topk(39/4096)+int2, frozen", policy("topk(39/4096)+int2", kFrozen)),
+      other("topk_int2_live", "topk(39/4096)+int2", policy("topk(39/4096)+int2", kLive)),
       other("topk_int8", "topk(1%)+int8, frozen, preconditioned", policy("topk(1%)+int8", kPreconditioned)),
       record("local_int2", "every(16)+int2", policy("every(16)+int2", kLocal), .25, 1.01),
-      record("local_topk", "every(30)+topk(64/4096)+int2", policy("every(30)+topk(64/4096)+int2", kLocal), .02, 1.01),
+      record("local_topk", "every(30)+topk(64/4096)+int2", policy("every(30)+topk(64/4096)+int2", kSparse), .02, 1.01),
   };
 }
 
