@@ -247,12 +247,12 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kF
   }
 }
 
-/// A tile's sum in shared memory; the warps' sums are of f32 only.
-template <class Value>
+/// A tile's sum in shared memory.
+template <class Value, bool kSelected>
 struct MixedShared {
   SelectShared<Value> tile;
-  WarpSums sums[sizeof(Value) == 8 ? 1 : simt::kWarps];
   bool good[kMaxReduceInputs];
+  WarpSums sums[kSelected || sizeof(Value) == 8 ? 1 : simt::kWarps];
 };
 
 /// Adds body(strip, x)'s x, or with `first` stores it, to each strip of the sum.
@@ -272,106 +272,140 @@ GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& plac
   }
 }
 
-/// Adds what topk selected, or with `first` overwrites: zeros but for that. By the whole block.
+/// Adds what topk selected, or of rank 0 stores it among zeros. By the whole block; ends with a barrier.
 template <class Value>
 GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& tile, const TilePlace& place,
                                   const std::uint8_t* payload, int rank, bool good) {
-  const std::uint32_t selected = selected_count(job.call.codec.k, place.count);
-  const bool valid = load_indices(tile, payload, place.count, selected);
-  if (good && !valid && simt::thread() == 0) {
-    report_bad(job.call, rank);
-    report_nonfinite(job.call);
-  }
-  const bool fills = rank == 0 || !good || !valid;
-  if (fills) {
-    const Value value = good && valid ? Value{0} : not_a_number<Value>();
+  const auto fill = [&](Value value) {
     add_strips(tile, place, true, [&](std::uint32_t /*strip*/, Value(&x)[kHeld]) { set_all(value, x); });
     simt::sync();
+  };
+  if (rank == 0) {
+    fill(0);
   }
-  if (good && valid) {
+  bool bad = !good;
+  if (good) {
+    const std::uint32_t selected = selected_count(job.call.codec.k, place.count);
     const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
-    for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-      Value& sum = tile.x[tile.index[j]];
+    bad = !for_indices(payload, place.count, selected, [&](std::uint32_t j, std::uint32_t at) {
       const Value x = selected_value<Value>(job.call.codec, coded, j);
-      sum = rank == 0 ? x : sum + x;
+      tile.x[at] = rank == 0 ? x : tile.x[at] + x;
+    });
+  }
+  if (simt::sync_or(bad)) {  // whatever was put there
+    if (good && simt::thread() == 0) {
+      report_bad(job.call, rank);
+      report_nonfinite(job.call);
     }
+    fill(not_a_number<Value>());
   }
 }
 
+/// By the whole block; ends with a barrier.
 template <class Value>
-GRADWIRE_DEVICE void add_frame(const ReduceJob& job, MixedShared<Value>& shared, const std::uint8_t* frame, bool good,
+GRADWIRE_DEVICE void add_frame(const ReduceJob& job, SelectShared<Value>& tile, const std::uint8_t* frame, bool good,
                                const TilePlace& place, std::uint32_t index, int rank) {
-  if (job.call.codec.k != 0) {
-    const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec);
-    add_selected(job, shared.tile, place, frame + offset, rank, good);
-  } else {
-    with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {
-      const auto context = C::context(place.tile);
-      const std::uint8_t* payload = frame + tile_offset<typename C::Core>(0, index);
-      add_strips(shared.tile, place, rank == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-        C::expand(context, C::fetch(strip, place.count, payload), x);
-        if (!good) {
-          set_all(not_a_number<Value>(), x);
-        }
-      });
+  with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {
+    const auto context = C::context(place.tile);
+    const std::uint8_t* payload = frame + tile_offset<typename C::Core>(0, index);
+    add_strips(tile, place, rank == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
+      C::expand(context, C::fetch(strip, place.count, payload), x);
+      if (!good) {
+        set_all(not_a_number<Value>(), x);
+      }
     });
+  });
+  simt::sync();
+}
+
+/// A strip of the sum as a strip of `out`, whose codec is without topk.
+template <class Value>
+GRADWIRE_DEVICE void encode_sum(const ReduceJob& job, MixedShared<Value, false>& shared, const TilePlace& place,
+                                std::uint32_t index, std::uint32_t strip, Value (&sum)[kHeld]) {
+  with_codec<Value>(job.second, [&]<class C>(Type<C>) {
+    std::uint8_t* payload = job.out + tile_offset<typename C::Core>(0, index);
+    const auto context = C::context(place.tile);
+    bool bad = false;
+    if constexpr (std::is_same_v<typename C::Shared, WarpSums>) {
+      bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, shared.sums[simt::warp()]);
+    } else {
+      NoShared none;
+      bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, none);
+    }
+    if (bad && simt::lane() == 0) {
+      mark_nonfinite(job.call, job.out);
+    }
+  });
+}
+
+/// The tile as a tile of `out`, whose codec is behind topk. By the whole block.
+template <class Value>
+GRADWIRE_DEVICE void select_sum(const ReduceJob& job, SelectShared<Value>& tile, TilePlace place, std::uint32_t index) {
+  place.tile.k = job.second.k;
+  std::uint8_t* payload = job.out + kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.second);
+  const bool bad = encode_selected_tile(tile, place, job.owner_residual, payload, [&](const IndexCode& code) {
+    bool nonfinite = false;
+    with_selected<Value>(job.second, [&]<class Selected>(Type<Selected>) {
+      nonfinite = put_selected<Selected>(tile, code, payload, job.owner_residual != nullptr);
+    });
+    return nonfinite;
+  });
+  if (bad && simt::thread() == 0) {
+    mark_nonfinite(job.call, job.out);
   }
 }
 
 /// The tile's sum as the job wants it: a tile of the frame `out`, or the result. By the whole block.
-template <class Value>
-GRADWIRE_DEVICE void put_sum(const ReduceJob& job, MixedShared<Value>& shared, const TilePlace& place,
-                             std::uint32_t index) {
+template <bool kSelected, class Value, class Shared>
+GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePlace& place, std::uint32_t index) {
   const Value inverse = exact_inverse(divisor_of<Value>(job));
-  bool bad = false;
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
+    const std::uint64_t first = place.first + strip * kStrip;
+    const std::uint32_t left = left_of(strip, place.count);
     Value sum[kHeld];
     load_strip(shared.tile, strip, sum);
-    clear_behind(left_of(strip, place.count), sum);
+    clear_behind(left, sum);
     divide_sum(job, inverse, sum);
     if (job.out == nullptr) {
-      store_result(job, place.first + strip * kStrip, left_of(strip, place.count), sum);
-    } else if (job.second.k != 0) {
+      store_result(job, first, left, sum);
+    } else if (kSelected || job.second.k != 0) {
+      if (job.owner_residual != nullptr) {
+        add_residual(job.owner_residual, first, left, sum);
+      }
       store_strip(shared.tile, strip, sum);
-    } else {
-      with_codec<Value>(job.second, [&]<class C>(Type<C>) {
-        std::uint8_t* payload = job.out + tile_offset<typename C::Core>(0, index);
-        const auto context = C::context(place.tile);
-        if constexpr (std::is_same_v<typename C::Shared, WarpSums>) {
-          bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, shared.sums[simt::warp()]);
-        } else {
-          NoShared none;
-          bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, none);
-        }
-        if (bad && simt::lane() == 0) {
-          mark_nonfinite(job.call, job.out);
-        }
-      });
+    } else if constexpr (!kSelected) {
+      encode_sum(job, shared, place, index, strip, sum);
     }
   }
   simt::sync();
-  if (job.out != nullptr && job.second.k != 0) {
-    with_selected<Value>(job.second, [&]<class Selected>(Type<Selected>) {
-      TilePlace selected_place = place;
-      selected_place.tile.k = job.second.k;
-      std::uint8_t* payload = job.out + tile_offset<TopK<Selected>>(job.second.k, index);
-      if (encode_selected_tile<Selected>(shared.tile, selected_place, job.owner_residual, payload) &&
-          simt::thread() == 0) {
-        mark_nonfinite(job.call, job.out);
-      }
-    });
+  if (job.out != nullptr && (kSelected || job.second.k != 0)) {
+    select_sum(job, shared.tile, place, index);
   }
 }
 
-template <class Value>
-GRADWIRE_KERNEL reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job,
-                             GRADWIRE_PARAMETER(InputList<kMaxReduceInputs>) inputs) {
-  GRADWIRE_SHARED MixedShared<Value> shared;
+/// kSelected: all frames are behind topk, `out` too; else any may be. With all codecs a kernel takes twice the
+/// registers.
+template <class Value, bool kSelected>
+GRADWIRE_KERNEL_OF(kSelected            ? 5
+                   : sizeof(Value) == 8 ? 3
+                                        : 2)
+reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kMaxReduceInputs>) inputs) {
+  GRADWIRE_SHARED MixedShared<Value, kSelected> shared;
   const std::uint32_t step = step_of(job.call);
   static_cast<void>(check_inputs(job, inputs, step, shared.good));
   const std::uint32_t tiles = tiles_of(job.count);
+  const bool selected = kSelected || job.call.codec.k != 0;
+  const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec) : 0;
+  const auto payload = [&](int i, std::uint32_t index) {
+    return inputs.frame[i] + kHeaderBytes + std::uint64_t{index} * tile_bytes;
+  };
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, job.call.codec.k, step, job.first_tile, job.count, index);
+    if (selected) {
+      for (int i = static_cast<int>(simt::warp()); i < inputs.frames; i += static_cast<int>(simt::kWarps)) {
+        prefetch_selected(payload(i, index), tile_bytes);
+      }
+    }
     GRADWIRE_ROLLED
     for (int i = 0; i <= inputs.frames; ++i) {
       if (i == inputs.own) {
@@ -380,12 +414,16 @@ GRADWIRE_KERNEL reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job,
         });
         simt::sync();
       }
-      if (i < inputs.frames) {
-        add_frame(job, shared, inputs.frame[i], shared.good[i], place, index, inputs.rank_of(i));
-        simt::sync();
+      if (i == inputs.frames) {
+        break;
+      }
+      if (selected) {
+        add_selected(job, shared.tile, place, payload(i, index), inputs.rank_of(i), shared.good[i]);
+      } else if constexpr (!kSelected) {
+        add_frame(job, shared.tile, inputs.frame[i], shared.good[i], place, index, inputs.rank_of(i));
       }
     }
-    put_sum(job, shared, place, index);
+    put_sum<kSelected, Value>(job, shared, place, index);
   }
 }
 

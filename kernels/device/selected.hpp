@@ -31,15 +31,28 @@ GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
     std::uint8_t* payload = job.frame.bytes + tile_offset<TopK<Selected>>(k, index);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
-      load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count),
-                  x);
+      const std::uint64_t first = place.first + strip * kStrip;
+      load_scaled(job.values, job.values_dtype, job.factor, first, left_of(strip, place.count), x);
+      if (job.residual != nullptr) {
+        add_residual(job.residual, first, left_of(strip, place.count), x);
+      }
       store_strip(shared, strip, x);
     }
     simt::sync();
-    const bool bad = encode_selected_tile<Selected>(shared, place, job.residual, payload);
+    const bool bad = encode_selected_tile(shared, place, job.residual, payload, [&](const IndexCode& code) {
+      return put_selected<Selected>(shared, code, payload, job.residual != nullptr);
+    });
     if (bad && simt::thread() == 0) {
       mark_nonfinite(job.call, job.frame.bytes);
     }
+  }
+}
+
+/// Asks for a tile's payload, so that what is read of it does not wait for memory time after time. By a whole warp.
+GRADWIRE_DEVICE void prefetch_selected(const std::uint8_t* payload, std::uint32_t bytes) {
+  constexpr std::uint32_t kSector = 32;
+  for (std::uint32_t at = kSector * simt::lane(); at < bytes; at += kSector * simt::kLanes) {
+    simt::prefetch(payload + at);
   }
 }
 
@@ -91,7 +104,6 @@ GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Val
 
 template <class Value>
 GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
-  GRADWIRE_SHARED IndexShared shared;
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
   const HeaderCheck header = check_header(codec, job.frame, job.call.bucket, step);
@@ -104,26 +116,29 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
     const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
     const std::uint32_t selected = selected_count(codec.k, place.count);
-    const bool valid = load_indices(shared, payload, place.count, selected);
-    if (header.good && !valid && simt::thread() == 0) {
-      report_bad(job.call, job.frame.peer);
-      report_nonfinite(job.call);
-    }
-    if (!header.good || !valid) {
-      fill_tile(job, place, not_a_number<Value>());
-      continue;
-    }
-    if (!job.add) {
+    if (header.good && !job.add) {
+      if (simt::warp() == 0) {
+        prefetch_selected(payload, tile_bytes);
+      }
       fill_tile(job, place, Value{0});
       simt::sync();
     }
-    const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
-    for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-      const Value x = selected_value<Value>(codec, coded, j);
-      const bool finite = put_element(job, place.first + shared.index[j], x);
-      if (!finite && half_width(job.values_dtype)) {
+    bool bad = !header.good;
+    if (header.good) {
+      const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
+      bad = !for_indices(payload, place.count, selected, [&](std::uint32_t j, std::uint32_t at) {
+        const Value x = selected_value<Value>(codec, coded, j);
+        if (!put_element(job, place.first + at, x) && half_width(job.values_dtype)) {
+          report_nonfinite(job.call);
+        }
+      });
+    }
+    if (simt::sync_or(bad)) {  // whatever was put there
+      if (header.good && simt::thread() == 0) {
+        report_bad(job.call, job.frame.peer);
         report_nonfinite(job.call);
       }
+      fill_tile(job, place, not_a_number<Value>());
     }
   }
 }
