@@ -26,9 +26,9 @@ struct IndexCode {
 };
 
 GRADWIRE_HOST_DEVICE constexpr IndexCode index_code(std::uint32_t count, std::uint32_t selected) {
-  std::uint32_t low = 0;  // floor(log2(count / selected))
-  while (count >> (low + 1) >= selected) {
-    ++low;
+  std::uint32_t low = 0;  // floor(log2(count / selected)), below 16
+  for (std::uint32_t step = 8; step != 0; step /= 2) {
+    low += count >> (low + step) >= selected ? step : 0;
   }
   const IndexCode coded{selected, low, selected + ((count - 1) >> low), 1};
   const IndexCode bitmap{selected, 0, count, 0};

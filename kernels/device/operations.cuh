@@ -3,6 +3,7 @@
 #include "kernels/device/elementwise.hpp"
 #include "kernels/device/operations.hpp"
 #include "kernels/device/reduce.hpp"
+#include "kernels/device/reduce_mixed.hpp"
 #include "kernels/device/selected.hpp"
 #include "kernels/device/verbatim.hpp"
 

@@ -1,12 +1,13 @@
 // What the owner of a shard does: decodes the frames of all ranks and adds them in rank order, its own part uncoded
 // among them, divides, adds its residual and encodes the sum, in one pass; or stores it.
 // Bytes for each element: a code of each rank, the own value (with its residual twice), the new code and twice the
-// owner's residual. reduce_frames serves frames of one codec without topk, with sums in registers; reduce_mixed all
-// else, with sums in shared memory.
+// owner's residual. reduce_frames serves frames of one codec without topk, with sums in registers; reduce_mixed of
+// kernels/device/reduce_mixed.hpp all else.
 #ifndef GRADWIRE_KERNELS_DEVICE_REDUCE_HPP
 #define GRADWIRE_KERNELS_DEVICE_REDUCE_HPP
 
-#include "kernels/device/selected.hpp"
+#include "kernels/device/decode.hpp"
+#include "kernels/device/encode.hpp"
 
 namespace gradwire::kernels {
 
@@ -244,186 +245,6 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kF
     } else {
       reduce_tile<1>(TileSum<Codec>{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()]);
     }
-  }
-}
-
-/// A tile's sum in shared memory.
-template <class Value, bool kSelected>
-struct MixedShared {
-  SelectShared<Value> tile;
-  bool good[kMaxReduceInputs];
-  WarpSums sums[kSelected || sizeof(Value) == 8 ? 1 : simt::kWarps];
-};
-
-/// Adds body(strip, x)'s x, or with `first` stores it, to each strip of the sum.
-template <class Value, class Body>
-GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& place, bool first, const Body& body) {
-  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-    Value x[kHeld];
-    Value sum[kHeld];
-    body(strip, x);
-    if (first) {
-      store_strip(tile, strip, x);
-      continue;
-    }
-    load_strip(tile, strip, sum);
-    accumulate(x, sum);
-    store_strip(tile, strip, sum);
-  }
-}
-
-/// Adds what topk selected, or of rank 0 stores it among zeros. By the whole block; ends with a barrier.
-template <class Value>
-GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& tile, const TilePlace& place,
-                                  const std::uint8_t* payload, int rank, bool good) {
-  const auto fill = [&](Value value) {
-    add_strips(tile, place, true, [&](std::uint32_t /*strip*/, Value(&x)[kHeld]) { set_all(value, x); });
-    simt::sync();
-  };
-  if (rank == 0) {
-    fill(0);
-  }
-  bool bad = !good;
-  if (good) {
-    const std::uint32_t selected = selected_count(job.call.codec.k, place.count);
-    const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
-    bad = !for_indices(payload, place.count, selected, [&](std::uint32_t j, std::uint32_t at) {
-      const Value x = selected_value<Value>(job.call.codec, coded, j);
-      tile.x[at] = rank == 0 ? x : tile.x[at] + x;
-    });
-  }
-  if (simt::sync_or(bad)) {  // whatever was put there
-    if (good && simt::thread() == 0) {
-      report_bad(job.call, rank);
-      report_nonfinite(job.call);
-    }
-    fill(not_a_number<Value>());
-  }
-}
-
-/// By the whole block; ends with a barrier.
-template <class Value>
-GRADWIRE_DEVICE void add_frame(const ReduceJob& job, SelectShared<Value>& tile, const std::uint8_t* frame, bool good,
-                               const TilePlace& place, std::uint32_t index, int rank) {
-  with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {
-    const auto context = C::context(place.tile);
-    const std::uint8_t* payload = frame + tile_offset<typename C::Core>(0, index);
-    add_strips(tile, place, rank == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-      C::expand(context, C::fetch(strip, place.count, payload), x);
-      if (!good) {
-        set_all(not_a_number<Value>(), x);
-      }
-    });
-  });
-  simt::sync();
-}
-
-/// A strip of the sum as a strip of `out`, whose codec is without topk.
-template <class Value>
-GRADWIRE_DEVICE void encode_sum(const ReduceJob& job, MixedShared<Value, false>& shared, const TilePlace& place,
-                                std::uint32_t index, std::uint32_t strip, Value (&sum)[kHeld]) {
-  with_codec<Value>(job.second, [&]<class C>(Type<C>) {
-    std::uint8_t* payload = job.out + tile_offset<typename C::Core>(0, index);
-    const auto context = C::context(place.tile);
-    bool bad = false;
-    if constexpr (std::is_same_v<typename C::Shared, WarpSums>) {
-      bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, shared.sums[simt::warp()]);
-    } else {
-      NoShared none;
-      bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, none);
-    }
-    if (bad && simt::lane() == 0) {
-      mark_nonfinite(job.call, job.out);
-    }
-  });
-}
-
-/// The tile as a tile of `out`, whose codec is behind topk. By the whole block.
-template <class Value>
-GRADWIRE_DEVICE void select_sum(const ReduceJob& job, SelectShared<Value>& tile, TilePlace place, std::uint32_t index) {
-  place.tile.k = job.second.k;
-  std::uint8_t* payload = job.out + kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.second);
-  const bool bad = encode_selected_tile(tile, place, job.owner_residual, payload, [&](const IndexCode& code) {
-    bool nonfinite = false;
-    with_selected<Value>(job.second, [&]<class Selected>(Type<Selected>) {
-      nonfinite = put_selected<Selected>(tile, code, payload, job.owner_residual != nullptr);
-    });
-    return nonfinite;
-  });
-  if (bad && simt::thread() == 0) {
-    mark_nonfinite(job.call, job.out);
-  }
-}
-
-/// The tile's sum as the job wants it: a tile of the frame `out`, or the result. By the whole block.
-template <bool kSelected, class Value, class Shared>
-GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePlace& place, std::uint32_t index) {
-  const Value inverse = exact_inverse(divisor_of<Value>(job));
-  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-    const std::uint64_t first = place.first + strip * kStrip;
-    const std::uint32_t left = left_of(strip, place.count);
-    Value sum[kHeld];
-    load_strip(shared.tile, strip, sum);
-    clear_behind(left, sum);
-    divide_sum(job, inverse, sum);
-    if (job.out == nullptr) {
-      store_result(job, first, left, sum);
-    } else if (kSelected || job.second.k != 0) {
-      if (job.owner_residual != nullptr) {
-        add_residual(job.owner_residual, first, left, sum);
-      }
-      store_strip(shared.tile, strip, sum);
-    } else if constexpr (!kSelected) {
-      encode_sum(job, shared, place, index, strip, sum);
-    }
-  }
-  simt::sync();
-  if (job.out != nullptr && (kSelected || job.second.k != 0)) {
-    select_sum(job, shared.tile, place, index);
-  }
-}
-
-/// kSelected: all frames are behind topk, `out` too; else any may be. With all codecs a kernel takes twice the
-/// registers.
-template <class Value, bool kSelected>
-GRADWIRE_KERNEL_OF(kSelected            ? 5
-                   : sizeof(Value) == 8 ? 3
-                                        : 2)
-reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kMaxReduceInputs>) inputs) {
-  GRADWIRE_SHARED MixedShared<Value, kSelected> shared;
-  const std::uint32_t step = step_of(job.call);
-  static_cast<void>(check_inputs(job, inputs, step, shared.good));
-  const std::uint32_t tiles = tiles_of(job.count);
-  const bool selected = kSelected || job.call.codec.k != 0;
-  const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec) : 0;
-  const auto payload = [&](int i, std::uint32_t index) {
-    return inputs.frame[i] + kHeaderBytes + std::uint64_t{index} * tile_bytes;
-  };
-  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, job.call.codec.k, step, job.first_tile, job.count, index);
-    if (selected) {
-      for (int i = static_cast<int>(simt::warp()); i < inputs.frames; i += static_cast<int>(simt::kWarps)) {
-        prefetch_selected(payload(i, index), tile_bytes);
-      }
-    }
-    GRADWIRE_ROLLED
-    for (int i = 0; i <= inputs.frames; ++i) {
-      if (i == inputs.own) {
-        add_strips(shared.tile, place, i == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-          load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
-        });
-        simt::sync();
-      }
-      if (i == inputs.frames) {
-        break;
-      }
-      if (selected) {
-        add_selected(job, shared.tile, place, payload(i, index), inputs.rank_of(i), shared.good[i]);
-      } else if constexpr (!kSelected) {
-        add_frame(job, shared.tile, inputs.frame[i], shared.good[i], place, index, inputs.rank_of(i));
-      }
-    }
-    put_sum<kSelected, Value>(job, shared, place, index);
   }
 }
 

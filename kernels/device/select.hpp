@@ -14,16 +14,13 @@ namespace gradwire::kernels {
 inline constexpr std::uint32_t kDigitBits = 11;
 inline constexpr std::uint32_t kBins = 1U << kDigitBits;
 inline constexpr std::uint32_t kBinsOfThread = kBins / simt::kThreads;
-inline constexpr std::uint32_t kRivals = 64;  // so many are ranked one by one, which takes less than a histogram
 inline constexpr std::uint32_t kIndexWords = kTileElements / 32;  // of the longest code of indices, a bitmap
 
 template <class Value>
 struct alignas(16) SelectShared {
-  using Bits = decltype(magnitude_bits(Value{}));
   Value x[kTileElements];
   union {  // in turn
     std::uint32_t histogram[kBins];
-    Bits rival[kRivals];
     std::uint16_t index[kTileElements];
   };
   std::uint32_t code[kIndexWords];  // of the indices
@@ -31,17 +28,7 @@ struct alignas(16) SelectShared {
   std::uint32_t digit;   // the bin that holds the last selected one
   std::uint32_t above;   // elements in higher bins
   std::uint32_t in_bin;  // and in this one
-  std::uint32_t rivals;
   std::uint32_t nonfinite;
-};
-
-/// What is selected: magnitudes whose bits >> shift are above `prefix`, and the first `ties` of those equal to it.
-template <class Bits>
-struct Threshold {
-  Bits prefix;
-  std::uint32_t shift;
-  std::uint32_t ties;
-  std::uint32_t equal;  // how many there are
 };
 
 template <class Value>
@@ -77,42 +64,45 @@ GRADWIRE_DEVICE std::uint32_t marks_below(std::uint32_t count) {
   return marks;
 }
 
-/// body(r, magnitude bits) for this thread's 16 elements, also those behind the end.
+/// body(mark, magnitude bits) for this thread's 16 elements, also those behind the end.
 template <class Value, class Body>
-GRADWIRE_DEVICE void for_magnitudes(const SelectShared<Value>& shared, const Body& body) {
+GRADWIRE_DEVICE void for_all(const SelectShared<Value>& shared, const Body& body) {
   GRADWIRE_UNROLL
   for (std::uint32_t strip = 0; strip < kStripsOfWarp; ++strip) {
     Value x[kHeld];
     load_strip(shared, simt::warp() * kStripsOfWarp + strip, x);
     GRADWIRE_UNROLL
     for (std::uint32_t r = 0; r < kHeld; ++r) {
-      body(strip * kHeld + r, magnitude_bits(x[r]));
+      body(1U << (strip * kHeld + r), magnitude_bits(x[r]));
     }
   }
 }
 
-/// The sum over the lanes up to this one.
-GRADWIRE_DEVICE std::uint32_t sum_to(std::uint32_t value) {
-  GRADWIRE_UNROLL
-  for (std::uint32_t distance = 1; distance < simt::kLanes; distance *= 2) {
-    const std::uint32_t other = simt::shuffle_up(value, distance);
-    value += simt::lane() >= distance ? other : 0U;
+/// The same for those that are marked, which are few.
+template <class Value, class Body>
+GRADWIRE_DEVICE void for_marked(const SelectShared<Value>& shared, std::uint32_t marks, const Body& body) {
+  GRADWIRE_ROLLED
+  for (; marks != 0; marks &= marks - 1) {
+    const std::uint32_t r = simt::lowest_bit(marks);
+    body(1U << r, magnitude_bits(shared.x[first_of_quad(r / 4) + r % 4]));
   }
-  return value;
+}
+
+/// The sum over the warps before this one.
+GRADWIRE_DEVICE std::uint32_t sum_of_warps(const std::uint32_t (&of_warp)[simt::kWarps]) {
+  const std::uint32_t lane = simt::lane();
+  const std::uint32_t value = lane < simt::warp() ? of_warp[lane] : 0U;
+  return static_cast<std::uint32_t>(simt::warp_sum(static_cast<std::int32_t>(value)));
 }
 
 /// The value of each thread summed over the threads before it; `of_warp` is free afterwards only behind a barrier.
 GRADWIRE_DEVICE std::uint32_t sum_before(std::uint32_t value, std::uint32_t (&of_warp)[simt::kWarps]) {
-  const std::uint32_t sum = sum_to(value);
+  const std::uint32_t sum = simt::sum_to(value);
   if (simt::lane() == simt::kLanes - 1) {
     of_warp[simt::warp()] = sum;
   }
   simt::sync();
-  std::uint32_t before = sum - value;
-  for (std::uint32_t w = 0; w < simt::warp(); ++w) {
-    before += of_warp[w];
-  }
-  return before;
+  return sum - value + sum_of_warps(of_warp);
 }
 
 /// What stands before the first of this thread's elements in each quad when all that threads marked are listed in
@@ -124,7 +114,7 @@ GRADWIRE_DEVICE void order_marked(std::uint32_t marks, std::uint32_t (&of_warp)[
   for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
     counts |= simt::set_bits((marks >> (4 * quad)) & 15U) << (8 * quad);
   }
-  const std::uint32_t sums = sum_to(counts);
+  const std::uint32_t sums = simt::sum_to(counts);
   const std::uint32_t all = simt::shuffle(sums, simt::kLanes - 1);
   std::uint32_t sum = 0;
   GRADWIRE_UNROLL
@@ -136,10 +126,7 @@ GRADWIRE_DEVICE void order_marked(std::uint32_t marks, std::uint32_t (&of_warp)[
     of_warp[simt::warp()] = sum;
   }
   simt::sync();
-  sum = 0;
-  for (std::uint32_t w = 0; w < simt::warp(); ++w) {
-    sum += of_warp[w];
-  }
+  sum = sum_of_warps(of_warp);
   GRADWIRE_UNROLL
   for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
     before[quad] += sum;
@@ -166,100 +153,77 @@ GRADWIRE_DEVICE void find_bin(SelectShared<Value>& shared, std::uint32_t wanted)
     shared.digit = bin;
     shared.above = above;
     shared.in_bin = shared.histogram[bin];
-    shared.rivals = 0;
   }
   simt::sync();
 }
 
-/// The threshold among the few elements that are equal so far: a thread for each counts those before it. By the whole
-/// block.
-template <class Value, class Bits>
-GRADWIRE_DEVICE Threshold<Bits> rank_rivals(SelectShared<Value>& shared, std::uint32_t inside,
-                                            const Threshold<Bits>& t) {
-  for_magnitudes(shared, [&](std::uint32_t r, Bits bits) {
-    if (bits >> t.shift == t.prefix && ((inside >> r) & 1U) != 0) {
-      shared.rival[simt::atomic_next(&shared.rivals)] = bits;
+/// The search for the smallest magnitude that is selected.
+struct Search {
+  std::uint32_t keep;   // marks of those above all that is still equal to it
+  std::uint32_t equal;  // of those whose bits are its bits as far as these are known
+  std::uint32_t left;   // how many of all equal ones are selected
+  std::uint32_t shift;  // bits that are not known
+};
+
+/// A round: the next digit of its bits, from a histogram of the equal ones. for_each(body) is for_all() or more. By the
+/// whole block.
+template <class Value, class ForEach>
+GRADWIRE_DEVICE void find_digit(SelectShared<Value>& shared, Search& search, const ForEach& for_each) {
+  const std::uint32_t digit = search.shift < kDigitBits ? search.shift : kDigitBits;
+  search.shift -= digit;
+  const auto digit_of = [&](auto bits) { return static_cast<std::uint32_t>(bits >> search.shift) % (1U << digit); };
+  static_assert(kBinsOfThread == 8);
+  simt::store16(&shared.histogram[4 * simt::thread()], {});
+  simt::store16(&shared.histogram[4 * (simt::kThreads + simt::thread())], {});
+  simt::sync();
+  for_each([&](std::uint32_t mark, auto bits) {
+    if ((search.equal & mark) != 0) {
+      simt::atomic_add(&shared.histogram[digit_of(bits)], 1);
     }
   });
   simt::sync();
-  if (simt::thread() < t.equal) {
-    const Bits own = shared.rival[simt::thread()];
-    std::uint32_t above = 0;
-    std::uint32_t equal = 0;
-    std::uint32_t first = simt::thread();  // of those equal to it
-    for (std::uint32_t i = 0; i < t.equal; ++i) {
-      const Bits other = shared.rival[i];
-      above += other > own ? 1U : 0U;
-      equal += other == own ? 1U : 0U;
-      first = other == own && i < first ? i : first;
-    }
-    if (first == simt::thread() && above < t.ties && t.ties <= above + equal) {
-      shared.digit = first;
-      shared.above = above;
-      shared.in_bin = equal;
-    }
-  }
-  simt::sync();
-  return {shared.rival[shared.digit], 0, t.ties - shared.above, shared.in_bin};
+  find_bin(shared, search.left);
+  std::uint32_t above = 0;
+  std::uint32_t equal = 0;
+  for_each([&](std::uint32_t mark, auto bits) {
+    above |= digit_of(bits) > shared.digit ? mark : 0U;
+    equal |= digit_of(bits) == shared.digit ? mark : 0U;
+  });
+  search.keep |= above & search.equal;
+  search.equal &= equal;
+  search.left -= shared.above;
 }
 
-/// By the whole block; 1 <= selected < count. `inside`: what is marked below `count`.
+/// Marks of what is selected. By the whole block; 1 <= selected < count. `inside`: marks of what is below `count`.
 template <class Value>
-GRADWIRE_DEVICE auto find_threshold(SelectShared<Value>& shared, std::uint32_t inside, std::uint32_t selected) {
-  using Bits = typename SelectShared<Value>::Bits;
-  Threshold<Bits> t{0, sizeof(Bits) * 8 - 1, selected, kTileElements};
-  do {
-    const std::uint32_t digit = t.shift < kDigitBits ? t.shift : kDigitBits;
-    const std::uint32_t low = t.shift - digit;
-    static_assert(kBinsOfThread == 8);
-    simt::store16(&shared.histogram[4 * simt::thread()], {});
-    simt::store16(&shared.histogram[4 * (simt::kThreads + simt::thread())], {});
-    simt::sync();
-    for_magnitudes(shared, [&](std::uint32_t r, Bits bits) {
-      if (bits >> t.shift == t.prefix && ((inside >> r) & 1U) != 0) {
-        simt::atomic_add(&shared.histogram[static_cast<std::uint32_t>(bits >> low) % (1U << digit)], 1);
-      }
-    });
-    simt::sync();
-    find_bin(shared, t.ties);
-    t = {t.prefix << digit | shared.digit, low, t.ties - shared.above, shared.in_bin};
-    if (t.equal != t.ties && t.equal <= kRivals) {
-      t = rank_rivals(shared, inside, t);
+GRADWIRE_DEVICE std::uint32_t mark_selected(SelectShared<Value>& shared, std::uint32_t inside, std::uint32_t selected) {
+  Search search{0, inside, selected, sizeof(Value) * 8 - 1};
+  find_digit(shared, search, [&](const auto& body) { for_all(shared, body); });
+  GRADWIRE_ROLLED
+  while (shared.in_bin != search.left && search.shift != 0) {
+    find_digit(shared, search, [&, equal = search.equal](const auto& body) { for_marked(shared, equal, body); });
+  }
+  if (shared.in_bin != search.left) {  // of those equal to the last the first
+    std::uint32_t before[kQuadsOfLane];
+    order_marked(search.equal, shared.of_warp, before);
+    GRADWIRE_UNROLL
+    for (std::uint32_t r = 0; r < 4 * kQuadsOfLane; ++r) {
+      const bool later = ((search.equal >> r) & 1U) != 0 && before[r / 4]++ >= search.left;
+      search.equal &= later ? ~(1U << r) : ~0U;
     }
-  } while (t.equal != t.ties && t.shift != 0);
-  return t;
+    simt::sync();
+  }
+  return search.keep | search.equal;
 }
 
 /// shared.index <- what a tile of `count` keeps. By the whole block, behind a barrier; ends with one.
 template <class Value>
 GRADWIRE_DEVICE void select_indices(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected) {
-  if (selected == count) {
-    for (std::uint32_t i = simt::thread(); i < count; i += simt::kThreads) {
-      shared.index[i] = static_cast<std::uint16_t>(i);
-    }
-    simt::sync();
-    return;
+  std::uint32_t keep = marks_below(count);
+  if (selected < count) {
+    keep = count == kTileElements ? mark_selected(shared, 0xFFFFU, selected) : mark_selected(shared, keep, selected);
   }
-  const std::uint32_t inside = marks_below(count);
-  const auto t = find_threshold(shared, inside, selected);
-  std::uint32_t keep = 0;
-  std::uint32_t equal = 0;
-  for_magnitudes(shared, [&](std::uint32_t r, auto bits) {
-    keep |= (bits >> t.shift > t.prefix ? 1U : 0U) << r;
-    equal |= (bits >> t.shift == t.prefix ? 1U : 0U) << r;
-  });
-  equal &= inside;
   std::uint32_t to[kQuadsOfLane];
-  if (t.equal != t.ties) {
-    order_marked(equal, shared.of_warp, to);
-    GRADWIRE_UNROLL
-    for (std::uint32_t r = 0; r < 4 * kQuadsOfLane; ++r) {
-      const bool later = ((equal >> r) & 1U) != 0 && to[r / 4]++ >= t.ties;
-      equal &= later ? ~(1U << r) : ~0U;
-    }
-    simt::sync();
-  }
-  keep = (keep & inside) | equal;
   order_marked(keep, shared.of_warp, to);
   GRADWIRE_UNROLL
   for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
@@ -368,69 +332,6 @@ GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const Til
   }
   simt::sync();
   return nonfinite;
-}
-
-/// Low bits of the j-th index, from aligned words: the tile is padded to these.
-GRADWIRE_DEVICE std::uint32_t low_bits(const std::uint8_t* in, const IndexCode& code, std::uint32_t j) {
-  if (code.low == 0) {
-    return 0;
-  }
-  const std::uint32_t bit = code.run + code.low * j;
-  const std::uint8_t* at = in + bit / 32 * 4;
-  std::uint32_t bits = simt::load4(at) >> (bit % 32);
-  if (bit % 32 + code.low > 32) {
-    bits |= simt::load4(at + 4) << (32 - bit % 32);
-  }
-  return bits & ((1U << code.low) - 1);
-}
-
-/// body(j, index) for each index of a tile that is in order and inside: warps take words of the run in turn, lanes bits
-/// of a word, and each warp counts the bits before its words itself. Returns to each thread whether what it saw was
-/// as it should be; where one saw that it was not, indices may come twice. No barrier.
-template <class Body>
-GRADWIRE_DEVICE bool for_indices(const std::uint8_t* in, std::uint32_t count, std::uint32_t selected,
-                                 const Body& body) {
-  const IndexCode code = index_code(count, selected);
-  const std::uint32_t words = (code.run + 31) / 32;
-  const std::uint32_t lane = simt::lane();
-  bool good = true;
-  std::uint32_t before = 0;   // bits in the words behind
-  std::uint32_t carried = 0;  // the last of them
-  GRADWIRE_ROLLED
-  for (std::uint32_t first = 0; first < words; first += simt::kLanes) {
-    std::uint32_t own = 0;
-    if (first + lane < words) {
-      own = run_bits(simt::load4(in + 4 * (first + lane)), code, first + lane);
-    }
-    const std::uint32_t sum = before + sum_to(simt::set_bits(own));
-    GRADWIRE_ROLLED
-    for (std::uint32_t w = simt::warp(); w < simt::kLanes && first + w < words; w += simt::kWarps) {
-      const std::uint32_t word = simt::shuffle(own, w);
-      const std::uint32_t last = simt::shuffle(own, w - 1);
-      const std::uint32_t j = simt::shuffle(sum, w) - simt::set_bits(word >> lane);
-      if (((word >> lane) & 1U) == 0) {
-        continue;
-      }
-      if (j >= selected) {
-        good = false;
-        continue;
-      }
-      const std::uint32_t high = 32 * (first + w) + lane - code.spread * j;
-      const std::uint32_t low = low_bits(in, code, j);
-      const std::uint32_t index = high << code.low | low;
-      // High bits never fall; they are those of the index before where its bit is the one before, but in a bitmap.
-      const std::uint32_t neighbour = lane != 0 ? word >> (lane - 1) : (w != 0 ? last : carried) >> 31;
-      const bool repeats = code.spread != 0 && (neighbour & 1U) != 0 && low_bits(in, code, j - 1) >= low;
-      if (repeats || index >= count) {
-        good = false;
-        continue;
-      }
-      body(j, index);
-    }
-    before = simt::shuffle(sum, simt::kLanes - 1);
-    carried = simt::shuffle(own, simt::kLanes - 1);
-  }
-  return good && before == selected && spare_bits_zero(in, code);
 }
 
 }  // namespace gradwire::kernels

@@ -7,6 +7,7 @@
 #include "kernels/device/codec_table.hpp"
 #include "kernels/device/decode.hpp"
 #include "kernels/device/encode.hpp"
+#include "kernels/device/indices.hpp"
 #include "kernels/device/select.hpp"
 
 namespace gradwire::kernels {
@@ -20,7 +21,8 @@ GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec) {
 }
 
 template <class Selected>
-GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
+GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 4 : 6)
+encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
   using Value = typename Selected::Value;
   GRADWIRE_SHARED SelectShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
@@ -45,14 +47,6 @@ GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
     if (bad && simt::thread() == 0) {
       mark_nonfinite(job.call, job.frame.bytes);
     }
-  }
-}
-
-/// Asks for a tile's payload, so that what is read of it does not wait for memory time after time. By a whole warp.
-GRADWIRE_DEVICE void prefetch_selected(const std::uint8_t* payload, std::uint32_t bytes) {
-  constexpr std::uint32_t kSector = 32;
-  for (std::uint32_t at = kSector * simt::lane(); at < bytes; at += kSector * simt::kLanes) {
-    simt::prefetch(payload + at);
   }
 }
 
@@ -115,7 +109,7 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
-    const std::uint32_t selected = selected_count(codec.k, place.count);
+    const IndexCode code = index_code(place.count, selected_count(codec.k, place.count));
     if (header.good && !job.add) {
       if (simt::warp() == 0) {
         prefetch_selected(payload, tile_bytes);
@@ -125,8 +119,8 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
     }
     bool bad = !header.good;
     if (header.good) {
-      const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
-      bad = !for_indices(payload, place.count, selected, [&](std::uint32_t j, std::uint32_t at) {
+      const std::uint8_t* coded = payload + code.bytes();
+      bad = !for_indices(payload, place.count, code, [&](std::uint32_t j, std::uint32_t at) {
         const Value x = selected_value<Value>(codec, coded, j);
         if (!put_element(job, place.first + at, x) && half_width(job.values_dtype)) {
           report_nonfinite(job.call);

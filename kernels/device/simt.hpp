@@ -248,6 +248,16 @@ GRADWIRE_DEVICE T shuffle_xor(T value, std::uint32_t mask) {
   return out[0];
 }
 
+/// The sum over the lanes up to this one.
+GRADWIRE_DEVICE std::uint32_t sum_to(std::uint32_t value) {
+  GRADWIRE_UNROLL
+  for (std::uint32_t distance = 1; distance < kLanes; distance *= 2) {
+    const std::uint32_t other = shuffle_up(value, distance);
+    value += lane() >= distance ? other : 0U;
+  }
+  return value;
+}
+
 }  // namespace gradwire::kernels::simt
 
 #endif  // GRADWIRE_KERNELS_DEVICE_SIMT_HPP
