@@ -26,9 +26,9 @@ struct IndexCode {
 };
 
 GRADWIRE_HOST_DEVICE constexpr IndexCode index_code(std::uint32_t count, std::uint32_t selected) {
-  std::uint32_t low = 0;  // floor(log2(count / selected))
-  while (count >> (low + 1) >= selected) {
-    ++low;
+  std::uint32_t low = 0;  // floor(log2(count / selected)), below 16
+  for (std::uint32_t step = 8; step != 0; step /= 2) {
+    low += count >> (low + step) >= selected ? step : 0;
   }
   const IndexCode coded{selected, low, selected + ((count - 1) >> low), 1};
   const IndexCode bitmap{selected, 0, count, 0};
@@ -58,32 +58,6 @@ GRADWIRE_HOST_DEVICE inline std::uint32_t load_index(const std::uint8_t* in, con
 /// Whether the bits behind the indices, in their last byte, are 0.
 GRADWIRE_HOST_DEVICE inline bool spare_bits_zero(const std::uint8_t* in, const IndexCode& code) {
   return code.bits() % 8 == 0 || in[code.bits() / 8] >> (code.bits() % 8) == 0;
-}
-
-/// Byte b of the indices, which are index[0], index[1], ..: for writers that work side by side.
-template <class Index>
-GRADWIRE_HOST_DEVICE std::uint32_t index_byte(const Index& index, const IndexCode& code, std::uint32_t b) {
-  const std::uint32_t first = 8 * b;
-  std::uint32_t bits = 0;
-  if (first < code.run) {
-    std::uint32_t j = 0;  // the first index that stands at `first` or behind it
-    for (std::uint32_t end = code.selected; j < end;) {
-      const std::uint32_t middle = (j + end) / 2;
-      const bool before = code.place(index[middle], middle) < first;
-      j = before ? middle + 1 : j;
-      end = before ? end : middle;
-    }
-    for (; j < code.selected && code.place(index[j], j) < first + 8; ++j) {
-      bits |= 1U << (code.place(index[j], j) - first);
-    }
-  }
-  for (std::uint32_t bit = first < code.run ? code.run : first; bit < first + 8 && bit < code.bits();) {
-    const std::uint32_t done = (bit - code.run) % code.low;  // bits of this index that other bytes hold
-    const std::uint32_t low = index[(bit - code.run) / code.low] & ((1U << code.low) - 1);
-    bits |= (low >> done) << (bit - first);
-    bit += code.low - done;
-  }
-  return bits & 0xFFU;
 }
 
 /// The indices of a frame of version 2.

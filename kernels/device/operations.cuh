@@ -3,6 +3,7 @@
 #include "kernels/device/elementwise.hpp"
 #include "kernels/device/operations.hpp"
 #include "kernels/device/reduce.hpp"
+#include "kernels/device/reduce_mixed.hpp"
 #include "kernels/device/selected.hpp"
 #include "kernels/device/verbatim.hpp"
 
@@ -157,8 +158,11 @@ void reduce(const ReduceJob& job, void* stream) {
       job.second.k != 0 ? with_any_selected(job.second, nothing) : with_any_codec(job.second, nothing);
     }
     const auto inputs = input_list<kMaxReduceInputs>(job);
-    works_in_f64(job.call.codec) ? simt::launch("reduce_mixed", reduce_mixed<double>, blocks, stream, job, inputs)
-                                 : simt::launch("reduce_mixed", reduce_mixed<float>, blocks, stream, job, inputs);
+    const bool selected = job.call.codec.k != 0 && (job.out == nullptr || job.second.k != 0);
+    const auto kernel = works_in_f64(job.call.codec)
+                            ? (selected ? reduce_mixed<double, true> : reduce_mixed<double, false>)
+                            : (selected ? reduce_mixed<float, true> : reduce_mixed<float, false>);
+    simt::launch("reduce_mixed", kernel, blocks, stream, job, inputs);
   }
 }
 
@@ -265,8 +269,10 @@ void load_kernels() {
   }
   simt::load_kernel("decode_selected", decode_selected<float>);
   simt::load_kernel("decode_selected", decode_selected<double>);
-  simt::load_kernel("reduce_mixed", reduce_mixed<float>);
-  simt::load_kernel("reduce_mixed", reduce_mixed<double>);
+  simt::load_kernel("reduce_mixed", reduce_mixed<float, false>);
+  simt::load_kernel("reduce_mixed", reduce_mixed<float, true>);
+  simt::load_kernel("reduce_mixed", reduce_mixed<double, false>);
+  simt::load_kernel("reduce_mixed", reduce_mixed<double, true>);
   const auto load_copies = []<class Value>(Type<Value>) {
     simt::load_kernel("gather", copy_pieces<Value, true>);
     simt::load_kernel("scatter", copy_pieces<Value, false>);

@@ -1,12 +1,13 @@
 // What the owner of a shard does: decodes the frames of all ranks and adds them in rank order, its own part uncoded
 // among them, divides, adds its residual and encodes the sum, in one pass; or stores it.
 // Bytes for each element: a code of each rank, the own value (with its residual twice), the new code and twice the
-// owner's residual. reduce_frames serves frames of one codec without topk, with sums in registers; reduce_mixed all
-// else, with sums in shared memory.
+// owner's residual. reduce_frames serves frames of one codec without topk, with sums in registers; reduce_mixed of
+// kernels/device/reduce_mixed.hpp all else.
 #ifndef GRADWIRE_KERNELS_DEVICE_REDUCE_HPP
 #define GRADWIRE_KERNELS_DEVICE_REDUCE_HPP
 
-#include "kernels/device/selected.hpp"
+#include "kernels/device/decode.hpp"
+#include "kernels/device/encode.hpp"
 
 namespace gradwire::kernels {
 
@@ -244,148 +245,6 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kF
     } else {
       reduce_tile<1>(TileSum<Codec>{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()]);
     }
-  }
-}
-
-/// A tile's sum in shared memory; the warps' sums are of f32 only.
-template <class Value>
-struct MixedShared {
-  SelectShared<Value> tile;
-  WarpSums sums[sizeof(Value) == 8 ? 1 : simt::kWarps];
-  bool good[kMaxReduceInputs];
-};
-
-/// Adds body(strip, x)'s x, or with `first` stores it, to each strip of the sum.
-template <class Value, class Body>
-GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& place, bool first, const Body& body) {
-  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-    Value x[kHeld];
-    Value sum[kHeld];
-    body(strip, x);
-    if (first) {
-      store_strip(tile, strip, x);
-      continue;
-    }
-    load_strip(tile, strip, sum);
-    accumulate(x, sum);
-    store_strip(tile, strip, sum);
-  }
-}
-
-/// Adds what topk selected, or with `first` overwrites: zeros but for that. By the whole block.
-template <class Value>
-GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& tile, const TilePlace& place,
-                                  const std::uint8_t* payload, int rank, bool good) {
-  const std::uint32_t selected = selected_count(job.call.codec.k, place.count);
-  const bool valid = load_indices(tile, payload, place.count, selected);
-  if (good && !valid && simt::thread() == 0) {
-    report_bad(job.call, rank);
-    report_nonfinite(job.call);
-  }
-  const bool fills = rank == 0 || !good || !valid;
-  if (fills) {
-    const Value value = good && valid ? Value{0} : not_a_number<Value>();
-    add_strips(tile, place, true, [&](std::uint32_t /*strip*/, Value(&x)[kHeld]) { set_all(value, x); });
-    simt::sync();
-  }
-  if (good && valid) {
-    const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
-    for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-      Value& sum = tile.x[tile.index[j]];
-      const Value x = selected_value<Value>(job.call.codec, coded, j);
-      sum = rank == 0 ? x : sum + x;
-    }
-  }
-}
-
-template <class Value>
-GRADWIRE_DEVICE void add_frame(const ReduceJob& job, MixedShared<Value>& shared, const std::uint8_t* frame, bool good,
-                               const TilePlace& place, std::uint32_t index, int rank) {
-  if (job.call.codec.k != 0) {
-    const std::uint64_t offset = kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.call.codec);
-    add_selected(job, shared.tile, place, frame + offset, rank, good);
-  } else {
-    with_codec<Value>(job.call.codec, [&]<class C>(Type<C>) {
-      const auto context = C::context(place.tile);
-      const std::uint8_t* payload = frame + tile_offset<typename C::Core>(0, index);
-      add_strips(shared.tile, place, rank == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-        C::expand(context, C::fetch(strip, place.count, payload), x);
-        if (!good) {
-          set_all(not_a_number<Value>(), x);
-        }
-      });
-    });
-  }
-}
-
-/// The tile's sum as the job wants it: a tile of the frame `out`, or the result. By the whole block.
-template <class Value>
-GRADWIRE_DEVICE void put_sum(const ReduceJob& job, MixedShared<Value>& shared, const TilePlace& place,
-                             std::uint32_t index) {
-  const Value inverse = exact_inverse(divisor_of<Value>(job));
-  bool bad = false;
-  for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-    Value sum[kHeld];
-    load_strip(shared.tile, strip, sum);
-    clear_behind(left_of(strip, place.count), sum);
-    divide_sum(job, inverse, sum);
-    if (job.out == nullptr) {
-      store_result(job, place.first + strip * kStrip, left_of(strip, place.count), sum);
-    } else if (job.second.k != 0) {
-      store_strip(shared.tile, strip, sum);
-    } else {
-      with_codec<Value>(job.second, [&]<class C>(Type<C>) {
-        std::uint8_t* payload = job.out + tile_offset<typename C::Core>(0, index);
-        const auto context = C::context(place.tile);
-        if constexpr (std::is_same_v<typename C::Shared, WarpSums>) {
-          bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, shared.sums[simt::warp()]);
-        } else {
-          NoShared none;
-          bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, none);
-        }
-        if (bad && simt::lane() == 0) {
-          mark_nonfinite(job.call, job.out);
-        }
-      });
-    }
-  }
-  simt::sync();
-  if (job.out != nullptr && job.second.k != 0) {
-    with_selected<Value>(job.second, [&]<class Selected>(Type<Selected>) {
-      TilePlace selected_place = place;
-      selected_place.tile.k = job.second.k;
-      std::uint8_t* payload = job.out + tile_offset<TopK<Selected>>(job.second.k, index);
-      if (encode_selected_tile<Selected>(shared.tile, selected_place, job.owner_residual, payload) &&
-          simt::thread() == 0) {
-        mark_nonfinite(job.call, job.out);
-      }
-    });
-  }
-}
-
-template <class Value>
-GRADWIRE_KERNEL reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job,
-                             GRADWIRE_PARAMETER(InputList<kMaxReduceInputs>) inputs) {
-  GRADWIRE_SHARED MixedShared<Value> shared;
-  const std::uint32_t step = step_of(job.call);
-  static_cast<void>(check_inputs(job, inputs, step, shared.good));
-  const std::uint32_t tiles = tiles_of(job.count);
-  for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, job.call.codec.k, step, job.first_tile, job.count, index);
-    GRADWIRE_ROLLED
-    for (int i = 0; i <= inputs.frames; ++i) {
-      if (i == inputs.own) {
-        add_strips(shared.tile, place, i == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-          load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
-        });
-        simt::sync();
-      }
-      if (i < inputs.frames) {
-        add_frame(job, shared, inputs.frame[i], shared.good[i], place, index, inputs.rank_of(i));
-        simt::sync();
-      }
-    }
-    put_sum(job, shared, place, index);
   }
 }
 

@@ -1,6 +1,6 @@
 // topk on a device: a thread block holds a tile in shared memory, finds the bits of the smallest magnitude that is
 // selected by a radix search over histograms (counts only, so that atomics may come in any order), and lists what is
-// selected in ascending order by counting ballots. One warp codes what was selected.
+// selected in ascending order by counting. One warp codes the values, the others the indices.
 #ifndef GRADWIRE_KERNELS_DEVICE_SELECT_HPP
 #define GRADWIRE_KERNELS_DEVICE_SELECT_HPP
 
@@ -14,15 +14,16 @@ namespace gradwire::kernels {
 inline constexpr std::uint32_t kDigitBits = 11;
 inline constexpr std::uint32_t kBins = 1U << kDigitBits;
 inline constexpr std::uint32_t kBinsOfThread = kBins / simt::kThreads;
-inline constexpr std::uint32_t kTileOfWarp = kTileElements / simt::kWarps;
+inline constexpr std::uint32_t kIndexWords = kTileElements / 32;  // of the longest code of indices, a bitmap
 
 template <class Value>
 struct alignas(16) SelectShared {
   Value x[kTileElements];
-  union {
+  union {  // in turn
     std::uint32_t histogram[kBins];
     std::uint16_t index[kTileElements];
   };
+  std::uint32_t code[kIndexWords];  // of the indices
   std::uint32_t of_warp[simt::kWarps];
   std::uint32_t digit;   // the bin that holds the last selected one
   std::uint32_t above;   // elements in higher bins
@@ -30,41 +31,118 @@ struct alignas(16) SelectShared {
   std::uint32_t nonfinite;
 };
 
-/// What is selected: magnitudes whose bits >> shift are above `prefix`, and the first `ties` of those equal to it.
-template <class Bits>
-struct Threshold {
-  Bits prefix;
-  std::uint32_t shift;
-  std::uint32_t ties;
-};
+template <class Value>
+GRADWIRE_DEVICE void store_strip(SelectShared<Value>& shared, std::uint32_t strip, const Value (&x)[kHeld]) {
+  constexpr DType kType = sizeof(Value) == 8 ? DType::f64 : DType::f32;
+  store_as<kType>(reinterpret_cast<std::uint8_t*>(shared.x + strip * kStrip), kStrip, x);
+}
+template <class Value>
+GRADWIRE_DEVICE void load_strip(const SelectShared<Value>& shared, std::uint32_t strip, Value (&x)[kHeld]) {
+  constexpr DType kType = sizeof(Value) == 8 ? DType::f64 : DType::f32;
+  load_as<kType>(reinterpret_cast<const std::uint8_t*>(shared.x + strip * kStrip), kStrip, x);
+}
+
+// A warp lists what is in two strips one behind the other, a lane four elements of each half of both: bit r of 16 is
+// element 128 (r / 4) + 4 lane + r % 4.
+inline constexpr std::uint32_t kStripsOfWarp = kTileElements / kStrip / simt::kWarps;
+inline constexpr std::uint32_t kQuadsOfLane = 2 * kStripsOfWarp;
+static_assert(kStripsOfWarp == 2);
+
+GRADWIRE_DEVICE std::uint32_t first_of_quad(std::uint32_t quad) {
+  return (simt::warp() * kQuadsOfLane + quad) * 128 + 4 * simt::lane();
+}
+
+/// Marks this thread's elements below `count`.
+GRADWIRE_DEVICE std::uint32_t marks_below(std::uint32_t count) {
+  std::uint32_t marks = 0;
+  GRADWIRE_UNROLL
+  for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
+    const std::uint32_t first = first_of_quad(quad);
+    const std::uint32_t left = first < count ? count - first : 0;
+    marks |= (left < 4 ? (1U << left) - 1 : 15U) << (4 * quad);
+  }
+  return marks;
+}
+
+/// body(mark, magnitude bits) for this thread's 16 elements, also those behind the end.
+template <class Value, class Body>
+GRADWIRE_DEVICE void for_all(const SelectShared<Value>& shared, const Body& body) {
+  GRADWIRE_UNROLL
+  for (std::uint32_t strip = 0; strip < kStripsOfWarp; ++strip) {
+    Value x[kHeld];
+    load_strip(shared, simt::warp() * kStripsOfWarp + strip, x);
+    GRADWIRE_UNROLL
+    for (std::uint32_t r = 0; r < kHeld; ++r) {
+      body(1U << (strip * kHeld + r), magnitude_bits(x[r]));
+    }
+  }
+}
+
+/// The same for those that are marked, which are few.
+template <class Value, class Body>
+GRADWIRE_DEVICE void for_marked(const SelectShared<Value>& shared, std::uint32_t marks, const Body& body) {
+  GRADWIRE_ROLLED
+  for (; marks != 0; marks &= marks - 1) {
+    const std::uint32_t r = simt::lowest_bit(marks);
+    body(1U << r, magnitude_bits(shared.x[first_of_quad(r / 4) + r % 4]));
+  }
+}
+
+/// The sum over the warps before this one.
+GRADWIRE_DEVICE std::uint32_t sum_of_warps(const std::uint32_t (&of_warp)[simt::kWarps]) {
+  const std::uint32_t lane = simt::lane();
+  const std::uint32_t value = lane < simt::warp() ? of_warp[lane] : 0U;
+  return static_cast<std::uint32_t>(simt::warp_sum(static_cast<std::int32_t>(value)));
+}
 
 /// The value of each thread summed over the threads before it; `of_warp` is free afterwards only behind a barrier.
 GRADWIRE_DEVICE std::uint32_t sum_before(std::uint32_t value, std::uint32_t (&of_warp)[simt::kWarps]) {
-  std::uint32_t sum = value;
-  GRADWIRE_UNROLL
-  for (std::uint32_t distance = 1; distance < simt::kLanes; distance *= 2) {
-    const std::uint32_t other = simt::shuffle_up(sum, distance);
-    sum += simt::lane() >= distance ? other : 0U;
-  }
+  const std::uint32_t sum = simt::sum_to(value);
   if (simt::lane() == simt::kLanes - 1) {
     of_warp[simt::warp()] = sum;
   }
   simt::sync();
-  std::uint32_t before = sum - value;
-  for (std::uint32_t w = 0; w < simt::warp(); ++w) {
-    before += of_warp[w];
+  return sum - value + sum_of_warps(of_warp);
+}
+
+/// What stands before the first of this thread's elements in each quad when all that threads marked are listed in
+/// ascending order. `of_warp` as above.
+GRADWIRE_DEVICE void order_marked(std::uint32_t marks, std::uint32_t (&of_warp)[simt::kWarps],
+                                  std::uint32_t (&before)[kQuadsOfLane]) {
+  std::uint32_t counts = 0;  // of each quad in a byte, which holds the 128 that a warp has at most
+  GRADWIRE_UNROLL
+  for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
+    counts |= simt::set_bits((marks >> (4 * quad)) & 15U) << (8 * quad);
   }
-  return before;
+  const std::uint32_t sums = simt::sum_to(counts);
+  const std::uint32_t all = simt::shuffle(sums, simt::kLanes - 1);
+  std::uint32_t sum = 0;
+  GRADWIRE_UNROLL
+  for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
+    before[quad] = sum + (((sums - counts) >> (8 * quad)) & 0xFFU);
+    sum += (all >> (8 * quad)) & 0xFFU;
+  }
+  if (simt::lane() == 0) {
+    of_warp[simt::warp()] = sum;
+  }
+  simt::sync();
+  sum = sum_of_warps(of_warp);
+  GRADWIRE_UNROLL
+  for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
+    before[quad] += sum;
+  }
 }
 
 /// Of the bins from the highest down, the one in which the count reaches `wanted`. By the whole block.
 template <class Value>
 GRADWIRE_DEVICE void find_bin(SelectShared<Value>& shared, std::uint32_t wanted) {
   const std::uint32_t top = kBins - 1 - simt::thread() * kBinsOfThread;
+  static_assert(kBinsOfThread == 8);
+  const simt::Words4 half[2] = {simt::load16(&shared.histogram[top - 7]), simt::load16(&shared.histogram[top - 3])};
   std::uint32_t own = 0;
   GRADWIRE_UNROLL
   for (std::uint32_t i = 0; i < kBinsOfThread; ++i) {
-    own += shared.histogram[top - i];
+    own += half[i / 4].word[i % 4];
   }
   std::uint32_t above = sum_before(own, shared.of_warp);
   if (above < wanted && wanted <= above + own) {
@@ -79,74 +157,80 @@ GRADWIRE_DEVICE void find_bin(SelectShared<Value>& shared, std::uint32_t wanted)
   simt::sync();
 }
 
-/// By the whole block; 1 <= selected < count.
+/// The search for the smallest magnitude that is selected.
+struct Search {
+  std::uint32_t keep;   // marks of those above all that is still equal to it
+  std::uint32_t equal;  // of those whose bits are its bits as far as these are known
+  std::uint32_t left;   // how many of all equal ones are selected
+  std::uint32_t shift;  // bits that are not known
+};
+
+/// A round: the next digit of its bits, from a histogram of the equal ones. for_each(body) is for_all() or more. By the
+/// whole block.
+template <class Value, class ForEach>
+GRADWIRE_DEVICE void find_digit(SelectShared<Value>& shared, Search& search, const ForEach& for_each) {
+  const std::uint32_t digit = search.shift < kDigitBits ? search.shift : kDigitBits;
+  search.shift -= digit;
+  const auto digit_of = [&](auto bits) { return static_cast<std::uint32_t>(bits >> search.shift) % (1U << digit); };
+  static_assert(kBinsOfThread == 8);
+  simt::store16(&shared.histogram[4 * simt::thread()], {});
+  simt::store16(&shared.histogram[4 * (simt::kThreads + simt::thread())], {});
+  simt::sync();
+  for_each([&](std::uint32_t mark, auto bits) {
+    if ((search.equal & mark) != 0) {
+      simt::atomic_add(&shared.histogram[digit_of(bits)], 1);
+    }
+  });
+  simt::sync();
+  find_bin(shared, search.left);
+  std::uint32_t above = 0;
+  std::uint32_t equal = 0;
+  for_each([&](std::uint32_t mark, auto bits) {
+    above |= digit_of(bits) > shared.digit ? mark : 0U;
+    equal |= digit_of(bits) == shared.digit ? mark : 0U;
+  });
+  search.keep |= above & search.equal;
+  search.equal &= equal;
+  search.left -= shared.above;
+}
+
+/// Marks of what is selected. By the whole block; 1 <= selected < count. `inside`: marks of what is below `count`.
 template <class Value>
-GRADWIRE_DEVICE auto find_threshold(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected) {
-  using Bits = decltype(magnitude_bits(Value{}));
-  Threshold<Bits> t{0, sizeof(Bits) * 8 - 1, selected};
-  for (bool done = false; !done;) {
-    const std::uint32_t digit = t.shift < kDigitBits ? t.shift : kDigitBits;
-    const std::uint32_t low = t.shift - digit;
-    GRADWIRE_UNROLL
-    for (std::uint32_t i = 0; i < kBinsOfThread; ++i) {
-      shared.histogram[i * simt::kThreads + simt::thread()] = 0;
-    }
-    simt::sync();
-    for (std::uint32_t i = simt::thread(); i < count; i += simt::kThreads) {
-      const Bits bits = magnitude_bits(shared.x[i]);
-      if (bits >> t.shift == t.prefix) {
-        simt::atomic_add(&shared.histogram[static_cast<std::uint32_t>(bits >> low) % (1U << digit)], 1);
-      }
-    }
-    simt::sync();
-    find_bin(shared, t.ties);
-    t = {t.prefix << digit | shared.digit, low, t.ties - shared.above};
-    done = low == 0 || shared.in_bin == t.ties;  // all that is in the bin is selected
+GRADWIRE_DEVICE std::uint32_t mark_selected(SelectShared<Value>& shared, std::uint32_t inside, std::uint32_t selected) {
+  Search search{0, inside, selected, sizeof(Value) * 8 - 1};
+  find_digit(shared, search, [&](const auto& body) { for_all(shared, body); });
+  GRADWIRE_ROLLED
+  while (shared.in_bin != search.left && search.shift != 0) {
+    find_digit(shared, search, [&, equal = search.equal](const auto& body) { for_marked(shared, equal, body); });
   }
-  return t;
+  if (shared.in_bin != search.left) {  // of those equal to the last the first
+    std::uint32_t before[kQuadsOfLane];
+    order_marked(search.equal, shared.of_warp, before);
+    GRADWIRE_UNROLL
+    for (std::uint32_t r = 0; r < 4 * kQuadsOfLane; ++r) {
+      const bool later = ((search.equal >> r) & 1U) != 0 && before[r / 4]++ >= search.left;
+      search.equal &= later ? ~(1U << r) : ~0U;
+    }
+    simt::sync();
+  }
+  return search.keep | search.equal;
 }
 
 /// shared.index <- what a tile of `count` keeps. By the whole block, behind a barrier; ends with one.
 template <class Value>
 GRADWIRE_DEVICE void select_indices(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected) {
-  if (selected == count) {
-    for (std::uint32_t i = simt::thread(); i < count; i += simt::kThreads) {
-      shared.index[i] = static_cast<std::uint16_t>(i);
+  std::uint32_t keep = marks_below(count);
+  if (selected < count) {
+    keep = count == kTileElements ? mark_selected(shared, 0xFFFFU, selected) : mark_selected(shared, keep, selected);
+  }
+  std::uint32_t to[kQuadsOfLane];
+  order_marked(keep, shared.of_warp, to);
+  GRADWIRE_UNROLL
+  for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
+    const std::uint32_t first = first_of_quad(quad);
+    for (std::uint32_t left = (keep >> (4 * quad)) & 15U; left != 0; left &= left - 1, ++to[quad]) {
+      shared.index[to[quad]] = static_cast<std::uint16_t>(first + simt::lowest_bit(left));
     }
-    simt::sync();
-    return;
-  }
-  const auto t = find_threshold(shared, count, selected);
-  const std::uint32_t begin = simt::warp() * kTileOfWarp + simt::lane();
-  std::uint32_t counted = 0;  // above + 2^16 equal; a warp has 512 elements
-  for (std::uint32_t i = begin; i < begin - simt::lane() + kTileOfWarp; i += simt::kLanes) {
-    const auto bits = i < count ? magnitude_bits(shared.x[i]) >> t.shift : 0;
-    counted += i < count && bits > t.prefix ? 1U : 0U;
-    counted += i < count && bits == t.prefix ? 0x10000U : 0U;
-  }
-  counted = static_cast<std::uint32_t>(simt::warp_sum(static_cast<std::int32_t>(counted)));
-  if (simt::lane() == 0) {
-    shared.of_warp[simt::warp()] = counted;
-  }
-  simt::sync();
-  std::uint32_t before = 0;
-  for (std::uint32_t w = 0; w < simt::warp(); ++w) {
-    before += shared.of_warp[w];
-  }
-  std::uint32_t equal = before >> 16;
-  std::uint32_t to = (before & 0xFFFFU) + (equal < t.ties ? equal : t.ties);
-  const std::uint32_t lower = (1U << simt::lane()) - 1;  // lanes before this one
-  for (std::uint32_t i = begin; i < begin - simt::lane() + kTileOfWarp; i += simt::kLanes) {
-    const auto bits = i < count ? magnitude_bits(shared.x[i]) >> t.shift : 0;
-    const bool tie = i < count && bits == t.prefix;
-    const std::uint32_t ties = simt::ballot(tie);
-    const bool keep = (i < count && bits > t.prefix) || (tie && equal + simt::set_bits(ties & lower) < t.ties);
-    const std::uint32_t all = simt::ballot(keep);
-    if (keep) {
-      shared.index[to + simt::set_bits(all & lower)] = static_cast<std::uint16_t>(i);
-    }
-    equal += simt::set_bits(ties);
-    to += simt::set_bits(all);
   }
   simt::sync();
 }
@@ -157,109 +241,97 @@ struct SelectedInShared {
   GRADWIRE_DEVICE Value operator[](std::uint32_t j) const { return shared.x[shared.index[j]]; }
 };
 
-/// Indices and values of what is selected; x of these becomes what was dropped of them. By a whole warp. Returns
-/// whether NaN or Inf was selected.
+/// The values of what is selected, behind the indices; with `keeps`, x of these becomes what was dropped of them. By a
+/// whole warp. Returns whether NaN or Inf was selected.
 template <class Selected, class Value>
-GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected,
-                                  std::uint8_t* payload) {
-  const IndexCode code = index_code(count, selected);
-  put_bytes(payload, code.bytes(), [&](std::uint32_t b) { return index_byte(shared.index, code, b); });
+GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, const IndexCode& code, std::uint8_t* payload,
+                                  bool keeps) {
   std::uint8_t* out = payload + code.bytes();
-  const bool nonfinite = WarpSelected<Selected>::encode(SelectedInShared<Value>{shared}, selected, out);
-  pad_tile(payload, code.bytes() + Selected::bytes(selected), EliasFano::kAlignment);
+  const bool nonfinite = WarpSelected<Selected>::encode(SelectedInShared<Value>{shared}, code.selected, out);
+  pad_tile(payload, code.bytes() + Selected::bytes(code.selected), EliasFano::kAlignment);
   simt::sync_warp();  // lanes read below what others wrote
-  for (std::uint32_t j = simt::lane(); j < selected; j += simt::kLanes) {
+  for (std::uint32_t j = simt::lane(); keeps && j < code.selected; j += simt::kLanes) {
     Value& x = shared.x[shared.index[j]];
     x = x - WarpSelected<Selected>::decode(out, j);
   }
   return nonfinite;
 }
 
+/// shared.code, zeros at first, <- the code of the indices, as threads from `first` on make it.
 template <class Value>
-GRADWIRE_DEVICE void store_strip(SelectShared<Value>& shared, std::uint32_t strip, const Value (&x)[kHeld]) {
-  constexpr DType kType = sizeof(Value) == 8 ? DType::f64 : DType::f32;
-  store_as<kType>(reinterpret_cast<std::uint8_t*>(shared.x + strip * kStrip), kStrip, x);
-}
-template <class Value>
-GRADWIRE_DEVICE void load_strip(const SelectShared<Value>& shared, std::uint32_t strip, Value (&x)[kHeld]) {
-  constexpr DType kType = sizeof(Value) == 8 ? DType::f64 : DType::f32;
-  load_as<kType>(reinterpret_cast<const std::uint8_t*>(shared.x + strip * kStrip), kStrip, x);
+GRADWIRE_DEVICE void code_indices(SelectShared<Value>& shared, const IndexCode& code, std::uint32_t first) {
+  for (std::uint32_t j = simt::thread() - first; j < code.selected; j += simt::kThreads - first) {
+    const std::uint32_t index = shared.index[j];
+    const std::uint32_t place = code.place(index, j);
+    simt::atomic_or(&shared.code[place / 32], 1U << (place % 32));
+    if (code.low != 0) {
+      const std::uint32_t bit = code.run + code.low * j;
+      const std::uint64_t low = std::uint64_t{index & ((1U << code.low) - 1)} << (bit % 32);
+      simt::atomic_or(&shared.code[bit / 32], static_cast<std::uint32_t>(low));
+      if (low >> 32 != 0) {
+        simt::atomic_or(&shared.code[bit / 32 + 1], static_cast<std::uint32_t>(low >> 32));
+      }
+    }
+  }
 }
 
-/// Encodes shared.x + residual. By the whole block, behind a barrier; ends with one. Returns whether NaN or Inf was
-/// selected.
-template <class Selected, class Value>
+/// The bytes of shared.code. By the whole block.
+template <class Value>
+GRADWIRE_DEVICE void store_code(const SelectShared<Value>& shared, const IndexCode& code, std::uint8_t* payload) {
+  const std::uint32_t bytes = code.bytes();
+  for (std::uint32_t w = simt::thread(); w < bytes / 4; w += simt::kThreads) {
+    simt::store4(payload + 4 * w, shared.code[w]);
+  }
+  const std::uint32_t at = bytes / 4 * 4 + simt::thread();
+  if (at < bytes) {
+    payload[at] = static_cast<std::uint8_t>(shared.code[bytes / 4] >> (8 * (at % 4)));
+  }
+}
+
+/// x <- x + residual of a strip.
+template <class Value>
+GRADWIRE_DEVICE void add_residual(const float* residual, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
+  float old[kHeld];
+  load_as<DType::f32>(reinterpret_cast<const std::uint8_t*>(residual + first), left, old);
+  GRADWIRE_UNROLL
+  for (int r = 0; r < kHeld; ++r) {
+    x[r] = x[r] + static_cast<Value>(old[r]);
+  }
+}
+
+/// Encodes shared.x, in which the residual is already; that becomes what was dropped. put_values(code) is
+/// put_selected() of the values' coder. By the whole block, behind a barrier; ends with one. Returns whether NaN or Inf
+/// was selected.
+template <class Value, class PutValues>
 GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const TilePlace& place, float* residual,
-                                          std::uint8_t* payload) {
+                                          std::uint8_t* payload, const PutValues& put_values) {
   const std::uint32_t selected = selected_count(place.tile.k, place.count);
-  const auto left_behind = [&](std::uint32_t strip) {  // the strip's residual
-    return reinterpret_cast<std::uint8_t*>(residual + place.first + strip * kStrip);
-  };
-  if (residual != nullptr) {
-    for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-      Value x[kHeld];
-      Value old[kHeld];
-      load_as<DType::f32>(left_behind(strip), left_of(strip, place.count), old);
-      load_strip(shared, strip, x);
-      GRADWIRE_UNROLL
-      for (int r = 0; r < kHeld; ++r) {
-        x[r] = x[r] + old[r];
-      }
-      store_strip(shared, strip, x);
-    }
-    simt::sync();
+  const IndexCode code = index_code(place.count, selected);
+  if (simt::thread() < kIndexWords) {
+    shared.code[simt::thread()] = 0;
   }
   select_indices(shared, place.count, selected);
   if (simt::warp() == 0) {
-    const bool bad = put_selected<Selected>(shared, place.count, selected, payload);
+    const bool bad = put_values(code);
     if (simt::lane() == 0) {
       shared.nonfinite = bad ? 1U : 0U;
     }
+  } else {
+    code_indices(shared, code, simt::kLanes);
   }
   simt::sync();
+  store_code(shared, code, payload);
   const bool nonfinite = shared.nonfinite != 0;
   if (residual != nullptr && !nonfinite) {
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
       load_strip(shared, strip, x);
-      store_as<DType::f32>(left_behind(strip), left_of(strip, place.count), x);
+      store_as<DType::f32>(reinterpret_cast<std::uint8_t*>(residual + place.first + strip * kStrip),
+                           left_of(strip, place.count), x);
     }
   }
   simt::sync();
   return nonfinite;
-}
-
-/// Indices of a tile as they are read, and what reading them takes.
-struct IndexShared {
-  std::uint16_t index[kTileElements];
-  std::uint32_t of_warp[simt::kWarps];
-};
-
-/// shared.index <- the indices of a tile: a thread takes a word of the run. Returns whether there are `selected`,
-/// ascending and inside the tile; the same in all threads. By the whole block, which may still read `index`, but not
-/// `of_warp`; ends with a barrier.
-template <class Shared>
-GRADWIRE_DEVICE bool load_indices(Shared& shared, const std::uint8_t* in, std::uint32_t count, std::uint32_t selected) {
-  static_assert(32 * simt::kThreads >= kTileElements + 8, "a run is no longer than a bitmap, but for its last byte");
-  const IndexCode code = index_code(count, selected);
-  const std::uint32_t first = 32 * simt::thread();
-  std::uint32_t word = 0;
-  if (first < code.run) {
-    word = run_bits(simt::load4(in + 4 * simt::thread()), code, simt::thread());
-  }
-  std::uint32_t j = sum_before(simt::set_bits(word), shared.of_warp);
-  for (; word != 0; word &= word - 1, ++j) {
-    if (j < selected) {
-      const std::uint32_t place = first + simt::set_bits((word & (0U - word)) - 1);
-      shared.index[j] = static_cast<std::uint16_t>(load_index(in, code, place, j));
-    }
-  }
-  bool bad = simt::thread() == simt::kThreads - 1 && (j != selected || !spare_bits_zero(in, code));
-  simt::sync();
-  for (j = simt::thread(); j < selected; j += simt::kThreads) {
-    bad = bad || shared.index[j] >= (j + 1 < selected ? shared.index[j + 1] : count);
-  }
-  return !simt::sync_or(bad);
 }
 
 }  // namespace gradwire::kernels

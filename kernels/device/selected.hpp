@@ -7,6 +7,7 @@
 #include "kernels/device/codec_table.hpp"
 #include "kernels/device/decode.hpp"
 #include "kernels/device/encode.hpp"
+#include "kernels/device/indices.hpp"
 #include "kernels/device/select.hpp"
 
 namespace gradwire::kernels {
@@ -20,7 +21,8 @@ GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec) {
 }
 
 template <class Selected>
-GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
+GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 4 : 6)
+encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
   using Value = typename Selected::Value;
   GRADWIRE_SHARED SelectShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
@@ -31,12 +33,17 @@ GRADWIRE_KERNEL encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
     std::uint8_t* payload = job.frame.bytes + tile_offset<TopK<Selected>>(k, index);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
-      load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count),
-                  x);
+      const std::uint64_t first = place.first + strip * kStrip;
+      load_scaled(job.values, job.values_dtype, job.factor, first, left_of(strip, place.count), x);
+      if (job.residual != nullptr) {
+        add_residual(job.residual, first, left_of(strip, place.count), x);
+      }
       store_strip(shared, strip, x);
     }
     simt::sync();
-    const bool bad = encode_selected_tile<Selected>(shared, place, job.residual, payload);
+    const bool bad = encode_selected_tile(shared, place, job.residual, payload, [&](const IndexCode& code) {
+      return put_selected<Selected>(shared, code, payload, job.residual != nullptr);
+    });
     if (bad && simt::thread() == 0) {
       mark_nonfinite(job.call, job.frame.bytes);
     }
@@ -91,7 +98,6 @@ GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Val
 
 template <class Value>
 GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
-  GRADWIRE_SHARED IndexShared shared;
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
   const HeaderCheck header = check_header(codec, job.frame, job.call.bucket, step);
@@ -103,27 +109,30 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
-    const std::uint32_t selected = selected_count(codec.k, place.count);
-    const bool valid = load_indices(shared, payload, place.count, selected);
-    if (header.good && !valid && simt::thread() == 0) {
-      report_bad(job.call, job.frame.peer);
-      report_nonfinite(job.call);
-    }
-    if (!header.good || !valid) {
-      fill_tile(job, place, not_a_number<Value>());
-      continue;
-    }
-    if (!job.add) {
+    const IndexCode code = index_code(place.count, selected_count(codec.k, place.count));
+    if (header.good && !job.add) {
+      if (simt::warp() == 0) {
+        prefetch_selected(payload, tile_bytes);
+      }
       fill_tile(job, place, Value{0});
       simt::sync();
     }
-    const std::uint8_t* coded = payload + EliasFano::bytes(place.count, selected);
-    for (std::uint32_t j = simt::thread(); j < selected; j += simt::kThreads) {
-      const Value x = selected_value<Value>(codec, coded, j);
-      const bool finite = put_element(job, place.first + shared.index[j], x);
-      if (!finite && half_width(job.values_dtype)) {
+    bool bad = !header.good;
+    if (header.good) {
+      const std::uint8_t* coded = payload + code.bytes();
+      bad = !for_indices(payload, place.count, code, [&](std::uint32_t j, std::uint32_t at) {
+        const Value x = selected_value<Value>(codec, coded, j);
+        if (!put_element(job, place.first + at, x) && half_width(job.values_dtype)) {
+          report_nonfinite(job.call);
+        }
+      });
+    }
+    if (simt::sync_or(bad)) {  // whatever was put there
+      if (header.good && simt::thread() == 0) {
+        report_bad(job.call, job.frame.peer);
         report_nonfinite(job.call);
       }
+      fill_tile(job, place, not_a_number<Value>());
     }
   }
 }

@@ -80,7 +80,13 @@ GRADWIRE_DEVICE std::int32_t warp_sum(std::int32_t value) { return __reduce_add_
 GRADWIRE_DEVICE void atomic_or(std::uint32_t* word, std::uint32_t bits) { atomicOr(word, bits); }
 GRADWIRE_DEVICE void atomic_max(std::uint32_t* word, std::uint32_t value) { atomicMax(word, value); }
 GRADWIRE_DEVICE void atomic_add(std::uint32_t* word, std::uint32_t value) { atomicAdd(word, value); }
+/// One more; what it was before.
+GRADWIRE_DEVICE std::uint32_t atomic_next(std::uint32_t* word) { return atomicAdd(word, 1U); }
 GRADWIRE_DEVICE std::uint32_t set_bits(std::uint32_t word) { return static_cast<std::uint32_t>(__popc(word)); }
+/// Which bit is the lowest that is set; one is.
+GRADWIRE_DEVICE std::uint32_t lowest_bit(std::uint32_t word) { return static_cast<std::uint32_t>(__ffs(word) - 1); }
+/// Asks for the bytes at `from`, which are read later.
+GRADWIRE_DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 /// Byte i is that of two words, the low one first, which nibble i of `selector`, 0 to 7, names.
 GRADWIRE_DEVICE std::uint32_t permute(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
@@ -190,7 +196,10 @@ inline std::int32_t warp_sum(std::int32_t value) {
 inline void atomic_or(std::uint32_t* word, std::uint32_t bits) { *word |= bits; }
 inline void atomic_max(std::uint32_t* word, std::uint32_t value) { *word = value > *word ? value : *word; }
 inline void atomic_add(std::uint32_t* word, std::uint32_t value) { *word += value; }
+inline std::uint32_t atomic_next(std::uint32_t* word) { return (*word)++; }
 inline std::uint32_t set_bits(std::uint32_t word) { return static_cast<std::uint32_t>(__builtin_popcount(word)); }
+inline std::uint32_t lowest_bit(std::uint32_t word) { return static_cast<std::uint32_t>(__builtin_ctz(word)); }
+inline void prefetch(const void* /*from*/) {}
 inline std::uint32_t byte_of(std::uint32_t low, std::uint32_t high, std::uint32_t index) {
   return ((index < 4 ? low : high) >> (8 * (index % 4))) & 0xFFU;
 }
@@ -237,6 +246,16 @@ GRADWIRE_DEVICE T shuffle_xor(T value, std::uint32_t mask) {
   T out[1];
   shuffle_xor(in, mask, out);
   return out[0];
+}
+
+/// The sum over the lanes up to this one.
+GRADWIRE_DEVICE std::uint32_t sum_to(std::uint32_t value) {
+  GRADWIRE_UNROLL
+  for (std::uint32_t distance = 1; distance < kLanes; distance *= 2) {
+    const std::uint32_t other = shuffle_up(value, distance);
+    value += lane() >= distance ? other : 0U;
+  }
+  return value;
 }
 
 }  // namespace gradwire::kernels::simt
