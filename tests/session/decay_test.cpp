@@ -17,6 +17,7 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Policy decaying(const std::string& codec, const std::string& algorithm, double decay) {
   Policy policy = policy_of(codec, algorithm);
@@ -165,6 +166,9 @@ TEST(Decay, BadValuesAndWhatCannotDecayAreNamed) {
   Session session(make_inproc_world(1)[0], Policy::parse("[defaults]\ncodec = \"int8\"\ndecay = 0.9\nsmall = \"off\""));
   add_all(session, gradients);
   EXPECT_THAT(session.explain(), HasSubstr("warning: default: decay has no effect without error feedback"));
+  Session other(make_inproc_world(1)[0], Policy::parse("[defaults]\ncodec = \"int4\"\ndecay = 0.9"));
+  add_all(other, gradients);
+  EXPECT_THAT(other.explain(), Not(HasSubstr("warning"))) << "small tensors are bf16, and keep nothing anyway";
 }
 
 }  // namespace
