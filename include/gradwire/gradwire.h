@@ -32,9 +32,9 @@ typedef enum gradwire_status {
   GRADWIRE_TIMEOUT = 6,          /* a peer did not answer in time; the message names it */
   GRADWIRE_ABORTED = 7,          /* another rank, or another thread, gave up first */
   GRADWIRE_OUT_OF_MEMORY = 8,
-  GRADWIRE_INTERNAL = 9,         /* a bug in gradwire */
-  GRADWIRE_EXPELLED = 10,        /* the other ranks went on without this one, which must end */
-  GRADWIRE_TOO_FEW = 11          /* fewer ranks are left than the policy's min_ranks */
+  GRADWIRE_INTERNAL = 9,  /* a bug in gradwire */
+  GRADWIRE_EXPELLED = 10, /* the other ranks went on without this one, which must end */
+  GRADWIRE_TOO_FEW = 11   /* fewer ranks are left than the policy's min_ranks */
 } gradwire_status;
 
 typedef enum gradwire_dtype { GRADWIRE_F32 = 1, GRADWIRE_F16 = 2, GRADWIRE_BF16 = 3, GRADWIRE_F64 = 4 } gradwire_dtype;
@@ -135,6 +135,17 @@ typedef struct gradwire_tensor_parameters {
   uint32_t ndim; /* what policy rules see as ndim; 0: 1 */
 } gradwire_tensor_parameters;
 
+/* How a tensor is added. */
+typedef struct gradwire_tensor_options {
+  size_t struct_size;
+  /* Preconditioned encoding: as many floats as the gradient has elements, above 0, that all ranks hold alike, by which
+   * lossy codecs see the gradient: for Adam sqrt(v) + 0.02 of its rms. They belong to the caller, stay where they are
+   * until the session is destroyed, and keep their values from a step's first ready to its finish. NULL: none. */
+  const float* scale;
+  uint32_t ndim;     /* what policy rules see as ndim; 0: 1 */
+  uint32_t reserved; /* 0 */
+} gradwire_tensor_options;
+
 /* The links between ranks as measured, in one direction: of a node between nodes, of a rank inside one. */
 typedef struct gradwire_link_estimate {
   size_t struct_size;
@@ -180,6 +191,11 @@ GRADWIRE_API gradwire_status gradwire_session_add(gradwire_session* session, con
 GRADWIRE_API gradwire_status gradwire_session_add_with_ndim(gradwire_session* session, const char* name, void* gradient,
                                                             uint64_t count, gradwire_dtype dtype, uint32_t ndim,
                                                             uint32_t* tensor);
+/* The same with options. */
+GRADWIRE_API gradwire_status gradwire_session_add_with_options(gradwire_session* session, const char* name,
+                                                               void* gradient, uint64_t count, gradwire_dtype dtype,
+                                                               const gradwire_tensor_options* options,
+                                                               uint32_t* tensor);
 /* The same with what local steps change, so that `every` in policies works. Parameters and states keep their values
  * between a step's first ready and its finish, which alone writes to them. */
 GRADWIRE_API gradwire_status gradwire_session_add_with_parameters(gradwire_session* session, const char* name,

@@ -63,6 +63,9 @@ struct TensorPolicy {
   Algorithm algorithm = Algorithm::automatic;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
+  /// What was kept counts so much of its worth when it is added: residual' = (value + decay x residual) - decoded
+  /// (SparseLoCo: Sarfi et al., 2025). Above 0, at most 1, which loses nothing.
+  double decay = 1;
   /// Codec of the owner's encoding in two_shot and hierarchical; `automatic` chooses among these then. Default:
   /// `codec`; after topk the same with k times the world size (hierarchical: the number of nodes), or int4 where that
   /// takes fewer bytes.

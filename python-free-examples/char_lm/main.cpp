@@ -46,6 +46,10 @@ void add_policy_options(CLI::App& app, char_lm::PolicyOptions& options) {
   app.add_option("--small", options.small, "Tensors of fewer bytes travel as bf16; 0: like all others")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--second-hop", options.second_hop,
+                 "Codec of the owner's encoding (default: as the policy's codec has it)");
+  app.add_option("--decay", options.decay, "What a residual counts a step, or an exchange, later; above 0, at most 1")
+      ->capture_default_str();
   app.add_option("--outer-lr", options.outer.learning_rate, "Of every(STEPS)+CODEC: the outer learning rate")
       ->capture_default_str();
   app.add_option("--outer-momentum", options.outer.momentum, "Of every(STEPS)+CODEC: the outer momentum")

@@ -19,11 +19,15 @@ bool is_coarse(const CodecSpec& codec) {
   return codec.k != 0 || codec == CodecSpec::parse("int2") || codec == CodecSpec::parse("sign");
 }
 
-gradwire::Policy with_small(const CodecSpec& codec, std::uint64_t small) {
+gradwire::Policy policy_of(const CodecSpec& codec, const PolicyOptions& options) {
   gradwire::Policy policy;
   policy.defaults.codec = codec;
-  policy.small->below = small;
-  if (small == 0) {
+  policy.defaults.decay = options.decay;
+  if (!options.second_hop.empty()) {
+    policy.defaults.second_hop = CodecSpec::parse(options.second_hop);
+  }
+  policy.small->below = options.small;
+  if (options.small == 0) {
     policy.small.reset();
   }
   return policy;
@@ -43,7 +47,7 @@ NamedPolicy local_steps(const std::string& name, const PolicyOptions& options) {
   }
   NamedPolicy result{.name = name, .policy = gradwire::Policy::uniform("exact"), .local_steps = true};
   if (rest.size() > 1) {
-    result.policy = with_small(CodecSpec::parse(rest.substr(2)), options.small);
+    result.policy = policy_of(CodecSpec::parse(rest.substr(2)), options);
     sync.outer = options.outer;
   }
   result.policy.defaults.sync = sync;
@@ -51,7 +55,7 @@ NamedPolicy local_steps(const std::string& name, const PolicyOptions& options) {
 }
 
 NamedPolicy compressed(const std::string& name, const PolicyOptions& options, int warm_up) {
-  NamedPolicy result{.name = name, .policy = with_small(CodecSpec::parse(name), options.small)};
+  NamedPolicy result{.name = name, .policy = policy_of(CodecSpec::parse(name), options)};
   gradwire::TensorPolicy& defaults = result.policy.defaults;
   if (is_coarse(defaults.codec) && warm_up > 0) {
     defaults.warmup = {{static_cast<std::uint64_t>(warm_up), CodecSpec::parse("int8")}};

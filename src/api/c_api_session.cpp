@@ -85,6 +85,23 @@ gradwire_status gradwire_session_add_with_ndim(gradwire_session* session, const 
   });
 }
 
+gradwire_status gradwire_session_add_with_options(gradwire_session* session, const char* name, void* gradient,
+                                                  uint64_t count, gradwire_dtype dtype,
+                                                  const gradwire_tensor_options* options, uint32_t* tensor) {
+  const char* function = __func__;
+  return guard([&] {
+    gradwire::Session& of = session_of(session, function);
+    const gradwire_tensor_options known = gradwire::api::read_struct(options, "gradwire_tensor_options");
+    if (known.reserved != 0) {
+      throw gradwire::Error(gradwire::ErrorCode::unsupported, std::string(function) + ": reserved is not 0");
+    }
+    const std::size_t scaled = known.scale == nullptr ? 0 : static_cast<std::size_t>(count);
+    give_id(of.add(name_of(name), View{gradient, count, dtype_of(dtype, function)},
+                   {.ndim = known.ndim == 0 ? 1 : known.ndim, .scale = {known.scale, scaled}}),
+            tensor);
+  });
+}
+
 gradwire_status gradwire_session_add_with_parameters(gradwire_session* session, const char* name, void* gradient,
                                                      uint64_t count, gradwire_dtype dtype,
                                                      const gradwire_tensor_parameters* parameters, uint32_t* tensor) {

@@ -13,8 +13,8 @@ ResidualKey key_of(const BucketPart& part, EncodeSite site) { return {static_cas
 
 }  // namespace
 
-BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts)
-    : store_(store), parts_(std::move(parts)) {
+BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay)
+    : store_(store), parts_(std::move(parts)), decay_(static_cast<float>(decay)) {
   std::erase_if(parts_, [](const BucketPart& part) { return part.count == 0; });
 }
 
@@ -88,6 +88,10 @@ const float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::ui
                      std::copy_n(kept, taken, scratch + done);
                    }
                  });
+  if (all && decay_ != 1) {
+    codec::multiply(codec::Working::f32, values, static_cast<double>(decay_), scratch, count);
+    values = scratch;
+  }
   return all ? values : nullptr;
 }
 
@@ -120,10 +124,11 @@ bool BucketResiduals::holds(EncodeSite site, std::uint64_t first, std::uint32_t 
 void BucketResiduals::fold(EncodeSite site, std::uint64_t first, std::uint32_t count, double factor,
                            codec::Working type, void* values) {
   const std::size_t element = type == codec::Working::f64 ? sizeof(double) : sizeof(float);
-  for_each_piece(
-      first, count, [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
-        store_.fold(key_of(part, site), inside, taken, factor, type, static_cast<std::byte*>(values) + done * element);
-      });
+  for_each_piece(first, count,
+                 [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
+                   store_.fold(key_of(part, site), inside, taken, {.decay = decay_, .factor = factor}, type,
+                               static_cast<std::byte*>(values) + done * element);
+                 });
 }
 
 }  // namespace gradwire::plan

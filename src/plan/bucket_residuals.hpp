@@ -19,8 +19,9 @@ struct BucketPart {
 
 class BucketResiduals final : public collective::Residuals {
  public:
-  /// Parts in the order of the bucket, end to end. `store` must outlive this.
-  BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts);
+  /// Parts in the order of the bucket, end to end. `store` must outlive this. What is kept counts `decay` of its worth
+  /// where load() and fold() give it: once in a call, since that encodes each element once a site.
+  BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay = 1);
 
   /// What any rank may hold of this bucket.
   [[nodiscard]] collective::HeldResiduals held() const;
@@ -45,6 +46,7 @@ class BucketResiduals final : public collective::Residuals {
 
   ResidualStore& store_;
   std::vector<BucketPart> parts_;
+  float decay_;
 };
 
 }  // namespace gradwire::plan

@@ -74,6 +74,12 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
                                             ": sync other than \"step\" needs a session; calls of MPI and NCCL must "
                                             "hold their results when they return, so remove it");
   }
+  const auto decays = [](const TensorPolicy& one) { return one.decay != 1; };
+  if (decays(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                              [&](const Policy::Rule& rule) { return decays(rule.policy); })) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + policy_.source + ": decay needs a session; residuals of calls count in full, so remove it");
+  }
   const auto keeps = [](const TensorPolicy& one) {
     return one.is_auto() && ways_of(one, 2, std::nullopt).size() < one.allow.size();
   };

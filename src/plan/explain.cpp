@@ -24,7 +24,9 @@ std::string tensor_table(const Plan& plan) {
 }
 
 std::string travels_as(const Bucket& bucket) {
-  return policy::to_string(bucket.stages, bucket.levels) + (bucket.preconditioned ? ", by scale" : "");
+  return policy::to_string(bucket.stages, bucket.levels) +
+         (bucket.decay == 1 ? "" : ", decay " + format_number(bucket.decay, 3)) +
+         (bucket.preconditioned ? ", by scale" : "");
 }
 
 std::string bucket_table(const Plan& plan) {

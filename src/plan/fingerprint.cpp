@@ -48,6 +48,8 @@ std::string synchronised(const Sync& sync) {
   return policy::is_step(sync) ? "" : ", sync " + policy::to_string(sync, 0);
 }
 
+std::string decayed(double decay) { return decay == 1 ? "" : ", decay " + exact(decay); }
+
 std::string turn(const Bucket& bucket) {
   return bucket.sync.stagger ? ", offset " + std::to_string(bucket.sync_offset) : "";
 }
@@ -139,8 +141,8 @@ std::string Plan::describe() const {
     const TensorPlan& tensor = tensors[i];
     add_line(text, "policy of tensor " + std::to_string(i) + ' ' + text::quote(tensor.info.name),
              resolutions[tensor.bucket] + ", error feedback " +
-                 std::string(policy::to_string(tensor.policy.error_feedback)) + synchronised(tensor.policy.sync) +
-                 ", group " + std::to_string(tensor.group));
+                 std::string(policy::to_string(tensor.policy.error_feedback)) + decayed(tensor.policy.decay) +
+                 synchronised(tensor.policy.sync) + ", group " + std::to_string(tensor.group));
   }
   for (const Bucket& bucket : buckets) {
     std::string parts;

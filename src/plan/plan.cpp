@@ -135,6 +135,20 @@ class Planner {
     }
   }
 
+  void check_decay(const TensorPolicy& policy, const std::string& who) {
+    if (const std::string problem = policy::decay_problem(policy.decay); !problem.empty()) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + who + ": " + problem);
+    }
+    std::vector<policy::Stage> stages = stages_of(policy, plan_, policy_);
+    for (const policy::Level& level : levels_of(policy, plan_, policy_)) {
+      stages.push_back(level.stage);
+    }
+    if (policy.decay != 1 &&
+        std::none_of(stages.begin(), stages.end(), [](const policy::Stage& stage) { return stage.error_feedback; })) {
+      plan_.warnings.push_back(who + ": decay has no effect without error feedback; write error_feedback = \"on\"");
+    }
+  }
+
   // A policy made in code has passed no reader.
   void check_batch() const {
     if (!policy_.batch) {
@@ -202,6 +216,7 @@ class Planner {
       }
     }
     check_feedback(typical(policy, plan_), who);
+    check_decay(typical(policy, plan_), who);
     const CodecSpec exact = CodecSpec::exact();
     if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
       plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
@@ -329,6 +344,7 @@ class Planner {
     bucket.codec = codec::Codec(tensor.policy.codec, tensor.info.dtype).spec();
     bucket.sync = tensor.policy.sync;
     bucket.parameters = tensor.info.parameters;
+    bucket.decay = tensor.policy.decay;
     bucket.preconditioned = is_preconditioned(tensor);
     return bucket;
   }

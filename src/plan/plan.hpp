@@ -62,6 +62,7 @@ struct Bucket {
   Sync sync;
   std::uint32_t sync_offset = 0;  // of `every`: Sync::offset, and the bucket's turn where they are staggered
   std::uint32_t parameters = 0;   // of `every`: registered beside each gradient
+  double decay = 1;               // of what error feedback keeps, from one exchange to the next
   bool preconditioned = false;    // its tensors have scales, by which lossy codecs see them
   std::vector<Part> parts;        // in reverse order of add
   std::uint64_t count = 0;        // elements of all parts

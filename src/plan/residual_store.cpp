@@ -34,11 +34,11 @@ bool any_nonzero(const float* values, std::uint64_t count) {
 }
 
 template <typename T>
-void fold_into(float* residual, std::uint64_t count, double factor, T* values) {
-  const auto f = static_cast<T>(factor);
+void fold_into(float* residual, std::uint64_t count, ResidualStore::Worth worth, T* values) {
+  const auto f = static_cast<T>(worth.factor);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (residual[i] != 0) {  // -0 stays, whether the tile holds something or not: devices cannot ask first
-      values[i] += f * static_cast<T>(residual[i]);
+      values[i] += f * static_cast<T>(worth.decay * residual[i]);
       residual[i] = 0;
     }
   }
@@ -110,7 +110,7 @@ bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uin
          });
 }
 
-void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor,
+void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, Worth worth,
                          codec::Working type, void* values) {
   const auto found = ranges_.find(key);
   if (found == ranges_.end()) {
@@ -125,9 +125,9 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
     float* residual = range.values.data() + (folded.begin - range.offset);
     const std::uint64_t elements = folded.end - folded.begin;
     if (type == codec::Working::f64) {
-      fold_into(residual, elements, factor, static_cast<double*>(values) + (folded.begin - offset));
+      fold_into(residual, elements, worth, static_cast<double*>(values) + (folded.begin - offset));
     } else {
-      fold_into(residual, elements, factor, static_cast<float*>(values) + (folded.begin - offset));
+      fold_into(residual, elements, worth, static_cast<float*>(values) + (folded.begin - offset));
     }
   }
 }

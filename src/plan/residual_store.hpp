@@ -42,8 +42,13 @@ class ResidualStore {
   void write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values);
   /// Whether any residual of these elements is not zero.
   [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
-  /// values += factor x residual for elements [offset, offset + count), whose residual is zero afterwards.
-  void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, double factor, codec::Working type,
+  /// How much a residual counts; each factor rounds once.
+  struct Worth {
+    float decay = 1;
+    double factor = 1;
+  };
+  /// values += factor x (decay x residual) for elements [offset, offset + count), whose residual is zero afterwards.
+  void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, Worth worth, codec::Working type,
             void* values);
   /// Forgets everything of a key.
   void drop(const ResidualKey& key);

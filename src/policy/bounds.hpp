@@ -20,6 +20,9 @@ inline constexpr std::uint32_t kMostRanks = 1'000'000;
 /// What to say of [batch] bounds that leave no accumulation.
 [[nodiscard]] std::string contradiction(const Policy::Batch& batch);
 
+/// What is wrong with TensorPolicy::decay; empty where nothing is.
+[[nodiscard]] std::string decay_problem(double decay);
+
 /// What to say of [bucket] bytes = "auto" alone.
 inline constexpr std::string_view kBucketsNeedALink =
     "[bucket] bytes = \"auto\" needs [link]; write its bandwidth and latency as `gradwire info --link` prints them, or "

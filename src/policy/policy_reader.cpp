@@ -47,6 +47,7 @@ class PolicyReader : private PolicyValues {
     std::optional<Algorithm> algorithm;
     std::optional<ErrorFeedback> error_feedback;
     Place error_feedback_place;
+    std::optional<double> decay;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
     std::optional<Sync> sync;
@@ -207,6 +208,7 @@ class PolicyReader : private PolicyValues {
                request.error_feedback = read_error_feedback(node);
                request.error_feedback_place = place_of(node.source());
              }},
+            {"decay", [&](const toml::node& node) { request.decay = read_decay(node); }},
             {"sync",
              [&](const toml::node& node) {
                request.sync = read_sync(node);
@@ -308,6 +310,7 @@ class PolicyReader : private PolicyValues {
     TensorPolicy policy;
     policy.algorithm = request.algorithm.value_or(defaults.algorithm);
     policy.error_feedback = request.error_feedback.value_or(defaults.error_feedback);
+    policy.decay = request.decay.value_or(defaults.decay);
     policy.codec = request.codec.value_or(defaults.codec);
     // What the defaults say of their codec does not hold for another one.
     policy.second_hop = request.second_hop || request.codec ? request.second_hop : defaults.second_hop;

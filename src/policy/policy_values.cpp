@@ -223,6 +223,17 @@ ErrorFeedback PolicyValues::read_error_feedback(const toml::node& node) const {
   return text == "auto" ? ErrorFeedback::automatic : (text == "on" ? ErrorFeedback::on : ErrorFeedback::off);
 }
 
+double PolicyValues::read_decay(const toml::node& node) const {
+  if (!node.is_number()) {
+    fail_type(node, "decay", "a number such as 0.95");
+  }
+  const double decay = node.value_or(0.0);
+  if (const std::string problem = decay_problem(decay); !problem.empty()) {
+    fail(node, problem);
+  }
+  return decay;
+}
+
 Sync PolicyValues::read_sync(const toml::node& node) const {
   constexpr std::string_view kWanted = R"("step" or a table such as { every = 8 })";
   if (!node.is_table()) {

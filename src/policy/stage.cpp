@@ -76,6 +76,9 @@ TensorPolicy policy_of_small(const Policy& policy) {
   }
   small.second_hop.reset();
   small.warmup.clear();
+  if (small.error_feedback != ErrorFeedback::on && !wants_feedback(small.codec)) {
+    small.decay = 1;  // nothing is kept
+  }
   return small;
 }
 

@@ -28,6 +28,7 @@ constexpr std::array kHomes{
     KeyHome{"sync", kRequest},
     KeyHome{"match", kRule},
     KeyHome{"error_feedback", kRequest},
+    KeyHome{"decay", kRequest},
     KeyHome{"min_bytes", kRule},
     KeyHome{"max_bytes", kRule},
     KeyHome{"ndim", kRule},

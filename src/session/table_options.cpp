@@ -27,6 +27,9 @@ std::string problem_of(const TensorPolicy& rule) {
   if (rule.error_feedback == ErrorFeedback::on) {
     return "rows have no error feedback; remove it";
   }
+  if (rule.decay != 1) {
+    return "rows have no error feedback, and so no decay; remove it";
+  }
   return policy::problem_of(rule.sync);
 }
 

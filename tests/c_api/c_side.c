@@ -41,6 +41,8 @@ PINNED(ticket, offsetof(gradwire_ticket, step) == 8 && offsetof(gradwire_ticket,
 PINNED(parameters, offsetof(gradwire_tensor_parameters, parameter) == 8 &&
                        offsetof(gradwire_tensor_parameters, state_count) == 24 &&
                        offsetof(gradwire_tensor_parameters, ndim) == 28);
+PINNED(tensor_options,
+       offsetof(gradwire_tensor_options, scale) == 8 && offsetof(gradwire_tensor_options, reserved) == 20);
 PINNED(link, offsetof(gradwire_link_estimate, inter_bytes_per_second) == 24 &&
                  offsetof(gradwire_link_estimate, measured_in_seconds) == 48);
 PINNED(advice,

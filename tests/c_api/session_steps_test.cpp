@@ -321,6 +321,34 @@ TEST_F(CSession, RulesSeeHowManyDimensionsATensorHas) {
       "gradwire_session_add_with_ndim: dtype is 77");
 }
 
+// The one element that top-k keeps is the largest in units of the scale. Mutations tried: the scale is not passed on;
+// nor ndim.
+TEST_F(CSession, AScaleSaysWhatIsLarge) {
+  make("[[rule]]\nndim = 2\ncodec = \"topk(1/4096)+exact\"\nalgorithm = \"one_shot\"\n");
+  std::vector<float> gradient(4096), scale(4096, 1.0F);
+  gradient[7] = 10;
+  gradient[9] = 1;
+  scale[7] = 32;
+  auto options = sized<gradwire_tensor_options>();
+  options.scale = scale.data();
+  options.ndim = 2;
+  const auto add_it = [&] {
+    return gradwire_session_add_with_options(session, "w", gradient.data(), 4096, GRADWIRE_F32, &options, &a_id);
+  };
+  options.reserved = 1;
+  EXPECT_EQ(add_it(), GRADWIRE_UNSUPPORTED);
+  options.reserved = 0;
+  ASSERT_OK(add_it());
+  ASSERT_OK(gradwire_session_add_with_options(session, "v", a.data(), kCount, GRADWIRE_F32, nullptr, &b_id));
+  ASSERT_OK(gradwire_session_ready(session, a_id));
+  ASSERT_OK(gradwire_session_ready(session, b_id));
+  ASSERT_OK(gradwire_session_finish(session, nullptr));
+  EXPECT_EQ(gradient[9], 1.0F);
+  EXPECT_EQ(gradient[7], world_size() == 1 ? 10.0F : 0.0F) << "it stays for the next step";
+  options.struct_size = 0;
+  expect_invalid(add_it(), "gradwire_tensor_options: struct_size is 0; set it to sizeof");
+}
+
 TEST_F(CSession, SaysWhoseGradientsWereNotFinite) {
   auto options = sized<gradwire_session_options>();
   options.nonfinite = GRADWIRE_SKIP;

@@ -187,6 +187,8 @@ TEST_F(CharLm, BadInputIsNamed) {
       {"--codec 'every(16)+int9'", "int9"},
       {"--codec 'every(8)+int8'", "16"},
       {"--codec dense+frozen", "--warm-up"},
+      {"--codec int4 --decay 2", "decay is 2"},
+      {"--codec int4 --second-hop int9", "int9"},
       {"--link fast", "fast"},
       {"--steps 0", "--steps"},
       {"--width 30", "--width"},

@@ -179,6 +179,20 @@ TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
               HasSubstr("floor: rank 0 has 65536, rank 2 has 1; give every rank the same policy"));
 }
 
+TEST(CallPlan, WhatOnlySessionsDoIsRefused) {
+  for (const char* key : {"decay = 0.9", "sync = { every = 8 }"}) {
+    for (const char* table : {"[defaults]\n", "[[rule]]\nmatch = \"a\"\n"}) {
+      try {
+        const CallPlanner planner(Policy::parse(std::string(table) + "codec = \"int4\"\n" + key));
+        ADD_FAILURE() << table << key;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::unsupported);
+        EXPECT_THAT(error.what(), HasSubstr("needs a session"));
+      }
+    }
+  }
+}
+
 TEST(CallPlan, BadRulesMadeInCodeAreRefused) {
   Policy policy;
   policy.rules.push_back({.match = {.order = OrderRange{3, 2}}});

@@ -73,6 +73,10 @@ TEST(Fingerprint, ChangesWithEveryIngredientAndTheMessageNamesIt) {
        "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, "},
       {[](Inputs& i) { i.policy.defaults.error_feedback = ErrorFeedback::off; },
        "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, "},
+      {[](Inputs& i) { i.policy.defaults.decay = 0.95; },
+       "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, algorithm one_shot, error feedback auto, group 0, "
+       "rank 2 has codec int8, algorithm one_shot, error feedback auto, decay 0.95, group 0" +
+           kSamePolicy},
       {[](Inputs& i) { i.policy.rules.push_back({.match = {.glob = "*.bias"}, .policy = i.policy.defaults}); },
        "policy of tensor 0 \"fc1.weight\": rank 0 has codec int8, algorithm one_shot, error feedback auto, group 0, "
        "rank 2 has codec "

@@ -60,10 +60,10 @@ TEST(ResidualStore, FoldsOnceAndScales) {
   store.add(key, 2, {1, 2, 3}, 2.0F);
   store.multiply(0.5F);
   std::vector<float> values(6, 10.0F);
-  store.fold(key, 0, 6, 3.0, codec::Working::f32, values.data());
+  store.fold(key, 0, 6, {.factor = 3.0}, codec::Working::f32, values.data());
   EXPECT_EQ(values, (std::vector<float>{10, 10, 13, 16, 19, 10}));
   std::vector<double> again(6, 10.0);
-  store.fold(key, 0, 6, 3.0, codec::Working::f64, again.data());
+  store.fold(key, 0, 6, {.factor = 3.0}, codec::Working::f64, again.data());
   EXPECT_EQ(again, std::vector<double>(6, 10.0));
 }
 
@@ -101,7 +101,7 @@ TEST(ResidualStore, UndoesAStep) {
         case 4:
           each([&](ResidualStore& s) {
             std::vector<float> values(count);
-            s.fold(key, offset, count, 2.0, codec::Working::f32, values.data());
+            s.fold(key, offset, count, {.factor = 2.0}, codec::Working::f32, values.data());
           });
           break;
         default:

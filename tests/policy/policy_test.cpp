@@ -40,6 +40,7 @@ match = "*.bias"
 codec = "exact"
 algorithm = "two_shot"
 error_feedback = "auto"
+decay = 0.95
 [[rule]]
 min_bytes = "1MiB"
 max_bytes = 2097152
@@ -64,7 +65,8 @@ order = 9
   EXPECT_EQ(policy.small, (Policy::Small{16384, codec("fp16")}));
   ASSERT_EQ(policy.rules.size(), 3U);
   EXPECT_EQ(policy.rules[0].match, (RuleMatch{.glob = "*.bias"}));
-  EXPECT_EQ(policy.rules[0].policy, (TensorPolicy{.codec = codec("exact"), .algorithm = Algorithm::two_shot}));
+  EXPECT_EQ(policy.rules[0].policy,
+            (TensorPolicy{.codec = codec("exact"), .algorithm = Algorithm::two_shot, .decay = 0.95}));
   EXPECT_EQ(policy.rules[0].line, 16);
   EXPECT_EQ(policy.rules[1].match, (RuleMatch{.min_bytes = 1U << 20,
                                               .max_bytes = 2U << 20,
@@ -73,7 +75,7 @@ order = 9
                                               .order = OrderRange{3, 7},
                                               .communicator_size = 4}));
   EXPECT_EQ(policy.rules[1].policy, policy.defaults) << "what a rule does not say comes from the defaults";
-  EXPECT_EQ(policy.rules[1].line, 21);
+  EXPECT_EQ(policy.rules[1].line, 22);
   EXPECT_EQ(policy.rules[2].match, (RuleMatch{.order = OrderRange{9, 9}}));
 }
 
@@ -199,7 +201,11 @@ TEST(Policy, BadValues) {
            {"[defaults]\nalgorithm = \"ring\"", "2:13", "unknown algorithm \"ring\": write one of auto, two_shot, "},
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
             "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
-           {"[defaults]\ncodec = \"topk(0%)+int8\"", "2:9", "codec \"topk(0%)+int8\": bad share \"0%\""},
+           {"[defaults]\ndecay = 0", "2:9", "decay is 0; write a number above 0 and at most 1, such as 0.95"},
+           {"[[rule]]\ndecay = 1.5", "2:9", "decay is 1.5; write a number"},
+           {"[defaults]\ndecay = nan", "2:9", "decay is nan; write a number"},
+           {"[defaults]\ndecay = \"5%\"", "2:9", "decay must be a number such as 0.95, not a string"},
+           {"[bucket]\ndecay = 0.5", "2:1", "unknown key \"decay\" in [bucket]; write it in [defaults]"},
            {"[defaults]\ncodec = \"topk(101%)+int8\"", "2:9", "codec \"topk(101%)+int8\": bad share \"101%\""},
            {"[defaults]\ncodec = \"sign\"\nerror_feedback = \"off\"", "3:18",
             "sign diverges without error feedback; write \"auto\", or another codec"},

@@ -69,12 +69,15 @@ std::vector<Case> cases() {
   all.push_back({"mixed, flush", Policy::parse(kMixed), {}, false, true});
   all.push_back({"mixed, sum", Policy::parse(kMixed), {.reduction = Reduction::sum}});
   all.push_back({"mixed, weighted, flush", Policy::parse(kMixed), {}, true, true});
+  const std::string decaying = std::string(kMixed).replace(std::string(kMixed).find("small"), 0, "decay = 0.6\n");
+  all.push_back({"mixed, decay", Policy::parse(decaying)});
+  all.push_back({"mixed, decay, weighted, flush", Policy::parse(decaying), {}, true, true});
   all.push_back({"mixed, loss scale", Policy::parse(kMixed), {}, false, true, true});
   return all;
 }
 
 // Mutations tried: an owner residual one element off; no scatter; the step counter is not advanced; residuals not kept;
-// the run of a bucket released before it is scattered.
+// the run of a bucket released before it is scattered; residuals do not decay.
 TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
   for (const Case& given : cases()) {
     for (const int world : {1, 2, 3}) {

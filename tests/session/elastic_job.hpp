@@ -229,7 +229,7 @@ inline const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\ndecay = 0.8\n", false},
 };
 
 }  // namespace gradwire::test

@@ -110,14 +110,24 @@ std::uint64_t DeviceResiduals::bytes() const noexcept {
   return elements * sizeof(float);
 }
 
+void DeviceResiduals::scale(const OfBucket& now, double factor) {
+  for (const DeviceRange<float>& range : {now.local, now.owner}) {
+    if (now.held && range.data != nullptr) {
+      device_.backend().convert(range.data, DType::f32, range.data, DType::f32, range.count, factor, nullptr, 1.0,
+                                nullptr);
+    }
+  }
+}
+
+void DeviceResiduals::decay(std::uint32_t bucket, double factor) {
+  if (factor != 1 && bucket < buckets_.size()) {
+    scale(buckets_[bucket], factor);
+  }
+}
+
 void DeviceResiduals::scale(float factor) {
   for (const OfBucket& now : buckets_) {
-    for (const DeviceRange<float>& range : {now.local, now.owner}) {
-      if (now.held && range.data != nullptr) {
-        device_.backend().convert(range.data, DType::f32, range.data, DType::f32, range.count,
-                                  static_cast<double>(factor), nullptr, 1.0, nullptr);
-      }
-    }
+    scale(now, static_cast<double>(factor));
   }
 }
 

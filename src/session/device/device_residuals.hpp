@@ -30,6 +30,8 @@ class DeviceResiduals {
   [[nodiscard]] collective::HeldResiduals held(std::uint32_t bucket) const;
   /// Before the call: makes room for what its encoders keep, zero where nothing was.
   [[nodiscard]] Use begin(std::uint32_t bucket, const collective::ResidualUse& call);
+  /// Between begin() and the call: what was kept before counts so much of its worth.
+  void decay(std::uint32_t bucket, double factor);
   /// Once all of the call is enqueued: gives back what it has folded in.
   void end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use);
 
@@ -51,6 +53,7 @@ class DeviceResiduals {
     collective::DeviceRange<float> local = {};
     collective::DeviceRange<float> owner = {};
   };
+  void scale(const OfBucket& now, double factor);
   OfBucket& of_bucket(std::uint32_t bucket);
   void drop(collective::StreamBackend& backend, collective::DeviceRange<float>& range) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const collective::DeviceRange<float>& range,

@@ -150,6 +150,7 @@ void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   followed_ = true;
   current_step_ = step.step;
   const Opened opened = open(plan, bucket, step);
+  residuals_.decay(bucket.id, bucket.decay);
   flights_.push_back(enqueue(backend, *executor_, opened, plan, bucket, memory, step));
   started_.push_back({bucket.id, false});
   close_flights();

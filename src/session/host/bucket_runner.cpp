@@ -163,7 +163,7 @@ bool BucketRunner::sums_natively(const plan::Plan& plan, const plan::Bucket& buc
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                          const StepInfo& step) {
   const policy::Level level = level_at(bucket, step);
-  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts);
+  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts, bucket.decay);
   collective::Request asked = request(plan, bucket, level, step);
   if (!step.plain) {
     asked.held = residuals->held();
