@@ -18,9 +18,10 @@
 namespace gradwire::test {
 namespace {
 
-// A run in which the victim left between two steps is the run "that was started from the state before".
 constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
 
+// A run in which the victim left between two steps is the run "that was started from the state before". Tried by hand,
+// red here: parameters are written before the step counts.
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   for (const Kind& kind : kPolicies) {
     const std::vector<Fate> whole = run(kind.plan());
@@ -210,8 +211,8 @@ std::string of_local_steps(const std::string& text) {
   return out.str();
 }
 
-// Tried by hand, each red here: the schedule, or the anchors, begin anew; a step that is undone leaves its anchor, or
-// that parameters have moved.
+// Tried by hand, each red here: the schedule, or all the rest, begins anew; a step that is undone leaves behind that
+// parameters have moved.
 TEST(Elastic, TheNextWorldHoldsWhatLocalStepsHeld) {
   for (const Kind& kind : kPolicies) {
     if (std::string(kind.policy).find("every") == std::string::npos) {
