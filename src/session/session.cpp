@@ -67,7 +67,15 @@ TensorId Session::add(std::string_view name, View gradient, View parameter, std:
 }
 
 void Session::sync_parameters() {
-  state_->checked([&] { state_->sync_parameters(); });
+  const auto send = [](State& state) { state.checked([&] { state.sync_parameters(); }); };
+  const auto deliver = [](State& state) { state.deliver_parameters(); };
+  if (state_->elastic) {
+    State::call_elastically(
+        state_, [](State&) {}, send, deliver);
+    return;
+  }
+  send(*state_);
+  deliver(*state_);
 }
 
 void Session::broadcast(std::span<const View> values, int root) {

@@ -85,6 +85,9 @@ void Session::State::commit_step() {
   }
   const std::lock_guard lock(progress.wire);
   runner->undo()->commit();
+  if (step.info().flush && !step.outcome().skipped) {
+    flushed = step.number();
+  }
   if (elastic->replicates_after(step.number())) {
     try {
       elastic->replicate(step.number(), runner->held().save_residuals(*plan));

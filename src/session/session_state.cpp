@@ -122,10 +122,11 @@ void Session::State::make_plan() {
   }
   if (plan->has_modes()) {
     try {
-      if (elastic) {
+      if (elastic && std::any_of(plan->buckets.begin(), plan->buckets.end(),
+                                 [](const plan::Bucket& bucket) { return bucket.sync.mode == Sync::Mode::async; })) {
         throw Error(ErrorCode::unsupported,
-                    "the policy has sync modes other than \"step\", which a session that goes on "
-                    "without ranks cannot undo yet; use sync = \"step\"");
+                    "the policy has sync = { async = true }, of which a session that goes on without ranks cannot undo "
+                    "what is on its way yet; use \"step\" or { every = N }");
       }
       make_modes();
     } catch (...) {

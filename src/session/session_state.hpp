@@ -85,6 +85,7 @@ struct Session::State final : private session::Progress::Work {
 
   session::Progress progress;
   std::optional<StepOutcome> last_outcome;    // of finish() alone
+  std::uint64_t flushed = 0;                  // the last step that sent all residuals, in this world
   std::unique_ptr<session::Elastic> elastic;  // of a session over Processes; ends before what it interrupts
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
@@ -122,7 +123,9 @@ struct Session::State final : private session::Progress::Work {
   void wait(const Ticket& ticket);
   StepOutcome finish();
   void broadcast(std::span<const View> values, int root);
+  /// Behind it, once all ranks are known to be there: deliver_parameters().
   void sync_parameters();
+  void deliver_parameters();
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
   void reserve();
@@ -142,9 +145,10 @@ struct Session::State final : private session::Progress::Work {
                                                        const SessionOptions& options);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
   /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
-  /// `check` throws what is no reason to leave.
-  static void call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& check,
-                               const std::function<void(State&)>& call);
+  /// `check` throws what is no reason to leave. `deliver` runs once the call has ended on all ranks.
+  static void call_elastically(
+      std::unique_ptr<State>& self, const std::function<void(State&)>& check, const std::function<void(State&)>& call,
+      const std::function<void(State&)>& deliver = [](State&) {});
 
   /// The caller holds `state`.
   void make_plan();
@@ -165,6 +169,8 @@ struct Session::State final : private session::Progress::Work {
   // Everything of `before`, which is given up, but for the world: tensors, what error feedback holds, the step that was
   // not delivered, or the next one.
   void take_over(State& before);
+  // What ranks that are left hold of residuals, and of those that are not what others keep. `held`: what sync modes do.
+  [[nodiscard]] plan::ResidualStore residuals_of(State& before, const session::SavedState& held) const;
   // Waits for the next world and goes on in it; or this rank leaves, with the error.
   static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error);
   // The others need not wait for this rank.

@@ -116,6 +116,9 @@ Step::End Step::end(bool nonfinite, bool captured) {
   for (Tensor& tensor : tensors_) {
     end.micro_steps = std::max(end.micro_steps, std::exchange(tensor.micro_steps, 0) + 1);
   }
+  if (outcome_.skipped) {
+    modes_.put_off(number_);
+  }
   flush_ = flush_ && outcome_.skipped;
   number_ += captured ? 0 : 1;
   stepped_ = true;
@@ -170,7 +173,6 @@ void Step::looked(std::vector<int> nonfinite_ranks) {
     for (Bucket& bucket : buckets_) {
       bucket.ended = true;
     }
-    modes_.put_off(number_);
   }
 }
 

@@ -3,6 +3,8 @@
 // when.
 //
 //   mpirun --enable-recovery -np 4 fault_job STEPS CODEC [RANK:KIND:OPERATION ...]     KIND: kill, abort, exit, stop
+//
+// CODEC may also be `every N`: local steps.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -70,10 +72,17 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
   constexpr std::size_t kParameters = 50000;
   const gradwire::Processes::Id self = processes->self();
   std::vector<float> value(kParameters), gradient(kParameters);
-  gradwire::Policy policy = gradwire::Policy::uniform(codec);
+  const bool local = codec.starts_with("every ");
+  gradwire::Policy policy = gradwire::Policy::uniform(local ? "exact" : codec);
+  if (local) {
+    policy.defaults.sync = {.mode = gradwire::Sync::Mode::every,
+                            .every = static_cast<std::uint32_t>(std::stoul(codec.substr(6)))};
+  }
   policy.elastic = gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(2000), .min_ranks = 1};
   gradwire::Session session(processes, policy, {.timeout = std::chrono::seconds(20)});
-  const gradwire::TensorId id = session.add("vector", gradwire::view(gradient.data(), gradient.size()));
+  const gradwire::View view = gradwire::view(gradient.data(), gradient.size());
+  const gradwire::TensorId id =
+      local ? session.add("vector", view, gradwire::view(value.data(), value.size())) : session.add("vector", view);
   std::string lost;
   bool back = true;
   session.on_world_change([&](const gradwire::WorldChange& change) {
@@ -99,6 +108,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
       value[i] -= 0.1F * gradient[i];
     }
   }
+  session.sync_parameters();
   std::printf("survivor %u world %d hash %016llx lost%s\n", self, session.world_size(),
               static_cast<unsigned long long>(hash_of(value)), lost.c_str());
 }

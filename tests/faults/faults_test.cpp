@@ -39,7 +39,7 @@ struct Case {
 };
 
 Case draw(std::mt19937& random) {
-  static const char* const kCodecs[] = {"exact", "int8", "int4", "topk(1%)+int8"};
+  static const char* const kCodecs[] = {"exact", "int8", "int4", "topk(1%)+int8", "every 4"};
   static const char* const kKinds[] = {"kill", "kill", "abort", "exit", "stop"};
   Case drawn{.ranks = 3 + static_cast<int>(random() % 3), .codec = kCodecs[random() % std::size(kCodecs)]};
   const int faults = drawn.ranks >= 4 && random() % 3 == 0 ? 2 : 1;

@@ -26,7 +26,7 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
     std::mt19937 random(static_cast<unsigned>(seed));
     constexpr int kMany = 5;
     const Kind& kind = kPolicies[random() % std::size(kPolicies)];
-    Plan plan{.policy = kind.policy, .scaled = kind.scaled};
+    Plan plan = kind.plan();
     const int deaths = 1 + static_cast<int>(random() % (kMany - 1));
     while (static_cast<int>(plan.dies_after.size()) < deaths) {
       plan.dies_after[random() % kMany] = 1 + static_cast<std::int64_t>(random() % 250);
@@ -51,8 +51,8 @@ struct Troubles {
     std::mt19937 random(static_cast<unsigned>(seed));
     const auto moment = [&] { return 1 + static_cast<std::int64_t>(random() % 250); };
     const Kind& kind = kPolicies[random() % std::size(kPolicies)];
-    plan.policy = std::string(kind.policy) + "[elastic]\nsuspect = \"2s\"\n";
-    plan.scaled = kind.scaled;
+    plan = kind.plan();
+    plan.policy += "[elastic]\nsuspect = \"2s\"\n";
     plan.timeout = std::chrono::seconds(3);
     plan.errors = {ErrorCode::expelled, ErrorCode::timeout};
     plan.keeps_states = random() % 2 == 0;

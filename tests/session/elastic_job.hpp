@@ -32,7 +32,7 @@ inline int environment_int(const char* name, int otherwise) {
 
 // What became of one process.
 struct Fate {
-  std::vector<float> parameters;
+  std::vector<float> parameters;            // and momentum, where it is averaged
   std::string state;                        // as save() writes it
   std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
   std::vector<WorldChange> changes;
@@ -53,12 +53,15 @@ struct Plan {
   std::map<Id, std::int64_t> cuts_after = {};
   std::chrono::seconds timeout{30};
   std::uint64_t steps = kSteps;
-  bool weighted = false;            // and with a loss scale
+  bool weighted = false;            // and with a loss scale, but for outer momentum
   bool scaled = false;              // preconditioned encoding
   std::set<ErrorCode> errors = {};  // that processes may end with
   bool keeps_states = false;
-  std::optional<Id> forgets_a_tensor = {};  // in step 3
-  std::filesystem::path checkpoints = {};   // goes on from there, and writes one after each step
+  std::optional<Id> forgets_a_tensor = {};         // in step 3
+  std::optional<std::uint64_t> skips = {};         // the step, for NaN in a gradient of process 0
+  std::optional<std::uint64_t> flushes = {};       // in this step
+  std::optional<std::uint64_t> syncs_before = {};  // sync_parameters() before this step
+  std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
 };
 
 // Noise that depends on who makes it, in which step, and where the parameters are.
@@ -75,18 +78,28 @@ inline std::string state_of(Session& session) {
 
 inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   constexpr std::size_t kSizes[] = {9000, 3, 5000};
-  std::vector<std::vector<float>> parameters, gradients, scales;
+  const bool local = plan.policy.find("every") != std::string::npos;
+  const bool outer = plan.policy.find("outer") != std::string::npos;
+  std::vector<std::vector<float>> parameters, momentum, gradients, scales;
   std::vector<TensorId> ids;
   for (const std::size_t size : kSizes) {
     parameters.emplace_back(size, self == 0 ? 1.0F : 0.0F);
+    momentum.emplace_back(size);
     gradients.emplace_back(size);
     scales.emplace_back(plan.scaled ? size : 0);
   }
   for (std::size_t t = 0; t < gradients.size(); ++t) {
-    ids.push_back(
-        session.add("t" + std::to_string(t), view(gradients[t].data(), gradients[t].size()), {.scale = scales[t]}));
+    const auto whole = [](std::vector<float>& values) { return view(values.data(), values.size()); };
+    const std::string name = "t" + std::to_string(t);
+    ids.push_back(local ? session.add(name, whole(gradients[t]), whole(parameters[t]), {whole(momentum[t])})
+                        : session.add(name, whole(gradients[t]), {.scale = scales[t]}));
   }
-  session.on_world_change([&](const WorldChange& change) { fate.changes.push_back(change); });
+  session.on_world_change([&](const WorldChange& change) {
+    fate.changes.push_back(change);
+    if (session.step() > 0) {  // before, a rank may have been in no other world
+      fate.first.push_back(session.step());
+    }
+  });
   for (std::vector<float>& values : parameters) {
     for (bool done = false; !done;) {
       try {
@@ -108,21 +121,34 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   if (!plan.checkpoints.empty()) {
     fate.restored = session.restore(plan.checkpoints, all);
   }
-  if (plan.weighted) {
-    session.set_loss_scale(4);
+  const float loss_scale = plan.weighted && !outer ? 4.0F : 1.0F;
+  if (loss_scale != 1) {
+    session.set_loss_scale(loss_scale);
   }
   const auto leaves = plan.leaves_before.find(self);
   while (session.step() < plan.steps) {
     const std::uint64_t step = session.step();
+    if (plan.syncs_before == step) {
+      session.sync_parameters();
+      if (plan.keeps_states && fate.changes.empty()) {
+        fate.before_change = state_of(session);
+      }
+    }
     if (leaves != plan.leaves_before.end() && step == leaves->second) {
       return;
+    }
+    if (plan.flushes == step) {
+      session.flush();
     }
     if (plan.weighted) {
       session.set_weight(1 + self);
     }
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
-        gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * (plan.weighted ? 4.0F : 1.0F);
+        gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * loss_scale;
+      }
+      if (plan.skips == step && self == 0) {
+        gradients[t][0] = NAN;
       }
       for (std::size_t i = 0; i < scales[t].size(); ++i) {
         scales[t][i] = static_cast<float>(std::exp(std::sin(0.5 * static_cast<double>(i + step))));
@@ -134,7 +160,6 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     const StepOutcome outcome = session.finish();
     EXPECT_EQ(outcome.step, step);
     if (outcome.world_changed) {
-      fate.first.push_back(session.step());
       EXPECT_EQ(session.step(), outcome.repeat ? step : step + 1);
       EXPECT_EQ(session.explain().find("by scale") != std::string::npos, plan.scaled);
     }
@@ -146,9 +171,10 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     if (plan.keeps_states && fate.changes.empty()) {
       fate.before_change = state_of(session);
     }
-    for (std::size_t t = 0; t < gradients.size(); ++t) {
+    for (std::size_t t = 0; !outcome.skipped && t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
-        parameters[t][i] -= (plan.weighted ? 0.025F : 0.1F) * gradients[t][i];
+        momentum[t][i] = (local ? 0.5F * momentum[t][i] : 0.0F) + gradients[t][i];
+        parameters[t][i] -= 0.1F / loss_scale * momentum[t][i];
       }
     }
     if (!plan.checkpoints.empty()) {
@@ -156,8 +182,20 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     }
   }
   session.wait_for_checkpoint();
-  for (const std::vector<float>& values : parameters) {
-    fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
+  if (leaves != plan.leaves_before.end() && leaves->second == plan.steps) {
+    return;
+  }
+  if (local) {
+    session.sync_parameters();
+  }
+  const auto note = [&](const std::vector<std::vector<float>>& all_values) {
+    for (const std::vector<float>& values : all_values) {
+      fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
+    }
+  };
+  note(parameters);
+  if (local && !outer) {
+    note(momentum);
   }
   fate.world_size = session.world_size();
   fate.state = state_of(session);
@@ -217,11 +255,15 @@ inline void expect_equal(const Fate& a, const Fate& b, bool state) {
   }
 }
 
-// With weights, or without, and with scales; small tensors too, which would be bf16.
+// With weights, or without, and with scales; small tensors too, which would be bf16. Local steps of which some follow
+// others, and a skipped one that puts off when they begin.
 struct Kind {
   const char* policy;
   bool weighted = false;
   bool scaled = false;
+  std::optional<std::uint64_t> skips = {};
+
+  [[nodiscard]] Plan plan() const { return {.policy = policy, .weighted = weighted, .scaled = scaled, .skips = skips}; }
 };
 inline const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
@@ -230,6 +272,13 @@ inline const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\ndecay = 0.8\n", false},
+    {"[[rule]]\nmatch = \"*\"\nsync = { every = 2 }\n", true},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { every = 2, from_step = 2 }\n", .skips = 1},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\nsync = { every = 16, offset = 13, outer = {} }\n"},
+    {.policy =
+         "[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n"
+         "sync = { every = 16, offset = 13, stagger = true, outer = { lr = 0.7, momentum = 0.9 }, from_step = 2 }\n"
+         "[bucket]\nbytes = \"24KiB\"\n"},
 };
 
 }  // namespace gradwire::test

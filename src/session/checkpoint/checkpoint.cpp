@@ -17,11 +17,6 @@ using codec::EncodeSite;
 using plan::ResidualStore;
 using session::SavedState;
 
-bool has_anchor(const SavedState& saved, std::uint32_t tensor) {
-  return std::any_of(saved.anchors.begin(), saved.anchors.end(),
-                     [&](const SavedState::Anchor& anchor) { return anchor.tensor == tensor; });
-}
-
 void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
   const auto describe = [](const TensorInfo& tensor) {
     return "\"" + tensor.name + "\" " + std::string(to_string(tensor.dtype)) + " x " + std::to_string(tensor.count);
@@ -54,7 +49,7 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
     const std::uint32_t tensor = residual.key.tensor;
     const Sync sync = sync_of(tensor);
     const bool local = is_local(sync);
-    const bool were_changes = has_anchor(saved, tensor);
+    const bool were_changes = saved.has_anchor(tensor);
     if (were_changes != local || (local && !sync.outer)) {
       refuse("residuals", tensor, were_changes, sync);
     }
@@ -107,7 +102,7 @@ class Resharding {
     for (const SavedState& state : saved_) {
       for (const SavedState::Residual& residual : state.residuals) {
         const float factor =
-            plain_mean || has_anchor(any, residual.key.tensor) ? share : 1.0F;  // changes have no weights
+            plain_mean || any.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
         if (residual.key.site != EncodeSite::owner) {
           if (residual.key.site == EncodeSite::local) {  // held by all ranks or by none, so that ranks agree about it
             store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);

@@ -2,6 +2,7 @@
 // XXH3 of all before it. docs/state-format.md has the body.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -54,6 +55,11 @@ struct SavedState {
   std::vector<Anchor> anchors = {};
   std::vector<Result> results = {};
   std::vector<LocalSteps> local_steps = {};
+
+  /// Whether what it holds of the tensor is of parameter changes.
+  [[nodiscard]] bool has_anchor(std::uint32_t tensor) const {
+    return std::any_of(anchors.begin(), anchors.end(), [&](const Anchor& anchor) { return anchor.tensor == tensor; });
+  }
 };
 
 /// Error(invalid_argument) where the stream fails.

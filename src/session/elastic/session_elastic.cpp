@@ -14,6 +14,7 @@ namespace gradwire {
 
 using session::Elastic;
 using session::may_be_of_others;
+using session::SavedState;
 
 namespace {
 
@@ -46,30 +47,55 @@ void Session::State::take_over(State& before) {
     return;
   }
   make_plan();
-  // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
-  const bool plain_mean = options.reduction == Reduction::mean && !before.step.weighted();
-  const float share =
-      plain_mean ? static_cast<float>(runner->info().world_size) / static_cast<float>(before.runner->info().world_size)
-                 : 1.0F;
-  plan::ResidualStore residuals;
-  for (const session::SavedState::Residual& held : before.runner->held().save_residuals(*before.plan)) {
-    const bool owner = held.key.site == codec::EncodeSite::owner;
-    residuals.add(held.key, held.range.offset, held.range.values, owner ? 1.0F : share);
+  SavedState held;
+  held.step = step.number();
+  if (before.modes) {
+    before.modes->save(held);
   }
-  // What few bits drop is sent a step later, and would be sent twice; what topk leaves out waits for many steps.
-  const auto is_topk = [&](std::uint32_t tensor) {
-    return before.plan->buckets[before.plan->tensors[tensor].bucket].codec.k > 0;
+  step.modes().load(*plan, held);
+  if (!modes && !held.results.empty()) {
+    make_modes();  // for what another policy left behind
+  }
+  if (modes) {
+    modes->load(held);
+  }
+  runner->held().load_residuals(residuals_of(before, held), *plan);
+  if (auto_codec) {
+    auto_codec->resume(step.number());
+  }
+  reset_step(std::chrono::steady_clock::now());
+}
+
+plan::ResidualStore Session::State::residuals_of(State& before, const SavedState& held) const {
+  const bool plain_mean = options.reduction == Reduction::mean && !before.step.weighted();
+  const float ratio =
+      static_cast<float>(runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
+  plan::ResidualStore residuals;
+  const auto add = [&](const SavedState::Residual& residual) {
+    const bool averaged = plain_mean || held.has_anchor(residual.key.tensor);  // changes have no weights
+    const bool owner = residual.key.site == codec::EncodeSite::owner;
+    residuals.add(residual.key, residual.range.offset, residual.range.values, averaged && !owner ? ratio : 1.0F);
+  };
+  // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
+  for (const SavedState::Residual& residual : before.runner->held().save_residuals(*before.plan)) {
+    add(residual);
+  }
+  // What few bits drop is sent the next time, and would be sent twice; what topk leaves out waits for many of them.
+  const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
+    const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
+    session::SyncModes::Sent sent{step.number() - 1, before.flushed};
+    if (before.modes) {
+      sent = before.modes->sent(bucket.id, step.number()).value_or(sent);
+    }
+    return copied >= (bucket.codec.k > 0 ? sent.all : sent.some);
   };
   for (const Elastic::Kept& kept : elastic->take_kept()) {
-    const bool recent = kept.step + 1 == step.number();
-    for (const session::SavedState::Residual& held : kept.residuals) {
-      const bool fits = held.key.tensor < tensors.size() &&
-                        held.range.end() <= tensors.infos()[held.key.tensor].count &&
-                        held.range.end() >= held.range.offset;
-      const plan::ResidualKey local{held.key.tensor, codec::EncodeSite::local};
-      if (fits && residuals.has(local) && (recent || is_topk(held.key.tensor))) {
-        residuals.add(held.key, held.range.offset, held.range.values,
-                      held.key.site == codec::EncodeSite::owner ? 1.0F : share);
+    for (const SavedState::Residual& residual : kept.residuals) {
+      const std::uint32_t tensor = residual.key.tensor;
+      const bool fits = tensor < tensors.size() && residual.range.end() <= tensors.infos()[tensor].count &&
+                        residual.range.end() >= residual.range.offset;
+      if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step)) {
+        add(residual);
       }
     }
     log(LogLevel::warning, "of rank " + std::to_string(kept.rank) + " of the world before, residuals as of step " +
@@ -80,11 +106,7 @@ void Session::State::take_over(State& before) {
       residuals.mark_moved(tensor);
     }
   }
-  runner->held().load_residuals(std::move(residuals), *plan);
-  if (auto_codec) {
-    auto_codec->resume(step.number());
-  }
-  reset_step(std::chrono::steady_clock::now());
+  return residuals;
 }
 
 std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic> elastic, const Policy& policy,
@@ -158,13 +180,15 @@ StepOutcome Session::State::finish_elastically(std::unique_ptr<State>& self) {
 }
 
 void Session::State::call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& check,
-                                      const std::function<void(State&)>& call) {
+                                      const std::function<void(State&)>& call,
+                                      const std::function<void(State&)>& deliver) {
   for (;;) {
     check(*self);
     std::optional<Error> failure;
     try {
       call(*self);
       if (self->elastic->commit()) {
+        deliver(*self);
         return;
       }
       failure = Error(ErrorCode::aborted, "the world changes");

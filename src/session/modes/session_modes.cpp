@@ -140,9 +140,18 @@ void Session::State::sync_parameters() {
       while (modes->busy()) {
         progress_background();
       }
-      (void)modes->deliver({}, 1);
     }
   });
+}
+
+void Session::State::deliver_parameters() {
+  const std::lock_guard lock(progress.wire);
+  if (elastic) {
+    runner->undo()->commit();
+  }
+  if (modes) {
+    (void)modes->deliver({}, 1);
+  }
 }
 
 std::vector<View> Session::State::comparable_results() const {

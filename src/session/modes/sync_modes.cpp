@@ -117,8 +117,7 @@ bool SyncModes::enqueue(const plan::Bucket& bucket, std::span<const TensorMemory
     add(entry, std::move(job), info.flush ? 0 : sync.staleness);
     return true;
   }
-  const bool moved = std::exchange(entry.moved, true);
-  const bool syncs = moved && (info.flush || policy::syncs_parameters(sync, bucket.sync_offset, step));
+  const bool syncs = entry.moved && (info.flush || policy::syncs_parameters(sync, bucket.sync_offset, step));
   add(entry, syncs ? parameters(entry, info, step) : nullptr, 0);
   return true;
 }
@@ -126,7 +125,7 @@ bool SyncModes::enqueue(const plan::Bucket& bucket, std::span<const TensorMemory
 bool SyncModes::enqueue_all_parameters(std::uint64_t step) {
   bool any = false;
   for (Entry& entry : entries_) {
-    if (std::exchange(entry.moved, false)) {
+    if (entry.moved) {
       add(entry, parameters(entry, {.step = static_cast<std::uint32_t>(step), .flush = true}, step), 0);
       any = true;
     }
@@ -287,6 +286,10 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
         continue;  // between steps: nothing to write to
       }
       had_turn = std::exchange(entry.had_turn, false);
+      entry.anchor_counts = entry.anchored;
+      if (had_turn && entry.bucket->sync.mode == Sync::Mode::every) {
+        entry.moved = !memory.empty();  // by the optimizer, which comes next
+      }
       const std::size_t may_lag = had_turn ? std::exchange(entry.may_lag, 0) : 0;
       Lateness& ages = ages_[entry.bucket->group];
       while (entry.results.size() > may_lag) {
@@ -349,6 +352,8 @@ void SyncModes::deliver_gradients(const Entry& entry, std::span<const JobPtr> du
 
 void SyncModes::deliver_parameters(Entry& entry, const Job& job) const {
   const plan::Bucket& bucket = *entry.bucket;
+  entry.sent.some = job.step;
+  entry.sent.all = job.info.flush ? job.step : entry.sent.all;
   const std::byte* from = job.values.data();
   std::size_t states = bucket.parameters;
   if (bucket.sync.outer) {

@@ -2,7 +2,7 @@
 // turn: what is to travel (a gradient, parameters and state, or the change since they were synchronised) is copied, so
 // that the caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has
 // come back is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which
-// they are synchronised.
+// they are synchronised. Until it is delivered, a step has changed nothing but residuals that save() would tell of.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,8 +33,7 @@ class SyncModes {
   bool enqueue(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
                std::uint64_t step, double scale);
   /// Between steps: all parameters that local steps have moved since the last synchronisation; exactly, with all
-  /// residuals.
-  /// Returns whether there are any.
+  /// residuals. Returns whether there are any. deliver() follows.
   bool enqueue_all_parameters(std::uint64_t step);
   /// Starts what may start, in the order of enqueue(), which is the same on every rank.
   void start(Buckets& buckets);
@@ -61,8 +61,17 @@ class SyncModes {
   [[nodiscard]] bool has_outer() const;
 
   // Between steps, while not busy(). The schedule has been loaded.
+  /// In a step that was not delivered: as before it.
   void save(SavedState& state) const;
   void load(const SavedState& state);
+
+  /// What has been sent of a bucket's residuals since the session was in this world.
+  struct Sent {
+    std::uint64_t some = 0;  // by the synchronisation of this step, or before it
+    std::uint64_t all = 0;
+  };
+  /// None where the bucket is as under `step` in this step.
+  [[nodiscard]] std::optional<Sent> sent(std::uint32_t bucket, std::uint64_t step) const;
 
  private:
   struct Job {
@@ -90,6 +99,8 @@ class SyncModes {
     bool moved = false;   // by a local step since the last synchronisation
     bool synced = false;  // in the step that ended
     bool anchored = false;
+    bool anchor_counts = false;  // it was dropped in a step that was delivered
+    Sent sent = {};
     std::vector<std::byte> anchor = {};    // parameters when last synchronised, the same on every rank
     std::vector<std::byte> momentum = {};  // of the outer optimizer
     std::vector<std::vector<std::byte>> spare = {};

@@ -46,6 +46,16 @@ std::uint64_t SyncModes::outer_hash() const {
   return hash;
 }
 
+std::optional<SyncModes::Sent> SyncModes::sent(std::uint32_t bucket, std::uint64_t step) const {
+  const Sync& sync = schedule_.of(bucket);
+  if (sync.mode != Sync::Mode::every || !policy::active(sync, step)) {
+    return std::nullopt;
+  }
+  const std::uint64_t begins = sync.from_step > 0 ? sync.from_step - 1 : 0;  // the step that sent those of gradients
+  const Sent& sent = entries_[bucket].sent;
+  return Sent{std::max(sent.some, begins), std::max(sent.all, begins)};
+}
+
 void SyncModes::save(SavedState& state) const {
   const std::lock_guard lock(mutex_);
   for (const Entry& entry : entries_) {
@@ -56,7 +66,7 @@ void SyncModes::save(SavedState& state) const {
         return std::vector<std::byte>(values.begin() + first, values.begin() + last);
       };
       const auto tensor = static_cast<std::uint32_t>(part.tensor);
-      if (entry.anchored) {
+      if (entry.anchor_counts) {
         state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
       }
       if (const Sync& sync = schedule_.of(entry.bucket->id); sync.mode == Sync::Mode::every && !policy::is_step(sync)) {
@@ -64,7 +74,9 @@ void SyncModes::save(SavedState& state) const {
         state.local_steps.push_back({tensor, late ? sync.from_step : 0, entry.moved});
       }
       for (const JobPtr& job : entry.results) {
-        state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
+        if (!job->of_parameters) {  // else of a step that was not delivered
+          state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
+        }
       }
     }
   }
@@ -90,6 +102,7 @@ void SyncModes::load(const SavedState& state) {
         put(entry.momentum, anchor.tensor, anchor.momentum);
       }
     }
+    entry.anchor_counts = entry.anchored;
     const bool local = active && bucket.sync.mode == Sync::Mode::every;
     entry.moved = local && (bucket.sync.outer ? entry.anchored : state.step > schedule_.of(bucket.id).from_step);
     std::size_t told = 0;  // of older states nothing is known: they may have moved
