@@ -257,6 +257,9 @@ void Session::save(std::ostream& stream) {
 }
 
 void Session::load(const std::filesystem::path& directory) {
+  if (waits_as_spare("load")) {
+    return;
+  }
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
@@ -268,6 +271,9 @@ void Session::load(const std::filesystem::path& directory) {
 }
 
 void Session::load(std::istream& stream) {
+  if (waits_as_spare("load")) {
+    return;
+  }
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
