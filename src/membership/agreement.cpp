@@ -33,12 +33,7 @@ bool Membership::quorum(const Ids& answered) const {
 std::vector<Id> Membership::unsure() const {
   std::vector<Id> ids;
   for (const Id who : settings_.spares) {
-    const auto waits = waiting_.find(who);
-    const bool is_sure =
-        member(who) || ended_.contains(who) ||
-        (waits != waiting_.end() && std::includes(waits->second.ended.begin(), waits->second.ended.end(),
-                                                  ballot_dead_.begin(), ballot_dead_.end()));
-    if (!is_sure) {
+    if (!member(who) && !ended_.contains(who) && !waits_knowing(who, ballot_dead_)) {
       ids.push_back(who);
     }
   }

@@ -153,6 +153,19 @@ bool Membership::is_waiting(Id who, Time now) const {
   return found != waiting_.end() && now - found->second.said <= kBeatsOfWaiting * settings_.beat;
 }
 
+// Of these none has taken it in, then.
+bool Membership::waits_knowing(Id who, const Ids& ended) const {
+  const auto found = waiting_.find(who);
+  return found != waiting_.end() &&
+         std::includes(found->second.ended.begin(), found->second.ended.end(), ended.begin(), ended.end());
+}
+
+bool Membership::alone() const {
+  return world_.members.empty() && std::all_of(told_of_wait_.begin(), told_of_wait_.end(), [&](Id who) {
+           return who == self_ || ended_.contains(who) || waits_knowing(who, ended_);
+         });
+}
+
 // The lowest member begins it. A step was delivered before, so that each change is worth one, and all hold the same.
 void Membership::grow(Time now) {
   const std::size_t size = world_.members.size();
@@ -295,6 +308,7 @@ void Membership::tick(Time now) {
       }
     }
   }
+  tell_joiners();  // who was to be heard before may have ended
   grow(now);
   if (!agreeing_) {
     const Ids watching = watched();

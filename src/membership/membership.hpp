@@ -70,8 +70,8 @@ class Membership {
   /// `who` may be a member: where some are missing and it waits, it is in the next world. Where nothing else makes one,
   /// this does once a step is delivered.
   void let_in(Id who) { let_in_.insert(who); }
-  /// Whether it has said so lately.
-  [[nodiscard]] bool is_waiting(Id who, Time now) const;
+  /// Of a process that waits: all others have ended, or wait and know that.
+  [[nodiscard]] bool alone() const;
   /// This process ends, in good order: last words.
   void leave();
   void receive(const Message& message, Time now);
@@ -119,6 +119,8 @@ class Membership {
   [[nodiscard]] Message promise(Time now) const;
   [[nodiscard]] Message suspicion(Time now) const;
   [[nodiscard]] bool quorum(const Ids& answered) const;
+  [[nodiscard]] bool is_waiting(Id who, Time now) const;
+  [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
   [[nodiscard]] std::vector<Id> unsure() const;
   [[nodiscard]] bool silent(Id who, Time now) const;
   [[nodiscard]] Id leader(Time now) const;

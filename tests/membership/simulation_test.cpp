@@ -92,10 +92,10 @@ TEST(Membership, ProcessesJoinWhileOthersDie) {
   });
 }
 
-// Deaths and silences of those that wait as of all others. Tried by hand, each red here: places for as many as are
-// missing, whoever holds what steps need; no grow(); a spare that was heard at any time counts.
+// Deaths and silences of those that wait as of all others. Tried by hand, each red here: no grow(); who is left alone
+// does not look at spares (seed 71).
 TEST(Membership, SparesTakeThePlacesOfThoseThatEnd) {
-  expect_one_world("spares", 60, [](unsigned seed) {
+  expect_one_world("spares", 80, [](unsigned seed) {
     return Faults{.processes = 2 + static_cast<int>(seed % 5),
                   .deaths = 1 + static_cast<int>(seed % 4),
                   .machines = static_cast<int>(seed % 7 / 6),

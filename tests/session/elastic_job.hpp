@@ -116,7 +116,7 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     return;
   }
   if (plan.spares > 0 && session.step() == 0) {
-    std::this_thread::sleep_for(milliseconds(250));  // spares are heard meanwhile
+    std::this_thread::sleep_for(milliseconds(150));  // spares are heard meanwhile
   }
   const std::vector<ConstView> saved(all.begin(), all.end());
   if (!plan.checkpoints.empty()) {

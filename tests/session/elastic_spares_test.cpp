@@ -31,7 +31,7 @@ TEST(Spares, TakeThePlaceOfARankThatDiesAtAnyMoment) {
     Plan plan{.policy = kind.policy, .steps = kSteps, .weighted = kind.weighted, .scaled = kind.scaled, .spares = 1};
     const std::int64_t operations = run(plan)[2].operations;
     std::map<std::uint64_t, std::vector<Fate>> left;  // by the step before which the victim left
-    for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, kStepShare * operations / 8)) {
+    for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, kStepShare * operations / 6)) {
       SCOPED_TRACE(std::string(kind.policy) + ", dies at operation " + std::to_string(at));
       plan.dies_after = {{2, at}};
       const std::vector<Fate> fates = run(plan);
@@ -82,7 +82,7 @@ TEST(Spares, OthersMayDieWhileASpareReceives) {
     const std::int64_t operations = run_with_a_death(victim, 0, 2)[victim].operations;
     ASSERT_GT(operations, 10);
     int many = 0;
-    for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, kStepShare * operations / 30)) {
+    for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, kStepShare * operations / 15)) {
       SCOPED_TRACE(std::to_string(victim) + " dies at operation " + std::to_string(at));
       const std::vector<Fate> fates = run_with_a_death(victim, at, 2);
       const std::vector<Id> survivors = survivors_of(fates);
@@ -97,7 +97,7 @@ TEST(Spares, OthersMayDieWhileASpareReceives) {
 }
 
 TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
-  const int seeds = environment_int("GRADWIRE_SEEDS", 40 / kStepShare + 2);
+  const int seeds = environment_int("GRADWIRE_SEEDS", 20 / kStepShare + 4);
   int taken = 0;
   for (int seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

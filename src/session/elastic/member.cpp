@@ -24,9 +24,6 @@ constexpr std::byte kRefusalMark{0xC3};   // of a spare: why, a text
 constexpr std::byte kSparesMark{0xC4};    // how many the policy of this process has
 constexpr std::size_t kPieceBytes = 256 << 10;
 
-// In it each spare that was let in has fallen silent.
-constexpr std::chrono::milliseconds kToBeAlone{1500};
-
 wire::Bytes with_text(std::byte mark, const std::string& text) {
   wire::Bytes message{mark};
   wire::put(message, text.data(), text.size());
@@ -185,25 +182,12 @@ bool Member::wait_for_place(const std::string& facts) {
   }
   std::unique_lock lock(mutex_);
   machine_.wait_among(processes_->all());
-  left_alone_ = Clock::now();
-  while (!over_locked(0)) {
-    changed_.wait_for(lock, settings_.beat);
-    if (!nobody_left()) {
-      left_alone_ = Clock::now();
-    } else if (Clock::now() - left_alone_ > kToBeAlone) {
-      return false;
-    }
+  changed_.wait(lock, [&] { return over_locked(0) || machine_.alone(); });
+  if (!over_locked(0)) {
+    return false;
   }
   throw_if_out();
   return true;
-}
-
-// All others have ended, or wait as this one does.
-bool Member::nobody_left() const {
-  const std::vector<Processes::Id> all = processes_->all();
-  return std::ranges::all_of(all, [&](Processes::Id who) {
-    return who == processes_->self() || ended_.contains(who) || machine_.is_waiting(who, now());
-  });
 }
 
 // Pieces come in order; what is none is dropped, and the copy with it.

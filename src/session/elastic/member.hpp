@@ -75,7 +75,6 @@ class Member {
   void hear_facts(Processes::Id from, const std::string& facts);
   void hear_number_of_spares(Processes::Id from, std::span<const std::byte> message);
   void note_end(Processes::Id who);
-  [[nodiscard]] bool nobody_left() const;
   void hear_copy(Processes::Id from, std::span<const std::byte> message);
   /// What the machine says goes out. The caller holds the lock.
   void act();
@@ -100,7 +99,6 @@ class Member {
   std::string own_facts_;                        // none: spares are not let in
   std::optional<Error> refused_;                 // why this process cannot take part
   std::set<membership::Id> ended_;
-  Clock::time_point left_alone_{};  // since then nobody is left whose place this process could take
   bool stopping_ = false;
   std::thread thread_;
 };
