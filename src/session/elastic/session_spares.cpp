@@ -17,9 +17,7 @@ using session::Standing;
 
 namespace {
 
-// What ranks must have alike with a spare, one item a line. As in a world of all processes, of which no rank knows more
-// than a spare does.
-constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; above it, its hash alone
+constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; of a longer one the hash alone
 
 }  // namespace
 
@@ -34,12 +32,20 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
   return state;
 }
 
+// What a spare must have alike with ranks, one item a line: the plan as in a world of all processes, since no spare
+// knows of how many and of which nodes the next world is.
 std::string Session::State::facts_for_spares(std::span<const View> parameters) {
   const std::lock_guard lock(progress.state);
   const plan::Plan shown = plan::make_plan(policy, tensors.infos(),
                                            {.world_size = elastic->processes(),
                                             .reduction = options.reduction,
                                             .checksum = options.checksum.value_or(true)});
+  if (shown.has_modes()) {
+    throw Error(
+        ErrorCode::unsupported,
+        "[elastic] spares: the policy has sync modes other than \"step\", of which a spare cannot learn yet what "
+        "ranks hold; use sync = \"step\", or no spares");
+  }
   std::string sizes;
   std::uint64_t bytes = 0;
   for (const View& parameter : parameters) {
