@@ -95,6 +95,9 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   for (std::vector<float>& values : parameters) {
     all.push_back(view(values.data(), values.size()));
   }
+  if (plan.weighted && self < kRanks) {  // spares learn it
+    session.set_loss_scale(4);
+  }
   for (bool done = false; !done;) {
     try {
       if (plan.spares > 0) {
@@ -121,9 +124,6 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   const std::vector<ConstView> saved(all.begin(), all.end());
   if (!plan.checkpoints.empty()) {
     fate.restored = session.restore(plan.checkpoints, all);
-  }
-  if (plan.weighted) {
-    session.set_loss_scale(4);
   }
   const auto leaves = plan.leaves_before.find(self);
   while (session.step() < plan.steps) {

@@ -75,8 +75,7 @@ std::vector<Fate> run_with_a_death(Id victim, std::int64_t at, int spares) {
 }
 
 // The one that teaches dies, or the one that learns: the others hold the same, and nobody trains with half of it. Tried
-// by hand, each red here: a newcomer that counts as one that holds as soon as it is in the world; no commit() behind
-// the broadcast.
+// by hand, red here: what newcomers are taught counts although it failed.
 TEST(Spares, OthersMayDieWhileASpareReceives) {
   for (const Id victim : {Id{0}, kSpare}) {
     const std::int64_t operations = run_with_a_death(victim, 0, 2)[victim].operations;
