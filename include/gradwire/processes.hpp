@@ -30,7 +30,8 @@ class Processes {
   [[nodiscard]] bool claim() noexcept { return !claimed_.exchange(true); }
 
   [[nodiscard]] virtual Id self() const noexcept = 0;
-  /// All that there were at the beginning, ascending; the place of each is its rank then.
+  /// All that there were at the beginning, ascending; the place of each is its rank then, but of the last ones where
+  /// the policy has [elastic] spares.
   [[nodiscard]] virtual std::vector<Id> all() const = 0;
   /// "rank 3 (process 4711 on host node7)", or what is known of it.
   [[nodiscard]] virtual std::string describe(Id who) const = 0;
@@ -56,6 +57,9 @@ class Processes {
   virtual void wake() noexcept = 0;
   /// Takes no part from here on: what it sends is lost, and it hears nothing. Any thread.
   virtual void end() noexcept = 0;
+
+  /// A process has ended before its job did, or another world was made since; what it ends by may wait for it for ever.
+  virtual void note_loss() noexcept {}
 
   /// A transport over `members`, ascending; the place of each is its rank. Each of them calls it, with the same list
   /// and epoch; nothing that was sent in another epoch arrives in it. It may wait for the others: until `timeout`, or

@@ -63,7 +63,9 @@ struct WorldChange {
   int old_world_size = 1;
   std::vector<int> lost = {};                // ended, or were left out; ascending
   std::vector<std::string> lost_names = {};  // what is known of each
-  double seconds = 0;                        // from the first sign of it on this rank until the new world was there
+  std::vector<int> joined = {};              // ranks of the world now, of spares that have taken places; ascending
+  std::vector<std::string> joined_names = {};
+  double seconds = 0;  // from the first sign of it on this rank until the new world was there
 };
 
 struct SessionOptions {
@@ -115,6 +117,7 @@ class Session {
   /// Joins the progress thread. A step still under way is aborted on every rank.
   ~Session();
 
+  /// -1: a spare that waits.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
 
@@ -135,6 +138,17 @@ class Session {
   /// Sends rank `root`'s values to every rank, exactly. Between steps only.
   void broadcast(std::span<const View> values, int root = 0);
   void broadcast(View value, int root = 0) { broadcast(std::span<const View>(&value, 1), root); }
+
+  /// All ranks hold rank 0's `parameters` from here on: parameters, optimizer state, whatever steps then change alike
+  /// on every rank. On every rank, after every add(), before the first ready(); instead of broadcast(). Blocks. With
+  /// [elastic] spares, a spare waits here for a rank to end. It then receives what the others hold: the memory of their
+  /// `parameters`, which must stay where it is, the step, loss scale and a wanted flush. Returns false on a spare that
+  /// waited until the job ended: it must make no steps. Calls of a spare that come before do nothing where they would
+  /// communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps alone: broadcast(),
+  /// reserve(), restore() and link() are Error(invalid_argument). Error(mismatch) on a spare of which version, policy,
+  /// tensors or parameters are not those of the ranks, which go on without it.
+  [[nodiscard]] bool share(std::span<const View> parameters);
+  [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 
   /// The gradient is complete. Its bucket starts once all its tensors are ready and all earlier buckets have started.
   /// Buckets form in reverse order of add(). Any thread. Twice in one step is Error(invalid_argument).
@@ -261,6 +275,7 @@ class Session {
   friend Session session::make_session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
   struct State;
   explicit Session(std::unique_ptr<State> state);
+  [[nodiscard]] bool waits_as_spare(const char* call) const;
   std::optional<std::uint64_t> restore_in_world(const std::filesystem::path& directory,
                                                 std::span<const View> parameters);
   std::unique_ptr<State> state_;

@@ -4,8 +4,9 @@
 //
 //   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
 //
-// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. checkpoints=DIRECTORY in its place: every 50
-// steps a checkpoint goes there, and a job that is started again goes on from the newest one.
+// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. In its place: checkpoints=DIRECTORY: every 50
+// steps a checkpoint goes there, and a job that is started again goes on from the newest one. spares=K: the last K
+// processes wait, and take the places of ranks that end.
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -25,6 +26,7 @@ struct Arguments {
   std::chrono::milliseconds computing{20};  // that a real model would take
   std::vector<std::string> deaths;
   std::string checkpoints;
+  std::uint32_t spares = 0;
 };
 
 void train(const std::shared_ptr<gradwire::Processes>& processes, const Arguments& arguments) {
@@ -36,7 +38,9 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
   for (std::size_t i = 0; i < kParameters; ++i) {
     wanted[i] = normal(same);
   }
-  gradwire::Session session(processes, gradwire::Policy::uniform(arguments.codec));
+  gradwire::Policy policy = gradwire::Policy::uniform(arguments.codec);
+  policy.elastic = gradwire::Policy::Elastic{.spares = arguments.spares};
+  gradwire::Session session(processes, policy);
   const gradwire::TensorId id = session.add("vector", gradwire::view(gradient.data(), gradient.size()));
   std::printf("%s\n", processes->describe(processes->self()).c_str());
   std::fflush(stdout);
@@ -45,6 +49,9 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     if (change.rank == 0) {  // of those that are left
       for (const std::string& lost : change.lost_names) {
         std::printf("without %s: ", lost.c_str());
+      }
+      for (const std::string& joined : change.joined_names) {
+        std::printf("with %s: ", joined.c_str());
       }
       std::printf("%d ranks go on, %.0f ms after that was noticed\n", change.world_size, 1000 * change.seconds);
       std::fflush(stdout);
@@ -60,6 +67,10 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     }
   }
 
+  if (!session.share(parameters)) {  // a spare waits in it
+    std::printf("a spare was not needed\n");
+    return;
+  }
   while (session.step() < arguments.steps) {
     const std::uint64_t step = session.step();
     for (std::size_t i = 0; i < kParameters; ++i) {
@@ -108,6 +119,8 @@ int main(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument.rfind(prefix, 0) == 0) {
       arguments.checkpoints = argument.substr(prefix.size());
+    } else if (argument.rfind("spares=", 0) == 0) {
+      arguments.spares = static_cast<std::uint32_t>(std::atoi(argument.c_str() + 7));
     } else {
       arguments.deaths.push_back(argument);
     }

@@ -24,9 +24,22 @@ bool Membership::quorum(const Ids& answered) const {
     with += answered.contains(who) ? 1 : 0;
     all = all && (answered.contains(who) || ballot_dead_.contains(who));
   }
+  all = all && unsure().empty();
   const std::size_t size = world_.members.size();
   return all || 2 * with > size || (2 * with == size && answered.contains(world_.members.front()));
 }
+// Those that ended may have taken in a process that waited, which goes on with what they decided: unless it still waits
+// after it has heard of their end.
+std::vector<Id> Membership::unsure() const {
+  std::vector<Id> ids;
+  for (const Id who : settings_.spares) {
+    if (!member(who) && !ended_.contains(who) && !waits_knowing(who, ballot_dead_)) {
+      ids.push_back(who);
+    }
+  }
+  return ids;
+}
+
 // From here on nothing of this epoch is delivered but what is decided.
 void Membership::begin(Time now) {
   if (agreeing_) {
@@ -48,6 +61,7 @@ void Membership::note_dead(const std::vector<Id>& who) {
     if (id != self_) {
       ended_.insert(id);
       joining_.erase(id);
+      waiting_.erase(id);
       if (member(id)) {
         dead_.insert(id);
       }
@@ -171,14 +185,14 @@ void Membership::propose_if_answered(Time now) {
     return;
   }
   phase_ = Phase::proposing;
-  value_ = choose();
+  value_ = choose(now);
   accepted_ = promised_;
   acceptances_ = {self_};
   send_ballot(now);
   decide_if_accepted(now);
 }
 
-Decision Membership::choose() const {
+Decision Membership::choose(Time now) const {
   const Message* latest = nullptr;
   for (const auto& [who, said] : promises_) {
     if (said.decision && (latest == nullptr || said.accepted > latest->accepted)) {
@@ -203,14 +217,24 @@ Decision Membership::choose() const {
   // Also what all held, though nobody of those who are left knew of all: one who ended may have delivered it.
   delivered = std::max(delivered, *std::min_element(ready.begin(), ready.end()));
   part(next);
-  const std::size_t most = next.size();  // those that are in remain half of all, with the lowest
-  std::size_t joined = 0;
+  take_in(next, now);
+  return {{world_.epoch + 1, to_list(next)}, delivered};
+}
+
+// Those that were in and hold what steps need remain half of all, so that no majority is without one of them.
+void Membership::take_in(Ids& next, Time now) const {
+  const auto fresh =
+      static_cast<std::size_t>(std::count_if(next.begin(), next.end(), [&](Id who) { return fresh_.contains(who); }));
+  const std::size_t hold = next.size() - fresh;
+  std::size_t places = hold > fresh ? hold - fresh : 0;
   for (const Id who : joining_) {
-    if (joined++ < most) {
-      next.insert(who);
+    places -= places > 0 && next.insert(who).second ? 1 : 0;
+  }
+  for (const Id who : let_in_) {
+    if (places > 0 && next.size() < settings_.full && is_waiting(who, now)) {
+      places -= next.insert(who).second ? 1 : 0;
     }
   }
-  return {{world_.epoch + 1, to_list(next)}, delivered};
 }
 
 // Of two that cannot hear each other one must go: the one that most others cannot hear, of equal ones the higher.
@@ -251,9 +275,17 @@ void Membership::decide(const Decision& decision, Time now) {
   // A process that joins is told once all that were in know of it: nobody asks it what was decided.
   untold_.clear();
   to_hear_.clear();
+  if (std::max(delivered_, decision.delivered) > entered_) {
+    fresh_.clear();
+  }
+  const bool joins = !member(self_);
   for (const Id who : decision.world.members) {
+    waiting_.erase(who);
     if (!member(who)) {
-      untold_.insert(who);
+      fresh_.insert(who);
+      if (!joins) {
+        untold_.insert(who);
+      }
     } else if (who != self_) {
       to_hear_.insert(who);
     }
@@ -285,7 +317,7 @@ void Membership::decide(const Decision& decision, Time now) {
     news_.emplace_back(Expelled{world_.epoch});
     return;
   }
-  delivered_ = std::max(delivered_, decision.delivered);
+  delivered_ = entered_ = std::max(delivered_, decision.delivered);
   news_.emplace_back(Changed{decision});
   for (const Id who : Ids(ended_)) {  // who ended after the world was chosen
     dead(who, now);

@@ -10,11 +10,12 @@ namespace {
 constexpr std::size_t kWatched = 2;  // members that each one listens to, where nobody is missed
 constexpr int kBeatsOfDoubt = 4;     // without a sign, of one that others call silent
 constexpr int kBeatsOfBallot = 3;    // before those that have not answered it get it again
+constexpr int kBeatsOfWaiting = 10;  // without a word, until one that waited may be gone
 
 }  // namespace
 
 Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
-    : self_(self), settings_(settings), world_(std::move(world)), delivered_(delivered) {
+    : self_(self), settings_(settings), world_(std::move(world)), delivered_(delivered), entered_(delivered) {
   for (const Id who : world_.members) {
     heard_[who] = now;
   }
@@ -102,6 +103,7 @@ void Membership::deliver() {
   all = std::max(all, told_);
   while (delivered_ < all) {
     news_.emplace_back(Delivered{++delivered_});
+    fresh_.clear();
     missed_.clear();  // all links work
     missed_before_.clear();
   }
@@ -146,6 +148,37 @@ void Membership::admit(Id who, Time now) {
   advance(now);
 }
 
+bool Membership::is_waiting(Id who, Time now) const {
+  const auto found = waiting_.find(who);
+  return found != waiting_.end() && now - found->second.said <= kBeatsOfWaiting * settings_.beat;
+}
+
+// Of these none has taken it in, then.
+bool Membership::waits_knowing(Id who, const Ids& ended) const {
+  const auto found = waiting_.find(who);
+  return found != waiting_.end() &&
+         std::includes(found->second.ended.begin(), found->second.ended.end(), ended.begin(), ended.end());
+}
+
+bool Membership::alone() const {
+  return world_.members.empty() && std::all_of(told_of_wait_.begin(), told_of_wait_.end(), [&](Id who) {
+           return who == self_ || ended_.contains(who) || waits_knowing(who, ended_);
+         });
+}
+
+// The lowest member begins it. A step was delivered before, so that each change is worth one, and all hold the same.
+void Membership::grow(Time now) {
+  const std::size_t size = world_.members.size();
+  if (agreeing_ || size >= settings_.full || world_.members.front() != self_ || delivered_ == entered_ ||
+      !fresh_.empty() || !untold_.empty() || in_epoch_.size() + 1 < size) {
+    return;
+  }
+  if (std::any_of(let_in_.begin(), let_in_.end(), [&](Id who) { return is_waiting(who, now); })) {
+    begin(now);
+    send_all(suspicion(now));
+  }
+}
+
 // Said again and again while they agree, as a sign of life: who enters the epoch late would not know.
 Message Membership::suspicion(Time now) const {
   Message said = message(Message::Kind::suspect);
@@ -163,7 +196,12 @@ void Membership::receive(const Message& message, Time now) {
   if (expelled_ || ended_.contains(message.from)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
-  if (message.kind == Message::Kind::decided) {
+  if (message.kind == Message::Kind::waits) {
+    if (!member(message.from)) {
+      waiting_[message.from] = {now, {message.dead.begin(), message.dead.end()}};
+      advance(now);
+    }
+  } else if (message.kind == Message::Kind::decided) {
     if (message.decision && message.decision->world.epoch > world_.epoch) {
       decide(*message.decision, now);
     }
@@ -192,7 +230,8 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
       told_ = std::max(told_, message.step);
       deliver();
       break;
-    case Message::Kind::decided: break;
+    case Message::Kind::decided:
+    case Message::Kind::waits: break;
     case Message::Kind::ready:
       ready_[message.from] = std::max(ready_[message.from], message.step);
       deliver();
@@ -238,8 +277,23 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
   }
 }
 
+void Membership::say_that_it_waits(Time now) {
+  if (expelled_ || now - beaten_ < settings_.beat) {
+    return;
+  }
+  beaten_ = now;
+  Message said = message(Message::Kind::waits);
+  said.dead = to_list(ended_);
+  for (const Id who : told_of_wait_) {
+    if (who != self_ && !ended_.contains(who)) {
+      send(who, said);
+    }
+  }
+}
+
 void Membership::tick(Time now) {
   if (expelled_ || !member(self_)) {
+    say_that_it_waits(now);
     return;
   }
   if (beaten_ == Time::min() || now - beaten_ >= settings_.beat) {
@@ -254,6 +308,8 @@ void Membership::tick(Time now) {
       }
     }
   }
+  tell_joiners();  // who was to be heard before may have ended
+  grow(now);
   if (!agreeing_) {
     const Ids watching = watched();
     if (std::none_of(watching.begin(), watching.end(), [&](Id who) { return silent(who, now); })) {
@@ -264,7 +320,10 @@ void Membership::tick(Time now) {
   }
   advance(now);
   if (phase_ != Phase::following && now - sent_ >= kBeatsOfBallot * settings_.beat) {
-    send_ballot(now);  // who entered the epoch meanwhile has not got it
+    send_ballot(now);                // who entered the epoch meanwhile has not got it
+    for (const Id who : unsure()) {  // if the others went on with it, it says so
+      send(who, message(Message::Kind::beat));
+    }
   }
 }
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -26,8 +27,10 @@ namespace gradwire::membership {
 using Time = std::chrono::milliseconds;  // since any moment, the same for all calls of one process
 
 struct Settings {
-  Time beat{100};           // between two signs of life
-  Time silent_after{5000};  // without any
+  Time beat{100};               // between two signs of life
+  Time silent_after{5000};      // without any
+  std::size_t full = 0;         // members of a whole world: while there are fewer, processes that wait are taken in
+  std::vector<Id> spares = {};  // those that may wait, or have
 };
 
 /// All members hold what they need of this step: deliver it.
@@ -62,6 +65,13 @@ class Membership {
   void missed(Id who, Time now);
   /// `who` is to be in the next world. Not a member of this one.
   void admit(Id who, Time now);
+  /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one.
+  void wait_among(std::vector<Id> others) { told_of_wait_ = std::move(others); }
+  /// `who` may be a member: where some are missing and it waits, it is in the next world. Where nothing else makes one,
+  /// this does once a step is delivered.
+  void let_in(Id who) { let_in_.insert(who); }
+  /// Of a process that waits: all others have ended, or wait and know that.
+  [[nodiscard]] bool alone() const;
   /// This process ends, in good order: last words.
   void leave();
   void receive(const Message& message, Time now);
@@ -102,10 +112,16 @@ class Membership {
   void answer_prepare(const Message& message, Time now);
   void answer_accept(const Message& message, Time now);
   void decide(const Decision& decision, Time now);
-  [[nodiscard]] Decision choose() const;
+  [[nodiscard]] Decision choose(Time now) const;
+  void take_in(Ids& next, Time now) const;
+  void grow(Time now);
+  void say_that_it_waits(Time now);
   [[nodiscard]] Message promise(Time now) const;
   [[nodiscard]] Message suspicion(Time now) const;
   [[nodiscard]] bool quorum(const Ids& answered) const;
+  [[nodiscard]] bool is_waiting(Id who, Time now) const;
+  [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
+  [[nodiscard]] std::vector<Id> unsure() const;
   [[nodiscard]] bool silent(Id who, Time now) const;
   [[nodiscard]] Id leader(Time now) const;
   [[nodiscard]] bool member(Id who) const;
@@ -125,6 +141,13 @@ class Membership {
   bool expelled_ = false;
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
   Ids ended_;                       // all that are known to have ended, whatever the epoch
+  struct Waiting {
+    Time said{};  // the last time
+    Ids ended;    // that it had heard of then
+  };
+  std::map<Id, Waiting> waiting_;
+  Ids let_in_;
+  std::vector<Id> told_of_wait_;
 
   // Of this epoch.
   std::map<Id, std::uint64_t> ready_;
@@ -133,11 +156,13 @@ class Membership {
   Ids dead_;     // of ended_ the members
   Ids doubted_;  // said by others to be silent
   Ids joining_;
-  Ids missed_;     // by a step of this process
-  Ids in_epoch_;   // have been heard in this epoch
-  Ids untold_;     // joined and do not know it yet
-  Ids to_hear_;    // before they are told
-  Time beaten_{};  // when the last signs of life were sent
+  Ids missed_;                 // by a step of this process
+  Ids in_epoch_;               // have been heard in this epoch
+  Ids untold_;                 // joined and do not know it yet
+  Ids to_hear_;                // before they are told
+  Ids fresh_;                  // joined, and no step was delivered since
+  std::uint64_t entered_ = 0;  // delivered when this epoch began
+  Time beaten_{};              // when the last signs of life were sent
 
   // Of the agreement under way.
   Phase phase_ = Phase::following;

@@ -79,7 +79,7 @@ Message decode(std::span<const std::byte> bytes) {
   wire::ByteReader reader(bytes, "a message about the world");
   Message message;
   const auto kind = reader.number<std::uint8_t>();
-  if (kind > static_cast<std::uint8_t>(Message::Kind::decided)) {
+  if (kind > static_cast<std::uint8_t>(Message::Kind::waits)) {
     reader.fail("its kind is " + std::to_string(kind));
   }
   message.kind = static_cast<Message::Kind>(kind);

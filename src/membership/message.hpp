@@ -31,6 +31,7 @@ struct Message {
     accept,    // take `decision` in this ballot
     accepted,  // I have
     decided,   // `decision` holds
+    waits,     // I am in no world and could be in one; as far as I have heard, `dead` have ended
   };
 
   Kind kind = Kind::beat;

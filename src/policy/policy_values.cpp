@@ -383,9 +383,15 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
                  }
                  elastic.replicate_exact = text == "exact";
                }},
-              {"min_ranks", [&](const toml::node& node) {
+              {"min_ranks",
+               [&](const toml::node& node) {
                  elastic.min_ranks = read_uint32(node, "min_ranks", "an integer such as 2", 1, kMostRanks,
                                                  "the fewest ranks that go on, 1 to " + std::to_string(kMostRanks));
+               }},
+              {"spares", [&](const toml::node& node) {
+                 elastic.spares = read_uint32(node, "spares", "an integer such as 1", 0, kMostRanks,
+                                              "how many processes wait to take the places of ranks that end, 0 to " +
+                                                  std::to_string(kMostRanks));
                }}});
   return elastic;
 }

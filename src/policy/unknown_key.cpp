@@ -44,6 +44,7 @@ constexpr std::array kHomes{
     KeyHome{"scaling", "in [batch]"},
     KeyHome{"suspect", "in [elastic]"},
     KeyHome{"min_ranks", "in [elastic]"},
+    KeyHome{"spares", "in [elastic]"},
     KeyHome{"replicate", "in [elastic]"},
     KeyHome{"replicate_as", "in [elastic]"},
 };

@@ -33,8 +33,9 @@ Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOpt
                 "on every rank");
   }
   const Policy::Elastic settings = policy.elastic.value_or(Policy::Elastic{});
-  state_ = State::in_world(std::make_unique<session::Elastic>(std::move(processes), settings, options.timeout), policy,
-                           options);
+  auto elastic = std::make_unique<session::Elastic>(std::move(processes), settings, options.timeout);
+  const auto make = elastic->waits() ? &State::in_no_world : &State::in_world;
+  state_ = make(std::move(elastic), policy, options);
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -49,8 +50,12 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-int Session::rank() const noexcept { return state_->runner->info().rank; }
-int Session::world_size() const noexcept { return state_->runner->info().world_size; }
+int Session::rank() const noexcept {
+  return state_->elastic && state_->elastic->waits() ? -1 : state_->runner->info().rank;
+}
+int Session::world_size() const noexcept {
+  return state_->elastic && state_->elastic->waits() ? state_->elastic->full_size() : state_->runner->info().world_size;
+}
 
 TensorId Session::add(std::string_view name, View gradient, std::uint32_t ndim) {
   return state_->checked([&] { return state_->add(std::string(name), gradient, {}, ndim); });
@@ -81,6 +86,9 @@ void Session::sync_parameters() {
 void Session::broadcast(std::span<const View> values, int root) {
   if (!state_->elastic) {
     state_->broadcast(values, root);
+    return;
+  }
+  if (waits_as_spare("broadcast")) {
     return;
   }
   const std::optional<Processes::Id> who = state_->elastic->id_of(root);
@@ -145,6 +153,9 @@ std::uint64_t Session::residual_bytes() {
 }
 
 void Session::reserve() {
+  if (waits_as_spare("reserve")) {
+    return;
+  }
   const auto reserve = [](State& state) { state.checked([&] { state.reserve(); }); };
   state_->elastic ? State::call_elastically(
                         state_, [](State&) {}, reserve)
@@ -152,7 +163,10 @@ void Session::reserve() {
 }
 
 LinkEstimate Session::link() {
-  return state_->checked([&] { return state_->link(); });
+  return state_->checked([&] {
+    state_->require_no_spares("link");
+    return state_->link();
+  });
 }
 
 BatchAdvice Session::batch_advice() const {

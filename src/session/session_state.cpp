@@ -200,6 +200,11 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
       return {};  // finish() says what becomes of this step
     }
     throw_if_failed();
+    if (elastic && elastic->waits()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "ready: this process is a spare; call share() first, and make no steps "
+                  "where it returns false");
+    }
     tensors.check(id);
     make_plan();
     if (capturing()) {

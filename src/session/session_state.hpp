@@ -22,6 +22,7 @@
 #include "session/auto/auto_codec.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/elastic.hpp"
+#include "session/elastic/standing.hpp"
 #include "session/modes/sync_modes.hpp"
 #include "session/progress.hpp"
 #include "session/rank_comparison.hpp"
@@ -150,6 +151,15 @@ struct Session::State final : private session::Progress::Work {
       std::unique_ptr<State>& self, const std::function<void(State&)>& check, const std::function<void(State&)>& call,
       const std::function<void(State&)>& deliver = [](State&) {});
 
+  /// Of a spare over Processes, until it is a rank: nothing communicates.
+  [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic> elastic,
+                                                          const Policy& policy, const SessionOptions& options);
+  /// Session::share(). The first: of ranks, what they have agreed on with the others is left to the caller.
+  void let_in_spares(std::span<const View> parameters);
+  [[nodiscard]] static bool become_rank(std::unique_ptr<State>& self, std::span<const View> parameters);
+  /// Error(invalid_argument) where a newcomer would not know of this call.
+  void require_no_spares(const char* call) const;
+
   /// The caller holds `state`.
   void make_plan();
   /// Throws the session's failure; over Processes only finish() does, and what communicates. The caller holds `state`.
@@ -173,6 +183,13 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] plan::ResidualStore residuals_of(State& before, const session::SavedState& held) const;
   // Waits for the next world and goes on in it; or this rank leaves, with the error.
   static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error);
+  // Goes on in the world that counts now, or the next one, until all ranks of one hold the same.
+  static void enter_world(std::unique_ptr<State>& self);
+  // Ranks that came get what the others hold. What may be of another rank's end is returned.
+  [[nodiscard]] std::optional<Error> teach_newcomers();
+  [[nodiscard]] std::string facts_for_spares(std::span<const View> parameters);
+  [[nodiscard]] session::Standing standing();
+  void go_on_from(const session::Standing& others);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
   void tell_of(const WorldChange& change) const;

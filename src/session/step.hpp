@@ -108,6 +108,7 @@ class Step {
   /// Whether this step begins with a look for NaN and Inf: one that carries all residuals must not lose them.
   [[nodiscard]] bool looks_first() const { return skips() || flush_ || modes_.precedes_local_steps(number_); }
   [[nodiscard]] bool weighted() const noexcept { return weight_.set; }
+  [[nodiscard]] bool flushes() const noexcept { return flush_; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.factor; }
   [[nodiscard]] bool loss_scale_set() const noexcept { return loss_scale_.set; }
   [[nodiscard]] bool stepped() const noexcept { return stepped_; }  // ever

@@ -87,7 +87,7 @@ std::string own_name(int rank) {
   return "rank " + std::to_string(rank) + " (process " + std::to_string(getpid()) + " on host " + host.data() + ")";
 }
 
-std::atomic<bool> g_lost_ranks = false;  // a world of this process was not its first
+std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first, as far as is known here
 
 class MpiProcesses final : public Processes {
  public:
@@ -135,11 +135,12 @@ class MpiProcesses final : public Processes {
   }
   void wake() noexcept override { channel_->wake(); }
   void end() noexcept override { channel_->end(); }
+  void note_loss() noexcept override { g_lost_ranks = true; }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override {
     const std::vector<int> ranks(members.begin(), members.end());
-    g_lost_ranks = g_lost_ranks || members.size() < static_cast<std::size_t>(size_);
+    g_lost_ranks = g_lost_ranks || epoch > 1;
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Group left = MPI_GROUP_NULL;
     MPI_Comm comm = MPI_COMM_NULL;

@@ -4,7 +4,7 @@
 //
 //   mpirun --enable-recovery -np 4 fault_job STEPS CODEC [RANK:KIND:OPERATION ...]     KIND: kill, abort, exit, stop
 //
-// CODEC may also be `every N`: local steps.
+// CODEC may also be `every N`: local steps. FAULT_SPARES=K: the last K processes are spares.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gradwire/gradwire.hpp"
@@ -78,7 +79,11 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
     policy.defaults.sync = {.mode = gradwire::Sync::Mode::every,
                             .every = static_cast<std::uint32_t>(std::stoul(codec.substr(6)))};
   }
-  policy.elastic = gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(2000), .min_ranks = 1};
+  const char* spares = std::getenv("FAULT_SPARES");
+  policy.elastic =
+      gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(2000),
+                                .min_ranks = 1,
+                                .spares = static_cast<std::uint32_t>(spares == nullptr ? 0 : std::atoi(spares))};
   gradwire::Session session(processes, policy, {.timeout = std::chrono::seconds(20)});
   const gradwire::View view = gradwire::view(gradient.data(), gradient.size());
   const gradwire::TensorId id =
@@ -91,8 +96,15 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
     }
     back = false;
   });
+  if (spares != nullptr && !session.share(gradwire::view(value.data(), value.size()))) {
+    std::printf("unused %u\n", self);
+    return;
+  }
   while (session.step() < steps) {
     const auto step = static_cast<float>(session.step());
+    if (spares != nullptr) {  // they are heard before it ends
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     for (std::size_t i = 0; i < kParameters; ++i) {
       gradient[i] = value[i] - static_cast<float>(i % 17) + static_cast<float>((i * 31 + self * 7) % 11) + 0.1F * step;
     }

@@ -94,6 +94,15 @@ std::string lets_others_live() {
   return std::regex_search(version, std::regex("Open( MPI|RTE)\\)")) ? " --enable-recovery" : "";
 }
 
+// Until "-np".
+std::string command(const std::string& lets) {
+  const std::string as_root =
+      ::getuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 "
+                        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                      : "";
+  return as_root + "timeout -k 5 90 " + GRADWIRE_MPIEXEC + lets + " --oversubscribe --mca mpi_yield_when_idle 1 -np ";
+}
+
 TEST(Faults, TheOthersGoOn) {
   const int jobs = environment_int("GRADWIRE_FAULTS", 20);
   const int first = environment_int("GRADWIRE_SEED", 1);
@@ -101,20 +110,15 @@ TEST(Faults, TheOthersGoOn) {
   if (lets.empty()) {
     GTEST_SKIP() << "this launcher ends the job when a rank ends";
   }
-  const std::string as_root =
-      ::getuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 "
-                        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-                      : "";
-  const std::string mpirun = std::string(GRADWIRE_MPIEXEC) + lets + " --oversubscribe --mca mpi_yield_when_idle 1 -np ";
+  const std::string mpirun = command(lets);
   std::vector<double> back;
   std::map<std::string, int> struck;
   for (int seed = first; seed < first + jobs; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     const Case drawn = draw(random);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + std::to_string(drawn.ranks) + " ranks, " + drawn.to_text());
-    const Outcome outcome =
-        run_program(as_root + "timeout -k 5 90 " + mpirun + std::to_string(drawn.ranks) + " " + GRADWIRE_FAULT_JOB +
-                    " 40 '" + drawn.codec + "'" + drawn.to_text().substr(drawn.codec.size()));
+    const Outcome outcome = run_program(mpirun + std::to_string(drawn.ranks) + " " + GRADWIRE_FAULT_JOB + " 40 '" +
+                                        drawn.codec + "'" + drawn.to_text().substr(drawn.codec.size()));
     ASSERT_NE(outcome.status, 124) << "it hangs:\n" << outcome.output;
     const std::vector<double> died = times_in(outcome.output, "dies");
     const std::vector<Survivor> survivors = survivors_in(outcome.output);
@@ -147,6 +151,34 @@ TEST(Faults, TheOthersGoOn) {
               << " s, worst " << back.back() << " s\n";
   }
   EXPECT_FALSE(struck.empty()) << "nobody ended";
+}
+
+// Three ranks and a spare; one of the four dies at a moment of chance.
+TEST(Faults, ASpareTakesThePlace) {
+  const std::string lets = lets_others_live();
+  if (lets.empty()) {
+    GTEST_SKIP() << "this launcher ends the job when a rank ends";
+  }
+  int whole = 0;
+  for (const int victim : {0, 1, 2, 3}) {
+    std::mt19937 random(static_cast<unsigned>(victim) + 1);
+    const std::string fault = std::to_string(victim) + ":kill:" + std::to_string(100 + random() % 200);
+    SCOPED_TRACE(fault);
+    const Outcome outcome =
+        run_program("FAULT_SPARES=1 " + command(lets) + "4 " + GRADWIRE_FAULT_JOB + " 80 int4 " + fault);
+    ASSERT_NE(outcome.status, 124) << "it hangs:\n" << outcome.output;
+    const std::vector<Survivor> survivors = survivors_in(outcome.output);
+    ASSERT_EQ(survivors.size(), 3U) << outcome.output;
+    for (const Survivor& one : survivors) {
+      EXPECT_EQ(one.hash, survivors[0].hash) << outcome.output;
+      EXPECT_EQ(one.world, survivors[0].world) << outcome.output;
+    }
+    whole += survivors[0].world == 3 ? 1 : 0;
+  }
+  EXPECT_EQ(whole, 4) << "each time the world is whole again";
+  const Outcome outcome = run_program("FAULT_SPARES=1 " + command(lets) + "3 " + GRADWIRE_FAULT_JOB + " 5 int4");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("unused 2"), std::string::npos) << outcome.output;
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Faults {
   int broken_links = 0;     // of a pair, both ways, 0.1 to 9 s
   int partitions = 0;       // of two halves, 0.1 to 9 s
   int joins = 0;            // of new processes
+  int spares = 0;           // processes that wait from the start
   bool follow_ups = false;  // faults while others are dealt with
   bool for_ever = false;    // broken links stay broken
 };
@@ -40,6 +41,10 @@ class Simulation {
     for (const Id who : world.members) {
       add(who, world);
     }
+    for (int i = 0; i < faults.spares; ++i) {
+      spares_.insert(static_cast<Id>(faults.processes + i));
+      add(static_cast<Id>(faults.processes + i), World{});
+    }
     plan();
   }
 
@@ -53,6 +58,7 @@ class Simulation {
 
   [[nodiscard]] std::size_t changes() const { return changes_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
+  [[nodiscard]] std::size_t taken_in() const { return taken_in_; }
   [[nodiscard]] int longest_stop() const { return longest_stop_; }
 
  private:
@@ -99,8 +105,22 @@ class Simulation {
 
   void add(Id who, const World& world) {
     auto& process = processes_[who];
-    const Settings settings{Time(100), Time(3000)};
+    Settings settings{Time(100), Time(3000)};
+    std::vector<Id> all;
+    for (int i = 0; i < faults_.processes + faults_.spares; ++i) {
+      all.push_back(static_cast<Id>(i));
+    }
+    if (faults_.spares > 0) {
+      settings.full = static_cast<std::size_t>(faults_.processes);
+      settings.spares.assign(all.begin() + faults_.processes, all.end());
+    }
     process.membership = std::make_unique<Membership>(who, world, 0, settings, Time(now_));
+    for (const Id spare : settings.spares) {
+      process.membership->let_in(spare);
+    }
+    if (spares_.contains(who)) {
+      process.membership->wait_among(all);
+    }
     process.works_until = now_ + draw(1, 50);
   }
 
@@ -345,13 +365,16 @@ class Simulation {
         process.moved_at = now_;
         const std::uint64_t last = changed->decision.delivered;
         note(who, process, changed->decision);
-        if (joins_.erase(who) != 0) {
+        if (joins_.erase(who) + spares_.erase(who) != 0) {
           process.at = last;
+          ++taken_in_;
         }
         while (process.at < last) {
           deliver(who, process, process.at + 1);
         }
         process.works_until = now_ + draw(1, 50);
+      } else if (faults_.spares > 0) {
+        end(who);  // as a process does that learns that it is out
       }
     }
     if (membership.agreeing() && process.stopped_since < 0) {
@@ -418,9 +441,17 @@ class Simulation {
     if (first == nullptr) {
       wrong_ << "nobody is left; ";
     } else {
-      for (const Id who : first->membership->world().members) {
+      const std::vector<Id>& members = first->membership->world().members;
+      for (const Id who : members) {
         if (processes_[who].ended) {
           wrong_ << "process " << who << " has ended and is a member; ";
+        }
+      }
+      for (const Id who : spares_) {
+        const Process& process = processes_[who];
+        if (!process.ended && !process.membership->expelled() &&
+            members.size() < static_cast<std::size_t>(faults_.processes)) {
+          wrong_ << "process " << who << " waits, though members are missing; ";
         }
       }
     }
@@ -444,7 +475,9 @@ class Simulation {
   std::vector<Notice> notices_;
   std::map<Id, bool> side_;
   std::set<Id> joins_;
+  std::set<Id> spares_;  // that wait
   std::size_t changes_ = 0;
+  std::size_t taken_in_ = 0;
   std::uint64_t steps_ = 0;
   int longest_stop_ = 0;
   std::ostringstream wrong_;

@@ -39,8 +39,9 @@ struct Fate {
   std::vector<std::uint64_t> first;  // of each change: the first step of the new world
   std::optional<Error> error;
   std::optional<std::uint64_t> restored;
-  bool dead = false;   // at the end, though it may have done all it had to before
-  int world_size = 0;  // at the end
+  bool unused = false;  // a spare that waited until the job ended
+  bool dead = false;    // at the end, though it may have done all it had to before
+  int world_size = 0;   // at the end
   std::int64_t operations = 0;
 };
 
@@ -62,6 +63,9 @@ struct Plan {
   std::optional<std::uint64_t> flushes = {};       // in this step
   std::optional<std::uint64_t> syncs_before = {};  // sync_parameters() before this step
   std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
+  int spares = 0;                                  // processes behind the ranks
+  std::map<Id, std::string> policies = {};         // of those that have another one
+  std::map<Id, std::size_t> smaller = {};          // so much smaller is the first tensor of these
 };
 
 // Noise that depends on who makes it, in which step, and where the parameters are.
@@ -77,12 +81,12 @@ inline std::string state_of(Session& session) {
 }
 
 inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
-  constexpr std::size_t kSizes[] = {9000, 3, 5000};
   const bool local = plan.policy.find("every") != std::string::npos;
   const bool outer = plan.policy.find("outer") != std::string::npos;
+  const std::size_t sizes[] = {9000 - (plan.smaller.contains(self) ? plan.smaller.at(self) : 0), 3, 5000};
   std::vector<std::vector<float>> parameters, momentum, gradients, scales;
   std::vector<TensorId> ids;
-  for (const std::size_t size : kSizes) {
+  for (const std::size_t size : sizes) {
     parameters.emplace_back(size, self == 0 ? 1.0F : 0.0F);
     momentum.emplace_back(size);
     gradients.emplace_back(size);
@@ -94,36 +98,48 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     ids.push_back(local ? session.add(name, whole(gradients[t]), whole(parameters[t]), {whole(momentum[t])})
                         : session.add(name, whole(gradients[t]), {.scale = scales[t]}));
   }
+  bool in = false;  // before, a rank may have been in no other world
   session.on_world_change([&](const WorldChange& change) {
     fate.changes.push_back(change);
-    if (session.step() > 0) {  // before, a rank may have been in no other world
+    if (in && session.step() > 0) {
       fate.first.push_back(session.step());
     }
   });
-  for (std::vector<float>& values : parameters) {
-    for (bool done = false; !done;) {
-      try {
-        session.broadcast(view(values.data(), values.size()));
-        done = true;
-      } catch (const Error& error) {  // the root has ended: the caller knows what to do
-        if (error.code() != ErrorCode::invalid_argument) {
-          throw;
-        }
-        values.assign(values.size(), 1.0F);
-      }
-    }
-  }
   std::vector<View> all;
   for (std::vector<float>& values : parameters) {
     all.push_back(view(values.data(), values.size()));
   }
+  const float loss_scale = plan.weighted && !outer ? 4.0F : 1.0F;
+  if (loss_scale != 1 && self < kRanks) {  // spares learn it
+    session.set_loss_scale(loss_scale);
+  }
+  for (bool done = false; !done;) {
+    try {
+      if (plan.spares > 0) {
+        fate.unused = !session.share(all);
+      } else {
+        session.broadcast(all);
+      }
+      done = true;
+    } catch (const Error& error) {  // the root has ended: the caller knows what to do
+      if (error.code() != ErrorCode::invalid_argument) {
+        throw;
+      }
+      for (std::vector<float>& values : parameters) {
+        values.assign(values.size(), 1.0F);
+      }
+    }
+  }
+  if (fate.unused) {
+    return;
+  }
+  in = true;
+  if (plan.spares > 0 && session.step() == 0) {
+    std::this_thread::sleep_for(milliseconds(150));  // spares are heard meanwhile
+  }
   const std::vector<ConstView> saved(all.begin(), all.end());
   if (!plan.checkpoints.empty()) {
     fate.restored = session.restore(plan.checkpoints, all);
-  }
-  const float loss_scale = plan.weighted && !outer ? 4.0F : 1.0F;
-  if (loss_scale != 1) {
-    session.set_loss_scale(loss_scale);
   }
   const auto leaves = plan.leaves_before.find(self);
   while (session.step() < plan.steps) {
@@ -203,8 +219,8 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
 
 inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::vector<Fate> fates(static_cast<std::size_t>(ranks));
-  auto processes = make_inproc_processes(ranks);
+  std::vector<Fate> fates(static_cast<std::size_t>(ranks + plan.spares));
+  auto processes = make_inproc_processes(ranks + plan.spares);
   std::vector<std::thread> threads;
   for (Id id = 0; id < fates.size(); ++id) {
     threads.emplace_back([&, id, own = std::exchange(processes[id], nullptr)]() mutable {
@@ -217,7 +233,13 @@ inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
         life = std::make_shared<Life>(cuts->second, [cut = plan.cut] { cut->happen(); });
       }
       try {
-        Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), Policy::parse(plan.policy),
+        const auto other = plan.policies.find(id);
+        Policy policy = Policy::parse(other == plan.policies.end() ? plan.policy : other->second);
+        if (other == plan.policies.end() && plan.spares > 0) {
+          policy.elastic = policy.elastic.value_or(Policy::Elastic{});
+          policy.elastic->spares = static_cast<std::uint32_t>(plan.spares);
+        }
+        Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), policy,
                         {.timeout = plan.timeout});
         train(session, id, plan, fates[id]);
       } catch (const Error& error) {

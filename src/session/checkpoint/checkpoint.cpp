@@ -252,6 +252,9 @@ void Session::save(std::ostream& stream) {
 }
 
 void Session::load(const std::filesystem::path& directory) {
+  if (waits_as_spare("load")) {
+    return;
+  }
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
@@ -263,6 +266,9 @@ void Session::load(const std::filesystem::path& directory) {
 }
 
 void Session::load(std::istream& stream) {
+  if (waits_as_spare("load")) {
+    return;
+  }
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {

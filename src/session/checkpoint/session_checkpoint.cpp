@@ -186,6 +186,9 @@ void Session::wait_for_checkpoint() {
 }
 
 std::uint64_t Session::restore(const std::filesystem::path& directory, std::span<const View> parameters) {
+  if (waits_as_spare("restore")) {
+    return 0;
+  }
   for (;;) {
     const int world = world_size();
     try {

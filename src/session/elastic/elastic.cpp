@@ -40,16 +40,47 @@ int rank_in(const membership::World& world, Processes::Id who) {
   return at != world.members.end() && *at == who ? static_cast<int>(at - world.members.begin()) : -1;
 }
 
+membership::Settings settings_of(const Processes& processes, const Policy::Elastic& settings) {
+  const std::vector<Processes::Id> all = processes.all();
+  if (settings.spares > 0 && all.size() < std::size_t{settings.spares} + settings.min_ranks) {
+    throw Error(ErrorCode::invalid_argument,
+                "[elastic] spares = " + std::to_string(settings.spares) + " of " + std::to_string(all.size()) +
+                    " processes leave fewer ranks than min_ranks, " + std::to_string(settings.min_ranks) +
+                    "; start ranks + spares processes, as by mpirun -np");
+  }
+  membership::Settings found{.beat = kBeat, .silent_after = settings.suspect};
+  if (settings.spares > 0) {
+    found.full = all.size() - settings.spares;
+    found.spares.assign(all.begin() + static_cast<std::ptrdiff_t>(found.full), all.end());
+  }
+  return found;
+}
+
 }  // namespace
 
 Elastic::Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings,
                  std::chrono::milliseconds timeout)
-    : processes_(processes),
+    : processes_(std::move(processes)),
       settings_(settings),
       timeout_(timeout),
-      member_(std::move(processes), {.beat = kBeat, .silent_after = settings.suspect}) {
-  world_ = before_ = {.epoch = 0, .members = processes_->all()};
+      member_(processes_, settings_of(*processes_, settings)) {
+  std::vector<Processes::Id> ranks = processes_->all();
+  ranks.resize(static_cast<std::size_t>(full_size()));
+  if (std::ranges::find(ranks, processes_->self()) != ranks.end()) {
+    world_ = before_ = told_ = {.epoch = 0, .members = ranks};
+    holders_ = std::move(ranks);
+  }
 }
+
+int Elastic::place() const {
+  const std::vector<Processes::Id> all = processes_->all();
+  return static_cast<int>(std::ranges::find(all, processes_->self()) - all.begin());
+}
+
+bool Elastic::has_newcomers() const {
+  return !std::includes(holders_.begin(), holders_.end(), world_.members.begin(), world_.members.end());
+}
+bool Elastic::holds() const { return std::binary_search(holders_.begin(), holders_.end(), processes_->self()); }
 
 std::shared_ptr<Transport> Elastic::connect() {
   before_ = world_;
@@ -195,6 +226,7 @@ std::string Elastic::explain() const {
                                        (settings_.replicate_exact ? "fp32" : "bf16");
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
+         (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +
          "; residuals have a second buffer, so that a step can be undone, and it ends by a message of each rank to "
          "each\n";
 }
@@ -208,19 +240,26 @@ bool Elastic::commit() {
 
 bool Elastic::await_change(bool failed) { return member_.await_change(world_.epoch, patience(failed), timeout_); }
 
-WorldChange Elastic::change() const {
+WorldChange Elastic::take_change() {
   WorldChange change{.epoch = world_.epoch,
                      .rank = rank_in(world_, processes_->self()),
                      .world_size = static_cast<int>(world_.members.size()),
-                     .old_rank = rank_in(before_, processes_->self()),
-                     .old_world_size = static_cast<int>(before_.members.size()),
+                     .old_rank = rank_in(told_, processes_->self()),
+                     .old_world_size = static_cast<int>(told_.members.size()),
                      .seconds = member_.seconds_since_over()};
-  for (const Processes::Id who : before_.members) {
+  for (const Processes::Id who : told_.members) {
     if (rank_in(world_, who) < 0) {
-      change.lost.push_back(rank_in(before_, who));
+      change.lost.push_back(rank_in(told_, who));
       change.lost_names.push_back(processes_->describe(who));
     }
   }
+  for (const Processes::Id who : world_.members) {
+    if (rank_in(told_, who) < 0) {
+      change.joined.push_back(rank_in(world_, who));
+      change.joined_names.push_back(processes_->describe(who));
+    }
+  }
+  told_ = world_;
   return change;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/session.hpp"
@@ -23,7 +24,34 @@ namespace gradwire::session {
 
 class Elastic {
  public:
+  /// Error(invalid_argument) where spares leave too few ranks.
   Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings, std::chrono::milliseconds timeout);
+
+  /// Whether this process is a spare that has not taken a rank's place.
+  [[nodiscard]] bool waits() const noexcept { return world_.members.empty(); }
+  /// Its place among all processes, and how many these are.
+  [[nodiscard]] int place() const;
+  [[nodiscard]] int processes() const { return static_cast<int>(processes_->all().size()); }
+  /// Ranks of a whole world.
+  [[nodiscard]] int full_size() const { return processes() - static_cast<int>(settings_.spares); }
+  [[nodiscard]] bool has_spares() const noexcept { return settings_.spares > 0; }
+  /// See Member::wait_for_place().
+  [[nodiscard]] bool wait_for_place(const std::string& facts) { return member_.wait_for_place(facts); }
+
+  /// What a rank that comes later is to hold: `parameters` of all ranks. From here on spares may come.
+  void share(std::vector<View> parameters) { shared_ = std::move(parameters); }
+  void let_in_spares(std::string facts) {
+    lets_in_ = true;
+    member_.let_in_spares(std::move(facts));
+  }
+  [[nodiscard]] bool lets_in_spares() const noexcept { return lets_in_; }
+  [[nodiscard]] const std::vector<View>& shared() const noexcept { return shared_; }
+  /// Whether a rank of the world now may not hold what the others do. The same on all of them.
+  [[nodiscard]] bool has_newcomers() const;
+  /// Whether this rank does.
+  [[nodiscard]] bool holds() const;
+  /// From here on all ranks of the world now do.
+  void all_hold() { holders_ = world_.members; }
 
   /// A transport over the world that counts now; worlds that are over before it is made are passed over.
   /// Error(expelled), Error(too_few).
@@ -55,8 +83,8 @@ class Elastic {
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
   /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
   [[nodiscard]] bool await_change(bool failed);
-  /// What has changed since the connect() before the last one.
-  [[nodiscard]] WorldChange change() const;
+  /// What has changed since the world that it told of last.
+  [[nodiscard]] WorldChange take_change();
   /// Its place in the world now; none: it is not in it.
   [[nodiscard]] std::optional<int> rank_of(Processes::Id who) const;
   /// None: there is no such rank.
@@ -73,8 +101,12 @@ class Elastic {
   std::shared_ptr<Processes> processes_;
   const Policy::Elastic settings_;
   const std::chrono::milliseconds timeout_;
-  Member::World world_;              // of the transport in use
-  Member::World before_;             // of the one before
+  Member::World world_;                 // of the transport in use
+  Member::World before_;                // of the one before
+  Member::World told_;                  // by take_change()
+  std::vector<Processes::Id> holders_;  // of what a newcomer gets; ascending
+  std::vector<View> shared_;
+  bool lets_in_ = false;
   std::vector<int> keepers_;         // by rank of the world: who keeps its residuals; the rank itself: nobody
   bool copied_ = false;              // in this world
   std::vector<int> keepers_before_;  // of the world before

@@ -2,30 +2,60 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "membership/message.hpp"
+#include "plan/plan.hpp"
 
 namespace gradwire::session {
 namespace {
 
 // Who leaves at the end of a job is followed by the others within this time, and needs no agreement.
 constexpr std::chrono::milliseconds kFarewell{300};
-constexpr std::array kFarewellText{std::byte{'f'}};  // no message of membership is so short
 
-// A piece of a copy: this byte, which no message of membership begins with, epoch, step, bytes of the copy, bytes of it
-// before this piece, and the piece.
-constexpr std::byte kCopyMark{0xC0};
+// How messages begin that are none of membership, of which none begins so.
+constexpr std::byte kCopyMark{0xC0};  // epoch, step, bytes of the copy, bytes of it before this piece, and the piece
+constexpr std::byte kFarewellMark{0xC1};  // whether the world was always the first
+constexpr std::byte kFactsMark{0xC2};     // of a spare that waits: a text
+constexpr std::byte kRefusalMark{0xC3};   // of a spare: why, a text
+constexpr std::byte kSparesMark{0xC4};    // how many the policy of this process has
 constexpr std::size_t kPieceBytes = 256 << 10;
+
+wire::Bytes with_text(std::byte mark, const std::string& text) {
+  wire::Bytes message{mark};
+  wire::put(message, text.data(), text.size());
+  return message;
+}
+
+std::string text_of(std::span<const std::byte> message) {
+  return {reinterpret_cast<const char*>(message.data()) + 1, message.size() - 1};
+}
+
+membership::World first_world(const Processes& processes, const membership::Settings& settings) {
+  std::vector<Processes::Id> members = processes.all();
+  members.resize(members.size() - settings.spares.size());
+  const bool is_spare = std::ranges::find(settings.spares, processes.self()) != settings.spares.end();
+  return is_spare ? membership::World{} : membership::World{.epoch = 1, .members = std::move(members)};
+}
 
 }  // namespace
 
 Member::Member(std::shared_ptr<Processes> processes, membership::Settings settings)
     : processes_(std::move(processes)),
       settings_(settings),
-      machine_(processes_->self(), {.epoch = 1, .members = processes_->all()}, 0, settings, now()),
-      thread_([this] { run(); }) {}
+      machine_(processes_->self(), first_world(*processes_, settings), 0, settings, now()) {
+  wire::Bytes message{kSparesMark};
+  wire::put_number(message, static_cast<std::uint32_t>(settings_.spares.size()));
+  for (const Processes::Id who : processes_->all()) {
+    if (who != processes_->self()) {
+      processes_->send(who, message);
+    }
+  }
+  thread_ = std::thread([this] { run(); });
+}
 
 Member::~Member() {
   {
@@ -37,9 +67,10 @@ Member::~Member() {
   thread_.join();
   machine_.leave();
   act();
-  for (const membership::Id who : machine_.world().members) {
+  const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
+  for (const membership::Id who : processes_->all()) {
     if (who != machine_.self()) {
-      processes_->send(who, kFarewellText);
+      processes_->send(who, farewell);
     }
   }
   processes_->end();
@@ -59,7 +90,7 @@ void Member::run() noexcept {
     }
     for (auto at = farewells_.begin(); at != farewells_.end();) {
       if (Clock::now() >= at->second) {
-        machine_.dead(at->first, now());
+        note_end(at->first);
         at = farewells_.erase(at);
       } else {
         ++at;
@@ -72,20 +103,91 @@ void Member::run() noexcept {
 
 void Member::hear(const Processes::Heard& heard) {
   if (heard.ended) {
-    if (!farewells_.contains(heard.from)) {
-      machine_.dead(heard.from, now());
+    if (!farewells_.contains(heard.from) && !ended_.contains(heard.from)) {
+      processes_->note_loss();
+      note_end(heard.from);
     }
-  } else if (std::ranges::equal(heard.message, kFarewellText)) {
-    farewells_[heard.from] = Clock::now() + kFarewell;
-  } else if (!heard.message.empty() && heard.message.front() == kCopyMark) {
-    hear_copy(heard.from, heard.message);
-  } else {
-    try {
-      machine_.receive(membership::decode(heard.message), now());
-    } catch (const Error&) {
-      machine_.missed(heard.from, now());  // it says what no member would
+    return;
+  }
+  switch (heard.message.empty() ? std::byte{0} : heard.message.front()) {
+    case kFarewellMark:
+      farewells_[heard.from] = Clock::now() + kFarewell;
+      if (heard.message.back() == std::byte{0}) {
+        processes_->note_loss();
+      }
+      break;
+    case kCopyMark: hear_copy(heard.from, heard.message); break;
+    case kFactsMark: hear_facts(heard.from, text_of(heard.message)); break;
+    case kRefusalMark: refused_ = Error(ErrorCode::mismatch, text_of(heard.message)); break;
+    case kSparesMark: hear_number_of_spares(heard.from, heard.message); break;
+    default: try { machine_.receive(membership::decode(heard.message), now());
+      } catch (const Error&) {
+        machine_.missed(heard.from, now());  // it says what no member would
+      }
+  }
+}
+
+void Member::note_end(Processes::Id who) {
+  ended_.insert(who);
+  const std::vector<membership::Id>& members = machine_.world().members;
+  if (!members.empty() && !std::binary_search(members.begin(), members.end(), who)) {
+    processes_->note_loss();  // a spare, which would have stayed until the job ends
+  }
+  machine_.dead(who, now());
+}
+
+void Member::hear_number_of_spares(Processes::Id from, std::span<const std::byte> message) {
+  const std::size_t mine = settings_.spares.size();
+  std::uint32_t theirs = 0;
+  if (message.size() == 1 + sizeof(theirs)) {
+    std::memcpy(&theirs, message.data() + 1, sizeof(theirs));
+    if (theirs != mine) {
+      refused_ =
+          Error(ErrorCode::mismatch, "[elastic] spares is " + std::to_string(mine) + " on " +
+                                         processes_->describe(processes_->self()) + " and " + std::to_string(theirs) +
+                                         " on " + processes_->describe(from) + "; give all processes the same policy");
     }
   }
+}
+
+void Member::hear_facts(Processes::Id from, const std::string& facts) {
+  facts_[from] = facts;
+  if (own_facts_.empty()) {
+    return;  // later
+  }
+  if (facts == own_facts_) {
+    machine_.let_in(from);
+  } else if (machine_.world().members.front() == machine_.self()) {
+    const std::string why =
+        "a spare, " + processes_->describe(from) + ", cannot take the place of a rank: " +
+        plan::first_difference(own_facts_, static_cast<int>(machine_.self()), facts, static_cast<int>(from));
+    log(LogLevel::warning, why);
+    processes_->send(from, with_text(kRefusalMark, why));
+  }
+}
+
+void Member::let_in_spares(std::string facts) {
+  const std::lock_guard lock(mutex_);
+  own_facts_ = std::move(facts);
+  for (const auto& [who, said] : std::exchange(facts_, {})) {
+    hear_facts(who, said);
+  }
+}
+
+bool Member::wait_for_place(const std::string& facts) {
+  for (const Processes::Id who : processes_->all()) {
+    if (who != processes_->self()) {
+      processes_->send(who, with_text(kFactsMark, facts));
+    }
+  }
+  std::unique_lock lock(mutex_);
+  machine_.wait_among(processes_->all());
+  changed_.wait(lock, [&] { return over_locked(0) || machine_.alone(); });
+  if (!over_locked(0)) {
+    return false;
+  }
+  throw_if_out();
+  return true;
 }
 
 // Pieces come in order; what is none is dropped, and the copy with it.
@@ -157,7 +259,7 @@ void Member::act() {
 }
 
 bool Member::over_locked(std::uint32_t epoch) const {
-  return machine_.agreeing() || machine_.expelled() || machine_.world().epoch != epoch;
+  return machine_.agreeing() || machine_.expelled() || machine_.world().epoch != epoch || refused_;
 }
 
 double Member::seconds_since_over() const {
@@ -167,11 +269,14 @@ double Member::seconds_since_over() const {
 
 Member::World Member::world() const {
   const std::lock_guard lock(mutex_);
-  throw_if_expelled();
+  throw_if_out();
   return machine_.world();
 }
 
-void Member::throw_if_expelled() const {
+void Member::throw_if_out() const {
+  if (refused_) {
+    throw Error(*refused_);
+  }
   if (machine_.expelled()) {
     throw Error(ErrorCode::expelled, processes_->describe(processes_->self()) +
                                          ": the others went on without this process, which did not answer for " +
@@ -195,7 +300,7 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   machine_.ready(transaction);
   act();
   const auto decided = [&] {
-    return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch;
+    return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch || refused_;
   };
   if (!changed_.wait_for(lock, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
@@ -213,14 +318,14 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
 bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   const auto is_over = [&] { return over_locked(epoch); };
-  const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch; };
+  const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch || refused_; };
   if (gave_up_ || !changed_.wait_for(lock, patience, is_over)) {
     return false;
   }
   if (!changed_.wait_for(lock, limit, changed)) {
     throw_no_agreement(limit);
   }
-  throw_if_expelled();
+  throw_if_out();
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@ class Member {
  public:
   using World = membership::World;
 
+  /// The first world is of all processes but `settings.spares`.
   Member(std::shared_ptr<Processes> processes, membership::Settings settings);
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
@@ -37,6 +39,12 @@ class Member {
   void watch(std::uint32_t epoch, std::function<void()> interrupt);
   /// Since an epoch that was watched was seen to be over.
   [[nodiscard]] double seconds_since_over() const;
+
+  /// Of a spare: says that it waits, with `facts` of what it could do, until it is in a world: true. False: nobody is
+  /// left whose place it could take. Error(mismatch) where the others say other facts, Error(expelled).
+  [[nodiscard]] bool wait_for_place(const std::string& facts);
+  /// From here on spares that say these facts take the places of ranks that are missing; others are told so.
+  void let_in_spares(std::string facts);
 
   /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
   /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
@@ -64,11 +72,14 @@ class Member {
   [[nodiscard]] static membership::Time now();
   void run() noexcept;
   void hear(const Processes::Heard& heard);
+  void hear_facts(Processes::Id from, const std::string& facts);
+  void hear_number_of_spares(Processes::Id from, std::span<const std::byte> message);
+  void note_end(Processes::Id who);
   void hear_copy(Processes::Id from, std::span<const std::byte> message);
   /// What the machine says goes out. The caller holds the lock.
   void act();
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const;
-  void throw_if_expelled() const;
+  void throw_if_out() const;
   [[noreturn]] void throw_no_agreement(std::chrono::milliseconds limit) const;
 
   std::shared_ptr<Processes> processes_;
@@ -83,6 +94,11 @@ class Member {
   std::map<membership::Id, Copy> copies_;    // whole
   std::map<membership::Id, Copy> incoming_;  // so far
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
+  // Of spares.
+  std::map<membership::Id, std::string> facts_;  // that each has said
+  std::string own_facts_;                        // none: spares are not let in
+  std::optional<Error> refused_;                 // why this process cannot take part
+  std::set<membership::Id> ended_;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -19,14 +19,18 @@ using session::SavedState;
 namespace {
 
 void log_change(const WorldChange& change, std::uint64_t step) {
-  std::string lost;
-  for (const std::string& name : change.lost_names) {
-    lost += (lost.empty() ? "" : ", ") + name;
-  }
+  const auto listed = [](const char* before, const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) {
+      text += (text.empty() ? before : ", ") + name;
+    }
+    return text;
+  };
   log(change.rank == 0 ? LogLevel::warning : LogLevel::info,
       std::to_string(change.old_world_size) + " ranks have become " + std::to_string(change.world_size) +
-          (lost.empty() ? "" : ": without " + lost) + "; step " + std::to_string(step) + " begins anew, " +
-          format_number(std::round(1e3 * change.seconds)) + " ms after that was noticed");
+          listed(": without ", change.lost_names) + listed("; new: ", change.joined_names) + "; step " +
+          std::to_string(step) + " begins anew, " + format_number(std::round(1e3 * change.seconds)) +
+          " ms after that was noticed");
 }
 
 }  // namespace
@@ -136,6 +140,15 @@ WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std
     if (!self->elastic->await_change(true)) {
       throw Error(error.value());
     }
+    enter_world(self);
+  } catch (const Error& failure) {
+    self->leave(failure);
+  }
+  return self->elastic->take_change();
+}
+
+void Session::State::enter_world(std::unique_ptr<State>& self) {
+  for (;;) {
     {
       const std::lock_guard lock(self->progress.wire);
       self->runner->undo()->undo_step();
@@ -143,10 +156,14 @@ WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std
     std::unique_ptr<State> fresh = in_world(std::move(self->elastic), self->policy, self->options);
     fresh->take_over(*self);
     self = std::move(fresh);
-  } catch (const Error& failure) {
-    self->leave(failure);
+    const std::optional<Error> failure = self->teach_newcomers();
+    if (!failure) {
+      return;
+    }
+    if (!self->elastic->await_change(true)) {
+      throw Error(*failure);
+    }
   }
-  return self->elastic->change();
 }
 
 void Session::State::tell_of(const WorldChange& change) const {

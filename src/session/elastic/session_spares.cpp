@@ -1,0 +1,199 @@
+// How a process that waits becomes a rank: what it says of itself before, and what it gets of the others.
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "gradwire/version.hpp"
+#include "session/device/device_pointer.hpp"
+#include "session/elastic/standing.hpp"
+#include "session/host/bucket_runner.hpp"
+#include "session/session_state.hpp"
+
+namespace gradwire {
+
+using session::Elastic;
+using session::Standing;
+
+namespace {
+
+constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; of a longer one the hash alone
+
+}  // namespace
+
+std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elastic> elastic, const Policy& policy,
+                                                            const SessionOptions& options) {
+  auto places = make_inproc_world(elastic->processes());  // its own place alone is taken
+  auto own = std::move(places[static_cast<std::size_t>(elastic->place())]);
+  auto state =
+      std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(own), options), policy, options);
+  state->elastic = std::move(elastic);
+  state->runner->undo()->remember();
+  return state;
+}
+
+// What a spare must have alike with ranks, one item a line: the plan as in a world of all processes, since no spare
+// knows of how many and of which nodes the next world is.
+std::string Session::State::facts_for_spares(std::span<const View> parameters) {
+  const std::lock_guard lock(progress.state);
+  const plan::Plan shown = plan::make_plan(policy, tensors.infos(),
+                                           {.world_size = elastic->processes(),
+                                            .reduction = options.reduction,
+                                            .checksum = options.checksum.value_or(true)});
+  if (shown.has_modes()) {
+    throw Error(
+        ErrorCode::unsupported,
+        "[elastic] spares: the policy has sync modes other than \"step\", of which a spare cannot learn yet what "
+        "ranks hold; use sync = \"step\", or no spares");
+  }
+  std::string sizes;
+  std::uint64_t bytes = 0;
+  for (const View& parameter : parameters) {
+    sizes += std::string(to_string(parameter.dtype)) + " x " + std::to_string(parameter.count) + "\n";
+    bytes += parameter.count * element_bytes(parameter.dtype);
+  }
+  const std::string text = shown.describe();
+  return "library: " + std::string(kVersion) + "\n" + (text.size() <= kMostPlanText ? text : "") +
+         "plan: " + plan::fingerprint_of(text) + "\nshared parameters: " + std::to_string(parameters.size()) + " of " +
+         std::to_string(bytes) + " bytes, " + plan::fingerprint_of(sizes) + "\n";
+}
+
+void Session::State::let_in_spares(std::span<const View> parameters) {
+  if (!elastic->has_spares()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(progress.state);
+    make_plan();
+  }
+  elastic->share({parameters.begin(), parameters.end()});
+  elastic->let_in_spares(facts_for_spares(parameters));
+}
+
+bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const View> parameters) {
+  try {
+    const std::string facts = self->facts_for_spares(parameters);
+    self->elastic->share({parameters.begin(), parameters.end()});
+    if (!self->elastic->wait_for_place(facts)) {
+      return false;
+    }
+    enter_world(self);
+    self->let_in_spares(parameters);
+    static_cast<void>(self->elastic->take_change());
+  } catch (const Error& error) {
+    self->leave(error);
+  }
+  return true;
+}
+
+std::optional<Error> Session::State::teach_newcomers() {
+  if (!elastic->has_newcomers()) {
+    return std::nullopt;
+  }
+  try {
+    on_wire([&] {
+      Standing mine;
+      if (elastic->holds()) {
+        mine = standing();
+      }
+      const std::vector<std::string> told =
+          runner->peers().all_gather(session::encode_standing(mine), "telling newcomers what ranks hold");
+      std::vector<Standing> all;
+      std::transform(told.begin(), told.end(), std::back_inserter(all), session::decode_standing);
+      const auto teacher = std::ranges::find_if(all, [](const Standing& one) { return one.holds; });
+      if (teacher == all.end()) {
+        throw Error(ErrorCode::too_few,
+                    "all ranks that held the parameters have ended before this one had them; start "
+                    "the job again from what it saved");
+      }
+      runner->broadcast(elastic->shared(), static_cast<int>(teacher - all.begin()));
+      if (!elastic->holds()) {
+        go_on_from(*teacher);
+      }
+    });
+    if (elastic->commit()) {
+      elastic->all_hold();
+      return std::nullopt;
+    }
+    return Error(ErrorCode::aborted, "the world changes");
+  } catch (const Error& error) {
+    if (!session::may_be_of_others(error.code())) {
+      throw;
+    }
+    return error;
+  }
+}
+
+// The caller holds `wire`.
+Standing Session::State::standing() {
+  const std::lock_guard lock(progress.state);
+  Standing standing{.holds = true,
+                    .step = step.number(),
+                    .loss_scale = step.loss_scale(),
+                    .loss_scale_set = step.loss_scale_set(),
+                    .weighted = step.weighted(),
+                    .flush = step.flushes()};
+  for (const session::SavedState::Residual& held : runner->held().save_residuals(*plan)) {
+    if (held.key.site == codec::EncodeSite::local) {
+      standing.with_residuals.push_back(held.key.tensor);
+    }
+  }
+  return standing;
+}
+
+// Of what error feedback holds, a newcomer has nothing, but ranks agree on what may be held. The caller holds `wire`.
+void Session::State::go_on_from(const Standing& others) {
+  const std::lock_guard lock(progress.state);
+  make_plan();
+  plan::ResidualStore residuals;
+  for (const std::uint32_t tensor : others.with_residuals) {
+    residuals.keep({tensor, codec::EncodeSite::local}, 0, tensors.infos().at(tensor).count);
+  }
+  for (std::uint32_t tensor = 0; !residuals.empty() && tensor < tensors.size(); ++tensor) {
+    residuals.mark_moved(tensor);
+  }
+  runner->held().load_residuals(std::move(residuals), *plan);
+  step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
+  if (others.flush) {
+    step.flush_next();
+  }
+  if (auto_codec) {
+    auto_codec->resume(step.number());
+  }
+  reset_step(std::chrono::steady_clock::now());
+}
+
+void Session::State::require_no_spares(const char* call) const {
+  if (elastic && (elastic->waits() || elastic->lets_in_spares())) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) + ": with [elastic] spares ranks communicate in steps alone after share(), since a " +
+                    "spare that takes a place knows of nothing else; call it before");
+  }
+}
+
+bool Session::waits_as_spare(const char* call) const {
+  if (state_->elastic && state_->elastic->waits()) {
+    return true;
+  }
+  state_->require_no_spares(call);
+  return false;
+}
+
+bool Session::share(std::span<const View> parameters) {
+  if (state_->elastic && state_->elastic->lets_in_spares()) {
+    throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
+  }
+  for (const View& parameter : parameters) {
+    session::require_host_memory(parameter.data, "share: a parameter");
+  }
+  if (state_->elastic && state_->elastic->waits()) {
+    return State::become_rank(state_, parameters);
+  }
+  broadcast(parameters);
+  if (state_->elastic) {
+    state_->let_in_spares(parameters);
+  }
+  return true;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,26 @@
+// What a session holds alike on all ranks between two steps, as a rank that comes later has to know it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradwire::session {
+
+struct Standing {
+  bool holds = false;  // it is known here; else the rest says nothing
+  std::uint64_t step = 0;
+  double loss_scale = 1;
+  bool loss_scale_set = false;
+  bool weighted = false;
+  bool flush = false;                              // wanted of the coming step
+  std::vector<std::uint32_t> with_residuals = {};  // tensors of which ranks hold local residuals
+
+  [[nodiscard]] bool operator==(const Standing&) const = default;
+};
+
+[[nodiscard]] std::string encode_standing(const Standing& standing);
+/// Error(corrupt) for what no encode_standing() made.
+[[nodiscard]] Standing decode_standing(const std::string& text);
+
+}  // namespace gradwire::session
