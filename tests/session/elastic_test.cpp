@@ -185,7 +185,7 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
   }
 }
 
-// Tried by hand, red here: copies that are older than a flush, or than sync_parameters(), count.
+// Tried by hand, red here: sync_parameters() leaves residuals to be undone by the next step.
 TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
   const std::string elastic = "[elastic]\nreplicate = \"4 steps\"\nreplicate_as = \"exact\"\n";
   Plan flushes = plan_of("topk(0.05)+int8", elastic, 5);
