@@ -15,7 +15,11 @@ constexpr int kBeatsOfWaiting = 10;  // without a word, until one that waited ma
 }  // namespace
 
 Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
-    : self_(self), settings_(settings), world_(std::move(world)), delivered_(delivered), entered_(delivered) {
+    : self_(self),
+      settings_(std::move(settings)),
+      world_(std::move(world)),
+      delivered_(delivered),
+      entered_(delivered) {
   for (const Id who : world_.members) {
     heard_[who] = now;
   }

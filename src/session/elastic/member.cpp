@@ -43,7 +43,7 @@ membership::World first_world(const Processes& processes, const membership::Sett
 
 }  // namespace
 
-Member::Member(std::shared_ptr<Processes> processes, membership::Settings settings)
+Member::Member(std::shared_ptr<Processes> processes, const membership::Settings& settings)
     : processes_(std::move(processes)),
       settings_(settings),
       machine_(processes_->self(), first_world(*processes_, settings), 0, settings, now()) {

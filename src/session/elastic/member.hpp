@@ -24,7 +24,7 @@ class Member {
   using World = membership::World;
 
   /// The first world is of all processes but `settings.spares`.
-  Member(std::shared_ptr<Processes> processes, membership::Settings settings);
+  Member(std::shared_ptr<Processes> processes, const membership::Settings& settings);
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
   /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does.
