@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "collective/host/host_executor.hpp"
+#include "collective/reduction.hpp"
 #include "inputs.hpp"
 #include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
@@ -201,6 +203,22 @@ TEST(Disagreement, ReductionAndFeedback) {
       }
     }
   }
+}
+
+// A rank that still is in another world. Seen red when frames had no epoch.
+TEST(Disagreement, Epochs) {
+  const auto outcomes = outcomes_of(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
+    collective::HostExecutor executor(*transport, {.epoch = static_cast<std::uint8_t>(7 + transport->rank())});
+    const CodecSpec int8 = CodecSpec::parse("int8");
+    auto [call, schedule] =
+        collective::resolve({.codec = int8, .second_hop = int8, .count = 10'000}, {transport->rank(), 2});
+    Values values(DType::f32, gaussian(10'000, transport->rank()));
+    codec::TensorList tensors(DType::f32, call.codecs.first.working());
+    tensors.append(values.view().data, values.view().data, 10'000);
+    executor.wait(
+        *executor.start(std::move(schedule), {.tensors = std::move(tensors), .call = std::move(call), .name = "test"}));
+  });
+  EXPECT_TRUE(any(outcomes, ErrorCode::mismatch, "epoch")) << outcomes[0].message;
 }
 
 // A rank without a weight sends none and awaits none. Below and above the sizes at which `dense` is the transport's own

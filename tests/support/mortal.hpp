@@ -3,9 +3,13 @@
 // nobody; the others hear that it has ended.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <set>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "gradwire/processes.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::test {
 
@@ -87,8 +92,9 @@ class Cut {
 
 class MortalTransport final : public Transport {
  public:
-  MortalTransport(std::shared_ptr<Transport> inner, std::shared_ptr<Life> life, std::function<void()> die)
-      : inner_(std::move(inner)), life_(std::move(life)), die_(std::move(die)) {}
+  MortalTransport(std::shared_ptr<Transport> inner, std::uint32_t epoch, std::shared_ptr<Life> life,
+                  std::function<void()> die)
+      : inner_(std::move(inner)), epoch_(epoch), life_(std::move(life)), die_(std::move(die)) {}
 
   [[nodiscard]] std::string name() const override { return "mortal(" + inner_->name() + ")"; }
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
@@ -99,6 +105,11 @@ class MortalTransport final : public Transport {
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     go_on();
+    std::uint32_t magic = 0;
+    std::memcpy(&magic, data.data(), std::min(data.size(), sizeof magic));
+    if (magic == wire::kMagic) {  // seen red when an executor wrote 0
+      EXPECT_EQ(wire::parse_header(data).epoch, epoch_ % 256) << "a frame of another world";
+    }
     inner_->post_send(operation, peer, tag, data);
   }
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
@@ -133,6 +144,7 @@ class MortalTransport final : public Transport {
   }
 
   std::shared_ptr<Transport> inner_;
+  const std::uint32_t epoch_;
   std::shared_ptr<Life> life_;
   std::function<void()> die_;
 };
@@ -181,7 +193,7 @@ class MortalProcesses final : public Processes {
       inner_->end();
       throw Death();
     }
-    return std::make_shared<MortalTransport>(inner_->connect(members, epoch, timeout), life_,
+    return std::make_shared<MortalTransport>(inner_->connect(members, epoch, timeout), epoch, life_,
                                              [inner = inner_] { inner->end(); });
   }
 

@@ -89,6 +89,7 @@ struct HostExecutorOptions {
   bool crowded = false;       // ranks share cores: a look that finds nothing gives this one away
   std::function<void(const TraceEvent&)> trace = {};
   observe::SourceId source = 0;  // whose events are recorded
+  std::uint8_t epoch = 0;        // of the world, modulo 256: written into frames, and asked of them
 };
 
 class LaneRun;

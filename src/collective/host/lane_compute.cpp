@@ -405,7 +405,8 @@ codec::FrameInfo LaneRun::frame_info(const Step& step, Hop hop) const {
           .bucket = task_.bucket,
           .step = task_.step,
           .hop = static_cast<std::uint8_t>(hop),
-          .terms = task_.terms.value_or(0)};
+          .terms = task_.terms.value_or(0),
+          .epoch = executor_.options_.epoch};
 }
 
 }  // namespace gradwire::collective

@@ -56,6 +56,8 @@ class Elastic {
   /// A transport over the world that counts now; worlds that are over before it is made are passed over.
   /// Error(expelled), Error(too_few).
   [[nodiscard]] std::shared_ptr<Transport> connect();
+  /// Of the world of the last connect().
+  [[nodiscard]] std::uint32_t epoch() const noexcept { return world_.epoch; }
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
   void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
   /// The others hear that this process has ended. Any thread.

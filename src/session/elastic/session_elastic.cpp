@@ -115,8 +115,9 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
 
 std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic> elastic, const Policy& policy,
                                                          const SessionOptions& options) {
-  auto state =
-      std::make_unique<State>(std::make_unique<session::BucketRunner>(elastic->connect(), options), policy, options);
+  std::shared_ptr<Transport> transport = elastic->connect();
+  auto state = std::make_unique<State>(
+      std::make_unique<session::BucketRunner>(std::move(transport), options, elastic->epoch()), policy, options);
   state->elastic = std::move(elastic);
   state->runner->undo()->remember();
   state->elastic->watch([runner = state->runner.get()] {

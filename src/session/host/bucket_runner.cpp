@@ -89,19 +89,21 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
 
 }  // namespace
 
-BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options)
+BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options, std::uint32_t epoch)
     : Runner(info_of(*transport, options)),
       transport_(std::move(transport)),
       options_(options),
       executor_(*transport_, {.timeout = options.timeout,
                               .checksum = info().checksum,
                               .crowded = info().crowded,
-                              .source = info().source}),
+                              .source = info().source,
+                              .epoch = static_cast<std::uint8_t>(epoch)}),
       background_(*transport_, {.timeout = options.timeout,
                                 .checksum = info().checksum,
                                 .channel = 1,
                                 .crowded = info().crowded,
-                                .source = info().source}),
+                                .source = info().source,
+                                .epoch = static_cast<std::uint8_t>(epoch)}),
       peers_(*transport_, options.timeout),
       small_(*transport_, options.reduction, options.timeout, {.crowded = info().crowded, .source = info().source}) {}
 

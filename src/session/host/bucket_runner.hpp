@@ -25,7 +25,8 @@ namespace gradwire::session {
 
 class BucketRunner final : public Runner, private HeldByRunner, private Probes, private SmallSteps, private StepUndo {
  public:
-  BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options);
+  /// `epoch`: of the world that the transport is of.
+  BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options, std::uint32_t epoch = 0);
 
   void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
   [[nodiscard]] std::vector<Statistics> statistics() const override;
