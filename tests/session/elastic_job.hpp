@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -302,5 +303,6 @@ inline const Kind kPolicies[] = {
          "sync = { every = 16, offset = 13, stagger = true, outer = { lr = 0.7, momentum = 0.9 }, from_step = 2 }\n"
          "[bucket]\nbytes = \"24KiB\"\n"},
 };
+inline const std::span<const Kind> kEachStep(kPolicies, 6);  // those that sum gradients in each
 
 }  // namespace gradwire::test

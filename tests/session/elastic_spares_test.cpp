@@ -101,7 +101,7 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
   for (int seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
-    const Kind& kind = kPolicies[random() % std::size(kPolicies)];
+    const Kind& kind = kEachStep[random() % kEachStep.size()];
     Plan plan{.policy = kind.policy,
               .steps = 12,
               .weighted = kind.weighted,
