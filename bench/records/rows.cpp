@@ -26,7 +26,9 @@ const Arguments kPreconditioned{"--small", "0", "--warm-up", "0.15", "--precondi
 const Arguments kLocal{"--small", "0", "--outer-lr", "0.7", "--outer-momentum", "0.5"};
 // Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", 2025: residuals decay in place of an outer
 // momentum.
-const Arguments kSparse{"--small", "0", "--outer-lr", "1", "--outer-momentum", "0", "--decay", "0.95"};
+const Arguments kSparse{"--small",    "0",   "--second-hop",     "topk(64/4096)+int2",
+                        "--outer-lr", "1",   "--outer-momentum", "0",
+                        "--decay",    "0.95"};
 
 std::vector<Row> all_rows() {
   const auto other = [](const char* name, const char* title, Arguments arguments) {
