@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -300,10 +301,18 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
                                     {"standard_error", loss.standard_error},
                                     {"largest_ratio", loss.largest_ratio}});
   }
-  std::ofstream out(file);
+  namespace fs = std::filesystem;
+  const bool device = fs::exists(file) && !fs::is_regular_file(file);
+  const std::string part =
+      device ? file : file + ".part";  // whoever is stopped here leaves no half of a file under its name
+  std::ofstream out(part);
   out << report.dump(2) << '\n';
   out.close();
-  if (!out) {
+  std::error_code failed;
+  if (!device) {
+    fs::rename(part, file, failed);
+  }
+  if (!out || failed) {
     throw std::runtime_error("--json " + file + ": cannot be written; does its folder exist?");
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -22,6 +23,21 @@ std::string read_file(const fs::path& path) {
     throw std::runtime_error("--text " + path.string() + ": cannot be read");
   }
   return bytes;
+}
+
+// Blocks from all over the text go to its end: what stands there alone would be of the last files, with symbols that
+// training never meets. Returns where they begin.
+std::size_t move_held_out_blocks(std::string& bytes, double fraction) {
+  constexpr std::size_t kMostBytes = 2048;
+  const auto held_out = static_cast<std::size_t>(static_cast<double>(bytes.size()) * fraction);
+  const std::size_t block = std::clamp<std::size_t>(held_out, 1, kMostBytes);
+  const auto every = static_cast<std::size_t>(std::lround(1 / fraction));
+  std::string training, rest;
+  for (std::size_t at = 0; at < bytes.size(); at += block) {
+    (at / block % every == every - 1 ? rest : training) += bytes.substr(at, block);
+  }
+  bytes = training + rest;
+  return training.size();
 }
 
 }  // namespace
@@ -56,7 +72,7 @@ Text load_text(const std::vector<fs::path>& files, double held_out_fraction, std
     bytes += read_file(file);
     text.files.push_back(file.string());
   }
-  text.training_count = bytes.size() - static_cast<std::size_t>(static_cast<double>(bytes.size()) * held_out_fraction);
+  text.training_count = move_held_out_blocks(bytes, held_out_fraction);
   const std::size_t window = context + 1;
   if (text.training_count / static_cast<std::size_t>(world_size) < window ||
       bytes.size() - text.training_count < window) {

@@ -1,4 +1,5 @@
-// The text that char_lm learns: files joined, bytes numbered, a training part and a held-out part at the end.
+// The text that char_lm learns: files joined, bytes numbered, a training part, and blocks from all over it that are
+// held out.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace char_lm {
 
 struct Text {
   std::vector<std::string> files;        // as read, in order
-  std::vector<std::uint8_t> symbols;     // the text, each byte replaced by its index in `vocabulary`
+  std::vector<std::uint8_t> symbols;     // held-out blocks last; each byte replaced by its index in `vocabulary`
   std::vector<std::uint8_t> vocabulary;  // the bytes that occur, ascending
   std::size_t training_count = 0;        // symbols before this index are for training, the rest is held out
 

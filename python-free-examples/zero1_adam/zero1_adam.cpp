@@ -153,7 +153,7 @@ Outcome train(const Setting& setting, int steps) {
                                     {.codec = gradwire::CodecSpec::parse(step < warm_up ? "int8" : setting.gradients),
                                      .reduction = gradwire::Reduction::mean,
                                      .feedback = &feedback}));
-    if (setting.guard && step == warm_up) {
+    if (warm_up > 0 && step == warm_up) {
       adam.freeze_second_moment();
     }
     adam.set_learning_rate(kLearningRate * (1 - double(step) / steps));
