@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
@@ -15,6 +16,16 @@ constexpr int kFirstSeed = 1;
 std::string text_of(double rate) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", rate);
+  return text;
+}
+
+std::string hash_of(const std::vector<std::string>& arguments) {
+  std::string joined;
+  for (const std::string& argument : arguments) {
+    joined += argument + '\n';
+  }
+  char text[16];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(std::hash<std::string>()(joined)));
   return text;
 }
 
@@ -39,8 +50,8 @@ Result read(const std::filesystem::path& file) {
 const char* to_string(Data data) { return data == Data::iid ? "iid" : "own"; }
 
 std::string Run::file() const {
-  return std::string(to_string(data)) + "-" + row + "-" + std::to_string(steps) + "-lr" + text_of(rate) + "-s" +
-         std::to_string(seed) + ".json";
+  return std::string(to_string(data)) + "-" + row + "-" + policy + "-" + std::to_string(steps) + "-lr" + text_of(rate) +
+         "-s" + std::to_string(seed) + ".json";
 }
 
 Campaign::Campaign(Settings settings) : settings_(std::move(settings)), rows_(make_rows(settings_)) {
@@ -55,7 +66,7 @@ Campaign::Campaign(Settings settings) : settings_(std::move(settings)), rows_(ma
 int Campaign::seeds(const Row& row) const { return std::min(row.seeds, settings_.seeds); }
 
 Run Campaign::training(Data data, const Row& row, double rate, std::uint64_t seed) const {
-  return {data, row.name, rate, seed, settings_.steps};
+  return {data, row.name, rate, seed, settings_.steps, hash_of(row.arguments)};
 }
 
 const Result* Campaign::find(const Run& run) const {

@@ -21,6 +21,7 @@ struct Row {
   bool own = true;          // with each rank's own part of the data, too
   double aimed_bits = NAN;  // an element and hop, at most; NaN: no aim
   double aimed_loss = NAN;  // of dense, at most
+  bool frozen = false;      // the second moment is: compared with dense training under the same guard, too
 };
 
 /// How the ranks' data are drawn.
@@ -33,10 +34,12 @@ struct Settings {
   std::vector<double> rates{1e-3, 2e-3, 4e-3};
   int steps = 2000;
   int seeds = 5;                  // at most
-  std::vector<std::string> only;  // rows by name; none: all. The one that others are compared with comes too
+  std::vector<std::string> only;  // rows by name; none: all. Those that others are compared with come too
 };
 
-/// The rows, the one that others are compared with first.
+/// Of the row with which those with a frozen second moment are compared, too.
+inline constexpr const char* kControl = "frozen";
+/// The rows, the one that all others are compared with first.
 [[nodiscard]] std::vector<Row> make_rows(const Settings& settings);
 
 /// One training.
@@ -45,10 +48,10 @@ struct Run {
   std::string row;
   double rate = 0;
   std::uint64_t seed = 1;
-
   int steps = 0;
+  std::string policy;  // hash of what char_lm is told of it: a row that was changed is trained anew
 
-  [[nodiscard]] std::string file() const;  // in the folder, such as "iid-int4-2000-lr0.001-s1.json"
+  [[nodiscard]] std::string file() const;  // in the folder, such as "iid-int4-1f0c55aa-2000-lr0.001-s1.json"
 };
 
 /// What a file of char_lm tells.
@@ -66,6 +69,9 @@ class Campaign {
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
+  [[nodiscard]] Run training(Data data, const Row& row, double rate, std::uint64_t seed) const;
+  /// With how many seeds it is to be trained.
+  [[nodiscard]] int seeds(const Row& row) const;
   [[nodiscard]] const Result* find(const Run& run) const;
   /// The rate with the lowest held-out loss with the first seed; none: they are not all made. NaN losses lose.
   [[nodiscard]] std::optional<double> best_rate(Data data, const Row& row) const;
@@ -85,10 +91,8 @@ class Campaign {
   [[nodiscard]] std::vector<std::string> arguments(const Run& run) const;
 
  private:
-  [[nodiscard]] Run training(Data data, const Row& row, double rate, std::uint64_t seed) const;
   /// With each rate and the first seed.
   [[nodiscard]] std::vector<Run> tunings() const;
-  [[nodiscard]] int seeds(const Row& row) const;
 
   Settings settings_;
   std::vector<Row> rows_;

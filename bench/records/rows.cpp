@@ -30,16 +30,19 @@ const Arguments kSparse{"--small",    "0",   "--second-hop",     "topk(64/4096)+
                         "--outer-lr", "1",   "--outer-momentum", "0",
                         "--decay",    "0.95"};
 
+bool is_frozen(const std::string& title) { return title.find("frozen") != std::string::npos; }
+
 std::vector<Row> all_rows() {
   const auto other = [](const char* name, const char* title, Arguments arguments) {
-    return Row{.name = name, .title = title, .arguments = std::move(arguments), .own = false};
+    return Row{
+        .name = name, .title = title, .arguments = std::move(arguments), .own = false, .frozen = is_frozen(title)};
   };
   const auto record = [](const char* name, const char* title, Arguments arguments, double bits, double loss) {
-    return Row{name, title, std::move(arguments), kMostSeeds, true, bits, loss};
+    return Row{name, title, std::move(arguments), kMostSeeds, true, bits, loss, is_frozen(title)};
   };
   return {
       record("dense", "dense", policy("dense"), NAN, NAN),
-      record("frozen", "dense, second moment frozen", policy("dense+frozen", kFrozen), NAN, NAN),
+      record(kControl, "dense, second moment frozen", policy("dense+frozen", kFrozen), NAN, NAN),
       other("int8", "int8", policy("int8", kLive)),
       record("int4", "int4", policy("int4", kLive), 4.08, 1.002),
       record("int2", "int2", policy("int2", kLive), 2.08, 1.004),
@@ -70,7 +73,7 @@ std::vector<Row> make_rows(const Settings& settings) {
   }
   if (!settings.only.empty()) {
     std::erase_if(rows, [&](const Row& row) {
-      return row.name != rows.front().name &&
+      return row.name != "dense" && row.name != kControl &&
              std::find(settings.only.begin(), settings.only.end(), row.name) == settings.only.end();
     });
   }

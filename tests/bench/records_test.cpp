@@ -6,10 +6,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
 #include "bench/records/report.hpp"
-#include "tests/bench/read_json.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Of two rows, two rates and two seeds.
+// Of three rows, two rates and two seeds.
 Settings small_settings(const test::ScratchFolder& folder) {
   Settings settings;
   settings.folder = folder.file("runs");
@@ -36,6 +36,33 @@ void make(const Settings& settings, const Run& run, const std::string& loss, dou
       << R"(, "bits_per_element_and_hop_in_whole": )" << 2 * bits << "}]}";
 }
 
+Run run_of(const Settings& settings, const std::string& name, double rate, std::uint64_t seed) {
+  const Campaign campaign(settings);
+  for (const Row& row : campaign.rows()) {
+    if (row.name == name) {
+      return campaign.training(Data::iid, row, rate, seed);
+    }
+  }
+  throw std::runtime_error("no such row");
+}
+
+// The trainings of a row with two seeds of rate 0.001, and one of 0.002 that suits it less.
+void make_row(const Settings& settings, const std::string& name, const std::string& first, const std::string& second,
+              double bits) {
+  make(settings, run_of(settings, name, 0.001, 1), first, bits);
+  make(settings, run_of(settings, name, 0.002, 1), "9");
+  make(settings, run_of(settings, name, 0.001, 2), second, bits);
+}
+
+nlohmann::ordered_json row_of(const Settings& settings, const std::string& name) {
+  for (const auto& row : make_json(Campaign(settings)).at("rows")) {
+    if (row.at("policy") == name) {
+      return row;
+    }
+  }
+  return {};
+}
+
 TEST(BenchRecords, MakesEachTrainingOnceAndGoesOnWhereItWasStopped) {
   const test::ScratchFolder folder;
   const Settings settings = small_settings(folder);
@@ -47,57 +74,63 @@ TEST(BenchRecords, MakesEachTrainingOnceAndGoesOnWhereItWasStopped) {
     const bool suits = (next->row == "dense") == (next->rate == 0.002);
     make(settings, *next, suits ? "2" : "3");
   }
-  ASSERT_EQ(made.size(), 12U);
-  EXPECT_THAT(std::vector<std::string>(made.begin(), made.begin() + 4),
-              ElementsAre("iid-dense-2000-lr0.001-s1.json", "iid-dense-2000-lr0.002-s1.json",
-                          "iid-topk_int2-2000-lr0.001-s1.json", "iid-topk_int2-2000-lr0.002-s1.json"));
-  EXPECT_THAT(std::vector<std::string>(made.begin() + 8, made.end()),
-              ElementsAre("iid-dense-2000-lr0.002-s2.json", "iid-topk_int2-2000-lr0.001-s2.json",
-                          "own-dense-2000-lr0.002-s2.json", "own-topk_int2-2000-lr0.001-s2.json"));
+  ASSERT_EQ(made.size(), 18U);
+  const auto file = [&](const std::string& row, const std::string& rate, int seed) {
+    const std::string whole = run_of(settings, row, 0.001, 1).file();
+    return whole.substr(0, whole.find("-lr")) + "-lr" + rate + "-s" + std::to_string(seed) + ".json";
+  };
+  EXPECT_THAT(std::vector<std::string>(made.begin(), made.begin() + 3),
+              ElementsAre(file("dense", "0.001", 1), file("dense", "0.002", 1), file("frozen", "0.001", 1)));
+  EXPECT_THAT(std::vector<std::string>(made.begin() + 12, made.begin() + 15),
+              ElementsAre(file("dense", "0.002", 2), file("frozen", "0.001", 2), file("topk_int2", "0.001", 2)));
   const Campaign campaign(settings);
-  EXPECT_EQ(campaign.count().made, 12);
-  EXPECT_EQ(campaign.count().all, 12);
+  EXPECT_EQ(campaign.count().made, 18);
+  EXPECT_EQ(campaign.count().all, 18);
 }
 
 TEST(BenchRecords, JudgesByBitsAndByTheMeanOfPairedSeeds) {
   const test::ScratchFolder folder;
   const Settings settings = small_settings(folder);
   std::filesystem::create_directories(settings.folder);
-  for (const char* row : {"dense", "topk_int2"}) {
-    const bool dense = std::string(row) == "dense";
-    make(settings, {Data::iid, row, 0.001, 1, 2000}, dense ? "2" : "2.02", dense ? 32 : 0.2);
-    make(settings, {Data::iid, row, 0.002, 1, 2000}, "3");
-    make(settings, {Data::iid, row, 0.001, 2, 2000}, "4", dense ? 32 : 0.2);
-  }
+  make_row(settings, "dense", "2", "4", 32);
+  make_row(settings, "frozen", "2", "4", 32);
+  make(settings, run_of(settings, "topk_int2", 0.001, 1), "2", 0.2);
+  make(settings, run_of(settings, "topk_int2", 0.002, 1), "9");
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "") << "one seed of two";
+  make_row(settings, "topk_int2", "2.02", "4", 0.2);
   // Ratios 1.01 and 1: not (2.02 + 4) / (2 + 4).
-  const auto row = make_json(Campaign(settings)).at("rows").at(1);
+  const auto row = row_of(settings, "topk_int2");
   EXPECT_NEAR(row.at("loss_ratio").get<double>(), 1.005, 1e-9);
   EXPECT_NEAR(row.at("standard_error").get<double>(), 0.005, 1e-9);
-  EXPECT_EQ(row.at("met"), true);
   EXPECT_EQ(row.at("learning_rate"), 0.001);
-  EXPECT_THAT(make_table(Campaign(settings)).to_markdown(), HasSubstr("|met|"));
+  EXPECT_EQ(row.at("verdict"), "met");
   EXPECT_THAT(plot(Campaign(settings)), HasSubstr("front"));
-  // Too many bits at the same loss.
-  for (const std::uint64_t seed : {1, 2}) {
-    make(settings, {Data::iid, "topk_int2", 0.001, seed, 2000}, seed == 1 ? "2.02" : "4", 0.26);
-  }
-  EXPECT_EQ(make_json(Campaign(settings)).at("rows").at(1).at("met"), false);
+  make_row(settings, "topk_int2", "2.06", "4", 0.2);  // 1.015 +- .015
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "within error");
+  make_row(settings, "topk_int2", "2.06", "4.12", 0.2);
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed");
+  make_row(settings, "topk_int2", "2", "4", 0.26);
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "too many bits";
+  make_row(settings, "topk_int2", "2", "4", 0.2);
+  make_row(settings, "frozen", "1.9", "3.8", 32);
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "1.05 of the control";
 }
 
 TEST(BenchRecords, ATrainingThatDivergedLosesAndIsNoRecord) {
   const test::ScratchFolder folder;
   const Settings settings = small_settings(folder);
   std::filesystem::create_directories(settings.folder);
-  for (const char* row : {"dense", "topk_int2"}) {
-    const bool dense = std::string(row) == "dense";
-    make(settings, {Data::iid, row, 0.001, 1, 2000}, "null");
-    make(settings, {Data::iid, row, 0.002, 1, 2000}, "2", 0.2);
-    make(settings, {Data::iid, row, 0.002, 2, 2000}, dense ? "2" : "null", 0.2);
+  for (const char* name : {"dense", "frozen", "topk_int2"}) {
+    const bool sound = std::string(name) != "topk_int2";
+    make(settings, run_of(settings, name, 0.001, 1), "null");
+    make(settings, run_of(settings, name, 0.002, 1), "2", 0.2);
+    make(settings, run_of(settings, name, 0.002, 2), sound ? "2" : "null", 0.2);
   }
-  const auto row = make_json(Campaign(settings)).at("rows").at(1);
+  const auto row = row_of(settings, "topk_int2");
   EXPECT_EQ(row.at("learning_rate"), 0.002);
   EXPECT_TRUE(row.at("loss_ratio").is_null());
-  EXPECT_EQ(row.at("met"), false);
+  EXPECT_EQ(row.at("verdict"), "missed");
+  EXPECT_THAT(plot(Campaign(settings)), Not(HasSubstr("nan")));
 }
 
 TEST(BenchRecords, SaysWhatItCannotUse) {
