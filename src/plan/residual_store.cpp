@@ -37,9 +37,10 @@ template <typename T>
 void fold_into(float* residual, std::uint64_t count, ResidualStore::Worth worth, T* values) {
   const auto f = static_cast<T>(worth.factor);
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (residual[i] != 0) {  // -0 stays, whether the tile holds something or not: devices cannot ask first
-      values[i] += f * static_cast<T>(worth.decay * residual[i]);
-      residual[i] = 0;
+    const float held = worth.decay * residual[i];
+    residual[i] = 0;
+    if (held != 0) {  // -0 stays, whether the tile holds something or not: devices cannot ask first
+      values[i] += f * static_cast<T>(held);
     }
   }
 }

@@ -11,9 +11,9 @@ std::string contradiction(const Policy::Batch& batch) {
 }
 
 std::string decay_problem(double decay) {
-  return decay > 0 && decay <= 1
+  return static_cast<float>(decay) > 0 && decay <= 1
              ? std::string()
-             : "decay is " + format_number(decay, 3) + "; write a number above 0 and at most 1, such as 0.95";
+             : "decay is " + format_number(decay, 8) + "; write a number above 0 and at most 1, such as 0.95";
 }
 
 }  // namespace gradwire::policy

@@ -310,10 +310,11 @@ class PolicyReader : private PolicyValues {
     TensorPolicy policy;
     policy.algorithm = request.algorithm.value_or(defaults.algorithm);
     policy.error_feedback = request.error_feedback.value_or(defaults.error_feedback);
-    policy.decay = request.decay.value_or(defaults.decay);
     policy.codec = request.codec.value_or(defaults.codec);
     // What the defaults say of their codec does not hold for another one.
     policy.second_hop = request.second_hop || request.codec ? request.second_hop : defaults.second_hop;
+    const bool rows = request.sync && request.sync->mode == Sync::Mode::rows;
+    policy.decay = request.decay.value_or(request.codec || rows ? 1 : defaults.decay);
     if (request.warmup || !request.codec) {
       policy.warmup = request.warmup.value_or(defaults.warmup);
     }
