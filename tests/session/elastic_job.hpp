@@ -102,7 +102,7 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
   bool in = false;  // before, a rank may have been in no other world
   session.on_world_change([&](const WorldChange& change) {
     fate.changes.push_back(change);
-    if (in && session.step() > 0) {
+    if (in) {
       fate.first.push_back(session.step());
     }
   });
@@ -111,7 +111,7 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     all.push_back(view(values.data(), values.size()));
   }
   const float loss_scale = plan.weighted && !outer ? 4.0F : 1.0F;
-  if (loss_scale != 1 && self < kRanks) {  // spares learn it
+  if (loss_scale != 1 && session.rank() >= 0) {  // spares learn it
     session.set_loss_scale(loss_scale);
   }
   for (bool done = false; !done;) {
