@@ -55,7 +55,8 @@ void make_row(const Settings& settings, const std::string& name, const std::stri
 }
 
 nlohmann::ordered_json row_of(const Settings& settings, const std::string& name) {
-  for (const auto& row : make_json(Campaign(settings)).at("rows")) {
+  const auto report = make_json(Campaign(settings));
+  for (const auto& row : report.at("rows")) {
     if (row.at("policy") == name) {
       return row;
     }
