@@ -145,8 +145,8 @@ class Session {
   /// `parameters`, which must stay where it is, the step, loss scale and a wanted flush. Returns false on a spare that
   /// waited until the job ended: it must make no steps. Calls of a spare that come before do nothing where they would
   /// communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps alone: broadcast(),
-  /// reserve(), restore() and link() are Error(invalid_argument). Error(mismatch) on a spare of which version, policy,
-  /// tensors or parameters are not those of the ranks, which go on without it.
+  /// reserve(), restore(), load(), link() are Error(invalid_argument). Error(mismatch) on a spare of which version,
+  /// policy, tensors or parameters are not those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 

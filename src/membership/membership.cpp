@@ -206,7 +206,10 @@ void Membership::receive(const Message& message, Time now) {
       advance(now);
     }
   } else if (message.kind == Message::Kind::decided) {
-    if (message.decision && message.decision->world.epoch > world_.epoch) {
+    // A process that waits is in no world, and not left out of one that it is not in.
+    const auto mine = [&](const World& next) { return std::ranges::find(next.members, self_) != next.members.end(); };
+    if (message.decision && message.decision->world.epoch > world_.epoch &&
+        (!world_.members.empty() || mine(message.decision->world))) {
       decide(*message.decision, now);
     }
   } else if (message.epoch < world_.epoch) {
@@ -352,6 +355,9 @@ std::string Membership::waits_for() const {
     if (missing && who != self_ && !dead_.contains(who)) {
       text += (text.empty() ? "" : ", ") + std::to_string(who);
     }
+  }
+  for (const Id who : phase_ == Phase::following ? std::vector<Id>() : unsure()) {
+    text += (text.empty() ? "" : ", ") + std::to_string(who) + " (a spare)";
   }
   return text;
 }

@@ -74,6 +74,9 @@ TensorId Session::add(std::string_view name, View gradient, View parameter, std:
 void Session::sync_parameters() {
   const auto send = [](State& state) { state.checked([&] { state.sync_parameters(); }); };
   const auto deliver = [](State& state) { state.deliver_parameters(); };
+  if (state_->elastic && state_->elastic->has_spares()) {
+    return;  // no sync modes go with them, and a newcomer would not know of the call
+  }
   if (state_->elastic) {
     State::call_elastically(
         state_, [](State&) {}, send, deliver);

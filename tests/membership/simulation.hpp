@@ -374,6 +374,9 @@ class Simulation {
         }
         process.works_until = now_ + draw(1, 50);
       } else if (faults_.spares > 0) {
+        if (spares_.contains(who)) {  // seen red where a process that waits took any decision for one about it
+          wrong_ << "process " << who << " waits, and took itself for left out\n";
+        }
         end(who);  // as a process does that learns that it is out
       }
     }

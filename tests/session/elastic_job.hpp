@@ -188,6 +188,10 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     if (plan.keeps_states && fate.changes.empty()) {
       fate.before_change = state_of(session);
     }
+    if (plan.spares > 0 &&
+        step % 3 == 0) {  // seen red, a stall, where it committed though a newcomer knows nothing of it
+      session.sync_parameters();
+    }
     for (std::size_t t = 0; !outcome.skipped && t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
         momentum[t][i] = (local ? 0.5F * momentum[t][i] : 0.0F) + gradients[t][i];

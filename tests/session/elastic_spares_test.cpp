@@ -185,6 +185,13 @@ TEST(Spares, OnlyStepsCommunicateOnceTheyMayCome) {
   spare.add("t", view(gradient.data(), gradient.size()));
   spare.broadcast(view(parameter.data(), parameter.size()));
   spare.reserve();
+  spare.sync_parameters();
+  EXPECT_NE(std::string(error_of([&] { static_cast<void>(spare.link()); }).what()).find("is a spare"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] {
+              static_cast<void>(spare.share(View{nullptr, 3, DType::f32}));
+            }).code(),
+            ErrorCode::invalid_argument);
   EXPECT_EQ(error_of([&] { spare.ready(TensorId{0}); }).code(), ErrorCode::invalid_argument);
   Session session(std::exchange(processes[0], nullptr), policy);
   session.add("t", view(gradient.data(), gradient.size()));

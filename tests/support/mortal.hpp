@@ -3,9 +3,6 @@
 // nobody; the others hear that it has ended.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -106,9 +103,11 @@ class MortalTransport final : public Transport {
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     go_on();
     std::uint32_t magic = 0;
-    std::memcpy(&magic, data.data(), std::min(data.size(), sizeof magic));
-    if (magic == wire::kMagic) {  // seen red when an executor wrote 0
-      EXPECT_EQ(wire::parse_header(data).epoch, epoch_ % 256) << "a frame of another world";
+    if (data.size() >= wire::kHeaderBytes) {
+      std::memcpy(&magic, data.data(), sizeof magic);
+    }
+    if (magic == wire::kMagic && wire::parse_header(data).epoch != epoch_ % 256) {
+      throw std::logic_error("a frame of another world");  // ends the test; seen so when an executor wrote 0
     }
     inner_->post_send(operation, peer, tag, data);
   }

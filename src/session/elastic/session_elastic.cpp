@@ -94,16 +94,20 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
     return copied >= (bucket.codec.k > 0 ? sent.all : sent.some);
   };
   for (const Elastic::Kept& kept : elastic->take_kept()) {
+    bool any = false;
     for (const SavedState::Residual& residual : kept.residuals) {
       const std::uint32_t tensor = residual.key.tensor;
       const bool fits = tensor < tensors.size() && residual.range.end() <= tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
       if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step)) {
         add(residual);
+        any = true;
       }
     }
     log(LogLevel::warning, "of rank " + std::to_string(kept.rank) + " of the world before, residuals as of step " +
-                               std::to_string(kept.step) + " are kept: what it has dropped since is lost");
+                               std::to_string(kept.step) +
+                               (any ? " are kept: what it has dropped since is lost"
+                                    : " were sent since: what it has dropped after that is lost"));
   }
   if (!residuals.empty()) {
     for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {

@@ -55,7 +55,9 @@ std::string Session::State::facts_for_spares(std::span<const View> parameters) {
   const std::string text = shown.describe();
   return "library: " + std::string(kVersion) + "\n" + (text.size() <= kMostPlanText ? text : "") +
          "plan: " + plan::fingerprint_of(text) + "\nshared parameters: " + std::to_string(parameters.size()) + " of " +
-         std::to_string(bytes) + " bytes, " + plan::fingerprint_of(sizes) + "\n";
+         std::to_string(bytes) + " bytes, " + plan::fingerprint_of(sizes) + "\nSessionOptions: nonfinite " +
+         std::to_string(static_cast<int>(options.nonfinite)) + ", compare_ranks_every " +
+         std::to_string(options.compare_ranks_every) + "\n";
 }
 
 void Session::State::let_in_spares(std::span<const View> parameters) {
@@ -164,7 +166,13 @@ void Session::State::go_on_from(const Standing& others) {
 }
 
 void Session::State::require_no_spares(const char* call) const {
-  if (elastic && (elastic->waits() || elastic->lets_in_spares())) {
+  if (elastic && elastic->waits()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": this process is a spare that waits for a place, and communicates with nobody; "
+                    "leave the call out where there are [elastic] spares");
+  }
+  if (elastic && elastic->lets_in_spares()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(call) + ": with [elastic] spares ranks communicate in steps alone after share(), since a " +
                     "spare that takes a place knows of nothing else; call it before");
@@ -184,6 +192,9 @@ bool Session::share(std::span<const View> parameters) {
     throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
   }
   for (const View& parameter : parameters) {
+    if (element_bytes(parameter.dtype) == 0 || (parameter.data == nullptr && parameter.count > 0)) {
+      throw Error(ErrorCode::invalid_argument, "share: a parameter has null data or an unknown dtype");
+    }
     session::require_host_memory(parameter.data, "share: a parameter");
   }
   if (state_->elastic && state_->elastic->waits()) {
