@@ -50,6 +50,8 @@ class Elastic {
   [[nodiscard]] bool has_newcomers() const;
   /// Whether this rank does.
   [[nodiscard]] bool holds() const;
+  /// Whether one that held them has made all its steps.
+  [[nodiscard]] bool job_is_over() const { return member_.any_left(holders_); }
   /// From here on all ranks of the world now do.
   void all_hold() { holders_ = world_.members; }
 

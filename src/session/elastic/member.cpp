@@ -65,14 +65,15 @@ Member::~Member() {
   }
   processes_->wake();
   thread_.join();
-  machine_.leave();
-  act();
+  // Before the machine's last words, of which the next world comes: who is in it knows then why.
   const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
   for (const membership::Id who : processes_->all()) {
     if (who != machine_.self()) {
       processes_->send(who, farewell);
     }
   }
+  machine_.leave();
+  act();
   processes_->end();
 }
 
@@ -112,6 +113,7 @@ void Member::hear(const Processes::Heard& heard) {
   switch (heard.message.empty() ? std::byte{0} : heard.message.front()) {
     case kFarewellMark:
       farewells_[heard.from] = Clock::now() + kFarewell;
+      left_.insert(heard.from);
       if (heard.message.back() == std::byte{0}) {
         processes_->note_loss();
       }

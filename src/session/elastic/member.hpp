@@ -1,6 +1,7 @@
 // This process's part in agreeing on the world: a thread that hears the others, around membership's state machine.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +33,11 @@ class Member {
   ~Member();
 
   [[nodiscard]] Processes& processes() noexcept { return *processes_; }
+  /// Whether one of them has left in good order, as at the end of a job.
+  [[nodiscard]] bool any_left(std::span<const Processes::Id> who) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(who, [this](Processes::Id id) { return left_.contains(id); });
+  }
 
   /// The world that counts now.
   [[nodiscard]] World world() const;
@@ -93,6 +100,7 @@ class Member {
   bool gave_up_ = false;                     // commit() did, and what became of its transaction is not known
   std::map<membership::Id, Copy> copies_;    // whole
   std::map<membership::Id, Copy> incoming_;  // so far
+  std::set<membership::Id> left_;            // said farewell
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
   // Of spares.
   std::map<membership::Id, std::string> facts_;  // that each has said

@@ -83,6 +83,9 @@ bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const V
     self->let_in_spares(parameters);
     static_cast<void>(self->elastic->take_change());
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::too_few && self->elastic->job_is_over()) {
+      return false;  // ranks made their last step while it was on its way to them
+    }
     self->leave(error);
   }
   return true;
