@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -103,10 +104,8 @@ class MpiProcesses final : public Processes {
 
   [[nodiscard]] Id self() const noexcept override { return static_cast<Id>(rank_); }
   [[nodiscard]] std::vector<Id> all() const override {
-    std::vector<Id> ids;
-    for (int rank = 0; rank < size_; ++rank) {
-      ids.push_back(static_cast<Id>(rank));
-    }
+    std::vector<Id> ids(static_cast<std::size_t>(size_));
+    std::iota(ids.begin(), ids.end(), Id{0});
     return ids;
   }
   [[nodiscard]] std::string describe(Id who) const override {
