@@ -14,10 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "bench/support/command_line.hpp"
-#include "bench/support/report.hpp"
+#include "bench/support/mpi_program.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
 #include "gradwire/gradwire.hpp"
 #include "gradwire/mpi.hpp"
 
@@ -35,7 +33,7 @@ struct Options {
   double seconds = 60;
   double period = 20;
   double computing_ms = 50;  // a step of a real model, on an accelerator of its own
-  std::string json, markdown;
+  ReportFiles written;       // report: where the table goes
 };
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -203,16 +201,9 @@ int report(const Options& options) {
                            {"loss_of_calm", number_or_null(ratio)}});
   }
   const std::string head =
-      "A job whose ranks kill themselves, one each period, in the middle of a step. Changes: as the rank that ends as "
-      "the "
-      "lowest saw them, from the first sign of a death until the next world was there.";
-  std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
-  if (!options.json.empty()) {
-    write_report(options.json, all);
-  }
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(head, table));
-  }
+      "A job whose ranks kill themselves, one each period, in the middle of a step. Changes: as the rank that is the "
+      "lowest at the end saw them, from the first sign of a death until the next world was there.";
+  options.written.tell(head, table, all);
   return 0;
 }
 
@@ -227,8 +218,7 @@ Options parse(int argc, char** argv) {
   line.option("--seconds", options.seconds, "Of the run").range(1.0, 1e6);
   line.option("--period", options.period, "Seconds between two deaths; 0: nobody dies").range(0.0, 1e6);
   line.option("--computing", options.computing_ms, "Milliseconds of a step in which nothing is sent").range(0.0, 1e6);
-  line.option("--json", options.json, "report: write the rows to this file");
-  line.option("--markdown", options.markdown, "report: write the table to this file");
+  options.written.add_to(line);
   line.parse(argc, argv);
   return options;
 }
