@@ -43,6 +43,10 @@ void add_policy_options(CLI::App& app, char_lm::PolicyOptions& options) {
       ->capture_default_str();
   app.add_flag("--adam-guard,!--no-adam-guard", options.adam_guard,
                "Freeze Adam's second moment after that warm-up (default: yes)");
+  app.add_option("--local-from", options.local_from,
+                 "Share of the steps before local steps begin; gradients travel as int8 until then")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--small", options.small, "Tensors of fewer bytes travel as bf16; 0: like all others")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

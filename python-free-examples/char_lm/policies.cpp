@@ -34,7 +34,7 @@ gradwire::Policy policy_of(const CodecSpec& codec, const PolicyOptions& options)
 }
 
 // "every(30)" or "every(30)+CODEC".
-NamedPolicy local_steps(const std::string& name, const PolicyOptions& options) {
+NamedPolicy local_steps(const std::string& name, const PolicyOptions& options, int from_step) {
   constexpr std::string_view kBegin = "every(";
   gradwire::Sync sync;
   sync.mode = gradwire::Sync::Mode::every;
@@ -49,6 +49,11 @@ NamedPolicy local_steps(const std::string& name, const PolicyOptions& options) {
   if (rest.size() > 1) {
     result.policy = policy_of(CodecSpec::parse(rest.substr(2)), options);
     sync.outer = options.outer;
+  }
+  if (from_step > 0) {
+    sync.from_step = static_cast<std::uint64_t>(from_step);
+    result.policy.defaults.warmup = {{sync.from_step, CodecSpec::parse("int8")}};
+    result.settled_at = from_step;
   }
   result.policy.defaults.sync = sync;
   return result;
@@ -101,7 +106,7 @@ NamedPolicy policy_named(const std::string& name, const PolicyOptions& options, 
   } else if (name == "auto") {
     result.policy = gradwire::Policy::automatic();
   } else if (name.starts_with("every(")) {
-    result = local_steps(name, options);
+    result = local_steps(name, options, static_cast<int>(options.local_from * steps));
   } else {
     result = compressed(name, options, warm_up);
   }

@@ -20,6 +20,7 @@ namespace char_lm {
 struct PolicyOptions {
   double warm_up = 0.1;          // share of the steps before coarse codecs begin
   bool adam_guard = true;        // the second moment is frozen then
+  double local_from = 0;         // share of the steps, by int8, before local steps begin
   std::uint64_t small = 65'536;  // tensors of fewer bytes travel as bf16
   std::string second_hop = {};   // codec of the owner's encoding; empty: as the codec has it
   double decay = 1;              // of residuals

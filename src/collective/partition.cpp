@@ -7,7 +7,8 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr std::uint64_t kChunksPerShard = 4;                               // at least, so that lanes overlap
+constexpr std::uint64_t kChunksPerShard = 4;    // at least, so that lanes overlap
+constexpr std::uint64_t kLeastBytes = 6 << 10;  // of a chunk in lanes: below, they cost more than they overlap
 constexpr std::uint64_t kMaxTilesPerChunk = (1ULL << 31) / kTileElements;  // a frame's count is 32 bits
 
 std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }
@@ -47,9 +48,11 @@ void Partition::set_chunks(const HopCodecs& codecs, std::uint64_t chunk_bytes) {
     most = std::max(most, tiles_of(shard.count));
   }
   const std::uint64_t wanted = chunk_bytes / codecs.tile_bytes();
-  const std::uint64_t bound = std::min(kMaxTilesPerChunk, std::max<std::uint64_t>(1, most / kChunksPerShard));
-  tiles_per_chunk_ = std::clamp<std::uint64_t>(wanted, 1, bound);
-  lanes_ = (most + tiles_per_chunk_ - 1) / tiles_per_chunk_;
+  const std::uint64_t least = (kLeastBytes + codecs.tile_bytes() - 1) / codecs.tile_bytes();
+  const std::uint64_t bound = std::min(kMaxTilesPerChunk, std::max(least, most / kChunksPerShard));
+  const std::uint64_t largest = std::clamp<std::uint64_t>(wanted, 1, bound);
+  lanes_ = (most + largest - 1) / largest;
+  tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // alike
 }
 
 Chunk Partition::chunk(int shard, std::uint64_t lane) const {

@@ -57,6 +57,25 @@ TEST(Partition, EvenShardsCoverEverythingAndDifferByATile) {
   }
 }
 
+TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
+  const auto lanes = [](const char* codec, std::uint64_t tiles, std::uint64_t chunk_bytes) {
+    const codec::Codec by{CodecSpec::parse(codec), DType::f32};
+    const Partition partition = Partition::even(2 * tiles * kTileElements, 2, by, chunk_bytes);
+    expect_covers(partition, 2, 2 * tiles * kTileElements);
+    const std::uint64_t first = partition.chunk(0, 0).count;
+    const std::uint64_t last = partition.chunk(0, partition.lanes() - 1).count;
+    EXPECT_LT(first - last, partition.lanes() * kTileElements) << tiles << " tiles";
+    return partition.lanes();
+  };
+  constexpr std::uint64_t kChunk = 56 << 10;
+  EXPECT_EQ(lanes("int4", 14, kChunk), 5U) << "6240 bytes each";
+  EXPECT_EQ(lanes("int2", 14, kChunk), 3U) << "of 1056 bytes a tile";
+  EXPECT_EQ(lanes("topk(1%)+int2", 14, kChunk), 1U) << "840 bytes in all";
+  EXPECT_EQ(lanes("topk(1%)+int2", 1000, kChunk), 4U);
+  EXPECT_EQ(lanes("topk(1%)+int2", 14, 1 << 10), 1U);
+  EXPECT_EQ(lanes("int2", 14, 1 << 10), 14U) << "as asked";
+}
+
 TEST(Partition, SegmentsRestartTiles) {
   const std::vector<std::uint64_t> counts{5000, 0, 1, 4096, 70000};
   const Partition partition = Partition::segments(counts, exact_f32(), 1 << 14);
