@@ -19,7 +19,7 @@ struct Shape {
   int rank = 0;
   int world_size = 1;
   bool weighted = false;  // weights travel beside the first frames
-  std::uint64_t chunk_bytes = kDefaultChunkBytes;
+  ChunkSize chunk_bytes = kDefaultChunkBytes;
   bool folds_owner = false;  // owner residuals are folded in, which takes the sum of weights before the first encoding
   std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical; without, that is two_shot
 };

@@ -15,7 +15,7 @@ std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1)
 
 }  // namespace
 
-Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& codecs, std::uint64_t chunk_bytes) {
+Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& codecs, ChunkSize chunks) {
   const std::uint64_t tiles = tiles_of(count);
   const auto parts = static_cast<std::uint64_t>(shards);
   Partition partition;
@@ -26,30 +26,30 @@ Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& code
     partition.shards_.push_back({first, std::min(count, end * kTileElements) - first, tile});
     tile = end;
   }
-  partition.set_chunks(codecs, chunk_bytes);
+  partition.set_chunks(codecs, chunks);
   return partition;
 }
 
-Partition Partition::segments(std::span<const std::uint64_t> counts, const HopCodecs& codecs,
-                              std::uint64_t chunk_bytes) {
+Partition Partition::segments(std::span<const std::uint64_t> counts, const HopCodecs& codecs, ChunkSize chunks) {
   Partition partition;
   std::uint64_t first = 0;
   for (const std::uint64_t count : counts) {
     partition.shards_.push_back({first, count, 0});
     first += count;
   }
-  partition.set_chunks(codecs, chunk_bytes);
+  partition.set_chunks(codecs, chunks);
   return partition;
 }
 
-void Partition::set_chunks(const HopCodecs& codecs, std::uint64_t chunk_bytes) {
+void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
   std::uint64_t most = 0;
   for (const Shard& shard : shards_) {
     most = std::max(most, tiles_of(shard.count));
   }
-  const std::uint64_t wanted = chunk_bytes / codecs.tile_bytes();
+  const std::uint64_t wanted = chunks.bytes / codecs.tile_bytes();
   const std::uint64_t least = (kLeastBytes + codecs.tile_bytes() - 1) / codecs.tile_bytes();
-  const std::uint64_t bound = std::min(kMaxTilesPerChunk, std::max(least, most / kChunksPerShard));
+  const std::uint64_t fitting = chunks.as_asked ? most : std::max(least, most / kChunksPerShard);
+  const std::uint64_t bound = std::clamp<std::uint64_t>(fitting, 1, kMaxTilesPerChunk);
   const std::uint64_t largest = std::clamp<std::uint64_t>(wanted, 1, bound);
   lanes_ = (most + largest - 1) / largest;
   tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // alike

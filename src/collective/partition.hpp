@@ -19,14 +19,21 @@ struct Chunk {
   [[nodiscard]] bool empty() const noexcept { return count == 0; }
 };
 
+/// How large a chunk is on the wire.
+struct ChunkSize {
+  // NOLINTNEXTLINE(google-explicit-constructor): the number says most of it
+  ChunkSize(std::uint64_t of_bytes, bool whoever_asked = false) : bytes(of_bytes), as_asked(whoever_asked) {}
+  std::uint64_t bytes;
+  bool as_asked;  // else a small shard is cut into smaller ones, so that their ways overlap
+};
+
 class Partition {
  public:
   /// Tiles split evenly over `shards`; sizes differ by at most one tile, the first shards get more.
-  [[nodiscard]] static Partition even(std::uint64_t count, int shards, const HopCodecs& codecs,
-                                      std::uint64_t chunk_bytes);
+  [[nodiscard]] static Partition even(std::uint64_t count, int shards, const HopCodecs& codecs, ChunkSize chunks);
   /// Given segments, in order; tiles restart at each.
   [[nodiscard]] static Partition segments(std::span<const std::uint64_t> counts, const HopCodecs& codecs,
-                                          std::uint64_t chunk_bytes);
+                                          ChunkSize chunks);
 
   /// Chunks of the largest shard.
   [[nodiscard]] std::uint64_t lanes() const noexcept { return lanes_; }
@@ -41,7 +48,7 @@ class Partition {
     std::uint64_t count;
     std::uint64_t first_tile;
   };
-  void set_chunks(const HopCodecs& codecs, std::uint64_t chunk_bytes);
+  void set_chunks(const HopCodecs& codecs, ChunkSize chunks);
 
   std::vector<Shard> shards_;
   std::uint64_t tiles_per_chunk_ = 1;

@@ -74,7 +74,7 @@ struct Request {
   bool feedback = false;        // encoders keep what they drop
   bool preconditioned = false;  // lossy codecs see values in units of a diagonal
   HeldResiduals held = {};
-  std::uint64_t chunk_bytes = kDefaultChunkBytes;
+  ChunkSize chunk_bytes = kDefaultChunkBytes;
   NativeSum native = {};
 };
 

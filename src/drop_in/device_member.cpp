@@ -202,8 +202,9 @@ void DeviceMember::run(std::span<const Job> jobs) {
   }
 }
 
-std::uint64_t DeviceMember::chunk_bytes() const {
-  return configuration_.planner.policy().chunk_bytes.value_or(collective::stream_chunk_bytes(world_));
+collective::ChunkSize DeviceMember::chunk_bytes() const {
+  const std::optional<std::uint64_t>& asked = configuration_.planner.policy().chunk_bytes;
+  return {asked.value_or(collective::stream_chunk_bytes(world_)), asked.has_value()};
 }
 
 std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const Job& job, std::uint32_t index) {

@@ -115,7 +115,7 @@ class DeviceMember {
   Residuals open_residuals(std::size_t place, const collective::ResidualUse& use);
   void make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
-  [[nodiscard]] std::uint64_t chunk_bytes() const;
+  [[nodiscard]] collective::ChunkSize chunk_bytes() const;
 
   const Configuration& configuration_;
   Ledger& ledger_;

@@ -182,8 +182,8 @@ std::string CallPlanner::describe() const {
   const auto add = [&](const std::string& item, const std::string& value) { text += item + ": " + value + '\n'; };
   add("wire version", std::to_string(kWireVersion));
   add("floor", std::to_string(policy_.floor));
-  add("chunk bytes", std::to_string(policy_.chunk_bytes.value_or(kDefaultChunkBytes)) +
-                         (policy_.chunk_bytes == kDefaultChunkBytes ? " as asked" : ""));
+  add("chunk bytes",
+      std::to_string(policy_.chunk_bytes.value_or(kDefaultChunkBytes)) + (policy_.chunk_bytes ? " as asked" : ""));
   if (policy_.tiers.intra_codec) {
     add("intra codec", policy_.tiers.intra_codec->to_string());
   }

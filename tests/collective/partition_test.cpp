@@ -58,9 +58,9 @@ TEST(Partition, EvenShardsCoverEverythingAndDifferByATile) {
 }
 
 TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
-  const auto lanes = [](const char* codec, std::uint64_t tiles, std::uint64_t chunk_bytes) {
+  const auto lanes = [](const char* codec, std::uint64_t tiles, ChunkSize chunks) {
     const codec::Codec by{CodecSpec::parse(codec), DType::f32};
-    const Partition partition = Partition::even(2 * tiles * kTileElements, 2, by, chunk_bytes);
+    const Partition partition = Partition::even(2 * tiles * kTileElements, 2, by, chunks);
     expect_covers(partition, 2, 2 * tiles * kTileElements);
     const std::uint64_t first = partition.chunk(0, 0).count;
     const std::uint64_t last = partition.chunk(0, partition.lanes() - 1).count;
@@ -73,7 +73,9 @@ TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
   EXPECT_EQ(lanes("topk(1%)+int2", 14, kChunk), 1U) << "840 bytes in all";
   EXPECT_EQ(lanes("topk(1%)+int2", 1000, kChunk), 4U);
   EXPECT_EQ(lanes("topk(1%)+int2", 14, 1 << 10), 1U);
-  EXPECT_EQ(lanes("int2", 14, 1 << 10), 14U) << "as asked";
+  EXPECT_EQ(lanes("int2", 14, 1 << 10), 14U) << "smaller ones come only where they are wanted";
+  EXPECT_EQ(lanes("int4", 14, {kChunk, true}), 1U) << "as asked";
+  EXPECT_EQ(lanes("int4", 100, {kChunk, true}), 4U);
 }
 
 TEST(Partition, SegmentsRestartTiles) {

@@ -100,7 +100,8 @@ std::shared_ptr<const collective::StreamExecution> DeviceCommunicator::enqueue(c
        .dtype = input.dtype,
        .count = input.count,
        .weighted = options.weight.has_value(),
-       .chunk_bytes = options.chunk_bytes.value_or(collective::stream_chunk_bytes(backend.world_size())),
+       .chunk_bytes = {options.chunk_bytes.value_or(collective::stream_chunk_bytes(backend.world_size())),
+                       options.chunk_bytes.has_value()},
        .native = collective::kStreamNativeSum},
       {backend.rank(), backend.world_size()});
   return executor.run(std::move(resolved.schedule),

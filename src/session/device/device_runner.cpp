@@ -93,7 +93,8 @@ DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Buck
                      .weighted = step.weighted,
                      .feedback = stage.error_feedback,
                      .held = residuals_.held(bucket.id),
-                     .chunk_bytes = plan.chunk_bytes.value_or(collective::stream_chunk_bytes(info().world_size)),
+                     .chunk_bytes = {plan.chunk_bytes.value_or(collective::stream_chunk_bytes(info().world_size)),
+                                     plan.chunk_bytes.has_value()},
                      .native = plan.deterministic ? collective::NativeSum{} : collective::kStreamNativeSum},
                     {info().rank, info().world_size})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);

@@ -58,8 +58,9 @@ collective::NativeSum native_of(const Transport& transport, const plan::Plan& pl
   return native;
 }
 
-std::uint64_t chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
-  return is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes();
+collective::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  const bool chosen = is_chosen(bucket, step) && !plan.chunk_bytes;
+  return {chosen ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes(), plan.chunk_bytes.has_value()};
 }
 
 // Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
@@ -165,6 +166,11 @@ bool BucketRunner::sums_natively(const plan::Plan& plan, const plan::Bucket& buc
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                          const StepInfo& step) {
   const policy::Level level = level_at(bucket, step);
+  if (step.again) {
+    for (const plan::Bucket::Part& part : bucket.parts) {
+      residuals_.copy_before_changes(static_cast<std::uint32_t>(part.tensor));
+    }
+  }
   auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts, bucket.decay);
   collective::Request asked = request(plan, bucket, level, step);
   if (!step.plain) {

@@ -231,7 +231,7 @@ struct Communicator::State {
             .count = count,
             .weighted = options.weight.has_value(),
             .feedback = options.feedback != nullptr,
-            .chunk_bytes = options.chunk_bytes.value_or(kDefaultChunkBytes)};
+            .chunk_bytes = {options.chunk_bytes.value_or(kDefaultChunkBytes), options.chunk_bytes.has_value()}};
   }
 
   // Runs what `make` returns; any error there ends the communicator on every rank.
