@@ -10,11 +10,12 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-Arguments policy(const std::string& name, const Arguments& more = {}) {
-  Arguments result{"--policies", name};
-  result.insert(result.end(), more.begin(), more.end());
-  return result;
+Arguments operator+(Arguments first, const Arguments& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
 }
+
+Arguments policy(const std::string& name, const Arguments& more = {}) { return Arguments{"--policies", name} + more; }
 
 constexpr int kMostSeeds = 5;
 
@@ -22,38 +23,40 @@ constexpr int kMostSeeds = 5;
 // alone. Where the second moment is frozen, the steps before go by int8.
 const Arguments kLive{"--small", "0", "--warm-up", "0.15", "--no-adam-guard"};
 const Arguments kFrozen{"--small", "0", "--warm-up", "0.15"};
-const Arguments kPreconditioned{"--small", "0", "--warm-up", "0.15", "--precondition", "0.02"};
-const Arguments kLocal{"--small", "0", "--outer-lr", "0.7", "--outer-momentum", "0.5"};
+const Arguments kScale{"--precondition", "0.02"};
+// A shard in one frame: a model of this size has few bytes to a header.
+const Arguments kWhole{"--chunk", "57344"};
+const std::string kTopk = "topk(1%)+int2";
+// Local steps begin where the others' warm-up ends. Plain averaging: any outer momentum ended higher in 2,000 steps.
+const Arguments kLocal{"--small", "0", "--local-from", "0.15", "--outer-lr", "1", "--outer-momentum", "0"};
 // Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", 2025: residuals decay in place of an outer
 // momentum.
-const Arguments kSparse{"--small",    "0",   "--second-hop",     "topk(64/4096)+int2",
-                        "--outer-lr", "1",   "--outer-momentum", "0",
-                        "--decay",    "0.95"};
+const Arguments kSparse{"--second-hop", "topk(64/4096)+int2", "--decay", "0.95"};
 
 bool is_frozen(const std::string& title) { return title.find("frozen") != std::string::npos; }
 
 std::vector<Row> all_rows() {
-  const auto other = [](const char* name, const char* title, Arguments arguments) {
+  const auto other = [](const char* name, const std::string& title, Arguments arguments) {
     return Row{
         .name = name, .title = title, .arguments = std::move(arguments), .own = false, .frozen = is_frozen(title)};
   };
-  const auto record = [](const char* name, const char* title, Arguments arguments, double bits, double loss) {
+  const auto record = [](const char* name, const std::string& title, Arguments arguments, double bits, double loss) {
     return Row{name, title, std::move(arguments), kMostSeeds, true, bits, loss, is_frozen(title)};
   };
   return {
       record("dense", "dense", policy("dense"), NAN, NAN),
       record(kControl, "dense, second moment frozen", policy("dense+frozen", kFrozen), NAN, NAN),
       other("int8", "int8", policy("int8", kLive)),
-      record("int4", "int4", policy("int4", kLive), 4.08, 1.002),
-      record("int2", "int2", policy("int2", kLive), 2.08, 1.004),
+      other("int4", "int4", policy("int4", kLive)),
+      record("int4_preconditioned", "int4, preconditioned", policy("int4", kLive + kScale + kWhole), 4.08, 1.002),
+      other("int2", "int2", policy("int2", kLive)),
       other("int2_frozen", "int2, frozen", policy("int2", kFrozen)),
-      other("int2_preconditioned", "int2, frozen, preconditioned", policy("int2", kPreconditioned)),
-      record("topk_int2", "topk(1%)+int2, frozen, preconditioned", policy("topk(1%)+int2", kPreconditioned), .25, 1.01),
-      other("topk_int2_frozen", "topk(1%)+int2, frozen", policy("topk(1%)+int2", kFrozen)),
-      other("topk_int2_live", "topk(1%)+int2", policy("topk(1%)+int2", kLive)),
-      other("topk_int8", "topk(1%)+int8, frozen, preconditioned", policy("topk(1%)+int8", kPreconditioned)),
+      record("int2_preconditioned", "int2, frozen, preconditioned", policy("int2", kFrozen + kScale), 2.08, 1.004),
+      record("topk_int2", kTopk + ", frozen, preconditioned", policy(kTopk, kFrozen + kScale), .25, 1.01),
+      other("topk_int2_frozen", kTopk + ", frozen", policy(kTopk, kFrozen)),
       record("local_int2", "every(16)+int2", policy("every(16)+int2", kLocal), .25, 1.01),
-      record("local_topk", "every(30)+topk(64/4096)+int2", policy("every(30)+topk(64/4096)+int2", kSparse), .02, 1.01),
+      record("local_sign", "every(54)+sign", policy("every(54)+sign", kLocal), .02, 1.01),
+      other("sparse_loco", "every(30)+topk(64/4096)+int2", policy("every(30)+topk(64/4096)+int2", kLocal + kSparse)),
   };
 }
 

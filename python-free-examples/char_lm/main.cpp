@@ -52,6 +52,8 @@ void add_policy_options(CLI::App& app, char_lm::PolicyOptions& options) {
       ->capture_default_str();
   app.add_option("--second-hop", options.second_hop,
                  "Codec of the owner's encoding (default: as the policy's codec has it)");
+  app.add_option("--chunk", options.chunk, "What travels as one frame, bytes on the wire (default: as fits)")
+      ->check(CLI::Range(1024, 1 << 30));
   app.add_option("--decay", options.decay, "What a residual counts a step, or an exchange, later; above 0, at most 1")
       ->capture_default_str();
   app.add_option("--outer-lr", options.outer.learning_rate, "Of every(STEPS)+CODEC: the outer learning rate")

@@ -111,6 +111,9 @@ NamedPolicy policy_named(const std::string& name, const PolicyOptions& options, 
     result = compressed(name, options, warm_up);
   }
   result.policy.bucket_bytes = kBucketBytes;
+  if (options.chunk > 0) {
+    result.policy.chunk_bytes = options.chunk;
+  }
   return result;
 }
 

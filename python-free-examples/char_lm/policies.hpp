@@ -23,6 +23,7 @@ struct PolicyOptions {
   double local_from = 0;         // share of the steps, by int8, before local steps begin
   std::uint64_t small = 65'536;  // tensors of fewer bytes travel as bf16
   std::string second_hop = {};   // codec of the owner's encoding; empty: as the codec has it
+  std::uint64_t chunk = 0;       // bytes of a frame; 0: as fits
   double decay = 1;              // of residuals
   gradwire::Sync::Outer outer = {.learning_rate = 0.7, .momentum = 0.5};
 };
