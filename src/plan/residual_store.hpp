@@ -58,6 +58,8 @@ class ResidualStore {
   /// From here on undo() brings back what is held now, or was at the last commit().
   void remember() { undo_.emplace(); }
   void commit() noexcept;
+  /// What is written of a tensor is read again before the next commit().
+  void copy_before_changes(std::uint32_t tensor);
   void undo();
   [[nodiscard]] bool can_undo() const noexcept { return undo_.has_value(); }
 

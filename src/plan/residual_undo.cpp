@@ -102,6 +102,14 @@ void ResidualStore::note_change(const ResidualKey& key) {
   }
 }
 
+void ResidualStore::copy_before_changes(std::uint32_t tensor) {
+  for (const auto& [key, ranges] : ranges_) {
+    if (key.tensor == tensor) {
+      note_change(key);
+    }
+  }
+}
+
 void ResidualStore::commit() noexcept {
   if (!undo_) {
     return;

@@ -73,7 +73,7 @@ TensorId Session::add(std::string_view name, View gradient, View parameter, std:
 
 void Session::sync_parameters() {
   const auto send = [](State& state) { state.checked([&] { state.sync_parameters(); }); };
-  const auto deliver = [](State& state) { state.deliver_parameters(); };
+  const auto deliver = [](State& state) { state.count_what_travelled(); };
   if (state_->elastic && state_->elastic->has_spares()) {
     return;  // no sync modes go with them, and a newcomer would not know of the call
   }
@@ -139,6 +139,7 @@ void Session::set_weight(double samples) {
 }
 
 void Session::set_loss_scale(double scale) {
+  State::reduce_late_gradients(state_, "set_loss_scale");
   state_->checked([&] { state_->set_loss_scale(scale); });
 }
 

@@ -84,6 +84,9 @@ void Session::State::commit_step() {
     throw Error(ErrorCode::aborted, "finish: the world changes");
   }
   const std::lock_guard lock(progress.wire);
+  if (modes && step.outcome().skipped) {
+    return;  // late gradients may be on their way, and nothing else has changed
+  }
   runner->undo()->commit();
   if (step.info().flush && !step.outcome().skipped) {
     flushed = step.number();
@@ -131,6 +134,9 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
   ended.undecided = !step.last_decided();
   ended.may_get_small = may_be_small && !small;
   reset_step(now);
+  if (modes && modes->busy()) {
+    progress.wake();  // for late gradients that begin to travel now
+  }
   return ended;
 }
 

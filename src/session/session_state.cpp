@@ -64,6 +64,9 @@ Session::State::~State() {
   {
     const std::lock_guard lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.in_step());
+    if (!why && elastic && in_background()) {  // others may go on, and would be waited for in vain
+      why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
+    }
   }
   if (!why) {
     end_background();
@@ -122,12 +125,6 @@ void Session::State::make_plan() {
   }
   if (plan->has_modes()) {
     try {
-      if (elastic && std::any_of(plan->buckets.begin(), plan->buckets.end(),
-                                 [](const plan::Bucket& bucket) { return bucket.sync.mode == Sync::Mode::async; })) {
-        throw Error(ErrorCode::unsupported,
-                    "the policy has sync = { async = true }, of which a session that goes on without ranks cannot undo "
-                    "what is on its way yet; use \"step\" or { every = N }");
-      }
       make_modes();
     } catch (...) {
       plan.reset();  // so that the next call refuses it too

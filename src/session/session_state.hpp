@@ -124,9 +124,9 @@ struct Session::State final : private session::Progress::Work {
   void wait(const Ticket& ticket);
   StepOutcome finish();
   void broadcast(std::span<const View> values, int root);
-  /// Behind it, once all ranks are known to be there: deliver_parameters().
+  /// Behind it, once all ranks are known to be there: count_what_travelled().
   void sync_parameters();
-  void deliver_parameters();
+  void count_what_travelled();
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
   void reserve();
@@ -150,6 +150,9 @@ struct Session::State final : private session::Progress::Work {
   static void call_elastically(
       std::unique_ptr<State>& self, const std::function<void(State&)>& check, const std::function<void(State&)>& call,
       const std::function<void(State&)>& deliver = [](State&) {});
+
+  /// A call of all ranks: of late gradients that could be undone none is left.
+  static void reduce_late_gradients(std::unique_ptr<State>& self, const char* call);
 
   /// Of a spare over Processes, until it is a rank: nothing communicates.
   [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic> elastic,
@@ -254,13 +257,15 @@ struct Session::State final : private session::Progress::Work {
 
   // Sync modes.
   void make_modes();
+  /// What `enqueue` enqueues, given the number of the coming step. It returns whether there is something to wait for.
+  void travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue);
   static Error no_scale_under_outer();
   /// Whether the bucket's turn is a matter of sync modes. The caller holds `wire`.
   bool enqueue(const plan::Bucket& bucket, session::StepInfo& info);
   /// What has come for a bucket may be all that its step waits for. The caller holds `state`.
   void note_arrival(std::uint32_t bucket);
   /// Moves the background, between steps. The caller holds `wire`.
-  void progress_background() const;
+  void progress_background();
   /// At the end of a session: other ranks wait for this one's part of what is in the background.
   void end_background() noexcept;
 

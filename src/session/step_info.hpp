@@ -35,6 +35,7 @@ struct StepInfo {
   bool sample = false;                         // look at what encoding drops
   bool norms = false;                          // take norms of gradients and results
   bool background = false;                     // behind the buckets that are not; where the runner has modes
+  bool again = false;                          // not the bucket's first reduction since StepUndo::commit()
   /// The bucket is summed by the transport's blocking call if on every rank a caller waits for it.
   enum class InCall : std::uint8_t { no, waits, does_not_wait };
   InCall in_call = InCall::no;

@@ -59,8 +59,10 @@ struct Plan {
   bool scaled = false;              // preconditioned encoding
   std::set<ErrorCode> errors = {};  // that processes may end with
   bool keeps_states = false;
-  std::optional<Id> forgets_a_tensor = {};         // in step 3
-  std::optional<std::uint64_t> skips = {};         // the step, for NaN in a gradient of process 0
+  std::optional<Id> forgets_a_tensor = {};  // in step 3
+  std::optional<std::uint64_t> skips = {};  // the step, for NaN in a gradient of process 0
+  Nonfinite nonfinite = Nonfinite::automatic;
+  bool broadcasts = false;                         // something, before each step
   std::optional<std::uint64_t> flushes = {};       // in this step
   std::optional<std::uint64_t> syncs_before = {};  // sync_parameters() before this step
   std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
@@ -154,6 +156,16 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     if (leaves != plan.leaves_before.end() && step == leaves->second) {
       return;
     }
+    if (plan.broadcasts) {
+      double word = static_cast<double>(step);
+      try {
+        session.broadcast(view(&word, 1));
+      } catch (const Error& error) {  // the root has ended
+        if (error.code() != ErrorCode::invalid_argument) {
+          throw;
+        }
+      }
+    }
     if (plan.flushes == step) {
       session.flush();
     }
@@ -245,7 +257,7 @@ inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
           policy.elastic->spares = static_cast<std::uint32_t>(plan.spares);
         }
         Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), policy,
-                        {.timeout = plan.timeout});
+                        {.timeout = plan.timeout, .nonfinite = plan.nonfinite});
         train(session, id, plan, fates[id]);
       } catch (const Error& error) {
         fates[id].error = error;
@@ -283,14 +295,25 @@ inline void expect_equal(const Fate& a, const Fate& b, bool state) {
 }
 
 // With weights, or without, and with scales; small tensors too, which would be bf16. Local steps of which some follow
-// others, and a skipped one that puts off when they begin.
+// others, and a skipped one that puts off when they begin. Late gradients.
 struct Kind {
   const char* policy;
   bool weighted = false;
   bool scaled = false;
   std::optional<std::uint64_t> skips = {};
+  Nonfinite nonfinite = Nonfinite::automatic;
+  bool broadcasts = false;
+  std::optional<std::uint64_t> flushes = {};
 
-  [[nodiscard]] Plan plan() const { return {.policy = policy, .weighted = weighted, .scaled = scaled, .skips = skips}; }
+  [[nodiscard]] Plan plan() const {
+    return {.policy = policy,
+            .weighted = weighted,
+            .scaled = scaled,
+            .skips = skips,
+            .nonfinite = nonfinite,
+            .broadcasts = broadcasts,
+            .flushes = flushes};
+  }
 };
 inline const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
@@ -306,6 +329,16 @@ inline const Kind kPolicies[] = {
          "[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n"
          "sync = { every = 16, offset = 13, stagger = true, outer = { lr = 0.7, momentum = 0.9 }, from_step = 2 }\n"
          "[bucket]\nbytes = \"24KiB\"\n"},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { async = true, staleness = 2 }\n",
+     .weighted = true,
+     .flushes = 3},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n"
+               "sync = { async = true, staleness = 2, from_step = 1 }\n[bucket]\nbytes = \"24KiB\"\n",
+     .skips = 3,
+     .nonfinite = Nonfinite::skip},
+    {.policy = "[defaults]\ncodec = \"int4\"\n[[rule]]\nmatch = \"t0\"\ncodec = \"int8\"\nerror_feedback = \"on\"\n"
+               "sync = { async = true, staleness = 3 }\n",
+     .broadcasts = true},
 };
 inline const std::span<const Kind> kEachStep(kPolicies, 6);  // those that sum gradients in each
 

@@ -228,6 +228,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
 }
 
 void Session::save(const std::filesystem::path& directory) {
+  State::reduce_late_gradients(state_, "save");
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {
@@ -241,6 +242,7 @@ void Session::save(const std::filesystem::path& directory) {
 }
 
 void Session::save(std::ostream& stream) {
+  State::reduce_late_gradients(state_, "save");
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {

@@ -135,6 +135,7 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
 }  // namespace
 
 void Session::checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep) {
+  State::reduce_late_gradients(state_, "checkpoint");
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {

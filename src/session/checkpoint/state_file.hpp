@@ -36,6 +36,16 @@ struct SavedState {
     bool nonfinite = false;
     std::vector<std::byte> values = {};
   };
+  /// This rank's own late gradient, the reduction of which does not count yet; from one world to the next, never
+  /// written.
+  struct Late {
+    std::uint32_t tensor = 0;
+    std::uint64_t step = 0;
+    double scale = 1;
+    bool weighted = false;
+    double weight = 1;
+    std::vector<std::byte> values = {};
+  };
   /// Of a tensor under sync = { every = N, ... }; the same on every rank.
   struct LocalSteps {
     std::uint32_t tensor = 0;
@@ -54,6 +64,7 @@ struct SavedState {
   std::vector<Residual> residuals;
   std::vector<Anchor> anchors = {};
   std::vector<Result> results = {};
+  std::vector<Late> late = {};
   std::vector<LocalSteps> local_steps = {};
 
   /// Whether what it holds of the tensor is of parameter changes.

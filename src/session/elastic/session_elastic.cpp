@@ -156,6 +156,7 @@ void Session::State::enter_world(std::unique_ptr<State>& self) {
   for (;;) {
     {
       const std::lock_guard lock(self->progress.wire);
+      self->give_up(Error(ErrorCode::aborted, "the world changes"));  // late gradients may be on their way
       self->runner->undo()->undo_step();
     }
     std::unique_ptr<State> fresh = in_world(std::move(self->elastic), self->policy, self->options);

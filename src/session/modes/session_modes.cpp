@@ -13,7 +13,7 @@ void Session::State::make_modes() {
                 "policy " + policy.source +
                     ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it");
   }
-  auto made = std::make_unique<session::SyncModes>(*plan, step.modes(), tensors.parameters());
+  auto made = std::make_unique<session::SyncModes>(*plan, step.modes(), tensors.parameters(), elastic != nullptr);
   if (step.loss_scale_set() && made->has_outer()) {
     throw no_scale_under_outer();
   }
@@ -60,7 +60,11 @@ void Session::State::note_arrival(std::uint32_t bucket) {
   }
 }
 
-void Session::State::progress_background() const {
+void Session::State::progress_background() {
+  {
+    const std::lock_guard lock(progress.state);
+    step.faults.stop_if_failed();  // what is under way has been given up then, and would never end
+  }
   modes->start(*runner);
   for (const session::Runner::Ended& ended : runner->advance(std::chrono::milliseconds(1))) {
     modes->ended(ended);
@@ -119,14 +123,14 @@ bool Session::State::deliver() {
   return modes->deliver(tensors.memory(), scale);
 }
 
-void Session::State::sync_parameters() {
-  progress.require_communication("sync_parameters");
+void Session::State::travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue) {
+  progress.require_communication(call);
   std::uint64_t now = 0;
   bool with_weights = false;
   {
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
-    step.require_between("sync_parameters");
+    step.require_between(call);
     make_plan();
     now = step.number();
     with_weights = step.weighted();
@@ -136,7 +140,7 @@ void Session::State::sync_parameters() {
   }
   on_wire([&] {
     agree_on_plan(with_weights);
-    if (modes->enqueue_all_parameters(now)) {
+    if (enqueue(now) || elastic) {  // late gradients too, since they count behind it
       while (modes->busy()) {
         progress_background();
       }
@@ -144,13 +148,34 @@ void Session::State::sync_parameters() {
   });
 }
 
-void Session::State::deliver_parameters() {
+void Session::State::sync_parameters() {
+  travel_between_steps("sync_parameters", [this](std::uint64_t now) { return modes->enqueue_all_parameters(now); });
+}
+
+void Session::State::count_what_travelled() {
   const std::lock_guard lock(progress.wire);
   if (elastic) {
     runner->undo()->commit();
   }
   if (modes) {
+    modes->released_count();
     (void)modes->deliver({}, 1);
+  }
+}
+
+void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const char* call) {
+  if (self->elastic && self->modes && self->modes->has_uncounted()) {
+    call_elastically(
+        self, [](State&) {},
+        [call](State& state) {
+          state.checked([&] {
+            state.travel_between_steps(call, [&](std::uint64_t /*now*/) {
+              state.modes->release_all();
+              return true;
+            });
+          });
+        },
+        [](State& state) { state.count_what_travelled(); });
   }
 }
 

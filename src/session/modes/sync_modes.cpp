@@ -90,10 +90,11 @@ plan::Bucket average_of(const plan::Bucket& bucket) {
 }  // namespace
 
 SyncModes::SyncModes(const plan::Plan& plan, const SyncSchedule& schedule,
-                     const std::vector<std::vector<View>>& parameters)
+                     const std::vector<std::vector<View>>& parameters, bool undoable)
     : plan_(plan),
       schedule_(schedule),
       parameters_(parameters),
+      undoable_(undoable),
       entries_(plan.buckets.size()),
       ages_(plan.groups.size()) {
   for (const plan::Bucket& bucket : plan.buckets) {
@@ -162,9 +163,12 @@ SyncModes::JobPtr SyncModes::gradients(Entry& entry, std::span<const TensorMemor
   for (const plan::Bucket::Part& part : bucket.parts) {
     std::byte* to = job->values.data() + part.offset * element_bytes(bucket.dtype);
     const TensorMemory& tensor = memory[part.tensor];
-    job->memory[part.tensor] = {{to, part.count, bucket.dtype}, tensor.zero};
+    const std::uint64_t bytes = part.count * element_bytes(bucket.dtype);
+    job->memory[part.tensor] = {{to, part.count, bucket.dtype}, tensor.zero && !undoable_};
     if (!tensor.zero) {
-      copy_bytes(to, bytes_at(tensor.gradient), part.count * element_bytes(bucket.dtype));
+      copy_bytes(to, bytes_at(tensor.gradient), bytes);
+    } else if (undoable_) {  // it may have to be told to another world
+      std::fill_n(to, bytes, std::byte{0});
     }
   }
   return job;
@@ -219,7 +223,40 @@ void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
   if (job) {
     job->turn = entry.turns;
     entry.results.push_back(job);
-    waiting_.push_back(std::move(job));
+    if (undoable_ && !job->of_parameters) {
+      release_due(entry, may_lag);
+    } else {
+      release(job);
+    }
+  }
+}
+
+void SyncModes::release(const JobPtr& job) {
+  if (!std::exchange(job->released, true)) {
+    waiting_.push_back(job);
+  }
+}
+
+void SyncModes::release_due(Entry& entry, std::size_t may_lag) {
+  for (std::size_t i = 0; i + may_lag < entry.results.size(); ++i) {
+    release(entry.results[i]);
+  }
+}
+
+void SyncModes::release_all() {
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    release_due(entry, 0);
+  }
+}
+
+void SyncModes::released_count() {
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    for (const JobPtr& job : entry.results) {
+      job->counts = job->released;
+    }
+    entry.ran = false;
   }
 }
 
@@ -234,7 +271,16 @@ void SyncModes::start(Buckets& buckets) {
       }
       job = std::move(waiting_.front());
       waiting_.pop_front();
-      entries_[job->bucket].flying = job;
+      Entry& entry = entries_[job->bucket];
+      entry.flying = job;
+      job->info.again = std::exchange(entry.ran, true);
+      if (!entry.spare.empty() && undoable_) {
+        job->input = std::move(entry.spare.back());
+        entry.spare.pop_back();
+      }
+    }
+    if (undoable_ && !job->of_parameters) {
+      job->input = job->values;
     }
     buckets.start(plan_, *job->travels, job->memory, job->info);
   }
@@ -265,6 +311,14 @@ bool SyncModes::busy() const {
          std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.flying != nullptr; });
 }
 
+bool SyncModes::has_uncounted() const {
+  const std::lock_guard lock(mutex_);
+  return undoable_ && std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+           return std::any_of(entry.results.begin(), entry.results.end(),
+                              [](const JobPtr& job) { return !job->of_parameters && !job->counts; });
+         });
+}
+
 std::vector<Lateness> SyncModes::ages() const {
   const std::lock_guard lock(mutex_);
   return ages_;
@@ -286,6 +340,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
         continue;  // between steps: nothing to write to
       }
       had_turn = std::exchange(entry.had_turn, false);
+      entry.ran = false;
       entry.anchor_counts = entry.anchored;
       if (had_turn && entry.bucket->sync.mode == Sync::Mode::every) {
         entry.moved = !memory.empty();  // by the optimizer, which comes next
@@ -322,6 +377,12 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     entry.synced = synced;
     for (const JobPtr& job : due) {
       entry.spare.push_back(std::move(job->values));
+      if (!job->input.empty()) {
+        entry.spare.push_back(std::move(job->input));
+      }
+    }
+    if (undoable_ && had_turn && schedule_.of(entry.bucket->id).staleness > 0) {
+      release_due(entry, schedule_.of(entry.bucket->id).staleness - 1);  // while the next step is computed
     }
   }
   return nonfinite;

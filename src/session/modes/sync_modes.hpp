@@ -25,8 +25,10 @@ namespace gradwire::session {
 
 class SyncModes {
  public:
-  /// `parameters`: by tensor, the parameter and its optimizer state. All must outlive this.
-  SyncModes(const plan::Plan& plan, const SyncSchedule& schedule, const std::vector<std::vector<View>>& parameters);
+  /// `parameters`: by tensor, the parameter and its optimizer state. All must outlive this. `undoable`: a step may be
+  /// undone, and with it reductions that do not count yet. These are few then, see release_due().
+  SyncModes(const plan::Plan& plan, const SyncSchedule& schedule, const std::vector<std::vector<View>>& parameters,
+            bool undoable);
 
   // For whoever communicates, one thread at a time.
   /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
@@ -35,6 +37,10 @@ class SyncModes {
   /// Between steps: all parameters that local steps have moved since the last synchronisation; exactly, with all
   /// residuals. Returns whether there are any. deliver() follows.
   bool enqueue_all_parameters(std::uint64_t step);
+  /// Between steps: the late gradients that have not begun to travel, where they wait for their step (undoable).
+  void release_all();
+  /// All ranks know that what was released has been reduced on all of them.
+  void released_count();
   /// Starts what may start, in the order of enqueue(), which is the same on every rank.
   void start(Buckets& buckets);
   void ended(const Buckets::Ended& ended);
@@ -47,6 +53,8 @@ class SyncModes {
   /// Whether the bucket had its turn and all that is due in this step has come.
   [[nodiscard]] bool arrived(std::uint32_t bucket) const;
   [[nodiscard]] bool busy() const;
+  /// Whether there are late gradients the reduction of which could be undone yet. The same on every rank.
+  [[nodiscard]] bool has_uncounted() const;
   [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
   void reset_ages();
   /// Whether the bucket's parameters were synchronised in the step that deliver() ended.
@@ -60,7 +68,7 @@ class SyncModes {
   [[nodiscard]] std::uint64_t outer_hash() const;
   [[nodiscard]] bool has_outer() const;
 
-  // Between steps, while not busy(). The schedule has been loaded.
+  // Between steps, while not busy(), or given up. The schedule has been loaded.
   /// In a step that was not delivered: as before it.
   void save(SavedState& state) const;
   void load(const SavedState& state);
@@ -84,6 +92,9 @@ class SyncModes {
     std::uint64_t turn = 0;         // of the bucket, counted
     std::vector<std::byte> values;  // in the order of `travels`
     std::vector<TensorMemory> memory = {};
+    std::vector<std::byte> input = {};  // values as they were; where undoable, from its start until it counts
+    bool released = false;              // may start, in its turn
+    bool counts = false;                // it is not undone any more
     bool done = false;
     bool nonfinite = false;
   };
@@ -93,6 +104,7 @@ class SyncModes {
     plan::Bucket average;        // what travels where parameters and state are averaged
     std::deque<JobPtr> results;  // not delivered, oldest first
     JobPtr flying = nullptr;     // what the runner has
+    bool ran = false;            // it had something since what is delivered was
     bool had_turn = false;       // in this step
     std::size_t may_lag = 0;     // results that may be missing at its end
     std::uint64_t turns = 0;
@@ -110,8 +122,14 @@ class SyncModes {
   [[nodiscard]] JobPtr gradients(Entry& entry, std::span<const TensorMemory> memory, const StepInfo& info,
                                  std::uint64_t step);
   [[nodiscard]] JobPtr parameters(Entry& entry, const StepInfo& info, std::uint64_t step);
+  void travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late);
   void drop_anchor(Entry& entry) const;
   void add(Entry& entry, JobPtr job, std::size_t may_lag);
+  // The following hold the mutex.
+  void release(const JobPtr& job);
+  // All that a step waits for at whose end so many may be missing. Where undoable no more, so that whatever has begun
+  // counts once that step does.
+  void release_due(Entry& entry, std::size_t may_lag);
   void copy_parameters(const plan::Bucket& bucket, std::size_t which, std::byte* to) const;
 
   static void deliver_gradients(const Entry& entry, std::span<const JobPtr> due, std::span<const TensorMemory> memory,
@@ -121,6 +139,7 @@ class SyncModes {
   const plan::Plan& plan_;
   const SyncSchedule& schedule_;
   const std::vector<std::vector<View>>& parameters_;
+  const bool undoable_;
   std::vector<Entry> entries_;  // by bucket
   mutable std::mutex mutex_;    // of results, flying, had_turn, may_lag, turns, spare and what follows
   std::deque<JobPtr> waiting_;  // not started

@@ -74,11 +74,31 @@ void SyncModes::save(SavedState& state) const {
         state.local_steps.push_back({tensor, late ? sync.from_step : 0, entry.moved});
       }
       for (const JobPtr& job : entry.results) {
-        if (!job->of_parameters) {  // else of a step that was not delivered
+        if (job->of_parameters || job->step >= state.step) {
+          continue;  // of a step that was not delivered
+        }
+        if (undoable_ && !job->counts) {
+          const std::vector<std::byte>& own = job->input.empty() ? job->values : job->input;
+          state.late.push_back({tensor, job->step, job->scale, job->info.weighted, job->info.weight, slice(own)});
+        } else {
           state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
         }
       }
     }
+  }
+}
+
+// Its reduction begins with the first step that is due for it: ranks have agreed on their plan by then.
+void SyncModes::travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late) {
+  job.travels = &bucket;
+  job.info = {.step = static_cast<std::uint32_t>(late.step),
+              .weighted = late.weighted,
+              .weight = late.weight,
+              .background = true};
+  job.memory.resize(plan_.tensors.size());
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    std::byte* values = job.values.data() + part.offset * element_bytes(bucket.dtype);
+    job.memory[part.tensor] = {{values, part.count, bucket.dtype}, false};
   }
 }
 
@@ -114,23 +134,32 @@ void SyncModes::load(const SavedState& state) {
     entry.moved = entry.moved && (told == 0 || moved > 0);
     entry.synced = false;
     entry.results.clear();
+    const auto job_of = [&](std::uint64_t step, double scale) {
+      const auto at = std::find_if(entry.results.begin(), entry.results.end(),
+                                   [&](const JobPtr& known) { return known->step >= step; });
+      if (at != entry.results.end() && (*at)->step == step) {
+        return *at;
+      }
+      const JobPtr job = *entry.results.insert(at, std::make_shared<Job>());
+      job->bucket = bucket.id;
+      job->step = step;
+      job->scale = scale;
+      return job;
+    };
     for (const SavedState::Result& result : state.results) {
-      if (!here(result.tensor)) {
-        continue;
+      if (here(result.tensor)) {
+        const JobPtr job = job_of(result.step, result.scale);
+        job->released = job->counts = job->done = true;
+        job->nonfinite = job->nonfinite || result.nonfinite;
+        put(job->values, result.tensor, result.values);
       }
-      auto job = std::find_if(entry.results.begin(), entry.results.end(),
-                              [&](const JobPtr& known) { return known->step == result.step; });
-      if (job == entry.results.end()) {
-        job = std::find_if(entry.results.begin(), entry.results.end(),
-                           [&](const JobPtr& known) { return known->step > result.step; });
-        job = entry.results.insert(job, std::make_shared<Job>());
-        (*job)->bucket = bucket.id;
-        (*job)->step = result.step;
-        (*job)->scale = result.scale;
-        (*job)->done = true;
+    }
+    for (const SavedState::Late& late : state.late) {
+      if (here(late.tensor)) {
+        const JobPtr job = job_of(late.step, late.scale);
+        put(job->values, late.tensor, late.values);
+        travel_again(*job, bucket, late);
       }
-      (*job)->nonfinite = (*job)->nonfinite || result.nonfinite;
-      put((*job)->values, result.tensor, result.values);
     }
     entry.turns = 0;
     for (const JobPtr& job : entry.results) {
