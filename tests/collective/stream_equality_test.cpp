@@ -231,8 +231,6 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
 }
 
 // With residuals and without, weighted and not, of every dtype; scales change from call to call.
-// Mutations tried: see tests/kernels/emulated_stream_test.cpp; a part of one tensor takes the powers of the bucket's
-// start; a result of 16 bits is decoded in that type.
 TEST(StreamEquality, PreconditionedCodecs) {
   unsigned at = 0;
   for (const int world : {2, 3, 5}) {

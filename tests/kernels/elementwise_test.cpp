@@ -66,7 +66,7 @@ std::array<std::uint32_t, 2> device_hash(const std::vector<float>& values) {
   return sums;
 }
 
-// Mutations tried: the place within the strip instead of the array; what is behind the end counts.
+// Mutation tried: what is behind the end counts.
 TEST(Hash, IsThatOfTheHostAndTellsArraysApart) {
   for (const std::size_t count : {0, 1, 255, 256, 3000, 20000}) {
     std::vector<float> values = gauss(count, 9);

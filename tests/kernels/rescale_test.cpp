@@ -63,7 +63,7 @@ Memory powers_of(const std::vector<float>& scale, std::size_t shift) {
   return powers;
 }
 
-// Mutations tried: no floor; the largest of a warp instead of the block; what is not finite is the largest.
+// Mutations tried: the floor counts as the largest; the largest of a warp instead of the block.
 TEST(MeasureScale, CountsLikeTheHost) {
   for (const Kind kind : {Kind::plain, Kind::special}) {
     for (const std::size_t count : {1, 255, 256, 257, 2049, 4095, 4096, 4097, 3 * 4096 + 1000}) {
@@ -151,7 +151,6 @@ void check(const Rescaling& r, std::size_t shift, bool in_place) {
   EXPECT_EQ(status.bad_frames, 0U);
 }
 
-// Mutations tried: the factor after the scale, in the type of the tensor; multiplied where it should be divided.
 TEST(Rescale, EqualsTheHostInEveryType) {
   for (const DType from : kDTypes) {
     for (const DType to : kDTypes) {

@@ -10,8 +10,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// After the first step, the second, and 64 later. Mutations tried: the hash of all tensors is that of the first; ranks
-// do not compare over a device.
+// After the first step, the second, and 64 later. Mutation tried: hashes of all tensors are added into that of the
+// first.
 TEST(DeviceScale, ADifferenceOfRanksIsNamed) {
   for (const std::uint64_t at : {0, 1, 65}) {
     const auto errors = run_ranks_catching(make_inproc_world(3), [&](const std::shared_ptr<Transport>& transport) {

@@ -89,8 +89,7 @@ std::vector<Case> cases() {
 }
 
 // Mutations tried: an owner residual one element off; no scatter; the step counter is not advanced; residuals not kept;
-// the run of a bucket released before it is scattered; residuals do not decay; the scale of a bucket of several tensors
-// is that of its first.
+// the run of a bucket released before it is scattered; residuals do not decay.
 TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
   for (const Case& given : cases()) {
     for (const int world : {1, 2, 3}) {
