@@ -89,7 +89,8 @@ struct TensorOptions {
   /// below 2^-16 of that largest, counts as 2^-16 of it; a constant s changes nothing. What travels exactly does not
   /// look at it. Not owned: it must stay where it is, and keep its values from a step's first ready() to the end of its
   /// finish(). Ranks compare hashes of it in the first two steps and every 64: a difference is Error(mismatch), which
-  /// names the tensor, in the finish() after that step.
+  /// names the tensor, in the finish() after that step. Over device memory it is memory of that device, it keeps its
+  /// values in the order of the session's stream, and the comparison is in finish() itself, which then waits.
   std::span<const float> scale = {};
 };
 
@@ -126,7 +127,8 @@ class Session {
   /// say where that is not so. Only before the first ready(). `ndim` serves policy rules.
   TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
 
-  /// The same with a scale. Error(unsupported) over device memory and, in the first ready(), under sync modes.
+  /// The same with a scale. Error(invalid_argument) where that is not in the memory that the session works on;
+  /// Error(unsupported), in the first ready(), under sync modes.
   TensorId add(std::string_view name, View gradient, const TensorOptions& options);
 
   /// The same with what local steps change (sync = { every = N, ... } in policies): the parameter, and optimizer state

@@ -2,6 +2,7 @@
 #ifndef GRADWIRE_KERNELS_DEVICE_ELEMENTWISE_HPP
 #define GRADWIRE_KERNELS_DEVICE_ELEMENTWISE_HPP
 
+#include "kernels/array_hash.hpp"
 #include "kernels/device/jobs.hpp"
 #include "kernels/device/strip.hpp"
 
@@ -97,6 +98,36 @@ GRADWIRE_KERNEL fold_residual(GRADWIRE_PARAMETER(FoldJob) job) {
     store_values(job.values, job.dtype, first, left, x);
     store_as<DType::f32>(reinterpret_cast<std::uint8_t*>(job.residual + first), left, residual);
   });
+}
+
+struct HashJob {
+  const std::uint8_t* elements;
+  std::uint64_t count;
+  std::uint32_t* sums;
+};
+
+/// An atomic addition of each warp, whose order changes nothing.
+GRADWIRE_KERNEL hash_elements(GRADWIRE_PARAMETER(HashJob) job) {
+  std::uint32_t sums[2] = {0, 0};
+  for_each_strip(job.count, [&](std::uint64_t first, std::uint32_t left) {
+    std::uint32_t bits[kHeld];
+    load_elements(job.elements + first * 4, left, bits);
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      const std::uint32_t i = element_of(simt::lane(), r);
+      GRADWIRE_UNROLL
+      for (std::uint32_t w = 0; w < 2; ++w) {
+        sums[w] += i < left ? hash_word(bits[r], first + i, w) : 0U;
+      }
+    }
+  });
+  GRADWIRE_UNROLL
+  for (std::uint32_t w = 0; w < 2; ++w) {
+    const auto of_warp = static_cast<std::uint32_t>(simt::warp_sum(static_cast<std::int32_t>(sums[w])));
+    if (simt::lane() == 0) {
+      simt::atomic_add(job.sums + w, of_warp);
+    }
+  }
 }
 
 struct ConvertJob {

@@ -90,6 +90,20 @@ struct ReduceJob {
   DType result_dtype = DType::f32;
 };
 
+/// to <- factor x from, divided by a scale or multiplied by it (preconditioned encoding): `powers` says that its
+/// element i is 2^-powers[i]. Working values are f32. `to` may be `from` where both dtypes have the same size.
+struct RescaleJob {
+  const void* from = nullptr;
+  DType from_dtype = DType::f32;
+  double factor = 1;  // rounded to f32 first; 1: values as they are
+  void* to = nullptr;
+  DType to_dtype = DType::f32;
+  const std::uint8_t* powers = nullptr;  // 0 to kMostSmaller (kernels/scale.hpp)
+  std::uint64_t count = 0;
+  bool divides = false;            // else multiplies
+  DeviceStatus* status = nullptr;  // of results: told of what a 16-bit type cannot hold; null: nobody is
+};
+
 /// Elements of several tensors to and from one contiguous run. f64 -> f16 and the like round to nearest even.
 struct CopyPiece {
   void* tensor = nullptr;  // null: zeros when gathering, skipped when scattering

@@ -4,6 +4,7 @@
 #include "kernels/device/operations.hpp"
 #include "kernels/device/reduce.hpp"
 #include "kernels/device/reduce_mixed.hpp"
+#include "kernels/device/rescale.hpp"
 #include "kernels/device/selected.hpp"
 #include "kernels/device/verbatim.hpp"
 
@@ -224,6 +225,26 @@ void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::
        : simt::launch("convert", convert_elements<float>, blocks, stream, job);
 }
 
+void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers, void* stream) {
+  if (count != 0) {
+    const ScaleJob job{scale, count, powers};
+    simt::launch("measure_scale", measure_tiles, blocks_for(scale_tiles(count)), stream, job);
+  }
+}
+
+void rescale(const RescaleJob& job, void* stream) {
+  if (job.count != 0) {
+    simt::launch("rescale", rescale_elements, blocks_for_strips(strips_in(job.count)), stream, job);
+  }
+}
+
+void hash(const void* elements, std::uint64_t count, std::uint32_t* sums, void* stream) {
+  if (count != 0) {
+    const HashJob job{static_cast<const std::uint8_t*>(elements), count, sums};
+    simt::launch("hash", hash_elements, blocks_for_strips(strips_in(count)), stream, job);
+  }
+}
+
 void gather(std::span<const CopyPiece> pieces, DType tensors, void* run, DType run_dtype, void* stream) {
   copy_all("gather", pieces, tensors, run, run_dtype, true, stream);
 }
@@ -284,6 +305,9 @@ void load_kernels() {
   simt::load_kernel("fold", fold_residual<double>);
   simt::load_kernel("convert", convert_elements<float>);
   simt::load_kernel("convert", convert_elements<double>);
+  simt::load_kernel("measure_scale", measure_tiles);
+  simt::load_kernel("rescale", rescale_elements);
+  simt::load_kernel("hash", hash_elements);
   simt::load_kernel("sum_weights", add_weights);
   simt::load_kernel("store_weight", store_double);
   simt::load_kernel("advance_step", advance_word);

@@ -32,6 +32,12 @@ void fold(float* residual, double factor, const double* device_factor, void* val
 /// where both dtypes are f64, else f32. `to` may be `from` where both dtypes have the same size.
 void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
              const double* device_factor, double divisor, const double* device_divisor, void* stream);
+/// powers[i]: element i of a scale is 2^-powers[i] of the largest of its tile, as kernels/scale.hpp counts. `scale` has
+/// `count` elements from the bucket's first tile on; `powers` is aligned to 4 bytes.
+void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers, void* stream);
+void rescale(const RescaleJob& job, void* stream);
+/// sums[0] and sums[1] += the words of kernels/array_hash.hpp of `count` elements of 32 bits.
+void hash(const void* elements, std::uint64_t count, std::uint32_t* sums, void* stream);
 /// run <- the tensors' elements, and back. `pieces` is host memory, copied before the call returns.
 void gather(std::span<const CopyPiece> pieces, DType tensors, void* run, DType run_dtype, void* stream);
 void scatter(std::span<const CopyPiece> pieces, DType tensors, const void* run, DType run_dtype, void* stream);

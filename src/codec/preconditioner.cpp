@@ -6,27 +6,15 @@
 
 #include "codec/float_environment.hpp"
 #include "gradwire/error.hpp"
+#include "kernels/scale.hpp"
 
 namespace gradwire::codec {
 namespace {
 
-// Signed, as SSE2 compares them.
-constexpr std::int32_t kInfinity = 0x7F800000;
-constexpr int kMantissaBits = 23;
-constexpr std::int32_t kBias = 127;
-constexpr std::int32_t kRoundsUp = 0x00800000 - 0x003504F3;  // from a mantissa of sqrt(2) on
-
-// Biased, of the nearest power of two; 0 of what is not positive and finite. Without a branch: loops over it are SIMD.
-inline std::int32_t exponent_of(float x) {
-  const auto bits = std::bit_cast<std::int32_t>(x);
-  const auto rounded = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(x) + kRoundsUp) >> kMantissaBits;
-  return rounded & -(static_cast<std::int32_t>(bits > 0) & static_cast<std::int32_t>(bits < kInfinity));
-}
-
 std::int32_t largest_of(const float* s, std::uint32_t count) {
   std::int32_t largest = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::int32_t exponent = exponent_of(s[i]);
+    const std::int32_t exponent = kernels::scale_exponent(std::bit_cast<std::uint32_t>(s[i]));
     largest = exponent > largest ? exponent : largest;
   }
   return largest;
@@ -34,9 +22,8 @@ std::int32_t largest_of(const float* s, std::uint32_t count) {
 
 void reciprocals_of(const float* s, std::int32_t largest, std::uint32_t count, float* reciprocals) {
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::int32_t smaller = largest - exponent_of(s[i]);
-    const std::int32_t power = smaller < Preconditioner::kMostSmaller ? smaller : Preconditioner::kMostSmaller;
-    reciprocals[i] = std::bit_cast<float>((kBias + power) << kMantissaBits);
+    const std::int32_t exponent = kernels::scale_exponent(std::bit_cast<std::uint32_t>(s[i]));
+    reciprocals[i] = kernels::scale_reciprocal(kernels::scale_power(largest, exponent));
   }
 }
 
@@ -95,7 +82,8 @@ void TileScale::divide(float* values) {
 }
 
 void TileScale::multiply(float* values) {
-  constexpr std::int32_t kOneTwice = 2 * (kBias << kMantissaBits);  // exponents change their sign
+  // Exponents change their sign.
+  constexpr std::int32_t kOneTwice = 2 * (kernels::kScaleBias << kernels::kScaleMantissaBits);
   if (of_ == nullptr) {
     return;
   }

@@ -10,14 +10,11 @@ namespace gradwire::codec {
 
 class Preconditioner {
  public:
-  /// An element that is not positive and finite, or smaller than 2^-kMostSmaller of the largest of its tile, counts as
-  /// that. In a tile without positive finite elements all are alike.
-  static constexpr std::int32_t kMostSmaller = 16;
-
   /// The next elements of the bucket. Not owned.
   void append(const float* diagonal, std::uint64_t count);
 
-  /// 1 / s of elements [first, first + count), which are one tile: powers of two from 1 to 2^kMostSmaller.
+  /// 1 / s of elements [first, first + count), which are one tile: powers of two from 1 to 2^kernels::kMostSmaller. In
+  /// a tile without positive finite elements all are alike.
   void load_reciprocals(std::uint64_t first, std::uint32_t count, float* reciprocals) const;
 
  private:

@@ -115,6 +115,7 @@ std::vector<std::string> DevicePeers::all_gather(const std::string& mine, const 
   if (world == 1) {
     return {mine};
   }
+  const collective::CurrentDevice current(device_);
   constexpr std::size_t kDigits = 16;
   std::string size = std::to_string(mine.size());
   size.insert(0, kDigits - size.size(), '0');

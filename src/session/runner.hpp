@@ -191,6 +191,8 @@ class Runner : public Buckets {
   virtual void broadcast(std::span<const View> values, int root) = 0;
   /// Error(mismatch) naming the ranks whose bytes differ.
   virtual void compare(std::span<const View> values, std::uint64_t step) = 0;
+  /// A hash of each, of f32: alike on ranks whose bytes are. Over device memory it waits for the device.
+  [[nodiscard]] virtual std::vector<std::uint64_t> hashes(std::span<const View> values) = 0;
   [[nodiscard]] virtual Peers& peers() noexcept = 0;
   [[nodiscard]] virtual HeldByRunner& held() noexcept = 0;
 

@@ -4,20 +4,11 @@
 
 #include "gradwire/error.hpp"
 #include "plan/plan_scale.hpp"
-#include "session/peers.hpp"
 
 namespace gradwire::session {
-namespace {
 
-// As much of a hash as a double holds.
-double number_of(std::span<const float> scale) {
-  constexpr int kLeftOut = 12;
-  return static_cast<double>(hash_of(scale.data(), scale.size_bytes(), 0) >> kLeftOut);
-}
-
-}  // namespace
-
-ScaleComparison::ScaleComparison(const Tensors& tensors, const plan::Plan& plan) : tensors_(tensors) {
+ScaleComparison::ScaleComparison(const Tensors& tensors, const plan::Plan& plan, Runner& runner)
+    : tensors_(tensors), runner_(runner) {
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     if (plan::is_preconditioned(plan.tensors[i])) {
       scaled_.push_back(i);
@@ -26,8 +17,13 @@ ScaleComparison::ScaleComparison(const Tensors& tensors, const plan::Plan& plan)
 }
 
 void ScaleComparison::append(std::vector<double>& numbers) {
+  constexpr int kLeftOut = 12;  // of a hash, so that a double holds the rest
+  std::vector<View> scales;
   for (const std::size_t i : scaled_) {
-    numbers.push_back(number_of(tensors_.scale(i)));
+    scales.push_back(tensors_.scale_view(i));
+  }
+  for (const std::uint64_t hash : runner_.hashes(scales)) {
+    numbers.push_back(static_cast<double>(hash >> kLeftOut));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
+#include "session/runner.hpp"
 #include "session/step_comparison.hpp"
 #include "session/tensors.hpp"
 
@@ -14,8 +15,8 @@ class ScaleComparison final : public ComparedPart {
  public:
   static constexpr std::uint64_t kEvery = 64;  // steps
 
-  /// Of these tensors, which must outlive this, those that the plan encodes by their scales.
-  ScaleComparison(const Tensors& tensors, const plan::Plan& plan);
+  /// Of these tensors those that the plan encodes by their scales. `tensors` and `runner` must outlive this.
+  ScaleComparison(const Tensors& tensors, const plan::Plan& plan, Runner& runner);
   [[nodiscard]] bool any() const noexcept { return !scaled_.empty(); }
 
   [[nodiscard]] bool due(std::uint64_t step) const override { return step >= next_; }
@@ -27,6 +28,7 @@ class ScaleComparison final : public ComparedPart {
 
  private:
   const Tensors& tensors_;
+  Runner& runner_;
   std::vector<std::size_t> scaled_;
   std::uint64_t next_ = 0;
   bool first_ = true;

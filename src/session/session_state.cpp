@@ -132,7 +132,7 @@ void Session::State::make_plan() {
     }
   }
   if (runner->info().world_size > 1) {
-    scales = std::make_unique<session::ScaleComparison>(tensors, *plan);
+    scales = std::make_unique<session::ScaleComparison>(tensors, *plan, *runner);
     if (scales->any()) {
       comparison.add(*scales);
     } else {

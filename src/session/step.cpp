@@ -111,7 +111,7 @@ Ticket Step::ready(std::uint32_t tensor, Time now) {
 }
 
 Step::End Step::end(bool nonfinite, bool captured) {
-  End end{outcome_, !outcome_.skipped && !flush_, 1};
+  End end{outcome_, !outcome_.skipped && !flush_ && !captured, 1};
   end.outcome.nonfinite = end.outcome.nonfinite || nonfinite;
   for (Tensor& tensor : tensors_) {
     end.micro_steps = std::max(end.micro_steps, std::exchange(tensor.micro_steps, 0) + 1);

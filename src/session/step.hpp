@@ -51,7 +51,7 @@ class Step {
   void require_weights() const;
   struct End {
     StepOutcome outcome;
-    bool as_usual;              // it was reduced as steps are: not skipped, nor flushed
+    bool as_usual;              // it was reduced as steps are: not skipped, flushed or captured
     std::uint32_t micro_steps;  // the most of any tensor
   };
   /// Once ended(). `captured`: it runs when the graph does, so that the next one has the same number.

@@ -21,6 +21,10 @@ bool is_gone([[maybe_unused]] const View& view) {
 #endif
 }
 
+View view_of(std::span<const float> scale) {  // which is only read
+  return {const_cast<float*>(scale.data()), scale.size(), DType::f32};
+}
+
 std::string shape_of(DType dtype, std::uint64_t count) {
   return std::string(to_string(dtype)) + " x " + std::to_string(count);
 }
@@ -73,11 +77,7 @@ void Tensors::check_scale(TensorInfo& info, std::span<const float> scale) const 
                                                  std::to_string(scale.size()) + " elements, its gradient " +
                                                  std::to_string(info.count) + "; they must be as many");
   }
-  if (runner_.device() != nullptr) {
-    throw Error(ErrorCode::unsupported, "add: \"" + info.name +
-                                            "\" has a scale, which a session over device memory cannot use yet; add " +
-                                            "it without one, or keep gradients in host memory");
-  }
+  runner_.check_memory(view_of(scale), "add: the scale of \"" + info.name + "\"");
   info.scaled = true;
 }
 
@@ -90,6 +90,8 @@ TensorId Tensors::add(TensorInfo info, const View& gradient, std::vector<View> b
   memory_.push_back({gradient, false, scale.data()});
   return static_cast<TensorId>(infos_.size() - 1);
 }
+
+View Tensors::scale_view(std::size_t index) const { return view_of(scales_[index]); }
 
 void Tensors::check(TensorId id) const {
   if (static_cast<std::size_t>(id) >= infos_.size()) {

@@ -41,6 +41,8 @@ class Tensors {
   [[nodiscard]] const View& added(std::size_t index) const { return added_[index]; }
   /// Empty where it has none.
   [[nodiscard]] std::span<const float> scale(std::size_t index) const { return scales_[index]; }
+  /// The same, to be read only.
+  [[nodiscard]] View scale_view(std::size_t index) const;
   [[nodiscard]] const std::string& name(std::size_t index) const { return infos_[index].name; }
   /// Gradients of this step.
   [[nodiscard]] std::span<const TensorMemory> memory() const noexcept { return memory_; }

@@ -202,6 +202,8 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
         call.first = random() % 4 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
         call.second = random() % 2 == 0 ? call.first : codecs[random() % codecs.size()];
         call.zero_rank = random() % 4 == 0 ? static_cast<int>(random()) % world : -1;
+        call.preconditioned =
+            world > 1 && step % 3 == 1 && !(call.first == CodecSpec::exact() && call.second == CodecSpec::exact());
         compare(call, world, seed * 100 + step, &host, &devices);
         if (HasFatalFailure()) {
           return;
@@ -222,6 +224,39 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
         for (const RankMemory& memory : last.ranks) {
           EXPECT_TRUE(std::all_of(memory.local.begin(), memory.local.end(), [](float x) { return x == 0; }));
           EXPECT_TRUE(std::all_of(memory.owner.begin(), memory.owner.end(), [](float x) { return x == 0; }));
+        }
+      }
+    }
+  }
+}
+
+// With residuals and without, weighted and not, of every dtype; scales change from call to call.
+TEST(StreamEquality, PreconditionedCodecs) {
+  unsigned at = 0;
+  for (const int world : {2, 3, 5}) {
+    for (const CodecSpec codec : all_codecs()) {
+      if (codec == CodecSpec::exact()) {
+        continue;
+      }
+      ++at;
+      const bool feedback = at % 3 != 0;
+      Call call{.first = codec,
+                .second = at % 4 == 0 ? CodecSpec::exact() : codec,
+                .dtype = kDTypes[(at + at / 17) % 4],
+                .count = kCounts[1 + at % (kCounts.size() - 1)],
+                .reduction = at % 2 == 0 ? Reduction::sum : Reduction::mean,
+                .weighted = at % 5 < 2,
+                .feedback = feedback,
+                .preconditioned = true,
+                .in_place = at % 7 < 4,
+                .zero_rank = at % 6 == 0 ? static_cast<int>(at) % world : -1};
+      Outcome host(call, world);
+      Outcome devices(call, world);
+      for (call.step = 0; call.step < 3; ++call.step) {
+        call.algorithm = (at + call.step) % 3 == 0 ? Algorithm::one_shot : Algorithm::two_shot;
+        compare(call, world, at, feedback ? &host : nullptr, feedback ? &devices : nullptr);
+        if (HasFatalFailure()) {
+          return;
         }
       }
     }

@@ -34,6 +34,7 @@ struct Call {
   Reduction reduction = Reduction::sum;
   bool weighted = false;
   bool feedback = false;
+  bool preconditioned = false;
   bool in_place = true;
   int zero_rank = -1;  // hands in no memory but zeros
   int root = 0;
@@ -42,7 +43,10 @@ struct Call {
 
   [[nodiscard]] collective::HopCodecs codecs() const {
     const CodecSpec exact = CodecSpec::parse("exact");
-    return collective::hop_codecs(first, second, dtype, feedback && (first == exact || second == exact));
+    const bool exact_values = first.values == exact.values || second.values == exact.values;
+    return collective::hop_codecs(
+        first, second, preconditioned && dtype == DType::f64 ? DType::f32 : dtype,
+        (feedback && (first == exact || second == exact)) || (preconditioned && exact_values));
   }
   [[nodiscard]] bool keeps_local(int world) const { return feedback && world > 1 && codecs().first.lossy(); }
   [[nodiscard]] bool keeps_owner(int world) const {
@@ -55,7 +59,19 @@ struct Call {
             .weighted = weighted,
             .residuals = {.any = feedback,
                           .keeps = {.local = keeps_local(world), .owner = keeps_owner(world)},
-                          .folds_owner = folds_owner(world)}};
+                          .folds_owner = folds_owner(world)},
+            .preconditioned = preconditioned && world > 1};
+  }
+  /// Of this step, alike on all ranks: over many orders of magnitude, with what is no scale.
+  [[nodiscard]] std::vector<float> scale() const {
+    std::vector<float> all(preconditioned ? count : 0);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const double phase = 1.3 * static_cast<double>(i) + 5.0 * step;
+      all[i] = i % 501 == 7    ? 0.0F
+               : i % 503 == 11 ? std::numeric_limits<float>::quiet_NaN()
+                               : static_cast<float>(std::exp(5 * std::sin(phase)));
+    }
+    return all;
   }
   [[nodiscard]] static double weight(int rank) { return 1 + (rank * 7) % 5 + 0.25 * rank; }
   [[nodiscard]] std::uint64_t first_of(int rank) const {
@@ -76,7 +92,8 @@ struct Call {
     return first.to_string() + "/" + second.to_string() + " kind " + std::to_string(static_cast<int>(kind)) + " " +
            std::string(to_string(algorithm)) + " " + std::string(to_string(dtype)) + " x " + std::to_string(count) +
            (reduction == Reduction::mean ? " mean" : " sum") + (weighted ? " weighted" : "") +
-           (feedback ? " feedback" : "") + (in_place ? "" : " apart") + " step " + std::to_string(step);
+           (feedback ? " feedback" : "") + (in_place ? "" : " apart") + (preconditioned ? " by scale" : "") + " step " +
+           std::to_string(step);
   }
 };
 
@@ -211,6 +228,7 @@ struct Outcome {
 
 inline void run_on_host(const Call& call, Outcome& outcome) {
   const int world = static_cast<int>(outcome.ranks.size());
+  const std::vector<float> scale = call.scale();
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
     const int rank = transport->rank();
     RankMemory& memory = outcome.ranks[static_cast<std::size_t>(rank)];
@@ -233,6 +251,12 @@ inline void run_on_host(const Call& call, Outcome& outcome) {
       tensors.append(read ? in + (at - memory.input_first) * element : nullptr,
                      written ? out + (at - memory.output_first) * element : nullptr, cuts[i] - at);
     }
+    std::optional<codec::Preconditioner> preconditioner;
+    if (call.preconditioned) {  // of two tensors
+      preconditioner.emplace();
+      preconditioner->append(scale.data(), scale.size() / 3);
+      preconditioner->append(scale.data() + scale.size() / 3, scale.size() - scale.size() / 3);
+    }
     FlatResiduals residuals(memory);
     collective::HostExecutor executor(*transport, {.checksum = false});
     const auto execution =
@@ -243,6 +267,7 @@ inline void run_on_host(const Call& call, Outcome& outcome) {
                                                     .bucket = 3,
                                                     .step = call.step,
                                                     .residuals = call.feedback ? &residuals : nullptr,
+                                                    .preconditioner = std::move(preconditioner),
                                                     .name = "call"});
     executor.wait(*execution);
     outcome.statistics[static_cast<std::size_t>(rank)] = execution->statistics();
@@ -256,8 +281,8 @@ struct DeviceWords {
   kernels::DeviceStatus status = {};
 };
 
-inline collective::StreamTask stream_task(const Call& call, RankMemory& memory, DeviceWords& words, int rank,
-                                          int world) {
+inline collective::StreamTask stream_task(const Call& call, RankMemory& memory, DeviceWords& words, int rank, int world,
+                                          const std::byte* powers = nullptr) {
   words.step = call.step;
   return {
       .input = {memory.in(), memory.input_first, memory.input_count},
@@ -272,6 +297,7 @@ inline collective::StreamTask stream_task(const Call& call, RankMemory& memory, 
       .status = &words.status,
       .local_residual = {memory.local.empty() ? nullptr : memory.local.data(), 0, memory.local.size()},
       .owner_residual = {memory.owner.empty() ? nullptr : memory.owner.data(), memory.owner_first, memory.owner.size()},
+      .powers = {reinterpret_cast<const std::uint8_t*>(powers), 0, powers == nullptr ? 0 : call.count},
       .name = "call"};
 }
 
@@ -280,12 +306,23 @@ inline void run_on_devices(const Call& call, Outcome& outcome, unsigned seed) {
   const int world = static_cast<int>(outcome.ranks.size());
   SimulatedWorld devices(world, seed);
   std::vector<DeviceWords> words(outcome.ranks.size());
+  const std::vector<float> scale = call.scale();
   for (int rank = 0; rank < world; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
-    collective::StreamExecutor executor(devices.device(rank));
+    SimulatedDevice& device = devices.device(rank);
+    collective::StreamExecutor executor(device);
+    std::byte* powers = nullptr;
+    if (call.preconditioned) {
+      powers = device.acquire(std::max<std::uint64_t>(call.count, 1));
+      static_cast<collective::StreamBackend&>(device).measure_scale(scale.data(), call.count,
+                                                                    reinterpret_cast<std::uint8_t*>(powers));
+    }
     const auto execution =
-        executor.run(call.schedule(rank, world), stream_task(call, outcome.ranks[at], words[at], rank, world));
+        executor.run(call.schedule(rank, world), stream_task(call, outcome.ranks[at], words[at], rank, world, powers));
     EXPECT_TRUE(execution->enqueued());
+    if (powers != nullptr) {
+      device.release(powers);
+    }
     outcome.statistics[at] = execution->statistics();
   }
   devices.run();

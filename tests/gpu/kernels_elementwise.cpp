@@ -41,6 +41,53 @@ void fold_both(Check& check, void* stream, DType dtype, std::uint32_t count) {
   check.same_bytes(read_intact(check, device_residual, what), residual, what + ": residual");
 }
 
+// Gaussian numbers, zeros and NaN, as powers of a scale and as values.
+void rescale_both(Check& check, void* stream, DType from, DType to, std::uint32_t count, bool divides) {
+  const std::string what = "rescale " + pair_name(from, to) + ", " + std::to_string(count) + " elements";
+  const Bytes scale = tensor(DType::f32, count, check.seed() + 2, Kind::special);
+  const Bytes values = tensor(from, count, check.seed(), Kind::special);
+  Bytes powers(count);
+  Bytes wanted(count * element_bytes(to));
+  kernels::DeviceStatus host_status;
+  test::run_measure_scale(reinterpret_cast<const float*>(scale.data()), count,
+                          reinterpret_cast<std::uint8_t*>(powers.data()));
+  kernels::RescaleJob job{.from = values.data(),
+                          .from_dtype = from,
+                          .factor = 0.7,
+                          .to = wanted.data(),
+                          .to_dtype = to,
+                          .powers = reinterpret_cast<const std::uint8_t*>(powers.data()),
+                          .count = count,
+                          .divides = divides,
+                          .status = &host_status};
+  test::run_rescale(job);
+  const Memory device_scale(scale, sizeof(float));
+  const Memory device_powers(powers.size());
+  const Memory device_values(values, element_bytes(from));
+  const Memory output(wanted.size());
+  const DeviceCall call({});
+  kernels::measure_scale(device_scale.as<float>(), count, device_powers.as<std::uint8_t>(), stream);
+  job.from = device_values.data();
+  job.to = output.data();
+  job.powers = device_powers.as<std::uint8_t>();
+  job.status = call.fields().status;
+  kernels::rescale(job, stream);
+  check.same_bytes(read_intact(check, device_powers, what), powers, what + ": powers");
+  check.same_elements(to, read_intact(check, output, what), wanted, what);
+  check.that((call.status().nonfinite != 0) == (host_status.nonfinite != 0), what + ": the note of NaN");
+}
+
+void hash_both(Check& check, void* stream, std::uint32_t count) {
+  const std::string what = "hash of " + std::to_string(count) + " elements";
+  const Bytes values = tensor(DType::f32, count, check.seed(), Kind::special);
+  std::vector<std::uint32_t> wanted{1, 2};
+  const Memory device_values(values, sizeof(float));
+  const Memory sums(bytes_of(wanted));
+  test::run_hash(values.data(), count, wanted.data());
+  kernels::hash(device_values.data(), count, sums.as<std::uint32_t>(), stream);
+  check.same_bytes(read_intact(check, sums, what), bytes_of(wanted), what);
+}
+
 // Pieces of odd sizes, one without a tensor, gathered into a run and scattered back.
 void bucket_both(Check& check, void* stream, DType dtype, DType run_dtype) {
   const std::string what = "gather and scatter " + pair_name(dtype, run_dtype);
@@ -98,6 +145,18 @@ void check_elementwise(Check& check, void* stream) {
         fold_both(check, stream, dtype, count);
       }
     }
+  });
+  check.part("scales", [&] {
+    const std::uint32_t many = check.small() ? 2 * 4096 + 300 : 1'000'003;
+    for (const DType dtype : kDTypes) {
+      rescale_both(check, stream, dtype, DType::f32, many, true);
+      rescale_both(check, stream, DType::f32, dtype, many, false);
+    }
+    for (const std::uint32_t count : {0U, 1U, 4095U, 4096U}) {
+      rescale_both(check, stream, DType::f32, DType::f32, count, true);
+      hash_both(check, stream, count);
+    }
+    hash_both(check, stream, many);
   });
   check.part("gather and scatter", [&] {
     for (const DType dtype : kDTypes) {

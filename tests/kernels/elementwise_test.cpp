@@ -1,10 +1,12 @@
 // Kernels without a codec against the host's tensors, residuals and arithmetic.
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "device_support.hpp"
+#include "kernels/array_hash.hpp"
 
 namespace gradwire {
 namespace {
@@ -55,6 +57,36 @@ TEST(Convert, InPlaceByNumbersInDeviceMemory) {
   kernels::convert(values.data(), DType::bf16, values.data(), DType::bf16, 5000, 99, &factor, 99, &divisor, nullptr);
   EXPECT_EQ(difference(DType::bf16, values.bytes(), host_converted(tensor, DType::bf16, DType::bf16, 0.3, 7)), "");
   kernels::convert(values.data(), DType::bf16, nullptr, DType::bf16, 0, 1, nullptr, 1, nullptr, nullptr);
+}
+
+std::array<std::uint32_t, 2> device_hash(const std::vector<float>& values) {
+  Memory elements(values, sizeof(float));
+  std::array<std::uint32_t, 2> sums{5, 7};
+  kernels::hash(elements.data(), values.size(), sums.data(), nullptr);
+  return sums;
+}
+
+// Mutation tried: what is behind the end counts.
+TEST(Hash, IsThatOfTheHostAndTellsArraysApart) {
+  for (const std::size_t count : {0, 1, 255, 256, 3000, 20000}) {
+    std::vector<float> values = gauss(count, 9);
+    std::array<std::uint32_t, 2> wanted{5, 7};
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::uint32_t w = 0; w < 2; ++w) {
+        wanted.at(w) += kernels::hash_word(std::bit_cast<std::uint32_t>(values[i]), i, w);
+      }
+    }
+    EXPECT_EQ(device_hash(values), wanted) << count;
+    if (count > 300) {
+      std::swap(values[20], values[count - 5]);
+      EXPECT_NE(device_hash(values)[0], wanted[0]);
+      EXPECT_NE(device_hash(values)[1], wanted[1]);
+      std::swap(values[20], values[count - 5]);
+      values[count - 1] = std::nextafter(values[count - 1], 9.0F);
+      EXPECT_NE(device_hash(values)[0], wanted[0]);
+      EXPECT_NE(device_hash(values)[1], wanted[1]);
+    }
+  }
 }
 
 TEST(Fold, AddsTheResidualAndZeroesIt) {

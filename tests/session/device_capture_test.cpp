@@ -19,10 +19,14 @@ HostDevice::Work capture(Trainer& trainer) {
 // Replays, and steps that are not captured between them, have the bits of as many plain steps. Mutations tried: the
 // step is not advanced; the session does not ask how far the device is; residuals given back by a flush.
 TEST(DeviceCapture, ReplaysAdvanceTheStep) {
-  for (const char* codec : {"int8", "int4", "topk(5%)+int8"}) {
+  const std::pair<const char*, bool> cases[] = {
+      {"int8", false}, {"int4", false}, {"topk(5%)+int8", false}, {"int8", true}, {"topk(5%)+int8", true}};
+  for (const auto& one : cases) {
+    const char* codec = one.first;
+    const bool by_scale = one.second;  // which a replay reads anew
     const auto train = [&](bool captures) {
       return on_ranks(2, [&](const auto& transport) {
-        Trainer trainer(transport, true, uniform(codec));
+        Trainer trainer(transport, true, uniform(codec), {}, ~std::size_t{0}, by_scale);
         std::string all;
         trainer.session.reserve();
         HostDevice::Work graph;
@@ -58,7 +62,7 @@ TEST(DeviceCapture, ReplaysAdvanceTheStep) {
 
 TEST(DeviceCapture, AllocatesNothing) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, uniform("topk(5%)+int8"));
+    Trainer trainer(transport, true, uniform("topk(5%)+int8"), {}, ~std::size_t{0}, true);
     trainer.session.reserve();
     const std::uint64_t allocations = trainer.device->allocations;
     static_cast<void>(capture(trainer));

@@ -52,17 +52,6 @@ TEST(DeviceErrors, AStepThatDoesNotEndTimesOut) {
   });
 }
 
-TEST(DeviceErrors, AScaleIsRefused) {
-  run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
-    Trainer trainer(transport, true, uniform("int8"));
-    std::vector<float> gradient(200), scale(200, 1.0F);
-    const Error error =
-        error_of([&] { trainer.session.add("scaled", view(gradient.data(), gradient.size()), {.scale = scale}); });
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_THAT(error.what(), HasSubstr("\"scaled\" has a scale, which a session over device memory cannot use yet"));
-  });
-}
-
 TEST(DeviceErrors, MemoryOfAnotherPlaceIsNamed) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));

@@ -64,6 +64,16 @@ inline void add_all(Session& session, std::vector<TypedGradient>& gradients) {
   }
 }
 
+/// Each gradient's own, alike on all ranks and of each step. Far apart or quickly changing ones would make residuals of
+/// gradients that know nothing of them grow beyond what f16 holds.
+inline void fill(std::vector<float>& scale, std::size_t tensor, std::uint64_t step) {
+  for (std::size_t i = 0; i < scale.size(); ++i) {
+    const double phase =
+        1.7 * static_cast<double>(i) + static_cast<double>(3 * tensor) + 0.2 * static_cast<double>(step);
+    scale[i] = static_cast<float>(std::exp(std::sin(phase)));
+  }
+}
+
 /// All gradients, end to end.
 inline std::string content(const std::vector<TypedGradient>& gradients) {
   std::string all;
@@ -77,13 +87,20 @@ inline std::string content(const std::vector<TypedGradient>& gradients) {
 class Trainer {
  public:
   Trainer(std::shared_ptr<Transport> ranks, bool on_device, const Policy& policy, const SessionOptions& options = {},
-          std::size_t device_bytes = ~std::size_t{0})
+          std::size_t device_bytes = ~std::size_t{0}, bool by_scale = false)
       : transport(std::move(ranks)),
         device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
         session(on_device ? session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, options),
                                                   policy, options)
                           : Session(transport, policy, options)) {
-    add_all(session, gradients);
+    if (!by_scale) {
+      add_all(session, gradients);
+      return;
+    }
+    for (TypedGradient& gradient : gradients) {
+      scales.emplace_back(gradient.count, 1.0F);
+      gradient.id = session.add(gradient.name, gradient.view(), {.scale = scales.back()});
+    }
   }
 
   void wait_for_device() const {
@@ -91,9 +108,14 @@ class Trainer {
       device->synchronize();
     }
   }
-  /// A backward pass on the caller's stream, which nobody waits for.
+  /// A backward pass on the caller's stream, which nobody waits for; new scales, too.
   void backward(std::uint64_t number, double scale = 1) {
-    const auto pass = [this, number, scale] { fill(gradients, session.rank(), number, scale); };
+    const auto pass = [this, number, scale] {
+      fill(gradients, session.rank(), number, scale);
+      for (std::size_t t = 0; t < scales.size(); ++t) {
+        fill(scales[t], t, number);
+      }
+    };
     device ? device->call("a backward pass", accesses(true), pass) : pass();
   }
   /// An optimiser on the caller's stream, which has `seen` the gradients when the device has run.
@@ -122,6 +144,9 @@ class Trainer {
     for (const TypedGradient& gradient : gradients) {
       all.push_back({gradient.bytes.data(), gradient.bytes.size(), writes});
     }
+    for (const std::vector<float>& scale : scales) {
+      all.push_back({scale.data(), scale.size() * sizeof(float), writes});
+    }
     return all;
   }
   /// One step, in the order of add or against it; the tensor `zero` has no gradient.
@@ -144,6 +169,7 @@ class Trainer {
   }
 
   std::vector<TypedGradient> gradients = make_typed_gradients();
+  std::vector<std::vector<float>> scales;  // where they were added with such
   std::string seen;
   std::shared_ptr<Transport> transport;
   std::shared_ptr<HostDevice> device;

@@ -31,6 +31,9 @@ TEST(DevicePointer, IsRefusedByASessionOverHostMemory) {
   EXPECT_THAT(message_of([&] { session.add("weight", device); }),
               HasSubstr("add: \"weight\" is in the memory of a GPU"));
   EXPECT_THAT(message_of([&] { session.broadcast(device); }), HasSubstr("gradwire/nccl.hpp"));
+  const std::span<const float> scale(static_cast<const float*>(device.data), 1024);
+  EXPECT_THAT(message_of([&] { session.add("scaled", view(host.data(), host.size()), {.scale = scale}); }),
+              HasSubstr("add: the scale of \"scaled\" is in the memory of a GPU"));
   const TensorId id = session.add("bias", view(host.data(), host.size()));
   EXPECT_THAT(message_of([&] { session.ready(id, device); }), HasSubstr("ready: \"bias\""));
   session.ready(id);

@@ -33,12 +33,13 @@ struct Case {
   SessionOptions options = {};
   bool weighted = false;
   bool flush = false;
-  bool scales = false;
+  bool scales = false;  // of the loss
+  bool by_scale = false;
 };
 
 // Gradients after each step, and what a checkpoint holds.
 std::string train(const std::shared_ptr<Transport>& transport, bool on_device, const Case& given) {
-  Trainer trainer(transport, on_device, given.policy, given.options);
+  Trainer trainer(transport, on_device, given.policy, given.options, ~std::size_t{0}, given.by_scale);
   std::string all;
   for (std::uint64_t step = 0; step < 6; ++step) {
     if (given.weighted) {
@@ -73,6 +74,17 @@ std::vector<Case> cases() {
   all.push_back({"mixed, decay", Policy::parse(decaying)});
   all.push_back({"mixed, decay, weighted, flush", Policy::parse(decaying), {}, true, true});
   all.push_back({"mixed, loss scale", Policy::parse(kMixed), {}, false, true, true});
+  for (const char* codec : {"fp8", "int4", "topk(5%)+int8", "topk(50%)+exact"}) {
+    all.push_back({std::string(codec) + ", by scale", uniform(codec), {}, false, false, false, true});
+  }
+  Policy exact_second = uniform("int8");
+  exact_second.defaults.second_hop = CodecSpec::exact();
+  all.push_back({"exact second hop, by scale", exact_second, {}, true, false, false, true});
+  all.push_back({"one_shot, by scale", uniform("topk(5%)+int8", "one_shot"), {}, true, false, false, true});
+  all.push_back(
+      {"mixed, by scale, sum", Policy::parse(kMixed), {.reduction = Reduction::sum}, false, true, false, true});
+  all.push_back({"mixed, by scale, decay, weighted", Policy::parse(decaying), {}, true, true, false, true});
+  all.push_back({"mixed, by scale, loss scale", Policy::parse(kMixed), {}, false, true, true, true});
   return all;
 }
 
@@ -221,8 +233,10 @@ TEST(DeviceSession, TiersAreFlatAndLoseNothing) {
 // One tensor of a bucket stays where it is; memory is taken once.
 TEST(DeviceSession, TakesNoMemoryAfterTheFirstStep) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    for (const bool reserves : {false, true}) {
-      Trainer trainer(transport, true, uniform("topk(5%)+int8"));
+    int tries = 0;
+    for (const bool reserves : {false, true, false, true}) {
+      const bool by_scale = ++tries > 2;
+      Trainer trainer(transport, true, uniform("topk(5%)+int8"), {}, ~std::size_t{0}, by_scale);
       if (reserves) {
         trainer.session.reserve();
       } else {

@@ -45,6 +45,20 @@ void HostKernels::convert(const void* from, DType from_dtype, void* to, DType to
           });
 }
 
+void HostKernels::measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) {
+  compute("measure_scale", {{scale, count * sizeof(float), false}, {powers, count, true}},
+          [=] { run_measure_scale(scale, count, powers); });
+}
+
+void HostKernels::rescale(const kernels::RescaleJob& job) {
+  compute("rescale", accesses_of(job), [job] { run_rescale(job); });
+}
+
+void HostKernels::hash(const void* elements, std::uint64_t count, std::uint32_t* sums) {
+  compute("hash", {{elements, count * sizeof(std::uint32_t), false}, {sums, 2 * sizeof(std::uint32_t), true}},
+          [=] { run_hash(elements, count, sums); });
+}
+
 void HostKernels::gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) {
   compute("gather", accesses_of(pieces, tensors, run, run_dtype, true),
           [=, copies = std::vector<kernels::CopyPiece>(pieces.begin(), pieces.end())] {

@@ -20,6 +20,9 @@ class HostKernels : public collective::StreamBackend {
             std::uint64_t count) final;
   void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
                const double* device_factor, double divisor, const double* device_divisor) final;
+  void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) final;
+  void rescale(const kernels::RescaleJob& job) final;
+  void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) final;
   void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
   void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) final;
   void copy(void* to, const void* from, std::size_t bytes) final;

@@ -6,8 +6,10 @@
 #include <limits>
 #include <optional>
 
+#include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
 #include "gradwire/error.hpp"
+#include "kernels/array_hash.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -81,52 +83,6 @@ void fill_nan(void* values, Working working, std::uint32_t count) {
 }
 
 }  // namespace
-
-std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count) {
-  return bound(codec).frame_bytes(count);
-}
-
-std::vector<Access> accesses_of(const kernels::EncodeJob& job) {
-  const std::uint64_t count = job.frame.count;
-  return {{job.values, count * element_bytes(job.values_dtype), false},
-          {job.residual, count * sizeof(float), true},
-          {job.call.step, sizeof(std::uint32_t), false},
-          {job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), true}};
-}
-
-std::vector<Access> accesses_of(const kernels::DecodeJob& job) {
-  return {{job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), false},
-          {job.call.step, sizeof(std::uint32_t), false},
-          {job.values, job.frame.count * element_bytes(job.values_dtype), true}};
-}
-
-std::vector<Access> accesses_of(const kernels::ReduceJob& job) {
-  const std::uint64_t count = job.count;
-  std::vector<Access> all{{job.own, count * element_bytes(job.own_dtype), false},
-                          {job.own_residual, count * sizeof(float), true},
-                          {job.owner_residual, count * sizeof(float), true},
-                          {job.device_divisor, sizeof(double), false},
-                          {job.call.step, sizeof(std::uint32_t), false},
-                          {job.result, count * element_bytes(job.result_dtype), true}};
-  for (int rank = 0; rank < job.ranks; ++rank) {
-    all.push_back({job.inputs[rank].bytes, frame_bytes(job.call.codec, job.count), false});
-  }
-  if (job.out != nullptr) {
-    all.push_back({job.out, frame_bytes(job.second, job.count), true});
-  }
-  return all;
-}
-
-std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run,
-                                DType run_dtype, bool gathers) {
-  std::vector<Access> all;
-  for (const kernels::CopyPiece& piece : pieces) {
-    const std::uint64_t element = element_bytes(run_dtype);
-    all.push_back({piece.tensor, piece.count * element_bytes(tensors), !gathers});
-    all.push_back({static_cast<const std::byte*>(run) + piece.offset * element, piece.count * element, gathers});
-  }
-  return all;
-}
 
 void run_encode(const kernels::EncodeJob& job) {
   const Codec codec = bound(job.call.codec);
@@ -277,6 +233,50 @@ void run_fold(float* residual, double factor, void* values, DType dtype, std::ui
     fold_working(residual + first, factor, working, tile, n);
     list.store(first, n, tile);
   });
+}
+
+void run_measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) {
+  codec::Preconditioner preconditioner;
+  preconditioner.append(scale, count);
+  std::vector<float> reciprocals(codec::kTileElements);
+  for_each_tile(count, [&](std::uint64_t first, std::uint32_t n) {
+    preconditioner.load_reciprocals(first, n, reciprocals.data());
+    for (std::uint32_t i = 0; i < n; ++i) {
+      powers[first + i] = static_cast<std::uint8_t>(std::ilogb(reciprocals[i]));
+    }
+  });
+}
+
+void run_rescale(const kernels::RescaleJob& job) {
+  const TensorList in = list_of(job.from, nullptr, job.from_dtype, Working::f32, job.count);
+  const TensorList out = list_of(nullptr, job.to, job.to_dtype, Working::f32, job.count);
+  Tiles tiles;
+  for_each_tile(job.count, [&](std::uint64_t first, std::uint32_t n) {
+    const void* tile = in.load(first, n, tiles.input);
+    if (job.factor != 1) {
+      codec::multiply(Working::f32, tile, job.factor, tiles.input, n);
+    } else if (tile != tiles.input) {
+      std::memcpy(tiles.input, tile, n * sizeof(float));
+    }
+    auto* values = reinterpret_cast<float*>(tiles.input);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const int power = job.powers[first + i];
+      values[i] *= std::ldexp(1.0F, job.divides ? power : -power);
+    }
+    out.store(first, n, values);
+    if (job.status != nullptr && element_bytes(job.to_dtype) < sizeof(float)) {
+      job.status->nonfinite |= out.finite_outputs(first, n) ? 0U : 1U;
+    }
+  });
+}
+
+void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, static_cast<const std::byte*>(elements) + i * sizeof bits, sizeof bits);
+    sums[0] += kernels::hash_word(bits, i, 0);
+    sums[1] += kernels::hash_word(bits, i, 1);
+  }
 }
 
 void run_convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,

@@ -1,4 +1,5 @@
 // What device kernels do, on host memory and with the host's codecs, one tile after another; and which memory they use.
+// (tests/kernels/emulated_codecs.cpp has the same functions by the kernels' own source.)
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,15 @@ void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceIn
 void run_fold(float* residual, double factor, void* values, DType dtype, std::uint64_t count);
 void run_convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
                  double divisor);
+void run_measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers);
+void run_rescale(const kernels::RescaleJob& job);
+void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 
-// Words that kernels only set (DeviceStatus) are left out.
+// In job_accesses.cpp. Words that kernels only set (DeviceStatus) are left out.
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::EncodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::DecodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::ReduceJob& job);
+[[nodiscard]] std::vector<Access> accesses_of(const kernels::RescaleJob& job);
 /// Of copies from tensors to a run (`gathers`), or back.
 [[nodiscard]] std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors,
                                               const void* run, DType run_dtype, bool gathers);

@@ -28,6 +28,9 @@ class NullBackend : public StreamBackend {
   void convert(const void* /*from*/, DType /*from_dtype*/, void* /*to*/, DType /*to_dtype*/, std::uint64_t /*count*/,
                double /*factor*/, const double* /*device_factor*/, double /*divisor*/,
                const double* /*device_divisor*/) override {}
+  void measure_scale(const float* /*scale*/, std::uint64_t /*count*/, std::uint8_t* /*powers*/) override {}
+  void rescale(const kernels::RescaleJob& /*job*/) override {}
+  void hash(const void* /*elements*/, std::uint64_t /*count*/, std::uint32_t* /*sums*/) override {}
   void gather(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, void* /*run*/,
               DType /*run_dtype*/) override {}
   void scatter(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, const void* /*run*/,

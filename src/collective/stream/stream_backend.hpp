@@ -52,6 +52,12 @@ class StreamBackend {
   /// are equal.
   virtual void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
                        const double* device_factor, double divisor, const double* device_divisor) = 0;
+  /// powers[i]: element i of a scale is 2^-powers[i] of the largest of its tile, as kernels/scale.hpp counts. `scale`
+  /// has the `count` elements of a whole bucket.
+  virtual void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) = 0;
+  virtual void rescale(const kernels::RescaleJob& job) = 0;
+  /// sums[0] and sums[1] += the words of kernels/array_hash.hpp of `count` elements of 32 bits.
+  virtual void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) = 0;
   virtual void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) = 0;
   virtual void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;

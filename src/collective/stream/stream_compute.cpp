@@ -139,22 +139,71 @@ void StreamLane::prepare(Elements chunk, bool folds_local, bool folds_owner, voi
   }
 }
 
+void StreamLane::rescale(Elements chunk, const void* from, DType from_dtype, double factor, void* to, DType to_dtype,
+                         Units units) {
+  if (!task_.call.preconditioned) {
+    return;
+  }
+  if (!covers(task_.powers, chunk)) {
+    throw Error(ErrorCode::internal, task_.name + ": the scale does not cover elements " + std::to_string(chunk.first) +
+                                         " to " + std::to_string(chunk.first + chunk.count));
+  }
+  backend_.rescale({.from = from,
+                    .from_dtype = from_dtype,
+                    .factor = factor,
+                    .to = to,
+                    .to_dtype = to_dtype,
+                    .powers = task_.powers.data + (chunk.first - task_.powers.first),
+                    .count = chunk.count,
+                    .divides = units == Units::of_scale,
+                    .status = units == Units::of_gradient ? task_.status : nullptr});
+}
+
+void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) {
+  if (residual != nullptr) {
+    rescale(chunk, residual, DType::f32, 1.0, residual, DType::f32, units);
+  }
+}
+
+// Values in units of the scale are f32, whatever the tensor is.
+StreamLane::Result StreamLane::open_result(Elements chunk) {
+  if (!task_.call.preconditioned || task_.dtype == DType::f32) {
+    return {.values = output(chunk), .dtype = task_.dtype};
+  }
+  std::byte* scratch = backend_.acquire(chunk.count * sizeof(float));
+  return {.values = scratch, .dtype = DType::f32, .scratch = scratch};
+}
+
+void StreamLane::put_result(Elements chunk, const Result& result) {
+  rescale(chunk, result.values, result.dtype, 1.0, output(chunk), task_.dtype, Units::of_gradient);
+  if (result.scratch != nullptr) {
+    backend_.release(result.scratch);
+  }
+}
+
+StreamLane::Part StreamLane::prepared_part(Elements chunk, bool folds_local, bool folds_owner) {
+  Part part{.values = nullptr, .dtype = working(), .factor = 1};
+  part.scratch = backend_.acquire(chunk.count * element_bytes(part.dtype));
+  part.values = part.scratch;
+  const bool only_scaled = task_.call.preconditioned && !folds_local && !folds_owner && share() == nullptr;
+  if (only_scaled && task_.input.data != nullptr) {
+    rescale(chunk, input(chunk), task_.dtype, own_factor(), part.scratch, part.dtype, Units::of_scale);
+    return part;
+  }
+  prepare(chunk, folds_local, folds_owner, part.scratch, part.dtype);
+  rescale(chunk, part.scratch, part.dtype, 1.0, part.scratch, part.dtype, Units::of_scale);
+  return part;
+}
+
 StreamLane::Part StreamLane::encoder_part(Elements chunk) {
   const bool folds_local = !task_.call.residuals.keeps.local && touches(task_.local_residual, chunk);
   const bool folds_owner = touches(task_.owner_residual, chunk);
-  Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
+  const bool as_it_lies = !folds_local && !folds_owner && share() == nullptr && !task_.call.preconditioned;
+  Part part = as_it_lies ? Part{.values = input(chunk), .dtype = task_.dtype, .factor = own_factor()}
+                         : prepared_part(chunk, folds_local, folds_owner);
   if (task_.call.residuals.keeps.local) {
     part.residual = residual_of(task_.local_residual, chunk, task_, "local");
   }
-  if (!folds_local && !folds_owner && share() == nullptr) {
-    part.values = input(chunk);
-    return part;
-  }
-  part.dtype = working();
-  part.factor = 1;
-  part.scratch = backend_.acquire(chunk.count * element_bytes(part.dtype));
-  prepare(chunk, folds_local, folds_owner, part.scratch, part.dtype);
-  part.values = part.scratch;
   return part;
 }
 
@@ -162,24 +211,20 @@ StreamLane::Part StreamLane::encoder_part(Elements chunk) {
 StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
   const bool folds_owner = !keeps_owner && touches(task_.owner_residual, chunk);
   const bool folds_local = touches(task_.local_residual, chunk);
-  Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
-  if (!folds_owner && share() == nullptr && task_.input.data != nullptr &&
-      (!folds_local || covers(task_.local_residual, chunk))) {
-    part.values = input(chunk);
-    part.residual = folds_local ? residual_of(task_.local_residual, chunk, task_, "local") : nullptr;
-    return part;
+  if (folds_owner || share() != nullptr || task_.input.data == nullptr || task_.call.preconditioned ||
+      (folds_local && !covers(task_.local_residual, chunk))) {
+    return prepared_part(chunk, folds_local, folds_owner);
   }
-  part.dtype = working();
-  part.factor = 1;
-  part.scratch = backend_.acquire(chunk.count * element_bytes(part.dtype));
-  prepare(chunk, folds_local, folds_owner, part.scratch, part.dtype);
-  part.values = part.scratch;
-  return part;
+  return {.values = input(chunk),
+          .dtype = task_.dtype,
+          .factor = own_factor(),
+          .residual = folds_local ? residual_of(task_.local_residual, chunk, task_, "local") : nullptr};
 }
 
 void StreamLane::encode(const Step& step) {
   std::byte* frame = open_slot(step);
   const Part part = encoder_part(step.chunk);
+  rescale_residual(step.chunk, part.residual, Units::of_scale);
   backend_.encode({.call = fields(task_.call.codecs.of(step.hop)),
                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
                              .count = step.chunk.count,
@@ -190,6 +235,7 @@ void StreamLane::encode(const Step& step) {
                    .values_dtype = part.dtype,
                    .factor = part.factor,
                    .residual = part.residual});
+  rescale_residual(step.chunk, part.residual, Units::of_gradient);
   if (part.scratch != nullptr) {
     backend_.release(part.scratch);
   }
@@ -207,38 +253,46 @@ void StreamLane::reduce(const Step& step) {
   }
   std::byte* frame = encodes ? open_slot(step) : nullptr;
   const Part own = uncoded ? owner_part(step.chunk, keeps_owner) : Part{.dtype = task_.dtype};
-  backend_.reduce(
-      {.call = fields(task_.call.codecs.first),
-       .second = frame_codec(task_.call.codecs.second, task_.terms),
-       .count = step.chunk.count,
-       .first_tile = step.chunk.first_tile,
-       .inputs = inputs.data(),
-       .ranks = static_cast<int>(inputs.size()),
-       .own = own.values,
-       .own_dtype = own.dtype,
-       .factor = own.factor,
-       .own_residual = own.residual,
-       .divisor = divisor(),
-       .device_divisor = device_divisor(),
-       .out = reinterpret_cast<std::uint8_t*>(frame),
-       .owner_residual = keeps_owner ? residual_of(task_.owner_residual, step.chunk, task_, "owner") : nullptr,
-       .result = encodes ? nullptr : output(step.chunk),
-       .result_dtype = task_.dtype});
+  const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(step.chunk);
+  float* residual = keeps_owner ? residual_of(task_.owner_residual, step.chunk, task_, "owner") : nullptr;
+  rescale_residual(step.chunk, residual, Units::of_scale);
+  backend_.reduce({.call = fields(task_.call.codecs.first),
+                   .second = frame_codec(task_.call.codecs.second, task_.terms),
+                   .count = step.chunk.count,
+                   .first_tile = step.chunk.first_tile,
+                   .inputs = inputs.data(),
+                   .ranks = static_cast<int>(inputs.size()),
+                   .own = own.values,
+                   .own_dtype = own.dtype,
+                   .factor = own.factor,
+                   .own_residual = own.residual,
+                   .divisor = divisor(),
+                   .device_divisor = device_divisor(),
+                   .out = reinterpret_cast<std::uint8_t*>(frame),
+                   .owner_residual = residual,
+                   .result = result.values,
+                   .result_dtype = result.dtype});
+  rescale_residual(step.chunk, residual, Units::of_gradient);
+  if (!encodes) {
+    put_result(step.chunk, result);
+  }
   if (own.scratch != nullptr) {
     backend_.release(own.scratch);
   }
 }
 
 void StreamLane::decode(const Step& step) {
+  const Result result = open_result(step.chunk);
   backend_.decode({.call = fields(task_.call.codecs.of(step.hop)),
                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[step.slot].memory),
                              .count = step.chunk.count,
                              .first_tile = step.chunk.first_tile,
                              .hop = static_cast<std::uint8_t>(step.hop),
                              .peer = step.peer},
-                   .values = output(step.chunk),
-                   .values_dtype = task_.dtype,
+                   .values = result.values,
+                   .values_dtype = result.dtype,
                    .add = false});
+  put_result(step.chunk, result);
 }
 
 // A world of one: the input and any residual it holds. Weights are known here.

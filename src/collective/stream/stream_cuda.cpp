@@ -50,6 +50,16 @@ void CudaBackend::convert(const void* from, DType from_dtype, void* to, DType to
                    compute_.get());
 }
 
+void CudaBackend::measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) {
+  kernels::measure_scale(scale, count, powers, compute_.get());
+}
+
+void CudaBackend::rescale(const kernels::RescaleJob& job) { kernels::rescale(job, compute_.get()); }
+
+void CudaBackend::hash(const void* elements, std::uint64_t count, std::uint32_t* sums) {
+  kernels::hash(elements, count, sums, compute_.get());
+}
+
 void CudaBackend::gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) {
   kernels::gather(pieces, tensors, run, run_dtype, compute_.get());
 }

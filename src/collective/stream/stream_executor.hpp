@@ -52,6 +52,8 @@ struct StreamTask {
   // result.
   DeviceRange<float> local_residual;
   DeviceRange<float> owner_residual;
+  // Where call.preconditioned: what StreamBackend::measure_scale() has made of the bucket's scale.
+  DeviceRange<const std::uint8_t> powers = {};
   std::uint8_t terms = 0;  // as in Task
   std::string name;        // for messages: "bucket 3 (rule 2)"
 };

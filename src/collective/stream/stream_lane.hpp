@@ -57,6 +57,13 @@ class StreamLane {
     std::byte* scratch = nullptr;
   };
 
+  // Where a kernel writes values of a result: the output, or memory of `scratch` on the way there.
+  struct Result {
+    void* values = nullptr;
+    DType dtype = DType::f32;
+    std::byte* scratch = nullptr;
+  };
+
   static bool is_message(const Step& step) noexcept {
     return step.kind == StepKind::send || step.kind == StepKind::receive;
   }
@@ -86,12 +93,22 @@ class StreamLane {
   [[nodiscard]] void* output(Elements chunk) const;
   [[nodiscard]] Part encoder_part(Elements chunk);
   [[nodiscard]] Part owner_part(Elements chunk, bool keeps_owner);
+  // A part in memory of its own, as it is encoded or added.
+  [[nodiscard]] Part prepared_part(Elements chunk, bool folds_local, bool folds_owner);
   // values <- own input, weighted, and the residuals of both sites where asked for.
   void prepare(Elements chunk, bool folds_local, bool folds_owner, void* values, DType dtype);
   void zeros(Elements chunk, void* values, DType dtype);
   void load_input(Elements chunk, void* values, DType dtype);
   void fold(const DeviceRange<float>& residual, Elements chunk, double factor, const double* device_factor,
             void* values, DType dtype);
+  enum class Units : std::uint8_t { of_gradient, of_scale };
+  // to <- factor x from, which is in the other units. Nothing unless the call is preconditioned.
+  void rescale(Elements chunk, const void* from, DType from_dtype, double factor, void* to, DType to_dtype,
+               Units units);
+  // The same in place; null: nothing to do.
+  void rescale_residual(Elements chunk, float* residual, Units units);
+  [[nodiscard]] Result open_result(Elements chunk);
+  void put_result(Elements chunk, const Result& result);
   [[nodiscard]] DType working() const;
   [[nodiscard]] Elements whole() const;
 

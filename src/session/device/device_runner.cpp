@@ -92,6 +92,7 @@ DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Buck
                      .count = bucket.count,
                      .weighted = step.weighted,
                      .feedback = stage.error_feedback,
+                     .preconditioned = bucket.preconditioned,
                      .held = residuals_.held(bucket.id),
                      .chunk_bytes = {plan.chunk_bytes.value_or(collective::stream_chunk_bytes(info().world_size)),
                                      plan.chunk_bytes.has_value()},
@@ -99,6 +100,29 @@ DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Buck
                     {info().rank, info().world_size})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
   return opened;
+}
+
+std::byte* DeviceRunner::measure_scale(StreamBackend& backend, const plan::Bucket& bucket,
+                                       std::span<const TensorMemory> memory) {
+  std::vector<kernels::CopyPiece> pieces;
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    if (part.count > 0) {  // it is only read
+      pieces.push_back({const_cast<float*>(memory[part.tensor].scale), part.count, part.offset});
+    }
+  }
+  std::byte* powers = backend.acquire(bucket.count);
+  std::byte* run = nullptr;
+  const float* scale = static_cast<const float*>(pieces[0].tensor);
+  if (pieces.size() > 1) {  // a tile may hold the ends of several tensors
+    run = backend.acquire(bucket.count * sizeof(float));
+    backend.gather(pieces, DType::f32, run, DType::f32);
+    scale = reinterpret_cast<const float*>(run);
+  }
+  backend.measure_scale(scale, bucket.count, reinterpret_cast<std::uint8_t*>(powers));
+  if (run != nullptr) {
+    backend.release(run);
+  }
+  return powers;
 }
 
 DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::StreamExecutor& executor,
@@ -124,6 +148,9 @@ DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::S
     input = output = flight.run;
   }
   flight.residuals = opened.residuals;
+  if (opened.resolved.call.preconditioned && bucket.count > 0) {
+    flight.powers = measure_scale(backend, bucket, memory);
+  }
   flight.execution = executor.start(
       opened.resolved.schedule, {.input = {input, 0, bucket.count},
                                  .output = {output, 0, bucket.count},
@@ -137,6 +164,7 @@ DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::S
                                  .status = &device_->status(),
                                  .local_residual = opened.residuals.local,
                                  .owner_residual = opened.residuals.owner,
+                                 .powers = {reinterpret_cast<const std::uint8_t*>(flight.powers), 0, bucket.count},
                                  .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                          ") of step " + std::to_string(step.step)});
   return flight;
@@ -178,6 +206,9 @@ void DeviceRunner::close(StreamBackend& backend, const Flight& flight) {
   if (flight.run != nullptr) {
     backend.scatter(flight.results, flight.dtype, flight.run, flight.dtype);
     backend.release(flight.run);
+  }
+  if (flight.powers != nullptr) {
+    backend.release(flight.powers);
   }
 }
 

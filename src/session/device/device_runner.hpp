@@ -43,6 +43,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
                                                  std::uint64_t step) override;
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
+  [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
   [[nodiscard]] Peers& peers() noexcept override { return *peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
@@ -70,7 +71,8 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
     std::uint32_t bucket;
     std::size_t group;
     std::shared_ptr<const collective::StreamExecution> execution;
-    std::byte* run = nullptr;  // of gathered tensors
+    std::byte* run = nullptr;     // of gathered tensors
+    std::byte* powers = nullptr;  // of a preconditioned bucket's scale, a byte an element
     std::vector<kernels::CopyPiece> results = {};
     DType dtype = DType::f32;
     DeviceResiduals::Use residuals = {};
@@ -95,6 +97,9 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   Flight enqueue(collective::StreamBackend& backend, collective::StreamExecutor& executor, const Opened& opened,
                  const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                  const StepInfo& step);
+  // What the tensors' scales count as.
+  static std::byte* measure_scale(collective::StreamBackend& backend, const plan::Bucket& bucket,
+                                  std::span<const TensorMemory> memory);
   static void close(collective::StreamBackend& backend, const Flight& flight);
   void close_flights();
   void flush_pipeline();

@@ -1,6 +1,7 @@
 // What a DeviceRunner does between steps: it reserves, follows replays, agrees with other ranks, saves. Here the host
 // waits for the device.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "collective/collectives.hpp"
@@ -138,6 +139,25 @@ void DeviceRunner::compare(std::span<const View> values, std::uint64_t step) {
     hash = hash_of(bytes.data(), bytes.size(), hash);
   }
   agree_on_results(*peers_, hash, step);
+}
+
+std::vector<std::uint64_t> DeviceRunner::hashes(std::span<const View> values) {
+  const CurrentDevice current(*device_);
+  StreamBackend& backend = device_->backend();
+  std::vector<std::array<std::uint32_t, 2>> sums(values.size());
+  const std::size_t bytes = sums.size() * sizeof(sums[0]);
+  std::byte* memory = backend.acquire(bytes);
+  device_->zero(memory, bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    backend.hash(values[i].data, values[i].count, reinterpret_cast<std::uint32_t*>(memory) + 2 * i);
+  }
+  device_->download(std::as_writable_bytes(std::span(sums)), memory, options_.timeout);
+  backend.release(memory);
+  std::vector<std::uint64_t> hashes;
+  for (const auto& [low, high] : sums) {
+    hashes.push_back(std::uint64_t{high} << 32U | low);
+  }
+  return hashes;
 }
 
 std::vector<SavedState::Residual> DeviceRunner::save_residuals(const plan::Plan& plan) {

@@ -367,6 +367,14 @@ void BucketRunner::compare(std::span<const View> values, std::uint64_t step) {
   agree_on_results(peers_, hash, step);
 }
 
+std::vector<std::uint64_t> BucketRunner::hashes(std::span<const View> values) {
+  std::vector<std::uint64_t> hashes;
+  for (const View& value : values) {
+    hashes.push_back(hash_of(value.data, value.count * element_bytes(value.dtype), 0));
+  }
+  return hashes;
+}
+
 std::vector<int> BucketRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
   const bool finite = std::all_of(memory.begin(), memory.end(), [](const TensorMemory& tensor) {
     return tensor.zero || codec::all_finite(tensor.gradient.dtype, tensor.gradient.data, tensor.gradient.count);

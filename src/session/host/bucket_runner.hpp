@@ -46,6 +46,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
                                                  std::uint64_t step) override;
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
+  [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(ErrorCode code, const std::string& message) noexcept override {
     foreground_.note(false, false);
     executor_.fail(code, message);

@@ -1,0 +1,57 @@
+// Whole collectives of stream executors that compute by the kernels' own source: they leave what the host executor
+// leaves, frame for frame and residual for residual, with a scale and without.
+#include <gtest/gtest.h>
+
+#include "tests/collective/stream_harness.hpp"
+
+namespace gradwire::test {
+namespace {
+
+// Mutations tried: the owner's own part, or its residual, is not divided; a result is not multiplied.
+TEST(EmulatedStream, PreconditionedByEveryCodec) {
+  unsigned at = 0;
+  for (const codec::CodecEntry& entry : codec::codecs()) {
+    for (const std::uint16_t k : {0, 41}) {
+      if (!entry.lossy && k == 0) {
+        continue;
+      }
+      ++at;
+      const CodecSpec codec(entry.id, k);
+      Call call{.first = codec,
+                .second = at % 3 == 0 ? CodecSpec::parse("exact") : codec,
+                .dtype = std::array{DType::f32, DType::f16, DType::bf16, DType::f64}[at % 4],
+                .count = 3 * 4096 + 300,
+                .reduction = at % 2 == 0 ? Reduction::sum : Reduction::mean,
+                .weighted = at % 4 < 2,
+                .feedback = true,
+                .preconditioned = true,
+                .chunk_bytes = 1 << 12};
+      Outcome host(call, 2);
+      Outcome devices(call, 2);
+      for (call.step = 0; call.step < 4; ++call.step) {  // the later ones with residuals, which the third folds in
+        call.algorithm = call.step == 2 ? Algorithm::one_shot : Algorithm::two_shot;
+        compare(call, 2, at, &host, &devices);
+      }
+      if (HasFatalFailure()) {
+        return;
+      }
+    }
+  }
+}
+
+TEST(EmulatedStream, WithoutAScale) {
+  unsigned at = 0;
+  for (const char* spec : {"exact", "int8", "int4", "sign", "topk(1%)+int8"}) {
+    const CodecSpec codec = CodecSpec::parse(spec);
+    compare({.first = codec,
+             .second = codec,
+             .count = 2 * 4096 + 5,
+             .reduction = Reduction::mean,
+             .weighted = ++at % 2 == 0,
+             .feedback = at % 3 == 0},
+            3, at);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,58 @@
+#include "codec/codec.hpp"
+#include "tests/support/simulated_codecs.hpp"
+
+namespace gradwire::test {
+
+std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count) {
+  return codec::Codec({codec.id, codec.k}, codec.dtype).frame_bytes(count);
+}
+
+std::vector<Access> accesses_of(const kernels::EncodeJob& job) {
+  const std::uint64_t count = job.frame.count;
+  return {{job.values, count * element_bytes(job.values_dtype), false},
+          {job.residual, count * sizeof(float), true},
+          {job.call.step, sizeof(std::uint32_t), false},
+          {job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), true}};
+}
+
+std::vector<Access> accesses_of(const kernels::DecodeJob& job) {
+  return {{job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), false},
+          {job.call.step, sizeof(std::uint32_t), false},
+          {job.values, job.frame.count * element_bytes(job.values_dtype), true}};
+}
+
+std::vector<Access> accesses_of(const kernels::ReduceJob& job) {
+  const std::uint64_t count = job.count;
+  std::vector<Access> all{{job.own, count * element_bytes(job.own_dtype), false},
+                          {job.own_residual, count * sizeof(float), true},
+                          {job.owner_residual, count * sizeof(float), true},
+                          {job.device_divisor, sizeof(double), false},
+                          {job.call.step, sizeof(std::uint32_t), false},
+                          {job.result, count * element_bytes(job.result_dtype), true}};
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    all.push_back({job.inputs[rank].bytes, frame_bytes(job.call.codec, job.count), false});
+  }
+  if (job.out != nullptr) {
+    all.push_back({job.out, frame_bytes(job.second, job.count), true});
+  }
+  return all;
+}
+
+std::vector<Access> accesses_of(const kernels::RescaleJob& job) {
+  return {{job.from, job.count * element_bytes(job.from_dtype), false},
+          {job.powers, job.count, false},
+          {job.to, job.count * element_bytes(job.to_dtype), true}};
+}
+
+std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run,
+                                DType run_dtype, bool gathers) {
+  std::vector<Access> all;
+  for (const kernels::CopyPiece& piece : pieces) {
+    const std::uint64_t element = element_bytes(run_dtype);
+    all.push_back({piece.tensor, piece.count * element_bytes(tensors), !gathers});
+    all.push_back({static_cast<const std::byte*>(run) + piece.offset * element, piece.count * element, gathers});
+  }
+  return all;
+}
+
+}  // namespace gradwire::test
