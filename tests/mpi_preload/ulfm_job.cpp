@@ -6,6 +6,7 @@
 #else
 #include <mpi.h>
 #endif
+#include <malloc.h>
 #include <mpi-ext.h>
 #include <unistd.h>
 
@@ -227,6 +228,26 @@ void shrunk_whole() {
   MPI_Comm_free(&comm);
 }
 
+// What shrinking a revoked communicator gives back, in MiB, after steps of one large sum and one small.
+void shrunk_memory() {
+  MPI_Comm comm = duplicate(MPI_ERRORS_RETURN);
+  MPI_Comm shrunk = MPI_COMM_NULL;
+  std::vector<float> values(std::size_t{16} * kCount, 1.0F);
+  for (int step = 1; step <= 24; ++step) {
+    float loss = 1;
+    MPI_Allreduce(MPI_IN_PLACE, values.data(), 16 * kCount, MPI_FLOAT, MPI_SUM, comm);
+    MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_FLOAT, MPI_SUM, comm);
+  }
+  MPI_Barrier(comm);
+  tell("revoke", MPIX_Comm_revoke(comm));
+  const auto used = [] { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; };
+  const auto before = used();
+  tell("shrink", MPIX_Comm_shrink(comm, &shrunk));
+  g_told << " given-back=" << (static_cast<std::int64_t>(before) - static_cast<std::int64_t>(used())) / (1 << 20);
+  MPI_Comm_free(&shrunk);
+  MPI_Comm_free(&comm);
+}
+
 void probe() {
   void* value = nullptr;
   int found = 0;
@@ -266,12 +287,14 @@ int main(int argc, char** argv) {
     thrown(&blocking, number);
   } else if (scenario == "whole") {
     shrunk_whole();
+  } else if (scenario == "shrunk_memory") {
+    shrunk_memory();
   } else {
     fatal();
   }
   std::printf("rank %d:%s\n", g_rank, g_told.str().c_str());
   std::fflush(stdout);
-  if (scenario == "whole" || scenario.rfind("revoked", 0) == 0) {
+  if (scenario == "whole" || scenario == "shrunk_memory" || scenario.rfind("revoked", 0) == 0) {
     MPI_Finalize();
     return 0;
   }

@@ -145,6 +145,14 @@ TEST_F(Ulfm, AHandlerThatThrowsRunsOncePerCall) {
 
 TEST_F(Ulfm, AWholeCommunicatorThatIsShrunkGoesOn) { expect_same("whole", 4); }
 
+// Residuals of 2^22 floats take 16 MiB, and 4 more for the rank's share.
+TEST_F(Ulfm, ResidualsGoWhenARevokedCommunicatorIsShrunk) {
+  const Outcome outcome =
+      run("LD_PRELOAD='" GRADWIRE_OPEN_MPI_DROP_IN "' GRADWIRE_CODEC=int4", "plain", "shrunk_memory");
+  EXPECT_EQ(told(outcome).codes.size(), 4U) << outcome.output;
+  EXPECT_GE(number_in(outcome, "rank 1: revoke=0 shrink=0 given-back=([-0-9]+)"), 16) << outcome.output;
+}
+
 // At moments of chance: ranks may learn of it in different sums, but nothing else.
 TEST_F(Ulfm, ADeathInsideASum) {
   for (const std::string microseconds : {"0", "300", "600", "1000", "2000", "5000", "20000"}) {
