@@ -17,6 +17,8 @@
   X(MPI_Finalize, 0)                                                        \
   X(MPI_Comm_free, 1)                                                       \
   X(MPI_Comm_disconnect, 1)                                                 \
+  X(MPIX_Comm_revoke, 1)                                                    \
+  X(MPIX_Comm_shrink, 2)                                                    \
   X(MPI_Allreduce, 6)                                                       \
   X(MPI_Allreduce_c, 6)                                                     \
   X(MPI_Reduce, 7)                                                          \

@@ -7,11 +7,13 @@
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/observed.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "plugins/mpi_preload/quiet_errors.hpp"
 #include "plugins/mpi_preload/requests.hpp"
 #include "session/peers.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
 #include "transport/mpi_environment.hpp"
+#include "transport/mpi_faults.hpp"
 #include "transport/mpi_transport.hpp"
 
 namespace gradwire::mpi_preload {
@@ -67,7 +69,9 @@ CommState* make_state(MPI_Comm comm, int key) {
   check_mpi(PMPI_Comm_rank(comm, &state->rank), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(comm, &state->size), "MPI_Comm_size");
   state->inter = inter != 0;
-  state->threads = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE;
+  // Errors of a generalized request go to the handler of MPI_COMM_WORLD, not to that of its communicator. So where MPI
+  // goes on when ranks end, requests are its own.
+  state->threads = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE && !transport::tolerates_faults();
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
   begin_metrics();  // of a job whose MPI_Init was not seen
   const std::lock_guard lock(process().mutex);
@@ -112,15 +116,19 @@ void free_states() {
   }
 }
 
-void drain_requests(MPI_Comm comm) noexcept {
-  int key = process().keyval;
+CommState* known_state(MPI_Comm comm) noexcept {
+  const int key = process().keyval;
   void* value = nullptr;
   int found = 0;
-  if (key != MPI_KEYVAL_INVALID && comm != MPI_COMM_NULL && may_act() &&
-      PMPI_Comm_get_attr(comm, key, &value, &found) == MPI_SUCCESS && found != 0) {
-    if (Requests* requests = static_cast<CommState*>(value)->requests.get()) {
-      requests->drain();
-    }
+  const bool known = key != MPI_KEYVAL_INVALID && comm != MPI_COMM_NULL && may_act() &&
+                     PMPI_Comm_get_attr(comm, key, &value, &found) == MPI_SUCCESS && found != 0;
+  return known ? static_cast<CommState*>(value) : nullptr;
+}
+
+void drain_requests(MPI_Comm comm) noexcept {
+  const CommState* state = known_state(comm);
+  if (state != nullptr && state->requests) {
+    state->requests->drain();
   }
 }
 
@@ -139,6 +147,9 @@ CommState::~CommState() {
 
 void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   using drop_in::Function;
+  if (lost) {
+    return;  // it was counted then
+  }
   const auto first_passed =
       agreed && member->settings().requests ? Function::mpi_allreduce_init : Function::mpi_iallreduce;
   known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
@@ -158,10 +169,38 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   }
 }
 
+bool CommState::drop_if_faulty() noexcept {
+  bool faulty = transport::is_faulty(comm);
+  {
+    const std::lock_guard lock(connecting_);
+    const auto made = transport_.lock();
+    faulty = faulty || (made && transport::is_faulty(*made));
+  }
+  if (faulty && !lost) {
+    count_into(process().ledger, false);
+    lost = true;
+    process().failed = true;
+    known.forget();  // before the member, which it points into
+    member.reset();
+    agreed = false;
+    small_below = 0;
+  }
+  return faulty;
+}
+
+void CommState::revoke_private() noexcept {
+  const std::lock_guard lock(connecting_);
+  revoked_ = true;
+  if (const auto made = transport_.lock()) {
+    transport::revoke(*made);
+  }
+}
+
 void CommState::reach_agreement() {
   if (member) {
     return;
   }
+  const QuietErrors quiet(comm);
   if (!inter && size > 1) {
     answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
     name = find_name();
@@ -265,10 +304,16 @@ MPI_Comm CommState::make_private_apart() const {
 }
 
 std::shared_ptr<Transport> CommState::connect() const {
+  const QuietErrors quiet(comm);
   MPI_Comm base = make_private();
   const auto timeout = process().configuration.timeout;
   auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls, .timeout = timeout});
   PMPI_Comm_free(&base);
+  const std::lock_guard lock(connecting_);
+  transport_ = made;
+  if (revoked_) {  // by another thread, meanwhile
+    transport::revoke(*made);
+  }
   return made;
 }
 

@@ -72,6 +72,9 @@ struct CommState {
   // end at another call, so all later ones of 4 KiB of floats or more are made by the thread, too.
   bool apart = false;
 
+  /// A rank has ended, or it was revoked: all calls are MPI's own, which says so.
+  std::atomic<bool> lost = false;
+
   CommState();
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
@@ -97,6 +100,11 @@ struct CommState {
     failure = why;
     small_below = 0;
   }
+  /// Under the mutex, outside calls: if MPI says that a rank has ended or that it was revoked, drops all that was kept
+  /// for its calls, and these are MPI's own from then on. Whether that is so.
+  bool drop_if_faulty() noexcept;
+  /// The job has revoked the communicator: ends what other ranks do on private ones. Any thread.
+  void revoke_private() noexcept;
 
  private:
   [[nodiscard]] drop_in::RankSettings settings_of_rank() const;
@@ -106,12 +114,18 @@ struct CommState {
   [[nodiscard]] MPI_Comm make_private_apart() const;
   [[nodiscard]] std::shared_ptr<Transport> connect() const;
 
+  mutable std::mutex connecting_;               // of what follows
+  mutable std::weak_ptr<Transport> transport_;  // of the member
+  bool revoked_ = false;                        // by this rank
+
   std::unique_ptr<SettingsExchange> answers_;
   std::unique_ptr<SettingsExchange> last_answers_;
 };
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
+/// The state that `comm` has, if any; none is made.
+[[nodiscard]] CommState* known_state(MPI_Comm comm) noexcept;
 /// Returns when the calls on `comm` that returned requests are complete, those that the job has let go of included.
 void drain_requests(MPI_Comm comm) noexcept;
 /// Frees those of all communicators that still have one, in the same order on all ranks: it is collective.

@@ -14,8 +14,10 @@
 #include "plugins/mpi_preload/exchange.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "plugins/mpi_preload/quiet_errors.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
+#include "transport/mpi_faults.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
@@ -117,7 +119,9 @@ void finish_or_throw() {
   observe::stop_collecting();  // the others' numbers are no metrics of this rank
   self.finished = true;
   // MPI_Finalize brings all ranks together; but after a failure they are out of step.
-  const bool complete = size == 1 || (!self.failed && gather_ledgers(rank, size));
+  const QuietErrors quiet(MPI_COMM_WORLD);
+  const bool complete =
+      size == 1 || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD) && gather_ledgers(rank, size));
   if (rank != 0) {
     return;
   }

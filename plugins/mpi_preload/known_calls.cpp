@@ -25,6 +25,12 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
   return &known;
 }
 
+void KnownCalls::forget() noexcept {
+  const std::lock_guard lock(mutex_);
+  slots_.fill(nullptr);
+  all_.clear();
+}
+
 void KnownCalls::tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [name, one] : all_) {

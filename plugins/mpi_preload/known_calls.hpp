@@ -77,6 +77,9 @@ class KnownCalls {
   /// counted.
   KnownCall* remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route);
 
+  /// All of them: for when their calls are no longer made here.
+  void forget() noexcept;
+
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
   using Measured = std::function<std::optional<drop_in::CallTotals::Measured>(const drop_in::ChoiceClass&)>;
   /// Adds all to the ledger; any thread may.

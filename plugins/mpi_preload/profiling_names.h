@@ -21,6 +21,8 @@
 #define MPI_Iallreduce PMPI_Iallreduce
 #define MPI_Ialltoallv PMPI_Ialltoallv
 #define MPI_Ibcast PMPI_Ibcast
+#define MPI_Group_free PMPI_Group_free
+#define MPI_Group_size PMPI_Group_size
 #define MPI_Improbe PMPI_Improbe
 #define MPI_Imrecv PMPI_Imrecv
 #define MPI_Initialized PMPI_Initialized

@@ -6,6 +6,7 @@
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/requests.hpp"
+#include "transport/mpi_faults.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
@@ -58,10 +59,16 @@ Verdict judge(const Reduce& call) noexcept {
     std::string failure;
     {
       const std::lock_guard lock(state->mutex);
+      if (state->lost || (transport::is_revoked(call.comm) && state->drop_if_faulty())) {
+        return {};
+      }
       if (state->failure.empty()) {
         try {
           return decide_and_do(call, *state);
         } catch (...) {
+          if (state->drop_if_faulty()) {
+            return {};  // the library's own call says why, as it would without us
+          }
           state->fail(current_error().what());
         }
       }
@@ -93,6 +100,12 @@ Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reas
 void tell_why_requests_pass(CommState& state) {
   const bool by_level = state.size > 1 && !state.inter && !(state.agreed && state.agreement.requests) &&
                         !state.agreement.disabled && process().configuration.disabled.empty();
+  if (transport::tolerates_faults()) {
+    if (state.rank == 0 && !std::exchange(state.told, true)) {
+      warn_once("MPI_Iallreduce and the like pass through: this MPI goes on when ranks end (--with-ft)");
+    }
+    return;
+  }
   if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
     warn_once(
         "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "

@@ -21,9 +21,13 @@ bool finish_all(MPI_Request* requests, int count, std::chrono::milliseconds limi
   Backoff backoff;
   const auto deadline = Backoff::Clock::now() + limit;
   for (;;) {
-    int all = 0;
-    if (MPI_Testall(count, requests, &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-      return false;
+    int all = 1;
+    for (int i = 0; i < count; ++i) {  // one by one, as MpiRequests::test_each
+      int done = 0;
+      if (MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+        return false;
+      }
+      all &= done;
     }
     if (all != 0) {
       return true;
@@ -59,8 +63,9 @@ void MpiAbortChannel::post() {
   }
 }
 
-void MpiAbortChannel::take(const MPI_Status& status, const std::function<std::vector<int>()>& waits_for) {
+void MpiAbortChannel::take(const MPI_Status& status, int result, const std::function<std::vector<int>()>& waits_for) {
   request_ = MPI_REQUEST_NULL;
+  check_mpi(result, "waiting for the other ranks (MPI_Irecv)");
   int size = 0;
   if (MPI_Get_count(&status, MPI_CHAR, &size) != MPI_SUCCESS || size < 1 || size > static_cast<int>(kBytes)) {
     note_.set({status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"});

@@ -25,8 +25,9 @@ class MpiAbortChannel {
 
   /// The posted receive, for the caller to test; MPI_REQUEST_NULL in a world of one, and once ranks have given up.
   [[nodiscard]] MPI_Request request() const noexcept { return request_; }
-  /// Notes what the completed receive says, and posts the next. A question is answered with `waits_for`.
-  void take(const MPI_Status& status, const std::function<std::vector<int>()>& waits_for);
+  /// Notes what the completed receive says, and posts the next. A question is answered with `waits_for`. Throws the
+  /// Error of a receive that failed: where MPI goes on when a rank ends, it does so on all that are left.
+  void take(const MPI_Status& status, int result, const std::function<std::vector<int>()>& waits_for);
 
   /// Asks all other ranks; what they answer goes into answers() as it is taken.
   void ask();

@@ -5,6 +5,7 @@
 
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
+#include "transport/mpi_faults.hpp"
 
 namespace gradwire::transport {
 namespace {
@@ -37,6 +38,12 @@ MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chro
 void MpiCommunicators::free() noexcept {
   for (MPI_Comm& comm : comms_) {
     MPI_Comm_free(&comm);
+  }
+}
+
+void MpiCommunicators::revoke() noexcept {
+  for (MPI_Comm comm : comms_) {
+    transport::revoke(comm);
   }
 }
 

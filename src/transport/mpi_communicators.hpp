@@ -35,6 +35,8 @@ class MpiCommunicators {
 
   /// Collective.
   void free() noexcept;
+  /// Not collective.
+  void revoke() noexcept;
 
  private:
   // Folded, each kind has half of the communicators.

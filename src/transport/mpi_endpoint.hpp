@@ -46,6 +46,8 @@ class MpiTransport final : public Transport {
   bool cancel(Operation& operation) noexcept override;
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
   void abort(ErrorCode code, const std::string& message) noexcept override;
+  [[nodiscard]] bool is_faulty() const noexcept;
+  void revoke() noexcept;
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
  private:

@@ -67,6 +67,7 @@ class MpiRequests {
 
  private:
   int test_some();
+  int test_each();
   void forget_null();
 
   // Parallel arrays, as MPI_Testsome wants them.

@@ -9,6 +9,7 @@
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_endpoint.hpp"
 #include "transport/mpi_environment.hpp"
+#include "transport/mpi_faults.hpp"
 #include "transport/mpi_remains.hpp"
 
 namespace gradwire::transport {
@@ -33,6 +34,11 @@ MpiTransport::~MpiTransport() {
   }
   while (!pending_.empty()) {
     give_up(pending_.front());
+  }
+  if (may_use && is_faulty()) {
+    revoke();  // a rank may still wait here for one that has left the call
+    static_cast<void>(abort_channel_.release());
+    return;
   }
   // After an abort peers may be gone, and freeing a communicator is collective.
   const bool take_leave = may_use && !abort_channel_->raised() && !leaked_;
@@ -71,8 +77,18 @@ void MpiTransport::enter() {
   throw_if_aborted();
 }
 
+bool MpiTransport::is_faulty() const noexcept {
+  return transport::is_faulty(communicators_.first()) || transport::is_faulty(abort_channel_->communicator());
+}
+
+void MpiTransport::revoke() noexcept {
+  communicators_.revoke();
+  transport::revoke(abort_channel_->communicator());
+}
+
+/// Where MPI itself tells all ranks why, each is to get that from it.
 void MpiTransport::announce() noexcept {
-  if (!options_.some_may_end) {
+  if (!options_.some_may_end && !is_faulty()) {
     abort_channel_->announce(kAnnounceLimit);
   }
 }
@@ -140,7 +156,7 @@ bool MpiTransport::test() {
   bool any = false;
   const bool active = requests_.test([&](const MpiPart& part, const MPI_Status& status, int code) {
     if (part.owner == nullptr) {
-      abort_channel_->take(status, [this] { return awaited(); });
+      abort_channel_->take(status, code, [this] { return awaited(); });
       if (abort_channel_->request() != MPI_REQUEST_NULL) {
         requests_.add(abort_channel_->request(), {});
       }
@@ -168,7 +184,7 @@ bool MpiTransport::cancel(Operation& operation) noexcept {
 bool MpiTransport::give_up(MpiOperation& request) noexcept {
   std::vector<MPI_Request> own = requests_.take(request);
   bool over = own.empty();
-  if (!over && may_use_mpi()) {
+  if (!over && may_use_mpi() && !is_faulty()) {  // else MPI may keep them for as long as it likes
     const int count = static_cast<int>(own.size());
     over = request.kind == Operation::Kind::receive || request.summed_here
                ? cancel_receives(own.data(), count)
@@ -191,5 +207,9 @@ std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
   }
   return std::make_shared<MpiTransport>(comm, options);
 }
+
+bool is_faulty(const Transport& transport) noexcept { return static_cast<const MpiTransport&>(transport).is_faulty(); }
+
+void revoke(Transport& transport) noexcept { static_cast<MpiTransport&>(transport).revoke(); }
 
 }  // namespace gradwire::transport

@@ -29,4 +29,10 @@ struct MpiOptions {
 
 [[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options);
 
+// Of a transport that make_mpi made, where MPI goes on when a rank ends (mpi_faults.hpp).
+/// Whether one of its ranks has ended or it was revoked, as far as this rank was told.
+[[nodiscard]] bool is_faulty(const Transport& transport) noexcept;
+/// Ends what any rank does with it by an Error. Not collective; any thread that may call MPI.
+void revoke(Transport& transport) noexcept;
+
 }  // namespace gradwire::transport

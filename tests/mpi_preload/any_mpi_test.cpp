@@ -17,7 +17,7 @@ std::set<std::string> exports_of(const std::string& object) {
   std::set<std::string> names;
   std::istringstream lines(outcome.output);
   for (std::string address, kind, name; lines >> address >> kind >> name;) {
-    if (!name.starts_with("gradwire_MPI_")) {
+    if (!name.starts_with("gradwire_MPI")) {
       names.insert(name);
     }
   }

@@ -1,0 +1,47 @@
+// What a job calls that goes on when ranks end (ULFM, of Open MPI 5): after it nothing is left of what the drop-in kept
+// for the communicator, and no rank waits on its private ones.
+#include <mpi.h>
+
+#ifdef OPEN_MPI
+#include <mutex>
+
+#include "plugins/mpi_preload/interposed.hpp"
+
+extern "C" {  // null in Open MPI 4.1
+int PMPIX_Comm_revoke(MPI_Comm comm) __attribute__((weak));
+int PMPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk) __attribute__((weak));
+}
+
+using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
+
+// The job's own first: a rank that hears of ours asks MPI about that.
+GRADWIRE_EXPORT int MPIX_Comm_revoke(MPI_Comm comm) {
+  if (PMPIX_Comm_revoke == nullptr) {
+    return MPI_ERR_UNSUPPORTED_OPERATION;
+  }
+  const int code = PMPIX_Comm_revoke(comm);
+  CommState* state = code == MPI_SUCCESS ? known_state(comm) : nullptr;
+  if (state != nullptr) {
+    state->revoke_private();
+  }
+  return code;
+}
+
+GRADWIRE_EXPORT int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk) {
+  if (PMPIX_Comm_shrink == nullptr) {
+    return MPI_ERR_UNSUPPORTED_OPERATION;
+  }
+  const int code = PMPIX_Comm_shrink(comm, shrunk);
+  CommState* state = code == MPI_SUCCESS ? known_state(comm) : nullptr;
+  if (state != nullptr) {
+    const std::lock_guard lock(state->mutex);
+    state->drop_if_faulty();  // a communicator that has lost nobody is as good as before
+  }
+  return code;
+}
+
+extern "C" {
+GRADWIRE_ALSO(MPIX_Comm_revoke);
+GRADWIRE_ALSO(MPIX_Comm_shrink);
+}
+#endif

@@ -1,0 +1,34 @@
+// What the drop-in does on a communicator of the job must not reach the job's error handler, which may jump out of it.
+#pragma once
+
+#include <mpi.h>
+
+#include "transport/mpi_faults.hpp"
+
+namespace gradwire::mpi_preload {
+
+/// Where MPI goes on when ranks end: errors on `comm` return meanwhile. Elsewhere nothing changes.
+class QuietErrors {
+ public:
+  explicit QuietErrors(MPI_Comm comm) noexcept : comm_(comm) {
+    quiet_ = transport::tolerates_faults() && PMPI_Comm_get_errhandler(comm_, &before_) == MPI_SUCCESS;
+    if (quiet_) {
+      PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    }
+  }
+  ~QuietErrors() {
+    if (quiet_) {
+      PMPI_Comm_set_errhandler(comm_, before_);
+      PMPI_Errhandler_free(&before_);
+    }
+  }
+  QuietErrors(const QuietErrors&) = delete;
+  QuietErrors& operator=(const QuietErrors&) = delete;
+
+ private:
+  MPI_Comm comm_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+  bool quiet_ = false;
+};
+
+}  // namespace gradwire::mpi_preload

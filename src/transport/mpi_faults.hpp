@@ -1,0 +1,24 @@
+// What an MPI says that goes on when ranks end (ULFM: Open MPI 5 under `mpirun --with-ft ulfm`). Its functions are
+// looked up when the program starts, since one library serves Open MPI 4.1, which has none, and 5.
+#pragma once
+
+#include <mpi.h>
+
+namespace gradwire::transport {
+
+// Error classes, by their numbers in Open MPI's ABI: headers of 4.1 have no names for them.
+inline constexpr int kProcessFailed = 75;         // MPIX_ERR_PROC_FAILED
+inline constexpr int kProcessFailedPending = 76;  // MPIX_ERR_PROC_FAILED_PENDING: the receive is still posted
+inline constexpr int kRevoked = 77;               // MPIX_ERR_REVOKED
+
+/// Whether MPI goes on in this job when a rank ends. Between MPI_Init and MPI_Finalize.
+[[nodiscard]] bool tolerates_faults() noexcept;
+/// Whether `comm` was revoked, as far as this rank was told. Quick.
+[[nodiscard]] bool is_revoked(MPI_Comm comm) noexcept;
+/// Whether no collective call on `comm` can succeed any more: it was revoked, or one of its ranks has ended, as far as
+/// this rank was told.
+[[nodiscard]] bool is_faulty(MPI_Comm comm) noexcept;
+/// Ends all that any rank has under way on `comm`, with an error. Not collective; any thread that may call MPI.
+void revoke(MPI_Comm comm) noexcept;
+
+}  // namespace gradwire::transport
