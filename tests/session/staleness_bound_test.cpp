@@ -55,7 +55,7 @@ Ages watch(std::uint32_t staleness) {
   const plan::Plan plan = plan::make_plan(policy, {{"w", 10, DType::f32, 1}}, {});
   const SyncSchedule schedule(plan);
   const std::vector<std::vector<View>> no_parameters(1);
-  SyncModes modes(plan, schedule, no_parameters);
+  SyncModes modes(plan, schedule, no_parameters, false);
   SlowBuckets buckets;
   std::vector<float> gradient(10);
   const std::vector<TensorMemory> memory{{{gradient.data(), gradient.size(), DType::f32}, false}};
