@@ -179,10 +179,9 @@ bool CommState::drop_if_faulty() noexcept {
   if (faulty && !lost) {
     count_into(process().ledger, false);
     lost = true;
-    process().failed = true;
+    agreed = false;
     known.forget();  // before the member, which it points into
     member.reset();
-    agreed = false;
     small_below = 0;
   }
   return faulty;

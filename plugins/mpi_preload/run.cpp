@@ -59,7 +59,9 @@ Verdict judge(const Reduce& call) noexcept {
     std::string failure;
     {
       const std::lock_guard lock(state->mutex);
-      if (state->lost || (transport::is_revoked(call.comm) && state->drop_if_faulty())) {
+      // After a failure MPI may learn only later that a rank has ended.
+      const bool suspicious = !state->failure.empty() || transport::is_revoked(call.comm);
+      if (state->lost || (suspicious && state->drop_if_faulty())) {
         return {};
       }
       if (state->failure.empty()) {
@@ -100,16 +102,11 @@ Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reas
 void tell_why_requests_pass(CommState& state) {
   const bool by_level = state.size > 1 && !state.inter && !(state.agreed && state.agreement.requests) &&
                         !state.agreement.disabled && process().configuration.disabled.empty();
-  if (transport::tolerates_faults()) {
-    if (state.rank == 0 && !std::exchange(state.told, true)) {
-      warn_once("MPI_Iallreduce and the like pass through: this MPI goes on when ranks end (--with-ft)");
-    }
-    return;
-  }
   if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
-    warn_once(
-        "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
-        "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)");
+    warn_once(transport::tolerates_faults()
+                  ? "MPI_Iallreduce and the like pass through: this MPI goes on when ranks end (--with-ft)"
+                  : "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
+                    "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)");
   }
 }
 
@@ -207,6 +204,9 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       return;
     }
     const std::lock_guard lock(state->mutex);
+    if (state->lost) {
+      return;  // and what is known of its calls with it
+    }
     if (verdict.known != nullptr) {
       add_to<std::uint64_t>(verdict.known->timed, 1);
       add_to(verdict.known->seconds, seconds);

@@ -139,7 +139,9 @@ void Session::set_weight(double samples) {
 }
 
 void Session::set_loss_scale(double scale) {
-  State::reduce_late_gradients(state_, "set_loss_scale");
+  if (scale > 0 && std::isfinite(scale) && scale != state_->step.loss_scale()) {
+    State::reduce_late_gradients(state_, "set_loss_scale");
+  }
   state_->checked([&] { state_->set_loss_scale(scale); });
 }
 

@@ -84,12 +84,13 @@ void Session::State::commit_step() {
     throw Error(ErrorCode::aborted, "finish: the world changes");
   }
   const std::lock_guard lock(progress.wire);
-  if (modes && step.outcome().skipped) {
+  if (step.outcome().skipped && modes && modes->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   runner->undo()->commit();
-  if (step.info().flush && !step.outcome().skipped) {
-    flushed = step.number();
+  if (!step.outcome().skipped) {
+    sent = step.number();
+    flushed = step.info().flush ? sent : flushed;
   }
   if (elastic->replicates_after(step.number())) {
     try {

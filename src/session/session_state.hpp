@@ -86,6 +86,7 @@ struct Session::State final : private session::Progress::Work {
 
   session::Progress progress;
   std::optional<StepOutcome> last_outcome;    // of finish() alone
+  std::uint64_t sent = 0;                     // the last step that sent residuals: it was not skipped
   std::uint64_t flushed = 0;                  // the last step that sent all residuals, in this world
   std::unique_ptr<session::Elastic> elastic;  // of a session over Processes; ends before what it interrupts
 

@@ -6,11 +6,6 @@
 
 namespace gradwire::transport {
 
-// Error classes, by their numbers in Open MPI's ABI: headers of 4.1 have no names for them.
-inline constexpr int kProcessFailed = 75;         // MPIX_ERR_PROC_FAILED
-inline constexpr int kProcessFailedPending = 76;  // MPIX_ERR_PROC_FAILED_PENDING: the receive is still posted
-inline constexpr int kRevoked = 77;               // MPIX_ERR_REVOKED
-
 /// Whether MPI goes on in this job when a rank ends. Between MPI_Init and MPI_Finalize.
 [[nodiscard]] bool tolerates_faults() noexcept;
 /// Whether `comm` was revoked, as far as this rank was told. Quick.

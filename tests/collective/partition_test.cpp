@@ -68,7 +68,7 @@ TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
     return partition.lanes();
   };
   constexpr std::uint64_t kChunk = 56 << 10;
-  EXPECT_EQ(lanes("int4", 14, kChunk), 5U) << "6240 bytes each";
+  EXPECT_EQ(lanes("int4", 14, kChunk), 5U) << "of 2080 bytes a tile";
   EXPECT_EQ(lanes("int2", 14, kChunk), 3U) << "of 1056 bytes a tile";
   EXPECT_EQ(lanes("topk(1%)+int2", 14, kChunk), 1U) << "840 bytes in all";
   EXPECT_EQ(lanes("topk(1%)+int2", 1000, kChunk), 4U);

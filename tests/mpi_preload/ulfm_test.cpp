@@ -38,8 +38,10 @@ Jobs make_jobs() {
                               jobs.folder.string();
   jobs.launch = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 '" +
                 tool("mpirun", GRADWIRE_MPIEXEC) + "' --with-ft ulfm --oversubscribe --mca mpi_yield_when_idle 1 -np ";
-  if (run_program(compile + "/plain' 2>&1").status != 0) {
-    jobs.missing = "the MPI of this build has no ULFM; GRADWIRE_ULFM=FOLDER names an Open MPI 5";
+  if (const Outcome plain = run_program(compile + "/plain' 2>&1"); plain.status != 0) {
+    EXPECT_EQ(std::getenv("GRADWIRE_ULFM"), nullptr) << plain.output;
+    jobs.missing = "the MPI of this build has no ULFM; GRADWIRE_ULFM=FOLDER names an Open MPI 5. " +
+                   plain.output.substr(0, plain.output.find('\n'));
     return jobs;
   }
   if (run_program(jobs.launch + "1 '" + (jobs.folder / "plain").string() + "' probe").output.find("goes on") ==

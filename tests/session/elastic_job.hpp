@@ -194,7 +194,9 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     }
     if (outcome.repeat) {
       EXPECT_TRUE(outcome.world_changed);
-      fate.after_change = state_of(session);
+      if (plan.keeps_states) {  // late results would all be reduced by that
+        fate.after_change = state_of(session);
+      }
       continue;
     }
     if (plan.keeps_states && fate.changes.empty()) {

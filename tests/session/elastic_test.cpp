@@ -186,7 +186,8 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
 }
 
 // Copies for topk may be old, but not older than what sent all. Tried by hand, each red here: those that are older than
-// a flush, or than sync_parameters(), count; sync_parameters() leaves residuals to be undone by the next step.
+// a flush, than sync_parameters(), or than save() with late results, count; sync_parameters() leaves residuals to be
+// undone by the next step.
 TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
   const auto copies_count = [](Plan plan, const std::string& steps) {
     const std::vector<double> without = worth_after(run(plan));
@@ -201,6 +202,8 @@ TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
   EXPECT_TRUE(copies_count(syncs, "16"));
   syncs.syncs_before = 17;
   EXPECT_FALSE(copies_count(syncs, "16"));
+  const Plan late = plan_of("int4", "sync = { async = true, staleness = 1 }\n", 6);  // saved after each step
+  EXPECT_FALSE(copies_count(late, "1"));
   Plan undone = plan_of("topk(0.05)+int8", kOuter, 5);
   undone.syncs_before = 5;
   EXPECT_EQ(largest(worth_after(run(undone))), 0);

@@ -26,7 +26,7 @@ int gradwire_MPI_Ireduce_scatter_block(const void* send, void* receive, int coun
                                        MPI_Comm comm, MPI_Request* request);
 int gradwire_MPI_Comm_free(MPI_Comm* comm);
 int gradwire_MPI_Comm_disconnect(MPI_Comm* comm);
-#ifdef OPEN_MPI /* mpi-ext.h of Open MPI 5 declares the originals */
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5 /* its mpi-ext.h declares the originals */
 int gradwire_MPIX_Comm_revoke(MPI_Comm comm);
 int gradwire_MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk);
 #endif
@@ -62,7 +62,7 @@ void gradwire_name(const void* buffer, const char* name);
 #define MPI_Ireduce_scatter_block gradwire_MPI_Ireduce_scatter_block
 #define MPI_Comm_free gradwire_MPI_Comm_free
 #define MPI_Comm_disconnect gradwire_MPI_Comm_disconnect
-#ifdef OPEN_MPI
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
 #define MPIX_Comm_revoke gradwire_MPIX_Comm_revoke
 #define MPIX_Comm_shrink gradwire_MPIX_Comm_shrink
 #endif

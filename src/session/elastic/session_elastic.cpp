@@ -47,6 +47,7 @@ void Session::State::take_over(State& before) {
   told_nonfinite = before.told_nonfinite;
   checkpoints = std::move(before.checkpoints);
   step.go_on_from(before.step);
+  sent = std::max<std::uint64_t>(step.number(), 1) - 1;
   if (!before.plan) {
     return;
   }
@@ -87,11 +88,11 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
   // What few bits drop is sent the next time, and would be sent twice; what topk leaves out waits for many of them.
   const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
-    session::SyncModes::Sent sent{step.number() - 1, before.flushed};
+    session::SyncModes::Sent last{before.sent, before.flushed};
     if (before.modes) {
-      sent = before.modes->sent(bucket.id, step.number()).value_or(sent);
+      last = before.modes->sent(bucket.id, step.number(), last);
     }
-    return copied >= (bucket.codec.k > 0 ? sent.all : sent.some);
+    return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
   for (const Elastic::Kept& kept : elastic->take_kept()) {
     bool any = false;

@@ -158,7 +158,7 @@ void Session::State::count_what_travelled() {
     runner->undo()->commit();
   }
   if (modes) {
-    modes->released_count();
+    modes->released_count(step.number());
     (void)modes->deliver({}, 1);
   }
 }
@@ -166,7 +166,12 @@ void Session::State::count_what_travelled() {
 void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const char* call) {
   if (self->elastic && self->modes && self->modes->has_uncounted()) {
     call_elastically(
-        self, [](State&) {},
+        self,
+        [call](State& state) {
+          state.progress.require_communication(call);
+          const std::lock_guard lock(state.progress.state);
+          state.step.require_between(call);
+        },
         [call](State& state) {
           state.checked([&] {
             state.travel_between_steps(call, [&](std::uint64_t /*now*/) {

@@ -13,6 +13,8 @@ namespace {
 
 using codec::kTileElements;
 
+constexpr std::size_t kSpares = 2;  // what one step delivers, the next one needs
+
 std::uint64_t bytes_of(const plan::Bucket& bucket) { return bucket.count * element_bytes(bucket.dtype); }
 
 std::byte* bytes_at(const View& view) { return static_cast<std::byte*>(view.data); }
@@ -250,11 +252,14 @@ void SyncModes::release_all() {
   }
 }
 
-void SyncModes::released_count() {
+void SyncModes::released_count(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
     for (const JobPtr& job : entry.results) {
-      job->counts = job->released;
+      if (job->released && !job->of_parameters && !std::exchange(job->counts, true)) {
+        entry.sent.some = step;  // residuals are those that this step begins with
+        job->input = {};
+      }
     }
     entry.ran = false;
   }
@@ -376,9 +381,10 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     const std::lock_guard lock(mutex_);
     entry.synced = synced;
     for (const JobPtr& job : due) {
-      entry.spare.push_back(std::move(job->values));
-      if (!job->input.empty()) {
-        entry.spare.push_back(std::move(job->input));
+      for (std::vector<std::byte>* memory_of : {&job->values, &job->input}) {
+        if (!memory_of->empty() && entry.spare.size() < kSpares) {
+          entry.spare.push_back(std::move(*memory_of));
+        }
       }
     }
     if (undoable_ && had_turn && schedule_.of(entry.bucket->id).staleness > 0) {

@@ -39,8 +39,8 @@ class SyncModes {
   bool enqueue_all_parameters(std::uint64_t step);
   /// Between steps: the late gradients that have not begun to travel, where they wait for their step (undoable).
   void release_all();
-  /// All ranks know that what was released has been reduced on all of them.
-  void released_count();
+  /// All ranks know that what was released has been reduced on all of them. `step`: the coming one.
+  void released_count(std::uint64_t step);
   /// Starts what may start, in the order of enqueue(), which is the same on every rank.
   void start(Buckets& buckets);
   void ended(const Buckets::Ended& ended);
@@ -78,8 +78,8 @@ class SyncModes {
     std::uint64_t some = 0;  // by the synchronisation of this step, or before it
     std::uint64_t all = 0;
   };
-  /// None where the bucket is as under `step` in this step.
-  [[nodiscard]] std::optional<Sent> sent(std::uint32_t bucket, std::uint64_t step) const;
+  /// `by_steps`: of a bucket that is as under `step` in this step.
+  [[nodiscard]] Sent sent(std::uint32_t bucket, std::uint64_t step, Sent by_steps) const;
 
  private:
   struct Job {

@@ -46,14 +46,14 @@ std::uint64_t SyncModes::outer_hash() const {
   return hash;
 }
 
-std::optional<SyncModes::Sent> SyncModes::sent(std::uint32_t bucket, std::uint64_t step) const {
+SyncModes::Sent SyncModes::sent(std::uint32_t bucket, std::uint64_t step, Sent by_steps) const {
   const Sync& sync = schedule_.of(bucket);
+  const Sent& sent = entries_[bucket].sent;
   if (sync.mode != Sync::Mode::every || !policy::active(sync, step)) {
-    return std::nullopt;
+    return {std::max(sent.some, by_steps.some), by_steps.all};
   }
   const std::uint64_t begins = sync.from_step > 0 ? sync.from_step - 1 : 0;  // the step that sent those of gradients
-  const Sent& sent = entries_[bucket].sent;
-  return Sent{std::max(sent.some, begins), std::max(sent.all, begins)};
+  return {std::max(sent.some, begins), std::max(sent.all, begins)};
 }
 
 void SyncModes::save(SavedState& state) const {
