@@ -202,7 +202,7 @@ TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
     const collective::HopCodecs codecs = codecs_of("bf16", "int8");
     std::uint64_t inside = 0;
     std::uint64_t between = 0;
-    for (const auto& [rank, lane, step] : record_world(nodes, kCount, false, 4, codecs, 1 << 15)) {
+    for (const auto& [rank, lane, step] : record_world(nodes, kCount, false, 4, codecs, {1 << 15, true})) {
       if (step.kind == collective::StepKind::send) {
         (tiers.node_of(rank) == tiers.node_of(step.peer) ? inside : between) +=
             codecs.of(step.hop).frame_bytes(step.chunk.count);

@@ -29,7 +29,7 @@ inline std::string text_of(const Nodes& nodes) { return "nodes " + collective::T
 
 inline std::vector<collective::RecordedStep> record_world(const Nodes& nodes, std::uint64_t count, bool weighted,
                                                           int window, const collective::HopCodecs& codecs,
-                                                          std::uint64_t chunk_bytes) {
+                                                          collective::ChunkSize chunk_bytes) {
   const auto tiers = std::make_shared<const collective::Tiers>(nodes, world_of(nodes));
   std::vector<collective::Schedule> schedules;
   for (int rank = 0; rank < world_of(nodes); ++rank) {

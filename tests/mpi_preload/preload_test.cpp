@@ -249,7 +249,7 @@ TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
 TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
   const std::string names = "nm -D '" + GetParam().drop_in + "' | awk '{print $(NF-1), $NF}'";
   EXPECT_EQ(run_program(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");
-  EXPECT_EQ(run_program(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPI_|mpi_|ompi_[a-z_]+_f$|gradwire_)'").output,
+  EXPECT_EQ(run_program(names + " | grep -E '^[TWDBRV] ' | grep -vE ' (MPIX?_|mpi_|ompi_[a-z_]+_f$|gradwire_)'").output,
             "");
   EXPECT_NE(run_program(names + " | grep -E '^T MPI_Allreduce$'").output, "");
 }

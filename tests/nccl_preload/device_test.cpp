@@ -22,8 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::uint64_t kLarge = 1 << 15;
-// int8 of one tile and of two: a header, codes and a scale of 2 bytes for 256 of them.
-const std::string kTile = "ncclSend:" + std::to_string(32 + 4096 + 32);
+// int8: a header, and of each tile codes and a scale of 2 bytes for 256 of them.
 const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32));
 
 struct Seen {
@@ -88,11 +87,11 @@ TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
   EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:272 ncclRecv")) << "whatever the first reduction is";
   EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "as where other ranks group it";
-  // Half of 2^15 elements are four chunks of a tile, which are encoded by both ranks.
+  // Half of 2^15 elements are two chunks of two tiles, which are encoded by both ranks.
   const std::string compressed = seen.lines.at("0 compressed");
-  EXPECT_EQ(times(compressed, kTile), 2 * 4) << compressed;
-  EXPECT_EQ(times(compressed, "ncclRecv"), 2 * 4);
-  EXPECT_EQ(times(compressed, "ncclGroupStart"), 5)
+  EXPECT_EQ(times(compressed, kTwoTiles), 2 * 2) << compressed;
+  EXPECT_EQ(times(compressed, "ncclRecv"), 2 * 2);
+  EXPECT_EQ(times(compressed, "ncclGroupStart"), 3)
       << "what a chunk sends second travels with what the next sends first";
   EXPECT_THAT(compressed, Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.lines.at("0 small"), "ncclAllReduce:11");
@@ -155,7 +154,7 @@ TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
   ASSERT_GT(end.size(), 2U);
   EXPECT_EQ(end[0], "ncclGroupEnd") << "the job's own group goes first";
   EXPECT_EQ(end[1], "ncclGroupStart");
-  EXPECT_EQ(times(seen.lines.at("0 at its end"), kTile), 2 * 4);
+  EXPECT_EQ(times(seen.lines.at("0 at its end"), kTwoTiles), 2 * 2);
   EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U);
   EXPECT_EQ(seen.calls({{"function", "ncclBroadcast"}}), 1U);
   EXPECT_EQ(seen.calls({{"op", "scaled sum"}, {"reason", "neither sum nor average"}}), 1U);

@@ -43,12 +43,13 @@ TEST(Fingerprint, ChangesWithEveryIngredientAndTheMessageNamesIt) {
       {[](Inputs& i) { i.options.checksum = false; }, "checksum: rank 0 has on, rank 2 has off" + kSamePolicy},
       {[](Inputs& i) { i.policy.bucket_bytes = 1 << 20; },
        "bucket bytes: rank 0 has 33554432, rank 2 has 1048576" + kSamePolicy},
-      {[](Inputs& i) { i.policy.chunk_bytes = 4096; }, "chunk bytes: rank 0 has 262144, rank 2 has 4096" + kSamePolicy},
-      // Over device memory none is another than the same number.
+      {[](Inputs& i) { i.policy.chunk_bytes = 4096; },
+       "chunk bytes: rank 0 has 262144 as asked, rank 2 has 4096 as asked" + kSamePolicy},
+      // None is another than the same number: small shards are cut up, and over device memory the size is another.
       {[](Inputs& i) { i.policy.chunk_bytes.reset(); },
-       "chunk bytes: rank 0 has 262144, rank 2 has 57344" + kSamePolicy},
+       "chunk bytes: rank 0 has 262144 as asked, rank 2 has 57344" + kSamePolicy},
       {[](Inputs& i) { i.policy.chunk_bytes = kDefaultChunkBytes; },
-       "chunk bytes: rank 0 has 262144, rank 2 has 57344 as asked" + kSamePolicy},
+       "chunk bytes: rank 0 has 262144 as asked, rank 2 has 57344 as asked" + kSamePolicy},
       {[](Inputs& i) { i.policy.deterministic = true; },
        "deterministic: rank 0 has false, rank 2 has true" + kSamePolicy},
       {[](Inputs& i) { i.tensors[1].name = "fc1.b"; },
@@ -112,7 +113,7 @@ TEST(Fingerprint, DescribeIsReadable) {
             "tensor 1: \"fc1.bias\" f32 x 64, ndim 1\n"
             "tensor 2: \"fc2.weight\" f32 x 640, ndim 2\n"
             "bucket bytes: 33554432\n"
-            "chunk bytes: 262144\n"
+            "chunk bytes: 262144 as asked\n"
             "deterministic: false\n"
             "policy of tensor 0 \"fc1.weight\": codec int8, algorithm one_shot, error feedback auto, group 0\n"
             "policy of tensor 1 \"fc1.bias\": codec int8, algorithm one_shot, error feedback auto, group 0\n"
