@@ -130,8 +130,7 @@ std::string Plan::describe() const {
                  std::to_string(info.count) + ", ndim " + std::to_string(info.ndim) + registered(info));
   }
   add_line(text, "bucket bytes", std::to_string(bucket_bytes));
-  add_line(text, "chunk bytes",
-           std::to_string(host_chunk_bytes()) + (chunk_bytes ? " as asked" : ""));
+  add_line(text, "chunk bytes", std::to_string(host_chunk_bytes()) + (chunk_bytes ? " as asked" : ""));
   add_line(text, "deterministic", deterministic ? "true" : "false");
   std::vector<std::string> resolutions;
   for (const Bucket& bucket : buckets) {

@@ -112,7 +112,7 @@ std::byte* DeviceRunner::measure_scale(StreamBackend& backend, const plan::Bucke
   }
   std::byte* powers = backend.acquire(bucket.count);
   std::byte* run = nullptr;
-  const float* scale = static_cast<const float*>(pieces[0].tensor);
+  const auto* scale = static_cast<const float*>(pieces[0].tensor);
   if (pieces.size() > 1) {  // a tile may hold the ends of several tensors
     run = backend.acquire(bucket.count * sizeof(float));
     backend.gather(pieces, DType::f32, run, DType::f32);

@@ -115,9 +115,9 @@ bool SyncModes::enqueue(const plan::Bucket& bucket, std::span<const TensorMemory
     return false;
   }
   if (sync.mode == Sync::Mode::async) {
-    JobPtr job = gradients(entry, memory, info, step);
+    const JobPtr job = gradients(entry, memory, info, step);
     job->scale = scale;
-    add(entry, std::move(job), info.flush ? 0 : sync.staleness);
+    add(entry, job, info.flush ? 0 : sync.staleness);
     return true;
   }
   const bool syncs = entry.moved && (info.flush || policy::syncs_parameters(sync, bucket.sync_offset, step));
@@ -216,7 +216,7 @@ SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std:
   return job;
 }
 
-void SyncModes::add(Entry& entry, JobPtr job, std::size_t may_lag) {
+void SyncModes::add(Entry& entry, const JobPtr& job, std::size_t may_lag) {
   const std::lock_guard lock(mutex_);
   entry.had_turn = true;
   entry.synced = false;

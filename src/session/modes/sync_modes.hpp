@@ -124,7 +124,7 @@ class SyncModes {
   [[nodiscard]] JobPtr parameters(Entry& entry, const StepInfo& info, std::uint64_t step);
   void travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late);
   void drop_anchor(Entry& entry) const;
-  void add(Entry& entry, JobPtr job, std::size_t may_lag);
+  void add(Entry& entry, const JobPtr& job, std::size_t may_lag);
   // The following hold the mutex.
   void release(const JobPtr& job);
   // All that a step waits for at whose end so many may be missing. Where undoable no more, so that whatever has begun

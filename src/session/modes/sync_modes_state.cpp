@@ -140,7 +140,7 @@ void SyncModes::load(const SavedState& state) {
       if (at != entry.results.end() && (*at)->step == step) {
         return *at;
       }
-      const JobPtr job = *entry.results.insert(at, std::make_shared<Job>());
+      JobPtr job = *entry.results.insert(at, std::make_shared<Job>());
       job->bucket = bucket.id;
       job->step = step;
       job->scale = scale;
