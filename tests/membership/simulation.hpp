@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <queue>
 #include <random>
 #include <set>
 #include <sstream>
@@ -15,6 +14,8 @@
 #include <vector>
 
 #include "membership/membership.hpp"
+#include "tests/membership/simulated_links.hpp"
+#include "tests/membership/simulated_process.hpp"
 
 namespace gradwire::membership {
 
@@ -53,7 +54,8 @@ class Simulation {
     while (now_ < kQuiet) {
       advance();
     }
-    return judge();
+    judge(processes_, spares_, static_cast<std::size_t>(faults_.processes), wrong_);
+    return wrong_.str();
   }
 
   [[nodiscard]] std::size_t changes() const { return changes_; }
@@ -65,35 +67,8 @@ class Simulation {
   static constexpr int kFaultsEnd = 12'000;
   static constexpr int kStepsEnd = 50'000;
   static constexpr int kQuiet = 60'000;
-  static constexpr int kForEver = 1'000'000;
 
-  struct Part {
-    std::uint32_t epoch;
-    std::uint64_t step;
-  };
-  struct Packet {
-    Id from;
-    std::variant<Message, Part> what;
-  };
-  struct Process {
-    std::unique_ptr<Membership> membership;
-    bool ended = false;
-    int paused_until = 0;
-    int works_until = -1;  // then it sends its part of the next step; -1: it has
-    int stopped_since = -1;
-    std::uint64_t at = 0;                         // the last step delivered
-    std::map<std::uint32_t, Decision> decisions;  // by epoch
-    int moved_at = 0;                             // when a step was delivered, or a world began
-    std::set<Id> knows_dead;
-    std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<Id>> parts;
-    std::map<std::uint64_t, std::uint32_t> held;     // step: epoch in which all parts came
-    std::map<std::uint64_t, std::uint32_t> results;  // step: epoch, delivered
-    std::vector<Packet> inbox;
-  };
-  struct Link {
-    int free_at = 0;  // messages of a link stay in order
-    int broken_until = 0;
-  };
+  using Process = SimulatedProcess;
   struct Fault {
     enum class Kind : std::uint8_t { death, machine, pause, link, partition, join } kind;
     int at;
@@ -182,7 +157,7 @@ class Simulation {
         const Id a = any();
         const Id b = any();
         if (a != b) {
-          cut(a, b, faults_.for_ever ? kForEver - now_ : fault.length, draw(0, 1) == 0);
+          links_.cut(a, b, now_, faults_.for_ever ? SimulatedLinks::kForEver - now_ : fault.length, draw(0, 1) == 0);
         }
         break;
       }
@@ -193,7 +168,7 @@ class Simulation {
         for (const Id a : ids) {
           for (const Id b : ids) {
             if (side_[a] != side_[b]) {
-              cut(a, b, fault.length);
+              links_.cut(a, b, now_, fault.length);
             }
           }
         }
@@ -222,30 +197,7 @@ class Simulation {
         notices_.push_back({now_ + draw(0, 300), other, who});
       }
     }
-    for (auto& [at, packets] : packets_) {
-      std::erase_if(packets, [&](const auto& packet) { return packet.second.from == who && at > last[packet.first]; });
-    }
-  }
-
-  void cut(Id a, Id b, int length, bool one_way = false) {
-    links_[{a, b}].broken_until = std::max(links_[{a, b}].broken_until, now_ + length);
-    if (one_way) {
-      return;
-    }
-    links_[{b, a}].broken_until = std::max(links_[{b, a}].broken_until, now_ + length);
-  }
-
-  void send(Id from, Id to, std::variant<Message, Part> what) {
-    Link& link = links_[{from, to}];
-    if (link.broken_until == kForEver) {
-      return;
-    }
-    if (auto* message = std::get_if<Message>(&what)) {
-      *message = decode(encode(*message));
-    }
-    link.free_at = std::max({link.free_at, now_ + (draw(1, 20) == 1 ? draw(20, 300) : draw(1, 20)),
-                             link.broken_until});  // sent again when it is mended
-    packets_[link.free_at].push_back({to, {from, std::move(what)}});
+    links_.lose(who, last);
   }
 
   void advance() {
@@ -254,11 +206,8 @@ class Simulation {
       plan_.pop_back();
       strike(fault);
     }
-    if (const auto due = packets_.find(now_); due != packets_.end()) {
-      for (auto& [to, packet] : due->second) {
-        processes_[to].inbox.push_back(std::move(packet));
-      }
-      packets_.erase(due);
+    for (auto& [to, packet] : links_.arrivals(now_)) {
+      processes_[to].inbox.push_back(std::move(packet));
     }
     std::erase_if(notices_, [&](const Notice& notice) {
       Process& process = processes_[notice.to];
@@ -332,7 +281,7 @@ class Simulation {
     process.parts[{part.epoch, part.step}].insert(who);
     for (const Id other : members) {
       if (other != who) {
-        send(who, other, part);
+        links_.send(who, other, part, now_);
       }
     }
     hold(process);
@@ -353,7 +302,7 @@ class Simulation {
   void take(Id who, Process& process) {
     Membership& membership = *process.membership;
     for (Membership::Outgoing& out : membership.take_messages()) {
-      send(who, out.to, std::move(out.message));
+      links_.send(who, out.to, std::move(out.message), now_);
     }
     for (const News& news : membership.take_news()) {
       if (const auto* delivered = std::get_if<Delivered>(&news)) {
@@ -412,55 +361,6 @@ class Simulation {
     steps_ = std::max(steps_, step);
   }
 
-  // Of processes that are neither ended nor expelled.
-  std::string judge() {
-    const Process* first = nullptr;
-    for (const auto& [who, process] : processes_) {
-      const Membership& membership = *process.membership;
-      if (process.ended || membership.expelled() || membership.world().members.empty()) {
-        continue;
-      }
-      if (membership.agreeing()) {
-        wrong_ << "process " << who << " still agrees; ";
-      }
-      if (first == nullptr) {
-        first = &process;
-        continue;
-      }
-      const Membership& other = *first->membership;
-      if (membership.world() != other.world() || membership.delivered() != other.delivered()) {
-        wrong_ << "processes " << other.self() << " and " << who << " are in epochs " << other.world().epoch << " and "
-               << membership.world().epoch << " at steps " << other.delivered() << " and " << membership.delivered()
-               << "; ";
-      }
-      for (const auto& [step, epoch] : process.results) {
-        const auto found = first->results.find(step);
-        if (found != first->results.end() && found->second != epoch) {
-          wrong_ << "from step " << step << " on there are two results; ";
-          break;
-        }
-      }
-    }
-    if (first == nullptr) {
-      wrong_ << "nobody is left; ";
-    } else {
-      const std::vector<Id>& members = first->membership->world().members;
-      for (const Id who : members) {
-        if (processes_[who].ended) {
-          wrong_ << "process " << who << " has ended and is a member; ";
-        }
-      }
-      for (const Id who : spares_) {
-        const Process& process = processes_[who];
-        if (!process.ended && !process.membership->expelled() &&
-            members.size() < static_cast<std::size_t>(faults_.processes)) {
-          wrong_ << "process " << who << " waits, though members are missing; ";
-        }
-      }
-    }
-    return wrong_.str();
-  }
-
   struct Notice {
     int at;
     Id to;
@@ -472,8 +372,7 @@ class Simulation {
   int now_ = 0;
   Id next_id_ = 1000;
   std::map<Id, Process> processes_;
-  std::map<std::pair<Id, Id>, Link> links_;
-  std::map<int, std::vector<std::pair<Id, Packet>>> packets_;
+  SimulatedLinks links_{random_};
   std::vector<Fault> plan_;
   std::vector<Notice> notices_;
   std::map<Id, bool> side_;

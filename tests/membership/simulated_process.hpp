@@ -1,0 +1,91 @@
+// A process of a simulation, and what must hold of all of them at its end.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "membership/membership.hpp"
+
+namespace gradwire::membership {
+
+struct Part {
+  std::uint32_t epoch;
+  std::uint64_t step;
+};
+
+struct Packet {
+  Id from;
+  std::variant<Message, Part> what;
+};
+
+struct SimulatedProcess {
+  std::unique_ptr<Membership> membership;
+  bool ended = false;
+  int paused_until = 0;
+  int works_until = -1;  // then it sends its part of the next step; -1: it has
+  int stopped_since = -1;
+  std::uint64_t at = 0;                         // the last step delivered
+  std::map<std::uint32_t, Decision> decisions;  // by epoch
+  int moved_at = 0;                             // when a step was delivered, or a world began
+  std::set<Id> knows_dead;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<Id>> parts;
+  std::map<std::uint64_t, std::uint32_t> held;     // step: epoch in which all parts came
+  std::map<std::uint64_t, std::uint32_t> results;  // step: epoch, delivered
+  std::vector<Packet> inbox;
+};
+
+/// Of processes that are neither ended nor expelled: one world, and for each step one result.
+/// Says to `wrong` what is wrong. `spares`: those that wait; `full`: ranks of a whole world.
+inline void judge(std::map<Id, SimulatedProcess>& processes, const std::set<Id>& spares, std::size_t full,
+                  std::ostream& wrong) {
+  const SimulatedProcess* first = nullptr;
+  for (const auto& [who, process] : processes) {
+    const Membership& membership = *process.membership;
+    if (process.ended || membership.expelled() || membership.world().members.empty()) {
+      continue;
+    }
+    if (membership.agreeing()) {
+      wrong << "process " << who << " still agrees; ";
+    }
+    if (first == nullptr) {
+      first = &process;
+      continue;
+    }
+    const Membership& other = *first->membership;
+    if (membership.world() != other.world() || membership.delivered() != other.delivered()) {
+      wrong << "processes " << other.self() << " and " << who << " are in epochs " << other.world().epoch << " and "
+            << membership.world().epoch << " at steps " << other.delivered() << " and " << membership.delivered()
+            << "; ";
+    }
+    for (const auto& [step, epoch] : process.results) {
+      const auto found = first->results.find(step);
+      if (found != first->results.end() && found->second != epoch) {
+        wrong << "from step " << step << " on there are two results; ";
+        break;
+      }
+    }
+  }
+  if (first == nullptr) {
+    wrong << "nobody is left; ";
+  } else {
+    const std::vector<Id>& members = first->membership->world().members;
+    for (const Id who : members) {
+      if (processes[who].ended) {
+        wrong << "process " << who << " has ended and is a member; ";
+      }
+    }
+    for (const Id who : spares) {
+      const SimulatedProcess& process = processes[who];
+      if (!process.ended && !process.membership->expelled() && members.size() < full) {
+        wrong << "process " << who << " waits, though members are missing; ";
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::membership
