@@ -59,8 +59,8 @@ collective::NativeSum native_of(const Transport& transport, const plan::Plan& pl
 }
 
 collective::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
-  const bool chosen = is_chosen(bucket, step) && !plan.chunk_bytes;
-  return {chosen ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes(), plan.chunk_bytes.has_value()};
+  return {is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes(),
+          plan.chunk_bytes.has_value()};
 }
 
 // Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec

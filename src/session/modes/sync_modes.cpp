@@ -279,7 +279,7 @@ void SyncModes::start(Buckets& buckets) {
       Entry& entry = entries_[job->bucket];
       entry.flying = job;
       job->info.again = std::exchange(entry.ran, true);
-      if (!entry.spare.empty() && undoable_) {
+      if (undoable_ && !job->of_parameters && !entry.spare.empty()) {
         job->input = std::move(entry.spare.back());
         entry.spare.pop_back();
       }
