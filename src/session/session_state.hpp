@@ -143,8 +143,9 @@ struct Session::State final : private session::Progress::Work {
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
 
   // Of a session over Processes: what may replace the state.
-  [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic> elastic, const Policy& policy,
-                                                       const SessionOptions& options);
+  // `elastic` is taken by what returns alone.
+  [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
+                                                       const Policy& policy, const SessionOptions& options);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
   /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
   /// `check` throws what is no reason to leave. `deliver` runs once the call has ended on all ranks.
@@ -156,7 +157,7 @@ struct Session::State final : private session::Progress::Work {
   static void reduce_late_gradients(std::unique_ptr<State>& self, const char* call);
 
   /// Of a spare over Processes, until it is a rank: nothing communicates.
-  [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic> elastic,
+  [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic>&& elastic,
                                                           const Policy& policy, const SessionOptions& options);
   /// Session::share(). The first: of ranks, what they have agreed on with the others is left to the caller.
   void let_in_spares(std::span<const View> parameters);

@@ -123,6 +123,31 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
   EXPECT_GE(taken, seeds / 10);
 }
 
+// It has a place, and the others leave before they have told it anything. `min_ranks`: it would not be enough alone.
+TEST(Spares, OneThatComesAfterTheLastStepKnowsThatTheJobIsOver) {
+  for (const int min_ranks : {1, 2}) {
+    const Watchdog watchdog("a spare that comes late");
+    auto processes = make_inproc_processes(3);
+    const Policy policy = Policy::parse("[elastic]\nspares = 1\nmin_ranks = " + std::to_string(min_ranks) + "\n");
+    const auto job = [&](std::size_t id) {
+      std::vector<float> gradient(100), parameter(100);
+      Session session(std::exchange(processes[id], nullptr), policy);
+      session.add("t", view(gradient.data(), gradient.size()));
+      EXPECT_EQ(session.share(view(parameter.data(), parameter.size())), id != 2);
+      if (id == 0) {
+        std::this_thread::sleep_for(milliseconds(1000));  // the spare takes the place of rank 1 meanwhile
+      }
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t id = 0; id < 3; ++id) {
+      threads.emplace_back([&, id] { EXPECT_NO_THROW(job(id)); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+}
+
 TEST(Spares, OneThatIsNotNeededOrDiesHarmsNobody) {
   for (const bool dies : {false, true}) {
     Plan plan{.spares = 1};

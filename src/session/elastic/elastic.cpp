@@ -64,11 +64,11 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& se
       settings_(settings),
       timeout_(timeout),
       member_(processes_, settings_of(*processes_, settings)) {
-  std::vector<Processes::Id> ranks = processes_->all();
-  ranks.resize(static_cast<std::size_t>(full_size()));
-  if (std::ranges::find(ranks, processes_->self()) != ranks.end()) {
-    world_ = before_ = told_ = {.epoch = 0, .members = ranks};
-    holders_ = std::move(ranks);
+  ranks_ = processes_->all();
+  ranks_.resize(static_cast<std::size_t>(full_size()));
+  if (std::ranges::find(ranks_, processes_->self()) != ranks_.end()) {
+    world_ = before_ = told_ = {.epoch = 0, .members = ranks_};
+    holders_ = ranks_;
   }
 }
 

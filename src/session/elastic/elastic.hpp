@@ -50,8 +50,8 @@ class Elastic {
   [[nodiscard]] bool has_newcomers() const;
   /// Whether this rank does.
   [[nodiscard]] bool holds() const;
-  /// Whether one that held them has made all its steps.
-  [[nodiscard]] bool job_is_over() const { return member_.any_left(holders_); }
+  /// Whether a rank has made all its steps.
+  [[nodiscard]] bool job_is_over() const { return member_.any_left(ranks_) || member_.any_left(before_.members); }
   /// From here on all ranks of the world now do.
   void all_hold() { holders_ = world_.members; }
 
@@ -108,6 +108,7 @@ class Elastic {
   Member::World world_;                 // of the transport in use
   Member::World before_;                // of the one before
   Member::World told_;                  // by take_change()
+  std::vector<Processes::Id> ranks_;    // of the start
   std::vector<Processes::Id> holders_;  // of what a newcomer gets; ascending
   std::vector<View> shared_;
   bool lets_in_ = false;

@@ -118,7 +118,7 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
   return residuals;
 }
 
-std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic> elastic, const Policy& policy,
+std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
                                                          const SessionOptions& options) {
   std::shared_ptr<Transport> transport = elastic->connect();
   auto state = std::make_unique<State>(

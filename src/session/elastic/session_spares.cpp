@@ -21,7 +21,7 @@ constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; of a longer o
 
 }  // namespace
 
-std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elastic> elastic, const Policy& policy,
+std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
                                                             const SessionOptions& options) {
   auto places = make_inproc_world(elastic->processes());  // its own place alone is taken
   auto own = std::move(places[static_cast<std::size_t>(elastic->place())]);
