@@ -318,6 +318,25 @@ std::vector<SlowChange> SlowWatch::update(std::span<const Diagnosis> ranks) {
   return changes;
 }
 
+double slowdown(const Diagnosis& found) noexcept {
+  constexpr double kMost = 1e6;  // a share is measured, and may come out as all of a step
+  return found.share < 1 ? std::min(kMost, 1 / (1 - found.share)) : kMost;
+}
+
+int ExpelWatch::update(std::span<const Diagnosis> ranks, const SlowWatch& slow) {
+  intervals_.resize(ranks.size());
+  int slowest = -1;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const bool too_slow = slow.cause(static_cast<int>(i)) != SlowCause::none && slowdown(ranks[i]) >= slower_than_;
+    intervals_[i] = too_slow ? intervals_[i] + 1 : 0;
+    if (intervals_[i] >= kIntervals &&
+        (slowest < 0 || ranks[i].share > ranks[static_cast<std::size_t>(slowest)].share)) {
+      slowest = static_cast<int>(i);
+    }
+  }
+  return slowest;
+}
+
 namespace {
 
 std::string milliseconds(double seconds) { return format_number(seconds * 1e3, 3) + " ms"; }

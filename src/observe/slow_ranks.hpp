@@ -113,6 +113,25 @@ class SlowWatch {
   std::vector<Rank> ranks_;
 };
 
+/// How many times as long a step takes as it would if nobody waited for this rank.
+[[nodiscard]] double slowdown(const Diagnosis& found) noexcept;
+
+/// Which rank the others are better off without. Fed as SlowWatch is, and after it.
+class ExpelWatch {
+ public:
+  static constexpr std::size_t kIntervals = 4;
+
+  /// `slower_than`: the slowdown that is too much, above 1.
+  explicit ExpelWatch(double slower_than) : slower_than_(slower_than) {}
+
+  /// A rank that was slow and too slow in each of the latest kIntervals intervals, the slowest of several; -1: none.
+  [[nodiscard]] int update(std::span<const Diagnosis> ranks, const SlowWatch& slow);
+
+ private:
+  double slower_than_;
+  std::vector<std::size_t> intervals_;  // by rank, in a row
+};
+
 /// "rank 2 is slow (late compute): other ranks wait 20.1 ms of a step of 61 ms (33%) for it; it computes 52 ms, others
 /// 31.9 ms"
 [[nodiscard]] std::string to_text(const SlowChange& change, double step_seconds);

@@ -15,6 +15,8 @@ inline constexpr std::uint32_t kMaxAccumulation = 4096;
 /// Of [elastic]: a rank gives a sign of life ten times in the shortest.
 inline constexpr std::chrono::milliseconds kLeastSuspect{1000};
 inline constexpr std::chrono::milliseconds kMostSuspect{600'000};
+inline constexpr double kLeastSlower = 1.5;
+inline constexpr double kMostSlower = 1000;
 inline constexpr std::uint32_t kMostRanks = 1'000'000;
 
 /// What to say of [batch] bounds that leave no accumulation.

@@ -361,38 +361,53 @@ std::uint32_t PolicyValues::read_replicate(const toml::node& node) const {
   return steps;
 }
 
+double PolicyValues::read_expel_slower_than(const toml::node& node) const {
+  const double factor = node.value_or(0.0);
+  if (!node.is_number()) {
+    fail_type(node, "expel_slower_than", "a number such as 3");
+  }
+  if (!(factor >= kLeastSlower && factor <= kMostSlower)) {
+    fail(node, "expel_slower_than = " + format_number(factor, 3) +
+                   " is not from 1.5 to 1000; write how many times as long steps take for one rank until it must go, "
+                   "such as 3");
+  }
+  return factor;
+}
+
 Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
   Policy::Elastic elastic;
-  read_table(table, "in [elastic]",
-             {{"suspect",
-               [&](const toml::node& node) {
-                 const std::string text = read_string(node, "suspect", "a string such as \"5s\"");
-                 elastic.suspect = std::chrono::duration_cast<std::chrono::milliseconds>(
-                     read_parsed(node, [&] { return parse_duration(text); }));
-                 if (elastic.suspect < kLeastSuspect || elastic.suspect > kMostSuspect) {
-                   fail(node, "suspect = \"" + text + "\" is not from 1s to 10min; write how long a rank may give no " +
-                                  "sign of life, such as \"5s\"");
-                 }
-               }},
-              {"replicate", [&](const toml::node& node) { elastic.replicate = read_replicate(node); }},
-              {"replicate_as",
-               [&](const toml::node& node) {
-                 const std::string text = read_string(node, "replicate_as", R"("bf16" or "exact")");
-                 if (text != "bf16" && text != "exact") {
-                   fail(node, "unknown replicate_as \"" + text + R"("; write "bf16" or "exact")");
-                 }
-                 elastic.replicate_exact = text == "exact";
-               }},
-              {"min_ranks",
-               [&](const toml::node& node) {
-                 elastic.min_ranks = read_uint32(node, "min_ranks", "an integer such as 2", 1, kMostRanks,
-                                                 "the fewest ranks that go on, 1 to " + std::to_string(kMostRanks));
-               }},
-              {"spares", [&](const toml::node& node) {
-                 elastic.spares = read_uint32(node, "spares", "an integer such as 1", 0, kMostRanks,
-                                              "how many processes wait to take the places of ranks that end, 0 to " +
-                                                  std::to_string(kMostRanks));
-               }}});
+  read_table(
+      table, "in [elastic]",
+      {{"suspect",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "suspect", "a string such as \"5s\"");
+          elastic.suspect = std::chrono::duration_cast<std::chrono::milliseconds>(
+              read_parsed(node, [&] { return parse_duration(text); }));
+          if (elastic.suspect < kLeastSuspect || elastic.suspect > kMostSuspect) {
+            fail(node, "suspect = \"" + text + "\" is not from 1s to 10min; write how long a rank may give no " +
+                           "sign of life, such as \"5s\"");
+          }
+        }},
+       {"replicate", [&](const toml::node& node) { elastic.replicate = read_replicate(node); }},
+       {"replicate_as",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "replicate_as", R"("bf16" or "exact")");
+          if (text != "bf16" && text != "exact") {
+            fail(node, "unknown replicate_as \"" + text + R"("; write "bf16" or "exact")");
+          }
+          elastic.replicate_exact = text == "exact";
+        }},
+       {"min_ranks",
+        [&](const toml::node& node) {
+          elastic.min_ranks = read_uint32(node, "min_ranks", "an integer such as 2", 1, kMostRanks,
+                                          "the fewest ranks that go on, 1 to " + std::to_string(kMostRanks));
+        }},
+       {"expel_slower_than", [&](const toml::node& node) { elastic.expel_slower_than = read_expel_slower_than(node); }},
+       {"spares", [&](const toml::node& node) {
+          elastic.spares = read_uint32(
+              node, "spares", "an integer such as 1", 0, kMostRanks,
+              "how many processes wait to take the places of ranks that end, 0 to " + std::to_string(kMostRanks));
+        }}});
   return elastic;
 }
 

@@ -47,6 +47,7 @@ constexpr std::array kHomes{
     KeyHome{"spares", "in [elastic]"},
     KeyHome{"replicate", "in [elastic]"},
     KeyHome{"replicate_as", "in [elastic]"},
+    KeyHome{"expel_slower_than", "in [elastic]"},
 };
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

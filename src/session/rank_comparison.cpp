@@ -228,11 +228,29 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
     }
   }
   const int rank = runner_.info().rank;
-  const std::lock_guard lock(mutex_);
-  state_ = {.cause = slow_.cause(rank),
-            .latest = found[static_cast<std::size_t>(rank)],
-            .comparisons = state_.comparisons + 1,
-            .seconds = state_.seconds + cost};
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = {.cause = slow_.cause(rank),
+              .latest = found[static_cast<std::size_t>(rank)],
+              .comparisons = state_.comparisons + 1,
+              .seconds = state_.seconds + cost};
+  }
+  expel_slow(found);
+}
+
+// All ranks conclude the same of the same numbers, and the one that must go does so by itself.
+void RankComparison::expel_slow(const std::vector<observe::Diagnosis>& found) {
+  const int rank = expel_ ? expel_->update(found, slow_) : -1;
+  if (rank < 0 || found.size() <= least_) {
+    return;
+  }
+  const std::string text = "rank " + std::to_string(rank) + " must go, by [elastic] expel_slower_than: steps take " +
+                           format_number(observe::slowdown(found[static_cast<std::size_t>(rank)]), 3) +
+                           " times as long for it (" + std::string(observe::to_string(slow_.cause(rank))) + ")";
+  if (rank == runner_.info().rank) {
+    throw Error(ErrorCode::expelled, text + "; the others go on without this process, which must end");
+  }
+  log(runner_.info().rank == (rank == 0 ? 1 : 0) ? LogLevel::warning : LogLevel::debug, text);
 }
 
 observe::SlowState RankComparison::state() const {

@@ -35,6 +35,13 @@ class RankComparison final : public ComparedPart {
   /// All three must outlive this; `steps` counts the session's. `share`: the same on every rank.
   RankComparison(Runner& runner, observe::PeerWaits& waits, const StepWatch& steps, double share);
 
+  /// From here on take() is Error(expelled) on a rank for which steps take `slower_than` times as long, as long as
+  /// `least` ranks are left.
+  void expel(double slower_than, std::size_t least) {
+    expel_.emplace(slower_than);
+    least_ = least;
+  }
+
   /// A step has ended and is counted, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every
   /// rank. Here, and no more than two looks, since a step may take microseconds: what it took is in `steps`.
   void end_step(Time now, double exposed, bool counts) {
@@ -67,6 +74,7 @@ class RankComparison final : public ComparedPart {
   static Process look_at_process();
   void note_gap(Time now, double step, double exposed);
   void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
+  void expel_slow(const std::vector<observe::Diagnosis>& found);
   [[nodiscard]] std::uint64_t steps() const noexcept { return watch_.steps_ever() - steps_before_; }
   void end_odd_step(Time::duration step, double exposed, bool counts);
   [[nodiscard]] observe::RankSeen seen();
@@ -76,6 +84,8 @@ class RankComparison final : public ComparedPart {
   double share_;
   const StepWatch& watch_;
   observe::SlowWatch slow_;
+  std::optional<observe::ExpelWatch> expel_;
+  std::size_t least_ = 1;  // ranks that are left
   ComparisonPace pace_;
   // At the last comparison, and later by steps that did not count.
   std::uint64_t steps_before_ = 0;

@@ -1,4 +1,5 @@
 // What whoever communicates does for a session: what its step says is next, until nothing is.
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
+#include "base/log.hpp"
 #include "observe/record.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "session/session_state.hpp"
@@ -154,13 +156,24 @@ void Session::State::agree_on_plan(bool weighted) {
 
 // Not under sync modes, where ranks need not be at the same step, nor over a device.
 void Session::State::compare_with_others(const std::vector<std::string>& told) {
-  if (runner->info().world_size == 1 || plan->has_modes() || runner->device() != nullptr) {
+  if (runner->info().world_size == 1 || runner->device() != nullptr) {
     return;
   }
-  const std::optional<double> share = session::common_slow_share(told, runner->info().rank == 0);
+  const bool steps_alike = !plan->has_modes();
+  const std::optional<double> share =
+      steps_alike ? session::common_slow_share(told, runner->info().rank == 0) : std::nullopt;
   observe::PeerWaits* waits = share ? runner->watch_peers() : nullptr;
+  const double slower_than = elastic && policy.elastic ? policy.elastic->expel_slower_than : 0;
+  if (waits == nullptr && slower_than > 0 && runner->info().rank == 0) {
+    log(LogLevel::warning, std::string("[elastic] expel_slower_than does nothing: ranks are not compared ") +
+                               (steps_alike ? "with GRADWIRE_SLOW=off" : "under sync modes other than \"step\""));
+  }
   if (waits != nullptr) {
     auto made = std::make_unique<session::RankComparison>(*runner, *waits, watch, *share);
+    if (slower_than > 0) {
+      constexpr std::size_t kLeastRanks = 2;  // of two nobody knows which one is slow
+      made->expel(slower_than, std::max<std::size_t>(policy.elastic->min_ranks, kLeastRanks));
+    }
     comparison.add(*made);
     const std::lock_guard lock(progress.state);
     rank_comparison = std::move(made);

@@ -360,5 +360,34 @@ TEST(SlowRanksText, FiguresOfARank) {
             "waits for rank 3: entry 11 ms, frames 12 ms, results 2 ms; waited for 5 ms, paused");
 }
 
+Diagnosis waited_for(double share, SlowCause cause = SlowCause::late_compute) {
+  return {.share = share, .cause = cause};
+}
+
+// Tried by hand, each red here: intervals that are not in a row count; a rank counts that is not slow; the first of two
+// goes.
+TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
+  EXPECT_DOUBLE_EQ(slowdown(waited_for(0.75)), 4);
+  EXPECT_GT(slowdown(waited_for(1)), 1e5);
+  SlowWatch slow;
+  ExpelWatch watch(3);
+  const auto after = [&](double first, double second) {
+    const std::vector<Diagnosis> found{waited_for(first), waited_for(0, SlowCause::none), waited_for(second)};
+    static_cast<void>(slow.update(found));
+    return watch.update(found, slow);
+  };
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(after(0.6, 0), -1) << "2.5 times as long";
+  }
+  for (std::size_t i = 1; i < ExpelWatch::kIntervals; ++i) {
+    ASSERT_EQ(after(0.7, 0.8), -1);
+  }
+  ASSERT_EQ(after(0.6, 0), -1) << "a calm one";
+  for (std::size_t i = 1; i < ExpelWatch::kIntervals; ++i) {
+    ASSERT_EQ(after(0.7, 0.8), -1);
+  }
+  EXPECT_EQ(after(0.7, 0.8), 2) << "the slowest of two";
+}
+
 }  // namespace
 }  // namespace gradwire::observe::test

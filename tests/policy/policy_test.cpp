@@ -270,9 +270,10 @@ TEST(Policy, Tiers) {
 TEST(Policy, Elastic) {
   const Policy policy = Policy::parse(
       "[elastic]\nsuspect = \"2s\"\nmin_ranks = 3\nreplicate = \"10 steps\"\nreplicate_as = \"exact\"\n"
-      "spares = 2\n");
+      "spares = 2\nexpel_slower_than = 2.5\n");
   ASSERT_TRUE(policy.elastic);
-  EXPECT_EQ(*policy.elastic, (Policy::Elastic{std::chrono::milliseconds(2000), 3, 10, true, 2}));
+  EXPECT_EQ(*policy.elastic, (Policy::Elastic{std::chrono::milliseconds(2000), 3, 10, true, 2, 2.5}));
+  EXPECT_EQ(Policy::parse("[elastic]\nexpel_slower_than = 3\n").elastic->expel_slower_than, 3);
   EXPECT_EQ(Policy::parse("[elastic]\nreplicate = \"1 step\"\n").elastic->replicate, 1U);
   EXPECT_FALSE(Policy().elastic);
   for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
@@ -280,6 +281,9 @@ TEST(Policy, Elastic) {
            {"suspect = 5", "policy:2:11: suspect"},
            {"min_ranks = 0", "policy:2:13: min_ranks"},
            {"spares = -1", "policy:2:10: spares"},
+           {"expel_slower_than = 1.2", "policy:2:21: expel_slower_than = 1.2 is not from 1.5 to 1000"},
+           {"expel_slower_than = nan", "is not from 1.5 to 1000"},
+           {"expel_slower_than = \"3\"", "policy:2:21: expel_slower_than"},
            {"replicate = \"10\"", "policy:2:13: replicate = \"10\" is no number of steps; write \"10 steps\""},
            {"replicate = \"0 steps\"", "is no number of steps"},
            {"replicate = \"-1 steps\"", "is no number of steps"},
