@@ -23,6 +23,7 @@ constexpr int kMostSeeds = 5;
 // alone. Where the second moment is frozen, the steps before go by int8.
 const Arguments kLive{"--small", "0", "--warm-up", "0.15", "--no-adam-guard"};
 const Arguments kFrozen{"--small", "0", "--warm-up", "0.15"};
+const Arguments kMomentum = kFrozen + Arguments{"--send-momentum"};
 const Arguments kScale{"--precondition", "0.02"};
 // A shard in one frame: a model of this size has few bytes to a header.
 const Arguments kWhole{"--chunk", "57344"};
@@ -52,7 +53,9 @@ std::vector<Row> all_rows() {
       other("int2", "int2", policy("int2", kLive)),
       other("int2_frozen", "int2, frozen", policy("int2", kFrozen)),
       record("int2_preconditioned", "int2, frozen, preconditioned", policy("int2", kFrozen + kScale), 2.08, 1.004),
-      record("topk_int2", kTopk + ", frozen, preconditioned", policy(kTopk, kFrozen + kScale), .25, 1.01),
+      record("topk_int2", kTopk + ", frozen, momentum, preconditioned", policy(kTopk, kMomentum + kScale), .25, 1.01),
+      other("topk_int2_momentum", kTopk + ", frozen, momentum", policy(kTopk, kMomentum)),
+      other("topk_int2_scale", kTopk + ", frozen, preconditioned", policy(kTopk, kFrozen + kScale)),
       other("topk_int2_frozen", kTopk + ", frozen", policy(kTopk, kFrozen)),
       record("local_int2", "every(16)+int2", policy("every(16)+int2", kLocal), .25, 1.01),
       record("local_sign", "every(54)+sign", policy("every(54)+sign", kLocal), .02, 1.01),

@@ -10,6 +10,7 @@
 //   optimizer.step(session.finish());
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -38,6 +39,7 @@ class Optimizer {
   void set_learning_rate(double rate) { learning_rate_ = rate; }
   /// As given to Session::set_loss_scale: gradients are so much too large.
   void set_loss_scale(double scale);
+  [[nodiscard]] double loss_scale() const noexcept { return loss_scale_; }
 
   /// After Session::finish(). Returns whether it was done: not where the step was skipped or is made again, nor where
   /// NaN or Inf is in it; nothing changes then.
@@ -53,7 +55,6 @@ class Optimizer {
 
  private:
   struct Loaded;
-  static void check_gradient(std::string_view name, std::span<const float> parameter, std::span<const float> gradient);
   [[nodiscard]] std::uint64_t body_bytes() const;
   [[nodiscard]] Loaded parse(std::span<const std::byte> body) const;
 
@@ -69,7 +70,9 @@ class Optimizer {
       : numbers_(std::move(numbers)), kind_(kind), learning_rate_(learning_rate), moments_(moments) {}
   ~Optimizer() = default;
 
+  static void check_gradient(std::string_view name, std::span<const float> parameter, std::span<const float> gradient);
   [[nodiscard]] std::size_t index_of(std::string_view name) const;
+  void require_index(std::size_t index) const;
   [[nodiscard]] double learning_rate() const noexcept { return learning_rate_; }
 
   virtual void begin_step() = 0;
@@ -111,8 +114,19 @@ class AdamW final : public Optimizer {
   /// The guard for codecs that deliver gradients in rare, large portions (topk, int2, sign), whose squares would
   /// inflate v and shrink every later step: from now on v stays as it is (1-bit Adam: Tang et al., 2021). Elements
   /// whose v is 0 have had no gradient yet, and would take infinite steps: they do not move.
-  void freeze_second_moment() { numbers_[kFrozen] = 1; }
+  void freeze_second_moment() { numbers_[kFrozen] = std::max(numbers_[kFrozen], kGradients); }
   [[nodiscard]] bool frozen() const noexcept { return numbers_[kFrozen] != 0; }
+
+  /// A stronger guard: v is frozen, and from now on ranks reduce beta1 x m + (1 - beta1) x gradient in place of their
+  /// gradients. What comes back is the next m (1-bit Adam). The mean over ranks is what it would be without, but a
+  /// codec that drops most of it sees a sum of many gradients and not the noise of one. Between two steps, on all ranks
+  /// alike. For means over ranks, not for Reduction::sum.
+  void send_momentum() { numbers_[kFrozen] = kMomentum; }
+  [[nodiscard]] bool sends_momentum() const noexcept { return numbers_[kFrozen] == kMomentum; }
+  /// To be called with each gradient of this rank before Session::ready(): makes of it, in place, what is to be sent.
+  /// f32, as many elements as the parameter, in loss scale. Changes nothing before send_momentum().
+  void to_send(std::size_t index, std::span<float> gradient) const;
+  void to_send(std::string_view name, std::span<float> gradient) const { to_send(index_of(name), gradient); }
 
  private:
   void begin_step() override;
@@ -120,6 +134,7 @@ class AdamW final : public Optimizer {
   void renew_scale(Tensor& tensor) const override;
 
   enum : std::size_t { kBeta1Power, kBeta2Power, kFrozen };  // of numbers_
+  static constexpr double kGradients = 1, kMomentum = 2;     // what is sent while v is frozen
   AdamWOptions options_;
 };
 

@@ -90,6 +90,11 @@ class Adapter {
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
+  /// Called with the name of each parameter and its gradient, this rank's own, before it is handed over: it may change
+  /// it in place, as AdamW::to_send(name, gradient) does. Gradients are f32 then. Between two steps.
+  using BeforeReady = std::function<void(const std::string& name, std::span<float> gradient)>;
+  void before_ready(BeforeReady call) { before_ready_ = std::move(call); }
+
   /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
   /// .grad() holds the reduced value.
   StepOutcome finish() {
@@ -99,6 +104,9 @@ class Adapter {
       }
       if (entry->touched) {
         hand_over(*entry);  // its gradient came under no_sync()
+      } else if (before_ready_) {
+        entry->parameter.mutable_grad() = entry->buffer.zero_();
+        hand_over(*entry);
       } else {
         entry->parameter.mutable_grad() = entry->buffer;
         session_.ready_zero(entry->id);
@@ -199,6 +207,12 @@ class Adapter {
       entry.parameter.mutable_grad() = entry.buffer;
     }
     const View now = torch::view(entry.parameter.grad(), entry.name);
+    if (before_ready_) {
+      if (now.dtype != DType::f32) {
+        throw Error(ErrorCode::unsupported, "gradient of " + entry.name + " is not Float, which before_ready() needs");
+      }
+      before_ready_(entry.name, {static_cast<float*>(now.data), static_cast<std::size_t>(now.count)});
+    }
     if (now.data == entry.buffer.data_ptr()) {
       session_.ready(entry.id);
     } else {
@@ -209,6 +223,7 @@ class Adapter {
 
   Session& session_;
   std::vector<std::unique_ptr<Entry>> entries_;
+  BeforeReady before_ready_;
   bool no_sync_ = false;
 };
 

@@ -80,6 +80,8 @@ void add_options(CLI::App& app, Options& options) {
                  "they are)")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("PHI");
+  app.add_flag("--send-momentum", training.send_momentum,
+               "Once the second moment is frozen, reduce momentum in place of gradients");
   app.add_option("--link", training.link,
                  "Emulate a slow link: a rate, or rate,latency, such as 1Gbit/s,50us; or links that change, such as "
                  "'100Mbit/s until 20s, 1Gbit/s'");

@@ -152,7 +152,7 @@ class Trainer {
   double step(int done, int micro_steps, double learning_rate_factor) {
     optimizer_.adamw().set_learning_rate(learning_rate_factor * learning_rate_at(done, options_));
     if (options_.freeze_second_moment_at > 0 && done >= options_.freeze_second_moment_at) {
-      optimizer_.adamw().freeze_second_moment();
+      guard();
     }
     optimizer_.zero_grad();
     double sum = 0;
@@ -197,6 +197,16 @@ class Trainer {
   gradwire::torch::Adapter::Scales scales() {
     return options_.precondition > 0 ? [this](const std::string& name) { return optimizer_.adamw().scale(name); }
                                      : gradwire::torch::Adapter::Scales();
+  }
+
+  void guard() {
+    if (!options_.send_momentum) {
+      optimizer_.adamw().freeze_second_moment();
+    } else if (!optimizer_.adamw().sends_momentum()) {
+      optimizer_.adamw().send_momentum();
+      sync_.before_ready(
+          [this](const std::string& name, std::span<float> gradient) { optimizer_.adamw().to_send(name, gradient); });
+    }
   }
 
   // Adds one micro-step's share of the mean gradient; its loss.

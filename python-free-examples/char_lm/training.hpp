@@ -25,6 +25,7 @@ struct TrainingOptions {
   int layers = 2;
   double learning_rate = 1e-3;
   int freeze_second_moment_at = 0;  // the step from which on Adam's second moment stays as it is; 0: never
+  bool send_momentum = false;       // from then on ranks reduce momentum in place of gradients
   int settled_at = 0;               // the step from which on what travels is counted as that of the policy
   double precondition = 0;          // phi of AdamW::scale(), by which gradients are encoded; 0: as they are
   bool iid = false;                 // every rank draws from the whole text, not from a part of its own

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -217,10 +218,65 @@ TEST(Optimizer, MisuseIsNamed) {
   EXPECT_THAT(error_of([&] { fresh.step({}); }).what(), HasSubstr("\"w\" has no gradient"));
   EXPECT_THAT(error_of([&] { (void)fresh.scale("v"); }).what(), HasSubstr("no parameter \"v\""));
   EXPECT_THAT(error_of([&] { (void)fresh.scale(1); }).what(), HasSubstr("1 is none of its 1"));
+  EXPECT_THAT(error_of([&] { fresh.to_send(1, w); }).what(), HasSubstr("1 is none of its 1"));
+  EXPECT_THAT(error_of([&] { fresh.to_send("w", short_one); }).what(), HasSubstr("has 2 elements, the parameter 3"));
   EXPECT_THAT(error_of([&] { fresh.set_loss_scale(0); }).what(), HasSubstr("must be finite and above 0"));
 }
 
 // Ranks of a job with top-k and scales hold the same parameters, bit by bit, and come to the minimum.
+// Of three ranks: the mean of what they send is the momentum that the mean of their gradients makes. Mutations tried:
+// the momentum is not in loss scale; the one that came is taken for a gradient; the state does not know of it.
+TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
+  constexpr int kSenders = 3;
+  constexpr float kLossScale = 16;
+  const AdamWOptions options{.learning_rate = 0.01, .beta1 = 0.8, .beta2 = 0.9};
+  AdamW with(options), without(options);
+  Model one, other;
+  one.add_to(with);
+  other.add_to(without);
+  with.set_loss_scale(kLossScale);
+  without.set_loss_scale(kLossScale);
+  std::stringstream state;
+  for (int step = 0; step < 20; ++step) {
+    if (step == 5) {
+      with.send_momentum();
+      EXPECT_TRUE(with.frozen());
+      without.freeze_second_moment();
+      EXPECT_FALSE(without.sends_momentum());
+    }
+    if (step == 10) {
+      with.save(state);
+      AdamW loaded(options);
+      one.add_to(loaded);
+      loaded.load(state);
+      EXPECT_TRUE(loaded.sends_momentum());
+      with.freeze_second_moment();
+      EXPECT_TRUE(with.sends_momentum()) << "the weaker guard does not end the stronger one";
+    }
+    std::vector<float> sum(kElements), sent(kElements);
+    for (int rank = 0; rank < kSenders; ++rank) {
+      one.fill(7 * step + rank, kLossScale);
+      for (std::size_t i = 0; i < kElements; ++i) {
+        sum[i] += one.gradient[i] / kSenders;
+      }
+      with.to_send("w", one.gradient);
+      for (std::size_t i = 0; i < kElements; ++i) {
+        sent[i] += one.gradient[i] / kSenders;
+      }
+    }
+    with.to_send("b", one.b_gradient);
+    std::copy(sent.begin(), sent.end(), one.gradient.begin());
+    std::copy(sum.begin(), sum.end(), other.gradient.begin());
+    other.b_gradient[0] = 0.125F * kLossScale;
+    ASSERT_TRUE(with.step({}));
+    ASSERT_TRUE(without.step({}));
+    for (std::size_t i = 0; i < kElements; ++i) {
+      ASSERT_NEAR(one.w[i], other.w[i], 2e-6) << "step " << step << ", element " << i;
+    }
+    ASSERT_NEAR(one.b[0], other.b[0], 2e-6);
+  }
+}
+
 TEST(OptimizerAdamW, TrainsWithPreconditionedGradients) {
   constexpr std::size_t kCount = 5000;
   std::vector<std::vector<float>> parameters(2);

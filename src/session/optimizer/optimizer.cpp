@@ -33,11 +33,15 @@ void Optimizer::check_gradient(std::string_view name, std::span<const float> par
   }
 }
 
-void Optimizer::set_gradient(std::size_t index, std::span<const float> gradient) {
+void Optimizer::require_index(std::size_t index) const {
   if (index >= tensors_.size()) {
     throw Error(ErrorCode::invalid_argument, "optimizer: " + std::to_string(index) + " is none of its " +
                                                  std::to_string(tensors_.size()) + " indices");
   }
+}
+
+void Optimizer::set_gradient(std::size_t index, std::span<const float> gradient) {
+  require_index(index);
   check_gradient(tensors_[index].name, tensors_[index].parameter, gradient);
   tensors_[index].gradient = gradient;
 }
@@ -100,7 +104,7 @@ void AdamW::update(Tensor& tensor, float gradient_factor) {
   float* v = tensor.moments[1].data();
   for (std::size_t i = 0; i < tensor.parameter.size(); ++i) {
     const float gradient = tensor.gradient[i] * gradient_factor;
-    m[i] = beta1 * m[i] + (1 - beta1) * gradient;
+    m[i] = sends_momentum() ? gradient : beta1 * m[i] + (1 - beta1) * gradient;
     if (!frozen()) {
       v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
     }
@@ -109,11 +113,22 @@ void AdamW::update(Tensor& tensor, float gradient_factor) {
   }
 }
 
-std::span<const float> AdamW::scale(std::size_t index) {
-  if (index >= tensors_.size()) {
-    throw Error(ErrorCode::invalid_argument, "optimizer: " + std::to_string(index) + " is none of its " +
-                                                 std::to_string(tensors_.size()) + " indices");
+void AdamW::to_send(std::size_t index, std::span<float> gradient) const {
+  require_index(index);
+  check_gradient(tensors_[index].name, tensors_[index].parameter, gradient);
+  if (!sends_momentum()) {
+    return;
   }
+  const auto beta1 = static_cast<float>(options_.beta1);
+  const auto kept = static_cast<float>(options_.beta1 * loss_scale());
+  const float* m = tensors_[index].moments[0].data();
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] = kept * m[i] + (1 - beta1) * gradient[i];
+  }
+}
+
+std::span<const float> AdamW::scale(std::size_t index) {
+  require_index(index);
   Tensor& tensor = tensors_[index];
   if (tensor.scale.empty()) {
     tensor.scale.resize(tensor.parameter.size());
