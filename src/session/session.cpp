@@ -188,9 +188,10 @@ BatchAdvice Session::batch_advice() const {
 
 std::string Session::explain() {
   return state_->checked([&] {
+    const std::uint64_t residuals = state_->elastic ? residual_bytes() : 0;
     const std::lock_guard lock(state_->progress.state);
     state_->make_plan();
-    return state_->plan->explain() + (state_->elastic ? state_->elastic->explain() : "");
+    return state_->plan->explain() + (state_->elastic ? state_->elastic->explain(residuals) : "");
   });
 }
 

@@ -23,6 +23,7 @@ struct Ended {
   std::optional<Error> error;
   int world_size = 0;
   std::vector<float> values;
+  std::string explained;
 };
 
 // Rank 2 computes ten times as long as the others. `steps` end early once it has gone.
@@ -55,6 +56,7 @@ std::vector<Ended> run_with_a_slow_rank(const std::string& elastic, int steps) {
         }
         ended[id].world_size = session.world_size();
         ended[id].values = values;
+        ended[id].explained = session.explain();
       } catch (const Error& error) {
         ended[id].error = error;
       }
@@ -85,6 +87,10 @@ TEST(Expel, ARankThatIsTooSlowGoesAndTheOthersGoOn) {
     EXPECT_FALSE(ended[id].error) << (ended[id].error ? ended[id].error->what() : "");
     EXPECT_EQ(ended[id].world_size, static_cast<int>(kProcesses) - 1);
     EXPECT_EQ(ended[id].values, ended[0].values);
+    const std::string& explained = ended[id].explained;
+    EXPECT_NE(explained.find("a rank goes for which steps take 3 times as long"), std::string::npos) << explained;
+    EXPECT_EQ(explained.find("residuals, 0 B now"), std::string::npos) << explained;
+    EXPECT_NE(explained.find(" now, have a second buffer"), std::string::npos) << explained;
   }
 }
 

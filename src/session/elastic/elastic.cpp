@@ -219,7 +219,7 @@ std::vector<Elastic::Kept> Elastic::take_kept() {
   return kept;
 }
 
-std::string Elastic::explain() const {
+std::string Elastic::explain(std::uint64_t residual_bytes) const {
   const std::string copies = settings_.replicate == 0
                                  ? "not copied"
                                  : "copied after every " + std::to_string(settings_.replicate) + " steps, as " +
@@ -227,8 +227,13 @@ std::string Elastic::explain() const {
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
          (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +
-         "; residuals have a second buffer, so that a step can be undone, and it ends by a message of each rank to "
-         "each\n";
+         "; residuals, " + format_bytes(residual_bytes) +
+         " now, have a second buffer, so that a step can be undone, and it ends by " +
+         "a message of each rank to each" +
+         (settings_.expel_slower_than == 0 ? ""
+                                           : "; a rank goes for which steps take " +
+                                                 format_number(settings_.expel_slower_than, 3) + " times as long") +
+         "\n";
 }
 
 bool Elastic::commit() {

@@ -81,8 +81,8 @@ class Elastic {
   };
   [[nodiscard]] std::vector<Kept> take_kept();
 
-  /// A line for people, with what it costs.
-  [[nodiscard]] std::string explain() const;
+  /// A line for people, with what it costs. `residual_bytes`: that this rank holds now.
+  [[nodiscard]] std::string explain(std::uint64_t residual_bytes) const;
 
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
   /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
