@@ -64,7 +64,8 @@ class Optimizer {
     std::span<float> parameter;
     std::span<const float> gradient;
     std::vector<std::vector<float>> moments;
-    std::vector<float> scale;  // where it was asked for
+    std::vector<float> scale;   // where it was asked for
+    bool made_to_send = false;  // since the last step that was done
   };
   Optimizer(std::string_view kind, double learning_rate, std::size_t moments, std::vector<double> numbers = {})
       : numbers_(std::move(numbers)), kind_(kind), learning_rate_(learning_rate), moments_(moments) {}
@@ -75,6 +76,8 @@ class Optimizer {
   void require_index(std::size_t index) const;
   [[nodiscard]] double learning_rate() const noexcept { return learning_rate_; }
 
+  /// Whether what is reduced must have been made by to_send().
+  [[nodiscard]] virtual bool makes_what_is_sent() const { return false; }
   virtual void begin_step() = 0;
   virtual void update(Tensor& tensor, float gradient_factor) = 0;
   /// After update() and load().
@@ -120,15 +123,19 @@ class AdamW final : public Optimizer {
   /// A stronger guard: v is frozen, and from now on ranks reduce beta1 x m + (1 - beta1) x gradient in place of their
   /// gradients. What comes back is the next m (1-bit Adam). The mean over ranks is what it would be without, but a
   /// codec that drops most of it sees a sum of many gradients and not the noise of one. Between two steps, on all ranks
-  /// alike. For means over ranks, not for Reduction::sum.
+  /// alike. For means over ranks under sync = "step", not for Reduction::sum. Where steps before had error feedback,
+  /// Session::flush() before the last of them: residuals of gradients are no momentum.
   void send_momentum() { numbers_[kFrozen] = kMomentum; }
   [[nodiscard]] bool sends_momentum() const noexcept { return numbers_[kFrozen] == kMomentum; }
-  /// To be called with each gradient of this rank before Session::ready(): makes of it, in place, what is to be sent.
-  /// f32, as many elements as the parameter, in loss scale. Changes nothing before send_momentum().
-  void to_send(std::size_t index, std::span<float> gradient) const;
-  void to_send(std::string_view name, std::span<float> gradient) const { to_send(index_of(name), gradient); }
+  /// To be called with each gradient of this rank, once a step, when it is complete and before it is handed over: makes
+  /// of it, in place, what is to be sent. f32, as many elements as the parameter, in loss scale; zeros where there is
+  /// none (not ready_zero()). Changes nothing before send_momentum(); behind it step() is Error(invalid_argument) for a
+  /// gradient that was not given to it.
+  void to_send(std::size_t index, std::span<float> gradient);
+  void to_send(std::string_view name, std::span<float> gradient) { to_send(index_of(name), gradient); }
 
  private:
+  [[nodiscard]] bool makes_what_is_sent() const override { return sends_momentum(); }
   void begin_step() override;
   void update(Tensor& tensor, float gradient_factor) override;
   void renew_scale(Tensor& tensor) const override;

@@ -172,7 +172,7 @@ class Policy {
     std::uint32_t replicate = 0;   // steps after which another rank gets a copy of a rank's residuals; 0: none does
     bool replicate_exact = false;  // in fp32; else rounded to bf16
     std::uint32_t spares = 0;      // the last processes: they wait, and take the places of ranks that end
-    double expel_slower_than = 0;  // how many times as long steps take for a rank until it must go; 0: it need not
+    double expel_slower_than = 0;  // how many times as long steps take because of a rank until it must go; 0: none
     friend bool operator==(const Elastic&, const Elastic&) = default;
   };
 

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "conclusions.hpp"
+#include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "policies.hpp"
 #include "report.hpp"
@@ -136,6 +138,14 @@ std::vector<char_lm::NamedPolicy> resolve_policies(const Options& options) {
     for (const std::string& name : options.policies) {
       policies.push_back(char_lm::policy_named(name, options.named, options.training.steps));
     }
+  }
+  if (options.training.send_momentum && std::none_of(policies.begin(), policies.end(), [](const auto& each) {
+        return each.freeze_second_moment_at > 0;
+      })) {
+    throw gradwire::Error(
+        gradwire::ErrorCode::invalid_argument,
+        "--send-momentum: no policy freezes the second moment; give topk, int2, sign or dense+frozen, a "
+        "warm-up, and no --no-adam-guard");
   }
   for (char_lm::NamedPolicy& each : policies) {
     if (options.training.advised_batch && !each.policy.batch) {

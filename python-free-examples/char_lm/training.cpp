@@ -146,7 +146,12 @@ class Trainer {
         sync_(session_, model_, scales()),
         sampler_(options.iid ? text.training() : text.shard(session_.rank(), session_.world_size()), options,
                  session_.rank()),
-        recorder_(options, session_.rank()) {}
+        recorder_(options, session_.rank()) {
+    if (options.send_momentum) {
+      sync_.before_ready(
+          [this](const std::string& name, std::span<float> gradient) { optimizer_.adamw().to_send(name, gradient); });
+    }
+  }
 
   /// One step of `micro_steps`, the first of them micro-step `done`; this rank's mean loss before it.
   double step(int done, int micro_steps, double learning_rate_factor) {
@@ -202,10 +207,8 @@ class Trainer {
   void guard() {
     if (!options_.send_momentum) {
       optimizer_.adamw().freeze_second_moment();
-    } else if (!optimizer_.adamw().sends_momentum()) {
+    } else {
       optimizer_.adamw().send_momentum();
-      sync_.before_ready(
-          [this](const std::string& name, std::span<float> gradient) { optimizer_.adamw().to_send(name, gradient); });
     }
   }
 

@@ -327,7 +327,8 @@ int ExpelWatch::update(std::span<const Diagnosis> ranks, const SlowWatch& slow) 
   intervals_.resize(ranks.size());
   int slowest = -1;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const bool too_slow = slow.cause(static_cast<int>(i)) != SlowCause::none && slowdown(ranks[i]) >= slower_than_;
+    const bool named = slow.cause(static_cast<int>(i)) != SlowCause::none && ranks[i].cause != SlowCause::none;
+    const bool too_slow = named && slowdown(ranks[i]) >= slower_than_;
     intervals_[i] = too_slow ? intervals_[i] + 1 : 0;
     if (intervals_[i] >= kIntervals &&
         (slowest < 0 || ranks[i].share > ranks[static_cast<std::size_t>(slowest)].share)) {

@@ -124,7 +124,8 @@ class ExpelWatch {
   /// `slower_than`: the slowdown that is too much, above 1.
   explicit ExpelWatch(double slower_than) : slower_than_(slower_than) {}
 
-  /// A rank that was slow and too slow in each of the latest kIntervals intervals, the slowest of several; -1: none.
+  /// A rank that is slow, and in each of the latest kIntervals intervals was too slow, for a cause of its own; the
+  /// slowest of several; -1: none.
   [[nodiscard]] int update(std::span<const Diagnosis> ranks, const SlowWatch& slow);
 
  private:

@@ -367,9 +367,10 @@ double PolicyValues::read_expel_slower_than(const toml::node& node) const {
     fail_type(node, "expel_slower_than", "a number such as 3");
   }
   if (!(factor >= kLeastSlower && factor <= kMostSlower)) {
-    fail(node, "expel_slower_than = " + format_number(factor, 3) +
-                   " is not from 1.5 to 1000; write how many times as long steps take for one rank until it must go, "
-                   "such as 3");
+    fail(node,
+         "expel_slower_than = " + format_number(factor, 3) +
+             " is not from 1.5 to 1000; write how many times as long steps take because of a rank until it must go, "
+             "such as 3");
   }
   return factor;
 }

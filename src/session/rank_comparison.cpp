@@ -214,7 +214,8 @@ void RankComparison::take(const Compared& compared) {
 void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost) {
   const std::vector<observe::Diagnosis> found = observe::diagnose(ranks, share_);
   // The first ones are of a few quick steps, in which ranks find their pace.
-  if (ranks[0].steps * ranks[0].step_seconds >= ComparisonPace::kLeastSeconds / 2) {
+  const bool long_enough = ranks[0].steps * ranks[0].step_seconds >= ComparisonPace::kLeastSeconds / 2;
+  if (long_enough) {
     for (const observe::SlowChange& change : slow_.update(found)) {
       log(runner_.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
           "after step " + std::to_string(step) + " of a session of " + std::to_string(ranks.size()) +
@@ -235,18 +236,21 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
               .comparisons = state_.comparisons + 1,
               .seconds = state_.seconds + cost};
   }
-  expel_slow(found);
+  if (long_enough) {
+    expel_slow(found);
+  }
 }
 
 // All ranks conclude the same of the same numbers, and the one that must go does so by itself.
 void RankComparison::expel_slow(const std::vector<observe::Diagnosis>& found) {
   const int rank = expel_ ? expel_->update(found, slow_) : -1;
-  if (rank < 0 || found.size() <= least_) {
+  if (rank < 0 || found.size() <= least_ || rank == told_) {
     return;
   }
+  told_ = rank;
   const std::string text = "rank " + std::to_string(rank) + " must go, by [elastic] expel_slower_than: steps take " +
                            format_number(observe::slowdown(found[static_cast<std::size_t>(rank)]), 3) +
-                           " times as long for it (" + std::string(observe::to_string(slow_.cause(rank))) + ")";
+                           " times as long because of it (" + std::string(observe::to_string(slow_.cause(rank))) + ")";
   if (rank == runner_.info().rank) {
     throw Error(ErrorCode::expelled, text + "; the others go on without this process, which must end");
   }

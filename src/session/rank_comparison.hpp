@@ -86,6 +86,7 @@ class RankComparison final : public ComparedPart {
   observe::SlowWatch slow_;
   std::optional<observe::ExpelWatch> expel_;
   std::size_t least_ = 1;  // ranks that are left
+  int told_ = -1;          // that must go, as was said
   ComparisonPace pace_;
   // At the last comparison, and later by steps that did not count.
   std::uint64_t steps_before_ = 0;

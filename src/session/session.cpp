@@ -188,7 +188,10 @@ BatchAdvice Session::batch_advice() const {
 
 std::string Session::explain() {
   return state_->checked([&] {
-    const std::uint64_t residuals = state_->elastic ? residual_bytes() : 0;
+    std::uint64_t residuals = 0;
+    if (const std::unique_lock wire(state_->progress.wire, std::try_to_lock); wire.owns_lock() && state_->elastic) {
+      residuals = state_->runner->held().residual_bytes();
+    }
     const std::lock_guard lock(state_->progress.state);
     state_->make_plan();
     return state_->plan->explain() + (state_->elastic ? state_->elastic->explain(residuals) : "");

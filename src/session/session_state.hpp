@@ -143,7 +143,7 @@ struct Session::State final : private session::Progress::Work {
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
 
   // Of a session over Processes: what may replace the state.
-  // `elastic` is taken by what returns alone.
+  // `elastic` is moved from only where the call returns.
   [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
                                                        const Policy& policy, const SessionOptions& options);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);

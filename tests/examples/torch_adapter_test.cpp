@@ -258,7 +258,6 @@ TEST(TorchAdapter, KnowsTheElementTypesAndRefusesOthersByName) {
   }
 }
 
-// With AdamW's scales: models stay alike, and the optimizer learns of each step.
 // Each gradient once a step, also one that the backward pass did not reach, and after all micro-steps. Tried by hand,
 // each red here: a parameter without gradient is left out; each micro-step counts.
 TEST(TorchAdapter, GradientsMayBeChangedBeforeTheyAreHandedOver) {
@@ -289,6 +288,7 @@ TEST(TorchAdapter, GradientsMayBeChangedBeforeTheyAreHandedOver) {
   }));
 }
 
+// With AdamW's scales: models stay alike, and the optimizer learns of each step.
 TEST(TorchAdapter, EncodesByScales) {
   std::array<Gradients, kWorld> trained;
   expect_no_errors(

@@ -364,8 +364,8 @@ Diagnosis waited_for(double share, SlowCause cause = SlowCause::late_compute) {
   return {.share = share, .cause = cause};
 }
 
-// Tried by hand, each red here: intervals that are not in a row count; a rank counts that is not slow; the first of two
-// goes.
+// Tried by hand, each red here: intervals that are not in a row count; a rank counts that is not slow, or late for
+// others; the first of two goes.
 TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
   EXPECT_DOUBLE_EQ(slowdown(waited_for(0.75)), 4);
   EXPECT_GT(slowdown(waited_for(1)), 1e5);
@@ -387,6 +387,12 @@ TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
     ASSERT_EQ(after(0.7, 0.8), -1);
   }
   EXPECT_EQ(after(0.7, 0.8), 2) << "the slowest of two";
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<Diagnosis> found{waited_for(0.8, SlowCause::none), waited_for(0), waited_for(0)};
+    static_cast<void>(slow.update(found));
+    ASSERT_NE(slow.cause(0), SlowCause::none);
+    ASSERT_EQ(watch.update(found, slow), -1) << "others made it late";
+  }
 }
 
 }  // namespace

@@ -223,21 +223,23 @@ TEST(Optimizer, MisuseIsNamed) {
   EXPECT_THAT(error_of([&] { fresh.set_loss_scale(0); }).what(), HasSubstr("must be finite and above 0"));
 }
 
-// Ranks of a job with top-k and scales hold the same parameters, bit by bit, and come to the minimum.
 // Of three ranks: the mean of what they send is the momentum that the mean of their gradients makes. Mutations tried:
 // the momentum is not in loss scale; the one that came is taken for a gradient; the state does not know of it.
 TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
   constexpr int kSenders = 3;
-  constexpr float kLossScale = 16;
+  float loss_scale = 16;
   const AdamWOptions options{.learning_rate = 0.01, .beta1 = 0.8, .beta2 = 0.9};
   AdamW with(options), without(options);
   Model one, other;
   one.add_to(with);
   other.add_to(without);
-  with.set_loss_scale(kLossScale);
-  without.set_loss_scale(kLossScale);
   std::stringstream state;
+  StepOutcome repeated;
+  repeated.repeat = true;
   for (int step = 0; step < 20; ++step) {
+    loss_scale = step < 12 ? 16 : 4;
+    with.set_loss_scale(loss_scale);
+    without.set_loss_scale(loss_scale);
     if (step == 5) {
       with.send_momentum();
       EXPECT_TRUE(with.frozen());
@@ -255,7 +257,7 @@ TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
     }
     std::vector<float> sum(kElements), sent(kElements);
     for (int rank = 0; rank < kSenders; ++rank) {
-      one.fill(7 * step + rank, kLossScale);
+      one.fill(7 * step + rank, loss_scale);
       for (std::size_t i = 0; i < kElements; ++i) {
         sum[i] += one.gradient[i] / kSenders;
       }
@@ -264,10 +266,16 @@ TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
         sent[i] += one.gradient[i] / kSenders;
       }
     }
+    if (step == 14) {
+      EXPECT_THAT(error_of([&] { with.step({}); }).what(), HasSubstr("\"b\" was not given to to_send()"));
+    }
     with.to_send("b", one.b_gradient);
+    if (step == 15) {
+      EXPECT_FALSE(with.step(repeated));
+    }
     std::copy(sent.begin(), sent.end(), one.gradient.begin());
     std::copy(sum.begin(), sum.end(), other.gradient.begin());
-    other.b_gradient[0] = 0.125F * kLossScale;
+    other.b_gradient[0] = 0.125F * loss_scale;
     ASSERT_TRUE(with.step({}));
     ASSERT_TRUE(without.step({}));
     for (std::size_t i = 0; i < kElements; ++i) {
@@ -277,6 +285,7 @@ TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
   }
 }
 
+// Ranks of a job with top-k and scales hold the same parameters, bit by bit, and come to the minimum.
 TEST(OptimizerAdamW, TrainsWithPreconditionedGradients) {
   constexpr std::size_t kCount = 5000;
   std::vector<std::vector<float>> parameters(2);

@@ -10,6 +10,7 @@
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "policy/bounds.hpp"
 #include "session/elastic/residual_copy.hpp"
 
 namespace gradwire::session {
@@ -42,6 +43,11 @@ int rank_in(const membership::World& world, Processes::Id who) {
 
 membership::Settings settings_of(const Processes& processes, const Policy::Elastic& settings) {
   const std::vector<Processes::Id> all = processes.all();
+  if (settings.expel_slower_than != 0 && !(settings.expel_slower_than >= policy::kLeastSlower)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[elastic] expel_slower_than = " + format_number(settings.expel_slower_than, 3) + " is below " +
+                    format_number(policy::kLeastSlower) + "; write such as 3");
+  }
   if (settings.spares > 0 && all.size() < std::size_t{settings.spares} + settings.min_ranks) {
     throw Error(ErrorCode::invalid_argument,
                 "[elastic] spares = " + std::to_string(settings.spares) + " of " + std::to_string(all.size()) +
@@ -227,12 +233,12 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
          (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +
-         "; residuals, " + format_bytes(residual_bytes) +
-         " now, have a second buffer, so that a step can be undone, and it ends by " +
-         "a message of each rank to each" +
-         (settings_.expel_slower_than == 0 ? ""
-                                           : "; a rank goes for which steps take " +
-                                                 format_number(settings_.expel_slower_than, 3) + " times as long") +
+         "; residuals" + (residual_bytes == 0 ? "" : ", " + format_bytes(residual_bytes) + " now,") +
+         " have a second buffer, so that a step can be undone, and it ends by a message of each rank to each" +
+         (settings_.expel_slower_than == 0
+              ? ""
+              : "; a rank must go once steps take " + format_number(settings_.expel_slower_than, 3) +
+                    " times as long because of it") +
          "\n";
 }
 

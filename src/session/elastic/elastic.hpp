@@ -63,7 +63,7 @@ class Elastic {
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
   void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
   /// The others hear that this process has ended. Any thread.
-  void end() noexcept { processes_->end(); }
+  void end() noexcept { member_.fail(); }
   /// See Member::commit().
   [[nodiscard]] bool commit();
   /// What it took in the world now. Any thread.
@@ -81,7 +81,8 @@ class Elastic {
   };
   [[nodiscard]] std::vector<Kept> take_kept();
 
-  /// A line for people, with what it costs. `residual_bytes`: that this rank holds now.
+  /// A line for people, with what it costs. `residual_bytes`: that this rank holds now; 0: it is
+  /// not known.
   [[nodiscard]] std::string explain(std::uint64_t residual_bytes) const;
 
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a

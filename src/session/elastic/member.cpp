@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "base/log.hpp"
@@ -65,11 +66,13 @@ Member::~Member() {
   }
   processes_->wake();
   thread_.join();
-  // Before the machine's last words, of which the next world comes: who is in it knows then why.
-  const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
-  for (const membership::Id who : processes_->all()) {
-    if (who != machine_.self()) {
-      processes_->send(who, farewell);
+  if (!failed_ && std::uncaught_exceptions() == 0) {
+    // Before the machine's last words, of which the next world comes: who is in it knows then why.
+    const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
+    for (const membership::Id who : processes_->all()) {
+      if (who != machine_.self()) {
+        processes_->send(who, farewell);
+      }
     }
   }
   machine_.leave();

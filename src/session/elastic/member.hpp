@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -29,7 +30,8 @@ class Member {
   Member(std::shared_ptr<Processes> processes, const membership::Settings& settings);
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
-  /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does.
+  /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does. Without
+  /// a farewell behind fail(), and while an exception is on its way: that is no end of a job.
   ~Member();
 
   [[nodiscard]] Processes& processes() noexcept { return *processes_; }
@@ -37,6 +39,12 @@ class Member {
   [[nodiscard]] bool any_left(std::span<const Processes::Id> who) const {
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(who, [this](Processes::Id id) { return left_.contains(id); });
+  }
+
+  /// The others hear that this process has ended, at once. Any thread.
+  void fail() noexcept {
+    failed_ = true;
+    processes_->end();
   }
 
   /// The world that counts now.
@@ -108,6 +116,7 @@ class Member {
   std::optional<Error> refused_;                 // why this process cannot take part
   std::set<membership::Id> ended_;
   bool stopping_ = false;
+  std::atomic<bool> failed_ = false;
   std::thread thread_;
 };
 

@@ -71,10 +71,16 @@ bool Optimizer::step(const StepOutcome& outcome) {
     if (tensor.gradient.size() != tensor.parameter.size()) {
       throw Error(ErrorCode::invalid_argument, "optimizer: \"" + tensor.name + "\" has no gradient; set_gradient()");
     }
+    if (makes_what_is_sent() && !tensor.made_to_send) {
+      throw Error(ErrorCode::invalid_argument, "optimizer: \"" + tensor.name +
+                                                   "\" was not given to to_send() in this step; call it with every "
+                                                   "gradient before ready(), since momentum is sent");
+    }
   }
   begin_step();
   for (Tensor& tensor : tensors_) {
     update(tensor, static_cast<float>(1 / loss_scale_));
+    tensor.made_to_send = false;
     if (!tensor.scale.empty()) {
       renew_scale(tensor);
     }
@@ -113,9 +119,10 @@ void AdamW::update(Tensor& tensor, float gradient_factor) {
   }
 }
 
-void AdamW::to_send(std::size_t index, std::span<float> gradient) const {
+void AdamW::to_send(std::size_t index, std::span<float> gradient) {
   require_index(index);
   check_gradient(tensors_[index].name, tensors_[index].parameter, gradient);
+  tensors_[index].made_to_send = true;
   if (!sends_momentum()) {
     return;
   }
