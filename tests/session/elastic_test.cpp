@@ -40,9 +40,8 @@ TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
       for (const Id id : {1, 3}) {
         expect_equal(fates[0], fates[id], false);
         ASSERT_EQ(fates[id].first, fates[0].first) << "all survivors change at one step";
-        ASSERT_LE(fates[id].changes.size(), 1U);
+        ASSERT_EQ(fates[id].changes.size(), fates[id].world_size < kRanks ? 1U : 0U);
         if (fates[id].changes.empty()) {
-          EXPECT_TRUE(fates[id].first.empty()) << "it was in no world of four, or it was in no other";
           continue;
         }
         EXPECT_EQ(fates[id].changes[0].lost, std::vector<int>{2});
@@ -270,7 +269,9 @@ TEST(Elastic, TooFewRanksEndTheJob) {
   for (const Id id : {1, 2, 3}) {
     ASSERT_TRUE(fates[id].error);
     EXPECT_EQ(fates[id].error->code(), ErrorCode::too_few);
-    EXPECT_NE(std::string(fates[id].error->what()).find("a world of 3 ranks is less than"), std::string::npos);
+    // Of 3, or fewer where another one has left for that by then.
+    EXPECT_NE(std::string(fates[id].error->what()).find(" ranks is less than [elastic] min_ranks, 4"),
+              std::string::npos);
   }
 }
 
