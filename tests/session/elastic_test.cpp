@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -112,6 +114,11 @@ std::vector<double> worth_of(const std::vector<std::string>& states) {
   return worth;
 }
 
+std::uint64_t step_of(const std::string& text) {
+  std::istringstream stream(text);
+  return session::read_state(stream, "test").step;
+}
+
 double largest(const std::vector<double>& values) {
   double most = 0;
   for (const double value : values) {
@@ -157,11 +164,13 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
 // Synchronised in step 3: the copy that was made then holds for the local steps that follow.
 constexpr const char* kOuter = "sync = { every = 16, offset = 13, outer = {} }\n";
 
-Plan plan_of(const std::string& codec, const std::string& rest, std::uint64_t leaves) {
-  return {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + codec + "\"\n" + rest,
-          .leaves_before = {{2, leaves}},
-          .steps = leaves + 1,
-          .keeps_states = true};
+Plan plan_of(const std::string& codec, const std::string& rest, std::optional<std::uint64_t> leaves) {
+  Plan plan{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + codec + "\"\n" + rest, .keeps_states = true};
+  if (leaves) {
+    plan.leaves_before = {{2, *leaves}};
+    plan.steps = *leaves + 1;
+  }
+  return plan;
 }
 
 // Tried by hand, each red here: a copy counts only if it is of the last step; the share of residuals of changes is that
@@ -182,6 +191,33 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
       EXPECT_GT(error_with(""), 1e-2) << "without, it is lost";
     }
   }
+}
+
+// Wherever in a step a rank dies: its last copy is of the step before. GRADWIRE_SEEDS: how many moments. Tried by hand,
+// red: the keeper drops every fourth copy.
+TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
+  const int seeds = environment_int("GRADWIRE_SEEDS", 12);
+  int compared = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const char* codec = seed % 2 == 0 ? "int4" : "topk(0.05)+int8";
+    Plan plan = plan_of(codec, seed % 3 == 0 ? kOuter : "", {});
+    plan.policy += "[elastic]\nreplicate = \"1 step\"\nreplicate_as = \"exact\"\n";
+    const std::uint64_t step = 4 + random() % 3;
+    plan.steps = step + 12;  // local steps have few operations
+    plan.dies_in = {{2, {step, 1 + static_cast<std::int64_t>(random() % 30)}}};
+    const std::vector<Fate> fates = run(plan);
+    // Those that are left may hold the step in which it died.
+    const bool at_one_step = std::ranges::all_of(
+        fates, [&](const Fate& fate) { return step_of(fate.before_change) == step_of(fates[2].before_change); });
+    if (at_one_step && !fates[0].after_change.empty()) {
+      ++compared;
+      EXPECT_GT(largest(worth_before(fates)), 1e-2);
+      EXPECT_LT(error_of_sums(fates), 1e-6);
+    }
+  }
+  EXPECT_GT(2 * compared, seeds);
 }
 
 // Copies for topk may be old, but not older than what sent all. Tried by hand, each red here: those that are older than
