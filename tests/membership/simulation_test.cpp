@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -44,7 +45,8 @@ TEST_P(Simulated, OneWorldIsLeftAndOneResultOfEachStep) {
 
 INSTANTIATE_TEST_SUITE_P(Membership, Simulated, ::testing::ValuesIn(kKindsOfFaults), [](const auto& kind) {
   std::string name = kind.param.name;
-  std::replace(name.begin(), name.end(), ' ', '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalpha(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
 
