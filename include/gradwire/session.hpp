@@ -181,7 +181,8 @@ class Session {
   /// call does nothing.
   void sync_parameters();
 
-  /// Called inside the call that changes the world, before it returns; of a session over Processes.
+  /// Called inside the call that changes the world, before it returns; at once where ranks ended before the session's
+  /// first world was made. Of a session over Processes.
   void on_world_change(std::function<void(const WorldChange&)> callback);
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.

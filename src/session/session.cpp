@@ -126,6 +126,9 @@ void Session::on_world_change(std::function<void(const WorldChange&)> callback) 
                 "on_world_change: the world of this session never changes; make it over gradwire::Processes");
   }
   state_->elastic->callback = std::move(callback);
+  if (state_->elastic->has_to_tell()) {  // ranks ended before the first world was made
+    state_->tell_of(state_->elastic->take_change());
+  }
 }
 
 void Session::set_no_sync(bool no_sync) { state_->no_sync = no_sync; }

@@ -146,6 +146,7 @@ struct Session::State final : private session::Progress::Work {
   // `elastic` is moved from only where the call returns.
   [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
                                                        const Policy& policy, const SessionOptions& options);
+  void tell_of(const WorldChange& change) const;
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
   /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
   /// `check` throws what is no reason to leave. `deliver` runs once the call has ended on all ranks.
@@ -197,7 +198,6 @@ struct Session::State final : private session::Progress::Work {
   void go_on_from(const session::Standing& others);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
-  void tell_of(const WorldChange& change) const;
 
   // Whoever communicates.
   void communicate(std::chrono::microseconds wait, bool waits) override;

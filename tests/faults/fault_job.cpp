@@ -1,18 +1,26 @@
-// A job of MPI processes that are to end in a given way at a given moment: after so many of their own messages, of
-// steps or about the world. Each rank that ends well tells what it holds; each that comes back from a change tells
-// when.
+// A job of MPI processes that are to end in a given way at a given moment. Each rank that ends well tells what it
+// holds; each that comes back from a change tells when.
 //
-//   mpirun --enable-recovery -np 4 fault_job STEPS CODEC [RANK:KIND:OPERATION ...]     KIND: kill, abort, exit, stop
+//   mpirun --enable-recovery -np 4 fault_job STEPS POLICY [OPTION=VALUE ...] [RANK:KIND:STAGE:TIME:OPERATIONS ...]
 //
-// CODEC may also be `every N`: local steps. FAULT_SPARES=K: the last K processes are spares.
+// POLICY is the text of one. Options: checkpoints=DIRECTORY: goes on from there, and writes one every 5 steps; node=2:
+// two processes in a row pretend to share a node; timeout=SECONDS of the session. KIND: kill, abort, exit, stop (for
+// 3 s), pause (for half a second), cut (off from what others tell it, and they from what it tells). It happens so many
+// OPERATIONS, messages of its own, after it has come to this STAGE for that TIME. The stage `loss` is the moment in
+// which it hears that another has ended.
 #include <mpi.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -24,38 +32,113 @@
 
 namespace {
 
+using gradwire::Sync;
+using gradwire::test::Cut;
 using gradwire::test::Life;
 
 // Of all processes of a host.
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-void end_by(const std::string& kind) {
-  std::printf("dies %.4f\n", now());
-  std::fflush(stdout);
-  if (kind == "kill") {
-    std::raise(SIGKILL);
-  } else if (kind == "abort") {
-    std::abort();
-  } else if (kind == "exit") {
-    std::_Exit(9);
-  } else {  // stopped for 3 s
-    const std::string command = "(sleep 3; kill -CONT " + std::to_string(getpid()) + ") >/dev/null 2>&1 &";
-    if (std::system(command.c_str()) == 0) {
-      std::raise(SIGSTOP);
-    }
-  }
-}
+struct Fault {
+  std::string kind, stage;
+  int time = 1;
+  std::int64_t operations = 0;
+};
 
-std::shared_ptr<Life> life_of(gradwire::Processes::Id self, char** faults, char** end) {
-  for (; faults != end; ++faults) {
-    std::istringstream text(*faults);
-    std::string rank, kind, operation;
-    std::getline(std::getline(std::getline(text, rank, ':'), kind, ':'), operation);
-    if (rank == std::to_string(self)) {
-      return std::make_shared<Life>(std::stoll(operation), [kind] { end_by(kind); });
+// Where a process is, and the fault that it meets.
+class Script {
+ public:
+  explicit Script(gradwire::Processes::Id self) : cut_(std::make_shared<Cut>(std::set{self})) {
+    life_->on_loss = [this] {
+      changing_ = true;
+      if (fault_ && fault_->stage == "loss") {
+        strike_later();
+      }
+    };
+  }
+  void meet(Fault fault) { fault_ = std::move(fault); }
+
+  /// `stage` is a literal.
+  void enter(const char* stage) {
+    stage_ = stage;
+    life_->note(nullptr);
+    if (std::strcmp(stage, "told") == 0 || std::strcmp(stage, "between") == 0) {
+      changing_ = false;
+    }
+    if (fault_ && fault_->stage == stage && ++times_ == fault_->time) {
+      strike_later();
     }
   }
-  return std::make_shared<Life>();
+  [[nodiscard]] const std::shared_ptr<Life>& life() const { return life_; }
+  [[nodiscard]] const std::shared_ptr<Cut>& cut() const { return cut_; }
+
+ private:
+  void strike_later() { fault_->operations == 0 ? strike() : life_->end_after(fault_->operations); }
+
+  void strike() {
+    if (struck_.exchange(true)) {
+      return;
+    }
+    const char* seen = life_->last_seen();
+    std::printf("dies %.4f in %s%s%s\n", now(), changing_ ? "change" : stage_.load(), seen == nullptr ? "" : ", ",
+                seen == nullptr ? "" : seen);
+    std::fflush(stdout);
+    if (fault_->kind == "kill") {
+      std::raise(SIGKILL);
+    } else if (fault_->kind == "abort") {
+      std::abort();
+    } else if (fault_->kind == "exit") {
+      std::_Exit(9);
+    } else if (fault_->kind == "cut") {
+      cut_->happen();
+    } else {
+      const std::string seconds = fault_->kind == "stop" ? "3" : "0.5";
+      const std::string wakes =
+          "(sleep " + seconds + "; kill -CONT " + std::to_string(getpid()) + ") >/dev/null 2>&1 &";
+      if (std::system(wakes.c_str()) == 0) {
+        std::raise(SIGSTOP);
+      }
+    }
+  }
+
+  std::optional<Fault> fault_;
+  int times_ = 0;
+  std::atomic<bool> struck_ = false;
+  std::atomic<bool> changing_ = false;  // another has ended, and this process knows of no new world
+  std::atomic<const char*> stage_ = "start";
+  const std::shared_ptr<Life> life_ = std::make_shared<Life>(Life::kForEver, [this] { strike(); });
+  const std::shared_ptr<Cut> cut_;
+};
+
+struct Job {
+  std::uint64_t steps = 0;
+  gradwire::Policy policy;
+  std::map<std::string, std::string> options;
+  std::map<gradwire::Processes::Id, Fault> faults;
+
+  [[nodiscard]] std::string option(const std::string& name) const {
+    const auto found = options.find(name);
+    return found == options.end() ? "" : found->second;
+  }
+};
+
+Job read_job(int argc, char** argv) {
+  Job job{.steps = std::stoull(argv[1]), .policy = gradwire::Policy::parse(argv[2]), .options = {}, .faults = {}};
+  for (int i = 3; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (const std::size_t equals = word.find('='); equals != std::string::npos) {
+      job.options[word.substr(0, equals)] = word.substr(equals + 1);
+      continue;
+    }
+    std::istringstream text(word);
+    std::string rank, time;
+    Fault fault;
+    std::getline(std::getline(std::getline(text, rank, ':'), fault.kind, ':'), fault.stage, ':');
+    std::getline(text, time, ':') >> fault.operations;
+    fault.time = std::stoi(time);
+    job.faults[static_cast<gradwire::Processes::Id>(std::stoul(rank))] = fault;
+  }
+  return job;
 }
 
 std::uint64_t hash_of(const std::vector<float>& values) {  // FNV-1a
@@ -69,71 +152,153 @@ std::uint64_t hash_of(const std::vector<float>& values) {  // FNV-1a
   return hash;
 }
 
-void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t steps, const std::string& codec) {
-  constexpr std::size_t kParameters = 50000;
-  const gradwire::Processes::Id self = processes->self();
-  std::vector<float> value(kParameters), gradient(kParameters);
-  const bool local = codec.starts_with("every ");
-  gradwire::Policy policy = gradwire::Policy::uniform(local ? "exact" : codec);
-  if (local) {
-    policy.defaults.sync = {.mode = gradwire::Sync::Mode::every,
-                            .every = static_cast<std::uint32_t>(std::stoul(codec.substr(6)))};
+class Training {
+ public:
+  Training(const std::shared_ptr<gradwire::Processes>& processes, const Job& job, Script& script)
+      : job_(job),
+        script_(script),
+        self_(processes->self()),
+        session_(processes, job.policy, {.timeout = std::chrono::seconds(seconds_of(job.option("timeout")))}) {
+    id_ = local_ ? session_.add("vector", whole(gradient_), whole(value_)) : session_.add("vector", whole(gradient_));
+    session_.on_world_change([this](const gradwire::WorldChange& change) {
+      script_.enter("told");
+      for (const std::string& name : change.lost_names) {
+        lost_ += " [" + name + "]";
+      }
+      joined_ += change.joined.size();
+      back_ = false;
+    });
   }
-  const char* spares = std::getenv("FAULT_SPARES");
-  policy.elastic =
-      gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(2000),
-                                .min_ranks = 1,
-                                .spares = static_cast<std::uint32_t>(spares == nullptr ? 0 : std::atoi(spares))};
-  gradwire::Session session(processes, policy, {.timeout = std::chrono::seconds(20)});
-  const gradwire::View view = gradwire::view(gradient.data(), gradient.size());
-  const gradwire::TensorId id =
-      local ? session.add("vector", view, gradwire::view(value.data(), value.size())) : session.add("vector", view);
-  std::string lost;
-  bool back = true;
-  session.on_world_change([&](const gradwire::WorldChange& change) {
-    for (const std::string& name : change.lost_names) {
-      lost += " [" + name + "]";
+
+  void run() {
+    if (!begin()) {
+      std::printf("unused %u\n", self_);
+      return;
     }
-    back = false;
-  });
-  if (spares != nullptr && !session.share(gradwire::view(value.data(), value.size()))) {
-    std::printf("unused %u\n", self);
-    return;
+    while (session_.step() < job_.steps) {
+      step();
+    }
+    synchronise();
+    session_.wait_for_checkpoint();
+    script_.enter("end");
+    std::printf("survivor %u world %d hash %016llx restored %llu joined %zu lost%s\n", self_, session_.world_size(),
+                static_cast<unsigned long long>(hash_of(value_)), static_cast<unsigned long long>(restored_), joined_,
+                lost_.c_str());
+    std::fflush(stdout);
   }
-  while (session.step() < steps) {
-    const auto step = static_cast<float>(session.step());
-    if (spares != nullptr) {  // they are heard before it ends
+
+ private:
+  static constexpr std::size_t kParameters = 50000;
+  static int seconds_of(const std::string& text) { return text.empty() ? 20 : std::stoi(text); }
+  static gradwire::View whole(std::vector<float>& values) { return gradwire::view(values.data(), values.size()); }
+
+  // False on a spare that was not needed.
+  bool begin() {
+    script_.enter("share");
+    for (bool done = false; !done;) {
+      try {
+        if (spares_) {
+          if (!session_.share(whole(value_))) {
+            return false;
+          }
+        } else {
+          session_.broadcast(whole(value_));
+        }
+        done = true;
+      } catch (const gradwire::Error& error) {  // rank 0 has ended: values are made anew
+        if (error.code() != gradwire::ErrorCode::invalid_argument) {
+          throw;
+        }
+        value_.assign(kParameters, 0.0F);
+      }
+    }
+    if (!checkpoints_.empty()) {
+      script_.enter("restore");
+      restored_ = session_.restore(checkpoints_, std::vector{whole(value_)});
+    }
+    return true;
+  }
+
+  void synchronise() {
+    if (local_) {
+      script_.enter("sync");
+      session_.sync_parameters();
+    }
+  }
+
+  void step() {
+    const std::uint64_t number = session_.step();
+    const auto step = static_cast<float>(number);
+    if (spares_) {  // they are heard before it ends
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     for (std::size_t i = 0; i < kParameters; ++i) {
-      gradient[i] = value[i] - static_cast<float>(i % 17) + static_cast<float>((i * 31 + self * 7) % 11) + 0.1F * step;
+      gradient_[i] =
+          value_[i] - static_cast<float>(i % 17) + static_cast<float>((i * 31 + self_ * 7) % 11) + 0.1F * step;
     }
-    session.ready(id);
-    if (session.finish().repeat) {
-      continue;
+    if (late_ && number + 1 == job_.steps) {
+      session_.flush();
     }
-    if (!back) {
+    script_.enter("ready");
+    session_.ready(id_);
+    script_.enter("finish");
+    if (session_.finish().repeat) {
+      return;
+    }
+    if (!back_) {
       std::printf("back %.4f\n", now());
-      back = true;
+      std::fflush(stdout);
+      back_ = true;
     }
+    script_.enter("between");
     for (std::size_t i = 0; i < kParameters; ++i) {
-      value[i] -= 0.1F * gradient[i];
+      value_[i] -= 0.1F * gradient_[i];
+    }
+    if (number % 5 == 4) {
+      synchronise();
+      if (!checkpoints_.empty()) {
+        script_.enter("checkpoint");
+        const std::vector<gradwire::ConstView> saved{whole(value_)};
+        session_.checkpoint(checkpoints_, saved);
+        script_.enter("written");  // by a thread
+      }
     }
   }
-  session.sync_parameters();
-  std::printf("survivor %u world %d hash %016llx lost%s\n", self, session.world_size(),
-              static_cast<unsigned long long>(hash_of(value)), lost.c_str());
-}
+
+  const Job& job_;
+  Script& script_;
+  const gradwire::Processes::Id self_;
+  const std::string checkpoints_ = job_.option("checkpoints");
+  const bool local_ = job_.policy.defaults.sync.mode == Sync::Mode::every;
+  const bool late_ = job_.policy.defaults.sync.mode == Sync::Mode::async;
+  const bool spares_ = job_.policy.elastic.value().spares > 0;
+  std::vector<float> value_ = std::vector<float>(kParameters), gradient_ = value_;
+  std::string lost_;
+  std::size_t joined_ = 0;
+  std::uint64_t restored_ = 0;
+  bool back_ = true;
+  gradwire::Session session_;
+  gradwire::TensorId id_{};
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "usage: fault_job STEPS CODEC [RANK:KIND:OPERATION ...]\n");
+    std::fprintf(stderr, "usage: fault_job STEPS POLICY [OPTION=VALUE ...] [RANK:KIND:STAGE:TIME:OPERATIONS ...]\n");
     return 2;
   }
+  const Job job = read_job(argc, argv);
   gradwire::mpi::elastic_main(argc, argv, [&](const std::shared_ptr<gradwire::Processes>& processes) {
-    const auto life = life_of(processes->self(), argv + 3, argv + argc);
-    train(std::make_shared<gradwire::test::MortalProcesses>(processes, life), std::stoull(argv[1]), argv[2]);
+    Script script(processes->self());
+    if (const auto fault = job.faults.find(processes->self()); fault != job.faults.end()) {
+      script.meet(fault->second);
+    }
+    const std::string node = job.option("node");
+    script.enter("start");
+    Training(std::make_shared<gradwire::test::MortalProcesses>(processes, script.life(), script.cut(),
+                                                               node.empty() ? 0 : std::stoul(node)),
+             job, script)
+        .run();
   });
 }

@@ -37,6 +37,7 @@ struct SimulatedProcess {
   std::map<std::uint64_t, std::uint32_t> held;     // step: epoch in which all parts came
   std::map<std::uint64_t, std::uint32_t> results;  // step: epoch, delivered
   std::vector<Packet> inbox;
+  bool touched = false;  // it has heard of a death since it last lived
 };
 
 /// Of processes that are neither ended nor expelled: one world, and for each step one result.

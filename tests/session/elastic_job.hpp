@@ -48,8 +48,9 @@ struct Fate {
 
 struct Plan {
   std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
-  std::map<Id, std::int64_t> dies_after = {};      // operations
-  std::map<Id, std::uint64_t> leaves_before = {};  // the step
+  std::map<Id, std::int64_t> dies_after = {};                         // operations
+  std::map<Id, std::uint64_t> leaves_before = {};                     // the step
+  std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, after operations of it
   std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
   std::shared_ptr<Cut> cut = nullptr;
   std::map<Id, std::int64_t> cuts_after = {};
@@ -83,7 +84,7 @@ inline std::string state_of(Session& session) {
   return state.str();
 }
 
-inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
+inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate& fate) {
   const bool local = plan.policy.find("every") != std::string::npos;
   const bool outer = plan.policy.find("outer") != std::string::npos;
   const std::size_t sizes[] = {9000 - (plan.smaller.contains(self) ? plan.smaller.at(self) : 0), 3, 5000};
@@ -156,6 +157,9 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
     if (leaves != plan.leaves_before.end() && step == leaves->second) {
       return;
     }
+    if (const auto dies = plan.dies_in.find(self); dies != plan.dies_in.end() && step == dies->second.first) {
+      life.end_after(dies->second.second);
+    }
     if (plan.broadcasts) {
       double word = static_cast<double>(step);
       try {
@@ -199,7 +203,7 @@ inline void train(Session& session, Id self, const Plan& plan, Fate& fate) {
       }
       continue;
     }
-    if (plan.keeps_states && fate.changes.empty()) {
+    if (plan.keeps_states && fate.changes.empty() && !life.dead()) {  // it may have died as the step counted
       fate.before_change = state_of(session);
     }
     if (plan.spares > 0 &&
@@ -260,7 +264,7 @@ inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
         }
         Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), policy,
                         {.timeout = plan.timeout, .nonfinite = plan.nonfinite});
-        train(session, id, plan, fates[id]);
+        train(session, id, plan, *life, fates[id]);
       } catch (const Error& error) {
         fates[id].error = error;
         const bool expected = plan.errors.contains(error.code()) || life->dead();

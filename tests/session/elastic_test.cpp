@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -40,9 +42,8 @@ TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
       for (const Id id : {1, 3}) {
         expect_equal(fates[0], fates[id], false);
         ASSERT_EQ(fates[id].first, fates[0].first) << "all survivors change at one step";
-        ASSERT_LE(fates[id].changes.size(), 1U);
+        ASSERT_EQ(fates[id].changes.size(), fates[id].world_size < kRanks ? 1U : 0U);
         if (fates[id].changes.empty()) {
-          EXPECT_TRUE(fates[id].first.empty()) << "it was in no world of four, or it was in no other";
           continue;
         }
         EXPECT_EQ(fates[id].changes[0].lost, std::vector<int>{2});
@@ -113,6 +114,11 @@ std::vector<double> worth_of(const std::vector<std::string>& states) {
   return worth;
 }
 
+std::uint64_t step_of(const std::string& text) {
+  std::istringstream stream(text);
+  return session::read_state(stream, "test").step;
+}
+
 double largest(const std::vector<double>& values) {
   double most = 0;
   for (const double value : values) {
@@ -158,11 +164,13 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
 // Synchronised in step 3: the copy that was made then holds for the local steps that follow.
 constexpr const char* kOuter = "sync = { every = 16, offset = 13, outer = {} }\n";
 
-Plan plan_of(const std::string& codec, const std::string& rest, std::uint64_t leaves) {
-  return {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + codec + "\"\n" + rest,
-          .leaves_before = {{2, leaves}},
-          .steps = leaves + 1,
-          .keeps_states = true};
+Plan plan_of(const std::string& codec, const std::string& rest, std::optional<std::uint64_t> leaves) {
+  Plan plan{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + codec + "\"\n" + rest, .keeps_states = true};
+  if (leaves) {
+    plan.leaves_before = {{2, *leaves}};
+    plan.steps = *leaves + 1;
+  }
+  return plan;
 }
 
 // Tried by hand, each red here: a copy counts only if it is of the last step; the share of residuals of changes is that
@@ -183,6 +191,33 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
       EXPECT_GT(error_with(""), 1e-2) << "without, it is lost";
     }
   }
+}
+
+// Wherever in a step a rank dies: its last copy is of the step before. GRADWIRE_SEEDS: how many moments. Tried by hand,
+// red: the keeper drops every fourth copy.
+TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
+  const int seeds = environment_int("GRADWIRE_SEEDS", 12);
+  int compared = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const char* codec = seed % 2 == 0 ? "int4" : "topk(0.05)+int8";
+    Plan plan = plan_of(codec, seed % 3 == 0 ? kOuter : "", {});
+    plan.policy += "[elastic]\nreplicate = \"1 step\"\nreplicate_as = \"exact\"\n";
+    const std::uint64_t step = 4 + random() % 3;
+    plan.steps = step + 12;  // local steps have few operations
+    plan.dies_in = {{2, {step, 1 + static_cast<std::int64_t>(random() % 30)}}};
+    const std::vector<Fate> fates = run(plan);
+    // Those that are left may hold the step in which it died.
+    const bool at_one_step = std::ranges::all_of(
+        fates, [&](const Fate& fate) { return step_of(fate.before_change) == step_of(fates[2].before_change); });
+    if (at_one_step && !fates[0].after_change.empty()) {
+      ++compared;
+      EXPECT_GT(largest(worth_before(fates)), 1e-2);
+      EXPECT_LT(error_of_sums(fates), 1e-6);
+    }
+  }
+  EXPECT_GT(2 * compared, seeds);
 }
 
 // Copies for topk may be old, but not older than what sent all. Tried by hand, each red here: those that are older than
@@ -270,7 +305,9 @@ TEST(Elastic, TooFewRanksEndTheJob) {
   for (const Id id : {1, 2, 3}) {
     ASSERT_TRUE(fates[id].error);
     EXPECT_EQ(fates[id].error->code(), ErrorCode::too_few);
-    EXPECT_NE(std::string(fates[id].error->what()).find("a world of 3 ranks is less than"), std::string::npos);
+    // Of 3, or fewer where another one has left for that by then.
+    EXPECT_NE(std::string(fates[id].error->what()).find(" ranks is less than [elastic] min_ranks, 4"),
+              std::string::npos);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "collective/hop_codecs.hpp"
 #include "gradwire/processes.hpp"
 #include "wire/frame.hpp"
 
@@ -29,6 +30,8 @@ struct Death : std::runtime_error {
 class Life {
  public:
   static constexpr std::int64_t kForEver = INT64_MAX / 2;
+  /// In that thread which hears of it, once this process knows that another one has ended.
+  std::function<void()> on_loss = nullptr;
 
   /// In the last of them the process does `last`, which need not return.
   Life(std::int64_t operations, std::function<void()> last) : left_(operations), last_(std::move(last)) {}
@@ -53,6 +56,8 @@ class Life {
     }
     return !dead_;
   }
+  /// It lives so many operations more; at least one.
+  void end_after(std::int64_t operations) { left_ = operations; }
   [[nodiscard]] bool dead() const { return dead_; }
   void die() { dead_ = true; }
   /// While it is silent no thread of it goes on.
@@ -63,12 +68,17 @@ class Life {
   /// Operations so far, of one who lives for ever.
   [[nodiscard]] std::int64_t counted() const { return kForEver - left_; }
 
+  /// What it sent or received last, for people.
+  void note(const char* what) { last_seen_ = what; }
+  [[nodiscard]] const char* last_seen() const { return last_seen_; }
+
  private:
   std::atomic<std::int64_t> left_;
   const std::chrono::milliseconds silent_{};
   const std::function<void()> last_;
   std::atomic<std::chrono::steady_clock::duration> until_{std::chrono::steady_clock::duration::zero()};
   std::atomic<bool> dead_ = false;
+  std::atomic<const char*> last_seen_ = nullptr;
 };
 
 /// A network that comes apart: from happen() on, what the one side tells the other is lost, for ever and both ways.
@@ -89,18 +99,24 @@ class Cut {
 
 class MortalTransport final : public Transport {
  public:
+  /// `nodes`: of each rank; empty: the transport's own.
   MortalTransport(std::shared_ptr<Transport> inner, std::uint32_t epoch, std::shared_ptr<Life> life,
-                  std::function<void()> die)
-      : inner_(std::move(inner)), epoch_(epoch), life_(std::move(life)), die_(std::move(die)) {}
+                  std::function<void()> die, std::vector<std::uint32_t> nodes)
+      : inner_(std::move(inner)),
+        epoch_(epoch),
+        life_(std::move(life)),
+        die_(std::move(die)),
+        nodes_(std::move(nodes)) {}
 
   [[nodiscard]] std::string name() const override { return "mortal(" + inner_->name() + ")"; }
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
   [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
-  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_.empty() ? inner_->nodes() : nodes_; }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
+    note(tag);
     go_on();
     std::uint32_t magic = 0;
     if (data.size() >= wire::kHeaderBytes) {
@@ -112,10 +128,12 @@ class MortalTransport final : public Transport {
     inner_->post_send(operation, peer, tag, data);
   }
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    note(tag);
     go_on();
     inner_->post_receive(operation, peer, tag, data);
   }
   void post_all_reduce(Operation& operation, View data) override {
+    life_->note("native sum");
     go_on();
     inner_->post_all_reduce(operation, data);
   }
@@ -141,17 +159,28 @@ class MortalTransport final : public Transport {
       throw Death();
     }
   }
+  void note(Tag tag) {
+    switch (static_cast<collective::Hop>(tag % (1U << collective::kHopBits))) {
+      case collective::Hop::own: return life_->note("first hop");
+      case collective::Hop::node: return life_->note("hop between nodes");
+      case collective::Hop::result: return life_->note("second hop");
+      default: return life_->note("agreement of ranks");
+    }
+  }
 
   std::shared_ptr<Transport> inner_;
   const std::uint32_t epoch_;
   std::shared_ptr<Life> life_;
   std::function<void()> die_;
+  const std::vector<std::uint32_t> nodes_;
 };
 
 class MortalProcesses final : public Processes {
  public:
-  MortalProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Life> life, std::shared_ptr<Cut> cut = nullptr)
-      : inner_(std::move(inner)), life_(std::move(life)), cut_(std::move(cut)) {}
+  /// `node`: so many processes in a row pretend to share one; 0: the transport knows.
+  MortalProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Life> life, std::shared_ptr<Cut> cut = nullptr,
+                  std::uint32_t node = 0)
+      : inner_(std::move(inner)), life_(std::move(life)), cut_(std::move(cut)), node_(node) {}
 
   [[nodiscard]] Id self() const noexcept override { return inner_->self(); }
   [[nodiscard]] std::vector<Id> all() const override { return inner_->all(); }
@@ -159,6 +188,7 @@ class MortalProcesses final : public Processes {
 
   using Processes::send;
   void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override {
+    life_->note(lane == Lane::bulk ? "copy of residuals" : "message to members");
     if (life_->live()) {
       if (cut_ == nullptr || !cut_->between(inner_->self(), to)) {
         inner_->send(to, message, lane);
@@ -185,21 +215,35 @@ class MortalProcesses final : public Processes {
   [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return inner_->unsent(to, lane); }
   void wake() noexcept override { inner_->wake(); }
   void end() noexcept override { inner_->end(); }
+  void note_loss() noexcept override {
+    inner_->note_loss();
+    if (life_->on_loss) {
+      life_->on_loss();
+    }
+  }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override {
+    life_->note("a new world");
     if (!life_->live()) {
       inner_->end();
       throw Death();
     }
-    return std::make_shared<MortalTransport>(inner_->connect(members, epoch, timeout), epoch, life_,
-                                             [inner = inner_] { inner->end(); });
+    std::vector<std::uint32_t> nodes;
+    for (const Id member : members) {
+      if (node_ > 0) {
+        nodes.push_back(member / node_);
+      }
+    }
+    return std::make_shared<MortalTransport>(
+        inner_->connect(members, epoch, timeout), epoch, life_, [inner = inner_] { inner->end(); }, std::move(nodes));
   }
 
  private:
   std::shared_ptr<Processes> inner_;  // its end is what others hear
   std::shared_ptr<Life> life_;
   std::shared_ptr<Cut> cut_;
+  const std::uint32_t node_;
 };
 
 }  // namespace gradwire::test

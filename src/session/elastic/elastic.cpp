@@ -251,6 +251,8 @@ bool Elastic::commit() {
 
 bool Elastic::await_change(bool failed) { return member_.await_change(world_.epoch, patience(failed), timeout_); }
 
+bool Elastic::has_to_tell() const { return !told_.members.empty() && told_.members != world_.members; }
+
 WorldChange Elastic::take_change() {
   WorldChange change{.epoch = world_.epoch,
                      .rank = rank_in(world_, processes_->self()),

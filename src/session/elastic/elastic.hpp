@@ -88,6 +88,8 @@ class Elastic {
   /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
   /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
   [[nodiscard]] bool await_change(bool failed);
+  /// Whether this world is another one than take_change() told of last; never on a process that was in none before.
+  [[nodiscard]] bool has_to_tell() const;
   /// What has changed since the world that it told of last.
   [[nodiscard]] WorldChange take_change();
   /// Its place in the world now; none: it is not in it.

@@ -104,7 +104,7 @@ class Member {
   membership::Membership machine_;  // guarded by `mutex_`, as what follows
   std::function<void()> interrupt_;
   std::uint32_t watched_ = 0;  // the epoch of `interrupt_`
-  Clock::time_point over_since_{};
+  Clock::time_point over_since_ = Clock::now();
   bool gave_up_ = false;                     // commit() did, and what became of its transaction is not known
   std::map<membership::Id, Copy> copies_;    // whole
   std::map<membership::Id, Copy> incoming_;  // so far

@@ -1,0 +1,76 @@
+// Jobs of MPI processes that end in every way: what is drawn for a seed, and what must hold of the others.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradwire::test {
+
+/// How processes end; seeds take turns.
+inline constexpr const char* kEnds[] = {
+    "kill -9",
+    "abort",
+    "exit without MPI_Finalize",
+    "SIGSTOP for 3 s: left out",
+    "SIGSTOP for 0.5 s: nobody is left out",
+    "cut off from the others",
+    "kill -9 of rank 0",
+    "all ranks of a node at once",
+    "a second one while the world changes",
+    "one, and the keeper of its copy while the world changes",
+    "one, whose place a spare takes",
+    "one, and the spare that is to take its place",
+};
+inline constexpr const char* kModes[] = {"step", "every", "async"};
+inline constexpr const char* kCodecs[] = {"exact", "int8", "int4", "topk(1%)+int8"};
+
+struct FaultCase {
+  int seed = 0;
+  std::size_t end = 0, mode = 0, codec = 0;  // in the lists above
+  int ranks = 3;
+  int spares = 0;
+  std::string policy;
+  bool checkpoints = false;
+  std::string options;                // of fault_job
+  std::map<int, std::string> faults;  // by process: "kill:finish:7:12"
+
+  [[nodiscard]] std::string to_text() const;
+};
+
+/// The same for the same seed; every end meets every mode and codec within 144 seeds, but for spares, which have one.
+[[nodiscard]] FaultCase draw_case(int seed);
+
+/// What came of it.
+struct FaultVerdict {
+  bool hung = false;
+  bool differ = false;                                     // parameters, worlds, or what they name
+  bool misnamed = false;                                   // who is gone is not named, or another is
+  bool missing = false;                                    // a process is gone that had no fault
+  bool late = false;                                       // the others were not back in training in time
+  std::vector<std::string> stages;                         // in which each process met its fault
+  double back = std::numeric_limits<double>::quiet_NaN();  // s from the last fault until all had made another step
+  std::string output;
+
+  [[nodiscard]] bool struck() const { return !stages.empty(); }
+  /// What is wrong, with the output; or empty.
+  [[nodiscard]] std::string wrong() const;
+};
+
+/// Whether the launcher lets others live where a rank ends. GRADWIRE_RECOVERY names its option, where that is not Open
+/// MPI's.
+[[nodiscard]] bool others_may_live();
+
+[[nodiscard]] FaultVerdict play(const FaultCase& drawn);
+
+/// `count` cases from this seed on, some at once; `tell` hears of each in turn.
+void play_all(int first_seed, int count, int at_once,
+              const std::function<void(const FaultCase&, const FaultVerdict&)>& tell);
+
+/// Runs fault_job without faults, with three ranks of which the last `spares` wait.
+[[nodiscard]] std::string play_calm(int spares);
+
+}  // namespace gradwire::test
