@@ -164,8 +164,8 @@ TEST(Faults, ASpareTakesThePlace) {
     std::mt19937 random(static_cast<unsigned>(victim) + 1);
     const std::string fault = std::to_string(victim) + ":kill:" + std::to_string(100 + random() % 200);
     SCOPED_TRACE(fault);
-    const Outcome outcome =
-        run_program("FAULT_SPARES=1 " + command(lets) + "4 " + GRADWIRE_FAULT_JOB + " 80 int4 " + fault);
+    const Outcome outcome = run_program("FAULT_SPARES=1 " + command(lets) + "4 " + GRADWIRE_FAULT_JOB + " 80 " +
+                                        (victim % 2 == 0 ? "int4 " : "'every 4' ") + fault);
     ASSERT_NE(outcome.status, 124) << "it hangs:\n" << outcome.output;
     const std::vector<Survivor> survivors = survivors_in(outcome.output);
     ASSERT_EQ(survivors.size(), 3U) << outcome.output;
