@@ -144,10 +144,13 @@ class Session {
   /// All ranks hold rank 0's `parameters` from here on: parameters, optimizer state, whatever steps then change alike
   /// on every rank. On every rank, after every add(), before the first ready(); instead of broadcast(). Blocks. With
   /// [elastic] spares, a spare waits here for a rank to end. It then receives what the others hold: the memory of their
-  /// `parameters`, which must stay where it is, the step, loss scale and a wanted flush. Returns false on a spare that
-  /// waited until the job ended: it must make no steps. Calls of a spare that come before do nothing where they would
-  /// communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps alone: broadcast(),
-  /// reserve(), restore(), load(), link() are Error(invalid_argument). Error(mismatch) on a spare of which version,
+  /// `parameters`, which must stay where it is, the step, loss scale and a wanted flush; also parameters and state that
+  /// were added. Between synchronisations of local steps, ranks differ in these: it receives those of the lowest rank,
+  /// and under outer momentum parameters as they were last synchronised (docs/elastic.md). Returns false on a spare
+  /// that waited until the job ended: it must make no steps. Calls of a spare that come before do nothing where they
+  /// would communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps and
+  /// sync_parameters() alone: broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).
+  /// Error(unsupported) with late results (sync = { async = true, ... }). Error(mismatch) on a spare of which version,
   /// policy, tensors or parameters are not those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }

@@ -72,18 +72,16 @@ TensorId Session::add(std::string_view name, View gradient, View parameter, std:
 }
 
 void Session::sync_parameters() {
-  const auto send = [](State& state) { state.checked([&] { state.sync_parameters(); }); };
-  const auto deliver = [](State& state) { state.count_what_travelled(); };
-  if (state_->elastic && state_->elastic->has_spares()) {
-    return;  // no sync modes go with them, and a newcomer would not know of the call
-  }
-  if (state_->elastic) {
-    State::call_elastically(
-        state_, [](State&) {}, send, deliver);
+  if (!state_->elastic) {
+    state_->checked([&] { state_->sync_parameters(); });
+    state_->count_what_travelled();
     return;
   }
-  send(*state_);
-  deliver(*state_);
+  // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
+  const bool nothing = state_->elastic->has_spares() && !(state_->modes && state_->modes->have_moved());
+  if (!state_->elastic->waits() && !nothing) {
+    State::sync_elastically(state_);
+  }
 }
 
 void Session::broadcast(std::span<const View> values, int root) {

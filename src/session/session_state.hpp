@@ -88,6 +88,7 @@ struct Session::State final : private session::Progress::Work {
   std::optional<StepOutcome> last_outcome;    // of finish() alone
   std::uint64_t sent = 0;                     // the last step that sent residuals: it was not skipped
   std::uint64_t flushed = 0;                  // the last step that sent all residuals, in this world
+  bool syncs = false;                         // ranks are in sync_elastically(), or this one makes it with them
   std::unique_ptr<session::Elastic> elastic;  // of a session over Processes; ends before what it interrupts
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
@@ -128,6 +129,8 @@ struct Session::State final : private session::Progress::Work {
   /// Behind it, once all ranks are known to be there: count_what_travelled().
   void sync_parameters();
   void count_what_travelled();
+  /// Both, over Processes.
+  static void sync_elastically(std::unique_ptr<State>& self);
   void abort(const std::string& why) noexcept;
   void set_loss_scale(double scale);
   void reserve();
@@ -193,9 +196,12 @@ struct Session::State final : private session::Progress::Work {
   static void enter_world(std::unique_ptr<State>& self);
   // Ranks that came get what the others hold. What may be of another rank's end is returned.
   [[nodiscard]] std::optional<Error> teach_newcomers();
-  [[nodiscard]] std::string facts_for_spares(std::span<const View> parameters);
+  // What it is, beside what sync modes hold: what the caller shares, and parameters that it added.
+  [[nodiscard]] std::vector<View> taught() const;
+  [[nodiscard]] std::string facts_for_spares();
   [[nodiscard]] session::Standing standing();
   void go_on_from(const session::Standing& others);
+  void broadcast_what_is_taught(int teacher);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
 

@@ -71,7 +71,7 @@ class Step {
   };
   /// `waits`: the caller does nothing else until the step has ended, or so.
   [[nodiscard]] Action next(bool waits, Time now);
-  void agreed() noexcept { agreed_ = weight_.set ? Agreed::weighted : Agreed::unweighted; }
+  void agreed() noexcept { agreed_ = is_to_be_weighted() ? Agreed::weighted : Agreed::unweighted; }
   [[nodiscard]] bool has_agreed() const noexcept { return agreed_ != Agreed::no; }
   /// Not yet, or on steps without weights, before this rank set one.
   [[nodiscard]] bool to_agree() const noexcept {
@@ -108,6 +108,8 @@ class Step {
   /// Whether this step begins with a look for NaN and Inf: one that carries all residuals must not lose them.
   [[nodiscard]] bool looks_first() const { return skips() || flush_ || modes_.precedes_local_steps(number_); }
   [[nodiscard]] bool weighted() const noexcept { return weight_.set; }
+  /// Or will be, since what it goes on from was.
+  [[nodiscard]] bool is_to_be_weighted() const noexcept { return weight_.set || weight_.required; }
   [[nodiscard]] bool flushes() const noexcept { return flush_; }
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_.factor; }
   [[nodiscard]] bool loss_scale_set() const noexcept { return loss_scale_.set; }

@@ -37,7 +37,9 @@ struct Fate {
   std::string state;                        // as save() writes it
   std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
   std::vector<WorldChange> changes;
-  std::vector<std::uint64_t> first;  // of each change: the first step of the new world
+  std::vector<std::uint64_t> first;            // of each change: the first step of the new world
+  std::vector<bool> in_sync;                   // and whether it came in sync_parameters() before that
+  std::vector<float> held_before, held_after;  // parameters, momentum and what is its own: the last change of these
   std::optional<Error> error;
   std::optional<std::uint64_t> restored;
   bool unused = false;  // a spare that waited until the job ended
@@ -50,6 +52,7 @@ struct Plan {
   std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
   std::map<Id, std::int64_t> dies_after = {};                         // operations
   std::map<Id, std::uint64_t> leaves_before = {};                     // the step
+  std::map<Id, std::uint64_t> leaves_before_sync = {};                // sync_parameters() before the step
   std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, after operations of it
   std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
   std::shared_ptr<Cut> cut = nullptr;
@@ -103,16 +106,35 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
                         : session.add(name, whole(gradients[t]), {.scale = scales[t]}));
   }
   bool in = false;  // before, a rank may have been in no other world
+  bool syncs = false;
   session.on_world_change([&](const WorldChange& change) {
     fate.changes.push_back(change);
     if (in) {
       fate.first.push_back(session.step());
+      fate.in_sync.push_back(syncs);
     }
   });
+  const auto sync = [&] {
+    syncs = true;
+    session.sync_parameters();
+    syncs = false;
+  };
   std::vector<View> all;
   for (std::vector<float>& values : parameters) {
     all.push_back(view(values.data(), values.size()));
   }
+  std::vector<float> own{0};  // of each rank
+  std::vector<View> shared = all;
+  shared.push_back(view(own.data(), own.size()));
+  const auto held = [&] {
+    std::vector<float> values = own;
+    for (const auto* each : {&parameters, &momentum}) {
+      for (const std::vector<float>& one : *each) {
+        values.insert(values.end(), one.begin(), one.end());
+      }
+    }
+    return values;
+  };
   const float loss_scale = plan.weighted && !outer ? 4.0F : 1.0F;
   if (loss_scale != 1 && session.rank() >= 0) {  // spares learn it
     session.set_loss_scale(loss_scale);
@@ -120,7 +142,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   for (bool done = false; !done;) {
     try {
       if (plan.spares > 0) {
-        fate.unused = !session.share(all);
+        fate.unused = !session.share(shared);
       } else {
         session.broadcast(all);
       }
@@ -138,6 +160,12 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     return;
   }
   in = true;
+  if (session.step() > 0) {
+    fate.held_after = held();
+    fate.after_change = plan.keeps_states ? state_of(session) : "";
+  } else {
+    own = {static_cast<float>(self + 1)};
+  }
   if (plan.spares > 0 && session.step() == 0) {
     std::this_thread::sleep_for(milliseconds(150));  // spares are heard meanwhile
   }
@@ -149,7 +177,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   while (session.step() < plan.steps) {
     const std::uint64_t step = session.step();
     if (plan.syncs_before == step) {
-      session.sync_parameters();
+      sync();
       if (plan.keeps_states && fate.changes.empty()) {
         fate.before_change = state_of(session);
       }
@@ -176,6 +204,9 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     if (plan.weighted) {
       session.set_weight(1 + self);
     }
+    if (plan.keeps_states) {
+      fate.held_before = held();
+    }
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
         gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * loss_scale;
@@ -200,15 +231,13 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
       EXPECT_TRUE(outcome.world_changed);
       if (plan.keeps_states) {  // late results would all be reduced by that
         fate.after_change = state_of(session);
+        fate.held_after = held();
+        EXPECT_EQ(fate.held_after, fate.held_before) << "what is its own is as before the step";
       }
       continue;
     }
     if (plan.keeps_states && fate.changes.empty() && !life.dead()) {  // it may have died as the step counted
       fate.before_change = state_of(session);
-    }
-    if (plan.spares > 0 &&
-        step % 3 == 0) {  // seen red, a stall, where it committed though a newcomer knows nothing of it
-      session.sync_parameters();
     }
     for (std::size_t t = 0; !outcome.skipped && t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
@@ -219,13 +248,19 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     if (!plan.checkpoints.empty()) {
       session.checkpoint(plan.checkpoints, saved);
     }
+    if (plan.spares > 0 && step % 3 == 0) {  // seen red, a stall, where a newcomer knows nothing of it
+      if (plan.leaves_before_sync.contains(self) && plan.leaves_before_sync.at(self) == session.step()) {
+        return;
+      }
+      sync();
+    }
   }
   session.wait_for_checkpoint();
   if (leaves != plan.leaves_before.end() && leaves->second == plan.steps) {
     return;
   }
   if (local) {
-    session.sync_parameters();
+    sync();
   }
   const auto note = [&](const std::vector<std::vector<float>>& all_values) {
     for (const std::vector<float>& values : all_values) {
@@ -346,6 +381,6 @@ inline const Kind kPolicies[] = {
                "sync = { async = true, staleness = 3 }\n",
      .broadcasts = true},
 };
-inline const std::span<const Kind> kEachStep(kPolicies, 6);  // those that sum gradients in each
+inline const std::span<const Kind> kNotLate(kPolicies, 10);  // those that reduce in their step
 
 }  // namespace gradwire::test

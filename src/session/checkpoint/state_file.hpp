@@ -51,6 +51,8 @@ struct SavedState {
     std::uint32_t tensor = 0;
     std::uint64_t put_off_to = 0;  // 0: they begin as the policy says
     bool moved = false;            // since the last synchronisation
+
+    [[nodiscard]] bool operator==(const LocalSteps&) const = default;
   };
   int rank = 0;
   int world_size = 1;

@@ -61,6 +61,7 @@ void Session::State::catch_up_with_replays() {
 void Session::State::reserve() {
   progress.require_communication("reserve");
   session::StepInfo info;
+  bool weighted = false;
   {
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
@@ -68,10 +69,11 @@ void Session::State::reserve() {
     make_plan();
     info = step.info();
     info.flush = false;
+    weighted = step.is_to_be_weighted();
   }
   require_no_capture("reserve");
   on_wire([&] {
-    agree_on_plan(info.weighted);
+    agree_on_plan(weighted);
     if (session::DeviceSteps* device = runner->device()) {  // the host's pool grows when it must
       device->reserve(*plan, info);
     }

@@ -45,6 +45,7 @@ void Session::State::take_over(State& before) {
   }
   no_sync = before.no_sync.load();
   told_nonfinite = before.told_nonfinite;
+  syncs = before.syncs;
   checkpoints = std::move(before.checkpoints);
   step.go_on_from(before.step);
   sent = std::max<std::uint64_t>(step.number(), 1) - 1;

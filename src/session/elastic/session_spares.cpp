@@ -19,6 +19,27 @@ namespace {
 
 constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; of a longer one the hash alone
 
+std::uint64_t bytes_of(const View& view) { return view.count * element_bytes(view.dtype); }
+
+bool lies_within(const View& part, const View& whole) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data);
+  const auto whole_begin = reinterpret_cast<std::uintptr_t>(whole.data);
+  return begin >= whole_begin && begin + bytes_of(part) <= whole_begin + bytes_of(whole);
+}
+
+// Of a rank that has no use for what is sent: one place for all of it, one view after another.
+std::vector<std::byte> send_to_one_place(std::vector<View>& views) {
+  std::uint64_t largest = 0;
+  for (const View& view : views) {
+    largest = std::max(largest, bytes_of(view));
+  }
+  std::vector<std::byte> place(largest);
+  for (View& view : views) {
+    view.data = place.data();
+  }
+  return place;
+}
+
 }  // namespace
 
 std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
@@ -34,23 +55,24 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
 
 // What a spare must have alike with ranks, one item a line: the plan as in a world of all processes, since no spare
 // knows of how many and of which nodes the next world is.
-std::string Session::State::facts_for_spares(std::span<const View> parameters) {
+std::string Session::State::facts_for_spares() {
   const std::lock_guard lock(progress.state);
   const plan::Plan shown = plan::make_plan(policy, tensors.infos(),
                                            {.world_size = elastic->processes(),
                                             .reduction = options.reduction,
                                             .checksum = options.checksum.value_or(true)});
-  if (shown.has_modes()) {
-    throw Error(
-        ErrorCode::unsupported,
-        "[elastic] spares: the policy has sync modes other than \"step\", of which a spare cannot learn yet what "
-        "ranks hold; use sync = \"step\", or no spares");
+  if (std::ranges::any_of(shown.buckets,
+                          [](const plan::Bucket& bucket) { return bucket.sync.mode == Sync::Mode::async; })) {
+    throw Error(ErrorCode::unsupported,
+                "[elastic] spares: the policy has sync = { async = true, ... }: results that are on their way are made "
+                "of gradients that a spare does not have; use sync = \"step\" or { every = N }, or no spares");
   }
+  const std::vector<View> parameters = taught();
   std::string sizes;
   std::uint64_t bytes = 0;
   for (const View& parameter : parameters) {
     sizes += std::string(to_string(parameter.dtype)) + " x " + std::to_string(parameter.count) + "\n";
-    bytes += parameter.count * element_bytes(parameter.dtype);
+    bytes += bytes_of(parameter);
   }
   const std::string text = shown.describe();
   return "library: " + std::string(kVersion) + "\n" + (text.size() <= kMostPlanText ? text : "") +
@@ -69,19 +91,21 @@ void Session::State::let_in_spares(std::span<const View> parameters) {
     make_plan();
   }
   elastic->share({parameters.begin(), parameters.end()});
-  elastic->let_in_spares(facts_for_spares(parameters));
+  elastic->let_in_spares(facts_for_spares());
 }
 
 bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const View> parameters) {
   try {
-    const std::string facts = self->facts_for_spares(parameters);
     self->elastic->share({parameters.begin(), parameters.end()});
-    if (!self->elastic->wait_for_place(facts)) {
+    if (!self->elastic->wait_for_place(self->facts_for_spares())) {
       return false;
     }
     enter_world(self);
     self->let_in_spares(parameters);
     static_cast<void>(self->elastic->take_change());
+    if (self->syncs) {
+      sync_elastically(self);
+    }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::too_few && self->elastic->job_is_over()) {
       return false;  // ranks made their last step while it was on its way to them
@@ -89,6 +113,17 @@ bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const V
     self->leave(error);
   }
   return true;
+}
+
+std::vector<View> Session::State::taught() const {
+  const std::vector<View>& shared = elastic->shared();
+  std::vector<View> views = shared;
+  for (const std::vector<View>& added : tensors.parameters()) {
+    std::ranges::copy_if(added, std::back_inserter(views), [&](const View& view) {
+      return std::ranges::none_of(shared, [&](const View& whole) { return lies_within(view, whole); });
+    });
+  }
+  return views;
 }
 
 std::optional<Error> Session::State::teach_newcomers() {
@@ -111,10 +146,10 @@ std::optional<Error> Session::State::teach_newcomers() {
                     "all ranks that held the parameters have ended before this one had them; start "
                     "the job again from what it saved");
       }
-      runner->broadcast(elastic->shared(), static_cast<int>(teacher - all.begin()));
       if (!elastic->holds()) {
         go_on_from(*teacher);
       }
+      broadcast_what_is_taught(static_cast<int>(teacher - all.begin()));
     });
     if (elastic->commit()) {
       elastic->all_hold();
@@ -129,6 +164,22 @@ std::optional<Error> Session::State::teach_newcomers() {
   }
 }
 
+// Under local steps the others' parameters are their own: these stay as they are. The caller holds `wire`.
+void Session::State::broadcast_what_is_taught(int teacher) {
+  std::vector<View> views = taught();
+  if (modes) {
+    std::ranges::copy(modes->anchors(), std::back_inserter(views));
+  }
+  std::vector<std::byte> nowhere;
+  if (elastic->holds() && runner->info().rank != teacher) {
+    nowhere = send_to_one_place(views);
+  }
+  runner->broadcast(views, teacher);
+  if (!elastic->holds() && modes) {
+    modes->go_to_anchors();
+  }
+}
+
 // The caller holds `wire`.
 Standing Session::State::standing() {
   const std::lock_guard lock(progress.state);
@@ -136,12 +187,17 @@ Standing Session::State::standing() {
                     .step = step.number(),
                     .loss_scale = step.loss_scale(),
                     .loss_scale_set = step.loss_scale_set(),
-                    .weighted = step.weighted(),
-                    .flush = step.flushes()};
+                    .weighted = step.is_to_be_weighted(),
+                    .flush = step.flushes(),
+                    .syncs = syncs};
   for (const session::SavedState::Residual& held : runner->held().save_residuals(*plan)) {
     if (held.key.site == codec::EncodeSite::local) {
       standing.with_residuals.push_back(held.key.tensor);
     }
+  }
+  if (modes) {
+    standing.with_anchors = modes->tensors_with_anchors();
+    standing.local_steps = modes->local_steps();
   }
   return standing;
 }
@@ -159,6 +215,17 @@ void Session::State::go_on_from(const Standing& others) {
   }
   runner->held().load_residuals(std::move(residuals), *plan);
   step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
+  syncs = others.syncs;
+  if (modes) {
+    session::SavedState told;
+    told.step = others.step;
+    told.local_steps = others.local_steps;
+    for (const std::uint32_t tensor : others.with_anchors) {
+      told.anchors.push_back({tensor});  // values follow
+    }
+    step.modes().load(*plan, told);
+    modes->load(told);
+  }
   if (others.flush) {
     step.flush_next();
   }
@@ -176,9 +243,11 @@ void Session::State::require_no_spares(const char* call) const {
                     "leave the call out where there are [elastic] spares");
   }
   if (elastic && elastic->lets_in_spares()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) + ": with [elastic] spares ranks communicate in steps alone after share(), since a " +
-                    "spare that takes a place knows of nothing else; call it before");
+    throw Error(
+        ErrorCode::invalid_argument,
+        std::string(call) +
+            ": with [elastic] spares ranks communicate in steps and sync_parameters() alone after share(), since a " +
+            "spare that takes a place knows of nothing else; call it before");
   }
 }
 

@@ -5,17 +5,39 @@
 #include "wire/bytes.hpp"
 
 namespace gradwire::session {
+namespace {
+
+void put_tensors(wire::Bytes& out, const std::vector<std::uint32_t>& tensors) {
+  wire::put_number(out, static_cast<std::uint32_t>(tensors.size()));
+  for (const std::uint32_t tensor : tensors) {
+    wire::put_number(out, tensor);
+  }
+}
+
+std::vector<std::uint32_t> tensors_of(wire::ByteReader& in) {
+  std::vector<std::uint32_t> tensors;
+  for (auto left = in.number<std::uint32_t>(); left > 0; --left) {
+    tensors.push_back(in.number<std::uint32_t>());
+  }
+  return tensors;
+}
+
+}  // namespace
 
 std::string encode_standing(const Standing& standing) {
   wire::Bytes out;
-  for (const bool flag : {standing.holds, standing.loss_scale_set, standing.weighted, standing.flush}) {
-    wire::put_number(out, static_cast<std::uint8_t>(flag ? 1 : 0));
+  for (const bool flag : {standing.holds, standing.loss_scale_set, standing.weighted, standing.flush, standing.syncs}) {
+    out.push_back(static_cast<std::byte>(flag));
   }
   wire::put_number(out, standing.step);
   wire::put_number(out, standing.loss_scale);
-  wire::put_number(out, static_cast<std::uint32_t>(standing.with_residuals.size()));
-  for (const std::uint32_t tensor : standing.with_residuals) {
-    wire::put_number(out, tensor);
+  put_tensors(out, standing.with_residuals);
+  put_tensors(out, standing.with_anchors);
+  wire::put_number(out, static_cast<std::uint32_t>(standing.local_steps.size()));
+  for (const SavedState::LocalSteps& local : standing.local_steps) {
+    wire::put_number(out, local.tensor);
+    wire::put_number(out, local.put_off_to);
+    wire::put_number(out, static_cast<std::uint8_t>(local.moved ? 1 : 0));
   }
   return std::string(wire::as_text(out));
 }
@@ -23,13 +45,18 @@ std::string encode_standing(const Standing& standing) {
 Standing decode_standing(const std::string& text) {
   wire::ByteReader in(std::as_bytes(std::span(text)), "what a newcomer is told");
   Standing standing;
-  for (bool* flag : {&standing.holds, &standing.loss_scale_set, &standing.weighted, &standing.flush}) {
+  for (bool* flag : {&standing.holds, &standing.loss_scale_set, &standing.weighted, &standing.flush, &standing.syncs}) {
     *flag = in.number<std::uint8_t>() != 0;
   }
   standing.step = in.number<std::uint64_t>();
   standing.loss_scale = in.number<double>();
+  standing.with_residuals = tensors_of(in);
+  standing.with_anchors = tensors_of(in);
   for (auto left = in.number<std::uint32_t>(); left > 0; --left) {
-    standing.with_residuals.push_back(in.number<std::uint32_t>());
+    SavedState::LocalSteps& local = standing.local_steps.emplace_back();
+    local.tensor = in.number<std::uint32_t>();
+    local.put_off_to = in.number<std::uint64_t>();
+    local.moved = in.number<std::uint8_t>() != 0;
   }
   if (in.left() != 0) {
     in.fail("there are " + std::to_string(in.left()) + " bytes behind it");

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "session/checkpoint/state_file.hpp"
+
 namespace gradwire::session {
 
 struct Standing {
@@ -14,7 +16,10 @@ struct Standing {
   bool loss_scale_set = false;
   bool weighted = false;
   bool flush = false;                              // wanted of the coming step
+  bool syncs = false;                              // ranks are in sync_parameters(), and make it again
   std::vector<std::uint32_t> with_residuals = {};  // tensors of which ranks hold local residuals
+  std::vector<std::uint32_t> with_anchors = {};    // tensors under outer momentum that local steps have begun with
+  std::vector<SavedState::LocalSteps> local_steps = {};
 
   [[nodiscard]] bool operator==(const Standing&) const = default;
 };

@@ -133,7 +133,7 @@ void Session::State::travel_between_steps(const char* call, const std::function<
     step.require_between(call);
     make_plan();
     now = step.number();
-    with_weights = step.weighted();
+    with_weights = step.is_to_be_weighted();
   }
   if (!modes) {
     return;
@@ -150,6 +150,16 @@ void Session::State::travel_between_steps(const char* call, const std::function<
 
 void Session::State::sync_parameters() {
   travel_between_steps("sync_parameters", [this](std::uint64_t now) { return modes->enqueue_all_parameters(now); });
+}
+
+void Session::State::sync_elastically(std::unique_ptr<State>& self) {
+  call_elastically(
+      self, [](State& state) { state.syncs = true; },
+      [](State& state) { state.checked([&] { state.sync_parameters(); }); },
+      [](State& state) {
+        state.count_what_travelled();
+        state.syncs = false;
+      });
 }
 
 void Session::State::count_what_travelled() {

@@ -429,6 +429,10 @@ void SyncModes::deliver_parameters(Entry& entry, const Job& job) const {
     from = entry.anchor.data();
     states = 1;
   }
+  write_parameters(bucket, from, states);
+}
+
+void SyncModes::write_parameters(const plan::Bucket& bucket, const std::byte* from, std::size_t states) const {
   for (std::size_t which = 0; which < states; ++which) {
     for (const plan::Bucket::Part& part : bucket.parts) {
       const std::uint64_t bytes = part.count * element_bytes(bucket.dtype);

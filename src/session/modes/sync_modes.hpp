@@ -73,6 +73,17 @@ class SyncModes {
   void save(SavedState& state) const;
   void load(const SavedState& state);
 
+  // Of a rank that comes later, between steps. What it is to know of local steps, and, once it has loaded that with
+  // anchors without values, where their values are. These are the same on every rank.
+  [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
+  [[nodiscard]] std::vector<std::uint32_t> tensors_with_anchors() const;
+  /// Anchors and outer momentum.
+  [[nodiscard]] std::vector<View> anchors();
+  /// Sets parameters to them: a newcomer has changed nothing since the last synchronisation.
+  void go_to_anchors();
+  /// Whether local steps have moved parameters since the last synchronisation. The same on every rank.
+  [[nodiscard]] bool have_moved() const;
+
   /// What has been sent of a bucket's residuals since the session was in this world.
   struct Sent {
     std::uint64_t some = 0;  // by the synchronisation of this step, or before it
@@ -135,6 +146,8 @@ class SyncModes {
   static void deliver_gradients(const Entry& entry, std::span<const JobPtr> due, std::span<const TensorMemory> memory,
                                 double scale, bool replaces);
   void deliver_parameters(Entry& entry, const Job& job) const;
+  // To parameters and, where `from` has them, their states.
+  void write_parameters(const plan::Bucket& bucket, const std::byte* from, std::size_t states) const;
 
   const plan::Plan& plan_;
   const SyncSchedule& schedule_;

@@ -56,8 +56,58 @@ SyncModes::Sent SyncModes::sent(std::uint32_t bucket, std::uint64_t step, Sent b
   return {std::max(sent.some, begins), std::max(sent.all, begins)};
 }
 
+std::vector<SavedState::LocalSteps> SyncModes::local_steps() const {
+  std::vector<SavedState::LocalSteps> local_steps;
+  for (const Entry& entry : entries_) {
+    const Sync& sync = schedule_.of(entry.bucket->id);
+    if (sync.mode == Sync::Mode::every && !policy::is_step(sync)) {
+      const bool late = sync.from_step != entry.bucket->sync.from_step;
+      for (const plan::Bucket::Part& part : entry.bucket->parts) {
+        local_steps.push_back({static_cast<std::uint32_t>(part.tensor), late ? sync.from_step : 0, entry.moved});
+      }
+    }
+  }
+  return local_steps;
+}
+
+std::vector<std::uint32_t> SyncModes::tensors_with_anchors() const {
+  std::vector<std::uint32_t> tensors;
+  for (const Entry& entry : entries_) {
+    for (const plan::Bucket::Part& part : entry.bucket->parts) {
+      if (entry.anchor_counts) {
+        tensors.push_back(static_cast<std::uint32_t>(part.tensor));
+      }
+    }
+  }
+  return tensors;
+}
+
+std::vector<View> SyncModes::anchors() {
+  std::vector<View> anchors;
+  for (Entry& entry : entries_) {
+    if (entry.anchor_counts) {
+      anchors.push_back({entry.anchor.data(), entry.bucket->count, entry.bucket->dtype});
+      anchors.push_back({entry.momentum.data(), entry.bucket->count, entry.bucket->dtype});
+    }
+  }
+  return anchors;
+}
+
+void SyncModes::go_to_anchors() {
+  for (const Entry& entry : entries_) {
+    if (entry.anchor_counts) {
+      write_parameters(*entry.bucket, entry.anchor.data(), 1);
+    }
+  }
+}
+
+bool SyncModes::have_moved() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.moved; });
+}
+
 void SyncModes::save(SavedState& state) const {
   const std::lock_guard lock(mutex_);
+  state.local_steps = local_steps();
   for (const Entry& entry : entries_) {
     for (const plan::Bucket::Part& part : entry.bucket->parts) {
       const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket->dtype));
@@ -68,10 +118,6 @@ void SyncModes::save(SavedState& state) const {
       const auto tensor = static_cast<std::uint32_t>(part.tensor);
       if (entry.anchor_counts) {
         state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
-      }
-      if (const Sync& sync = schedule_.of(entry.bucket->id); sync.mode == Sync::Mode::every && !policy::is_step(sync)) {
-        const bool late = sync.from_step != entry.bucket->sync.from_step;
-        state.local_steps.push_back({tensor, late ? sync.from_step : 0, entry.moved});
       }
       for (const JobPtr& job : entry.results) {
         if (job->of_parameters || job->step >= state.step) {
