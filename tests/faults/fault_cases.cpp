@@ -177,7 +177,7 @@ FaultCase draw_case(int seed) {
     drawn.ranks = 4 + chance.below(2);
   }
   if (drawn.end == kSpare || drawn.end == kLastSpare) {
-    drawn.mode = 0;
+    drawn.mode = drawn.mode == 2 ? 0 : drawn.mode;  // no spares with late results
     drawn.spares = 1;
   }
   drawn.checkpoints = drawn.spares == 0 && chance.one_in(3);
