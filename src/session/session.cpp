@@ -79,9 +79,14 @@ void Session::sync_parameters() {
   }
   // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
   const bool nothing = state_->elastic->has_spares() && !(state_->modes && state_->modes->have_moved());
-  if (!state_->elastic->waits() && !nothing) {
-    State::sync_elastically(state_);
+  if (state_->elastic->waits()) {
+    return;
   }
+  if (nothing) {
+    state_->checked([&] { state_->require_between_steps("sync_parameters"); });
+    return;
+  }
+  State::sync_elastically(state_);
 }
 
 void Session::broadcast(std::span<const View> values, int root) {
@@ -124,7 +129,7 @@ void Session::on_world_change(std::function<void(const WorldChange&)> callback) 
                 "on_world_change: the world of this session never changes; make it over gradwire::Processes");
   }
   state_->elastic->callback = std::move(callback);
-  if (state_->elastic->has_to_tell()) {  // ranks ended before the first world was made
+  if (state_->elastic->callback && state_->elastic->has_to_tell()) {  // ranks ended before the first world was made
     state_->tell_of(state_->elastic->take_change());
   }
 }

@@ -150,6 +150,7 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
                                                        const Policy& policy, const SessionOptions& options);
   void tell_of(const WorldChange& change) const;
+  void require_between_steps(const char* call);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
   /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
   /// `check` throws what is no reason to leave. `deliver` runs once the call has ended on all ranks.

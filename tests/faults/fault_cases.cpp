@@ -19,7 +19,8 @@
 namespace gradwire::test {
 namespace {
 
-constexpr std::size_t kCut = 5, kRankZero = 6, kNode = 7, kSecond = 8, kKeeper = 9, kSpare = 10, kLastSpare = 11;
+constexpr std::size_t kStop = 3, kPause = 4, kCut = 5, kRankZero = 6, kNode = 7, kSecond = 8, kKeeper = 9, kSpare = 10,
+                      kLastSpare = 11;
 constexpr int kSteps = 40;
 constexpr double kMostBack = 10;  // s; a silent one is missed after 2
 
@@ -41,11 +42,14 @@ class Chance {
   int below(int end) { return static_cast<int>(random_() % static_cast<unsigned>(end)); }
   bool one_in(int many) { return below(many) == 0; }
 
-  /// A stage, the how manieth time, and operations behind it.
+  /// A stage, which time, and operations behind it.
   std::string moment(const FaultCase& drawn) {
     const auto text = [](const char* stage, int time, int operations) {
       return ":" + std::string(stage) + ":" + std::to_string(time) + ":" + std::to_string(operations);
     };
+    if (drawn.spares > 0 && drawn.mode == 1 && one_in(3)) {
+      return text("sync", 1 + below(2), below(30));
+    }
     if (drawn.spares > 0) {  // the spare has been heard by then
       return text("finish", 5 + below(kSteps / 2), below(40));
     }
@@ -134,7 +138,11 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
     there.insert(one.process);
   }
   for (int process = 0; process < drawn.ranks; ++process) {
-    verdict.missing = verdict.missing || (!there.contains(process) && !drawn.faults.contains(process));
+    const bool may_be_gone = drawn.faults.contains(process) && drawn.end != kPause;
+    verdict.missing = verdict.missing || (!there.contains(process) && !may_be_gone);
+  }
+  if (drawn.end == kStop && verdict.struck() && verdict.stages[0].starts_with("finish")) {
+    verdict.misnamed = there.contains(drawn.faults.begin()->first);  // the others wait for it there, and miss it
   }
   if (drawn.end == kCut) {  // it may take the last step for one that counts
     std::erase_if(survivors, [&](const Survivor& one) { return drawn.faults.contains(one.process); });
@@ -147,6 +155,7 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
     }
     verdict.differ = verdict.differ || one.lost != survivors[0].lost;
     verdict.misnamed = verdict.misnamed || one.world + static_cast<int>(one.lost.size()) - one.joined != drawn.ranks;
+    verdict.misnamed = verdict.misnamed || (drawn.end == kPause && !one.lost.empty());
     for (const int who : one.lost) {
       verdict.misnamed = verdict.misnamed || !drawn.faults.contains(who) || one.lost.count(who) > 1;
     }
@@ -216,15 +225,20 @@ bool others_may_live() { return !recovery_option().empty(); }
 
 FaultVerdict play(const FaultCase& drawn) {
   const ScratchFolder folder;
+  FaultVerdict verdict;
   std::string rest = drawn.options;
   if (drawn.checkpoints) {
     rest += " checkpoints=" + folder.path().string();
-    static_cast<void>(run_job(drawn.ranks, kSteps / 4, drawn.policy, rest));
+    const Outcome before = run_job(drawn.ranks, kSteps / 4, drawn.policy, rest);
+    if (before.status != 0) {
+      verdict.missing = true;
+      verdict.output = before.output;
+      return verdict;
+    }
   }
   for (const auto& [process, fault] : drawn.faults) {
     rest += " " + std::to_string(process) + ":" + fault;
   }
-  FaultVerdict verdict;
   const Outcome outcome = run_job(drawn.ranks + drawn.spares, kSteps, drawn.policy, rest);
   verdict.output = outcome.output;
   verdict.hung = outcome.status == 124 || outcome.status == 137;

@@ -41,7 +41,7 @@ struct FaultCase {
   [[nodiscard]] std::string to_text() const;
 };
 
-/// The same for the same seed; every end meets every mode and codec within 144 seeds, but for spares, which have one.
+/// The same for the same seed; every end meets every mode and codec within 144 seeds; spares meet no `async`.
 [[nodiscard]] FaultCase draw_case(int seed);
 
 /// What came of it.

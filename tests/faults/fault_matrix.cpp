@@ -221,19 +221,20 @@ std::string document(const Jobs& jobs, const Threads& threads, const Options& op
     wrong += text.substr(0, bench::kDocumentColumns) + "\n";
   }
   return bench::to_document(
-             std::to_string(options.jobs) + " jobs of 3 to 5 MPI processes (seeds from " +
+             std::to_string(options.jobs) + " jobs of 3 to 5 MPI processes, and a spare in two rows (seeds from " +
                  std::to_string(options.first_seed) + " on, " + std::to_string(options.at_once) +
-                 " at a time), whose processes end in every way at moments of chance. Struck: a process met its fault. "
+                 " at a time), whose processes end in every way, before a message that is drawn at random. Struck: a "
+                 "process met its fault. "
                  "Hung: not over after 90 s. Differ: those that are left hold other parameters, or went on from "
                  "another step. Wrong names: somebody does not name who is gone, or names another. Missing: a process "
-                 "ended that had no fault. Late: not all were back in training, which is to have made another step, 10 "
-                 "s after the last fault. A silent process is missed after 2 s.",
+                 "ended that had no fault, or no spare took its place. Late: not all were back in training, which is "
+                 "to have made another step, 10 s after the last fault. A silent process is missed after 2 s.",
              jobs.by_end()) +
          "\n" +
          bench::to_document(
              "Jobs that were struck, by codec and sync mode (`every`: 4 steps, or outer momentum where the codec drops "
              "something; `async`: results two steps late). A third of the jobs go on from checkpoints and write them, "
-             "a third have simulated nodes of two ranks, and half copy residuals after every step.",
+             "a third have simulated nodes of two ranks, and half or more copy residuals after every step.",
              jobs.by_mode()) +
          "\n" +
          bench::to_document(
@@ -245,7 +246,9 @@ std::string document(const Jobs& jobs, const Threads& threads, const Options& op
          bench::to_document(
              "In one process: the agreement on worlds and steps in simulated time; sessions whose ranks are threads, "
              "which die, are silent or cut off. The sums of residuals, of each element over all ranks, stay within "
-             "1e-6 where a rank dies in the middle of a step and residuals are copied after every one.",
+             "1e-6 where a rank dies in the middle of a step and residuals are copied after every one; more than half "
+             "of "
+             "these seeds end at one step on all ranks and are compared.",
              threads.table) +
          "\nNot in it: processes that join a job that runs, and embedding tables, since neither goes on yet. A network "
          "that comes apart is\nplayed by losing what members tell each other, both ways: MPI's own messages still "

@@ -27,19 +27,21 @@ TEST(Faults, TheOthersGoOn) {
   }
   std::map<std::string, int> stages;
   double worst = 0;
-  play_all(environment_int("GRADWIRE_SEED", 1), environment_int("GRADWIRE_FAULTS", 20), 2,
-           [&](const FaultCase& drawn, const FaultVerdict& verdict) {
-             EXPECT_EQ(verdict.wrong(), "") << "seed " << drawn.seed << ": " << drawn.to_text();
-             for (const std::string& stage : verdict.stages) {
-               ++stages[stage];
-             }
-             worst = std::isnan(verdict.back) ? worst : std::max(worst, verdict.back);
-           });
+  int struck = 0;
+  const int jobs = environment_int("GRADWIRE_FAULTS", 20);
+  play_all(environment_int("GRADWIRE_SEED", 1), jobs, 2, [&](const FaultCase& drawn, const FaultVerdict& verdict) {
+    EXPECT_EQ(verdict.wrong(), "") << "seed " << drawn.seed << ": " << drawn.to_text();
+    struck += verdict.struck() ? 1 : 0;
+    for (const std::string& stage : verdict.stages) {
+      ++stages[stage];
+    }
+    worst = std::isnan(verdict.back) ? worst : std::max(worst, verdict.back);
+  });
   for (const auto& [stage, count] : stages) {
     std::cout << count << " in " << stage << "; ";
   }
   std::cout << "all back in training after at most " << worst << " s\n";
-  EXPECT_FALSE(stages.empty()) << "nobody ended";
+  EXPECT_GE(4 * struck, 3 * jobs) << "nobody ended in the others";
 }
 
 TEST(Faults, ASpareThatIsNotNeededEndsWithTheJob) {

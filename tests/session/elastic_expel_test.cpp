@@ -22,7 +22,7 @@ constexpr std::size_t kProcesses = 4;
 constexpr std::size_t kLate = 2;
 
 // Intervals enough for whoever is to go: it is named slow after two, and goes after four more or less.
-constexpr std::uint64_t kComparisons = 9;
+constexpr std::uint64_t kComparisons = 7;
 
 struct Ended {
   std::optional<Error> error;
@@ -33,7 +33,7 @@ struct Ended {
 
 // Rank 2 computes for 80 ms, the others for 2, until it has gone or ranks were compared often enough.
 std::vector<Ended> run_with_a_slow_rank(const std::string& elastic) {
-  const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name(), std::chrono::seconds(300));
+  const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name(), std::chrono::seconds(600));
   const Policy policy = Policy::parse("[defaults]\ncodec = \"int4\"\n[elastic]\n" + elastic);
   auto processes = make_inproc_processes(kProcesses);
   std::vector<Ended> ended(kProcesses);

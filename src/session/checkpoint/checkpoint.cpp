@@ -159,7 +159,7 @@ SavedState Session::State::saved_state() {
                    .loss_scale = step.loss_scale(),
                    .loss_scale_set = step.loss_scale_set(),
                    .reduction = options.reduction,
-                   .weighted = step.weighted(),
+                   .weighted = step.is_to_be_weighted(),
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors.infos(),
                    .residuals = runner->held().save_residuals(*plan)};

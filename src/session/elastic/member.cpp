@@ -66,7 +66,7 @@ Member::~Member() {
   }
   processes_->wake();
   thread_.join();
-  if (!failed_ && std::uncaught_exceptions() == 0) {
+  if (!failed_ && std::uncaught_exceptions() <= exceptions_) {
     // Before the machine's last words, of which the next world comes: who is in it knows then why.
     const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
     for (const membership::Id who : processes_->all()) {

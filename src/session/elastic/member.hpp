@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -117,6 +118,7 @@ class Member {
   std::set<membership::Id> ended_;
   bool stopping_ = false;
   std::atomic<bool> failed_ = false;
+  const int exceptions_ = std::uncaught_exceptions();  // that were on their way when this was made
   std::thread thread_;
 };
 

@@ -73,7 +73,7 @@ void Session::State::take_over(State& before) {
 }
 
 plan::ResidualStore Session::State::residuals_of(State& before, const SavedState& held) const {
-  const bool plain_mean = options.reduction == Reduction::mean && !before.step.weighted();
+  const bool plain_mean = options.reduction == Reduction::mean && !before.step.is_to_be_weighted();
   const float ratio =
       static_cast<float>(runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   plan::ResidualStore residuals;

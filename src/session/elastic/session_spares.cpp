@@ -107,7 +107,7 @@ bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const V
       sync_elastically(self);
     }
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::too_few && self->elastic->job_is_over()) {
+    if (error.code() == ErrorCode::too_few && !self->elastic->holds() && self->elastic->job_is_over()) {
       return false;  // ranks made their last step while it was on its way to them
     }
     self->leave(error);
@@ -233,6 +233,12 @@ void Session::State::go_on_from(const Standing& others) {
     auto_codec->resume(step.number());
   }
   reset_step(std::chrono::steady_clock::now());
+}
+
+void Session::State::require_between_steps(const char* call) {
+  const std::lock_guard lock(progress.state);
+  throw_if_failed();
+  step.require_between(call);
 }
 
 void Session::State::require_no_spares(const char* call) const {
