@@ -246,9 +246,7 @@ std::string document(const Jobs& jobs, const Threads& threads, const Options& op
          bench::to_document(
              "In one process: the agreement on worlds and steps in simulated time; sessions whose ranks are threads, "
              "which die, are silent or cut off. The sums of residuals, of each element over all ranks, stay within "
-             "1e-6 where a rank dies in the middle of a step and residuals are copied after every one; more than half "
-             "of "
-             "these seeds end at one step on all ranks and are compared.",
+             "1e-6 where a rank dies in the middle of a step and residuals are copied after every one.",
              threads.table) +
          "\nNot in it: processes that join a job that runs, and embedding tables, since neither goes on yet. A network "
          "that comes apart is\nplayed by losing what members tell each other, both ways: MPI's own messages still "

@@ -193,12 +193,13 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
   }
 }
 
-// Wherever in a step a rank dies: its last copy is of the step before. GRADWIRE_SEEDS: how many moments. Tried by hand,
-// red: the keeper drops every fourth copy.
+// Wherever in a step a rank dies: its last copy is of the step before. GRADWIRE_SEEDS: how many moments that can be
+// compared. Tried by hand, red: the keeper drops every fourth copy.
 TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 12);
   int compared = 0;
-  for (int seed = 1; seed <= seeds; ++seed) {
+  for (int seed = 1; compared < seeds; ++seed) {
+    ASSERT_LE(seed, 6 * seeds) << compared << " could be compared";
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
     const char* codec = seed % 2 == 0 ? "int4" : "topk(0.05)+int8";
@@ -208,7 +209,7 @@ TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
     plan.steps = step + 12;  // local steps have few operations
     plan.dies_in = {{2, {step, 1 + static_cast<std::int64_t>(random() % 30)}}};
     const std::vector<Fate> fates = run(plan);
-    // Those that are left may hold the step in which it died.
+    // Those that are left may hold the step in which it died: nothing to compare.
     const bool at_one_step = std::ranges::all_of(
         fates, [&](const Fate& fate) { return step_of(fate.before_change) == step_of(fates[2].before_change); });
     if (at_one_step && !fates[0].after_change.empty()) {
@@ -217,7 +218,6 @@ TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
       EXPECT_LT(error_of_sums(fates), 1e-6);
     }
   }
-  EXPECT_GT(2 * compared, seeds);
 }
 
 // Copies for topk may be old, but not older than what sent all. Tried by hand, each red here: those that are older than
