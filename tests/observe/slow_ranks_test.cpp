@@ -393,6 +393,16 @@ TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
     ASSERT_NE(slow.cause(0), SlowCause::none);
     ASSERT_EQ(watch.update(found, slow), -1) << "others made it late";
   }
+  SlowWatch doubts;
+  ExpelWatch of_links(3);
+  const std::vector<Diagnosis> found{waited_for(0.8, SlowCause::slow_link_out), waited_for(0), waited_for(0)};
+  const std::size_t named = SlowWatchOptions{}.doubtful_needed;
+  for (std::size_t i = 1; i < named + ExpelWatch::kIntervals - 1; ++i) {
+    static_cast<void>(doubts.update(found));
+    ASSERT_EQ(of_links.update(found, doubts), -1) << "it is named slow after " << named << " intervals";
+  }
+  static_cast<void>(doubts.update(found));
+  EXPECT_EQ(of_links.update(found, doubts), 0);
 }
 
 }  // namespace
