@@ -12,26 +12,24 @@ struct KindOfFaults {
   bool joins = false;  // processes that were not there at the start: no session has them yet
 };
 
+inline Faults whole_machines_end(int seed) {
+  return {.processes = 4 + seed % 5,
+          .deaths = seed % 2,
+          .machines = 1 + seed % 2,
+          .pauses = seed % 3 / 2,
+          .follow_ups = seed % 2 == 0};
+}
+
 inline constexpr KindOfFaults kKindsOfFaults[] = {
     {"deaths", 20, [](int seed) { return Faults{.processes = 2 + seed % 7, .deaths = 1 + seed % 4}; }},
-    {"whole machines end", 40,
-     [](int seed) {
-       return Faults{.processes = 4 + seed % 5,
-                     .deaths = seed % 2,
-                     .machines = 1 + seed % 2,
-                     .pauses = seed % 3 / 2,
-                     .follow_ups = seed % 2 == 0};
-     }},
+    {"whole machines end", 40, whole_machines_end},
     // Known: who sleeps while one joins and most of the others end cannot know of that one, and goes on beside it;
     // there are two worlds in seed 407.
     {"whole machines end, others join", 40,
      [](int seed) {
-       return Faults{.processes = 4 + seed % 5,
-                     .deaths = seed % 2,
-                     .machines = 1 + seed % 2,
-                     .pauses = seed % 3 / 2,
-                     .joins = seed % 4 / 3,
-                     .follow_ups = seed % 2 == 0};
+       Faults faults = whole_machines_end(seed);
+       faults.joins = seed % 4 / 3;
+       return faults;
      },
      true},
     {"deaths and silences", 20,
