@@ -32,11 +32,13 @@ bool Membership::quorum(const Ids& answered) const {
 // after it has heard of their end.
 std::vector<Id> Membership::unsure() const {
   std::vector<Id> ids;
-  for (const Id who : settings_.spares) {
-    if (!member(who) && !ended_.contains(who) && !waits_knowing(who, ballot_dead_)) {
+  const auto ask = [&](Id who) {
+    if (!member(who) && !ended_.contains(who) && !gone_.contains(who) && !waits_knowing(who, ballot_dead_)) {
       ids.push_back(who);
     }
-  }
+  };
+  std::ranges::for_each(settings_.spares, ask);
+  std::ranges::for_each(newcomers_, ask);
   return ids;
 }
 
@@ -60,7 +62,6 @@ void Membership::note_dead(const std::vector<Id>& who) {
   for (const Id id : who) {
     if (id != self_) {
       ended_.insert(id);
-      joining_.erase(id);
       waiting_.erase(id);
       if (member(id)) {
         dead_.insert(id);
@@ -88,7 +89,6 @@ Message Membership::promise(Time now) const {
   said.ballot = promised_;
   said.step = std::max(delivered_, told_);
   said.dead = to_list(dead_);
-  said.joining = to_list(joining_);
   for (const Id who : world_.members) {
     const auto found = ready_.find(who);
     said.ready.push_back(found == ready_.end() ? 0 : found->second);
@@ -227,11 +227,8 @@ void Membership::take_in(Ids& next, Time now) const {
       static_cast<std::size_t>(std::count_if(next.begin(), next.end(), [&](Id who) { return fresh_.contains(who); }));
   const std::size_t hold = next.size() - fresh;
   std::size_t places = hold > fresh ? hold - fresh : 0;
-  for (const Id who : joining_) {
-    places -= places > 0 && next.insert(who).second ? 1 : 0;
-  }
   for (const Id who : let_in_) {
-    if (places > 0 && next.size() < settings_.full && is_waiting(who, now)) {
+    if (places > 0 && may_come(who, next.size(), now)) {
       places -= next.insert(who).second ? 1 : 0;
     }
   }
@@ -281,6 +278,9 @@ void Membership::decide(const Decision& decision, Time now) {
   const bool joins = !member(self_);
   for (const Id who : decision.world.members) {
     waiting_.erase(who);
+    if (!at_start(who) && who != self_) {
+      newcomers_.insert(who);
+    }
     if (!member(who)) {
       fresh_.insert(who);
       if (!joins) {
@@ -288,6 +288,11 @@ void Membership::decide(const Decision& decision, Time now) {
       }
     } else if (who != self_) {
       to_hear_.insert(who);
+    }
+  }
+  for (const Id who : world_.members) {
+    if (std::ranges::find(decision.world.members, who) == decision.world.members.end()) {
+      gone_.insert(who);
     }
   }
   latest_ = decision;
@@ -303,7 +308,6 @@ void Membership::decide(const Decision& decision, Time now) {
   waits_until_ = {};
   dead_.clear();
   doubted_.clear();
-  joining_.clear();
   ready_.clear();
   told_ = 0;
   in_epoch_.clear();

@@ -12,11 +12,18 @@ constexpr int kBeatsOfDoubt = 4;     // without a sign, of one that others call 
 constexpr int kBeatsOfBallot = 3;    // before those that have not answered it get it again
 constexpr int kBeatsOfWaiting = 10;  // without a word, until one that waited may be gone
 
+Settings with_start(Settings settings, const World& world) {
+  if (settings.start.empty()) {
+    settings.start = world.members;
+  }
+  return settings;
+}
+
 }  // namespace
 
 Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
     : self_(self),
-      settings_(std::move(settings)),
+      settings_(with_start(std::move(settings), world)),
       world_(std::move(world)),
       delivered_(delivered),
       entered_(delivered) {
@@ -142,16 +149,6 @@ void Membership::missed(Id who, Time now) {
   advance(now);
 }
 
-void Membership::admit(Id who, Time now) {
-  if (expelled_ || member(who) || ended_.contains(who)) {
-    return;
-  }
-  joining_.insert(who);
-  begin(now);
-  send_all(suspicion(now));
-  advance(now);
-}
-
 bool Membership::is_waiting(Id who, Time now) const {
   const auto found = waiting_.find(who);
   return found != waiting_.end() && now - found->second.said <= kBeatsOfWaiting * settings_.beat;
@@ -164,6 +161,32 @@ bool Membership::waits_knowing(Id who, const Ids& ended) const {
          std::includes(found->second.ended.begin(), found->second.ended.end(), ended.begin(), ended.end());
 }
 
+bool Membership::at_start(Id who) const { return std::ranges::find(settings_.start, who) != settings_.start.end(); }
+
+// Of those that may still wake up and find all others ended, each would ask it.
+bool Membership::is_known_to_all(Id who) const {
+  const Ids& known = waiting_.at(who).known;
+  const auto knows = [&](Id other) { return other == who || ended_.contains(other) || known.contains(other); };
+  return std::ranges::all_of(settings_.start, knows) && std::ranges::all_of(newcomers_, knows);
+}
+
+// `size`: members so far.
+bool Membership::may_come(Id who, std::size_t size, Time now) const {
+  return is_waiting(who, now) && (at_start(who) ? size < settings_.full : is_known_to_all(who));
+}
+
+void Membership::hear_that_it_waits(const Message& message, Time now) {
+  const Id who = message.from;
+  if (!at_start(who) && std::ranges::find(message.known, self_) == message.known.end()) {
+    newcomers_.insert(who);
+    send(who, this->message(Message::Kind::knows));
+  }
+  if (!expelled_ && !member(who)) {
+    waiting_[who] = {now, {message.dead.begin(), message.dead.end()}, {message.known.begin(), message.known.end()}};
+    advance(now);
+  }
+}
+
 bool Membership::alone() const {
   return world_.members.empty() && std::all_of(told_of_wait_.begin(), told_of_wait_.end(), [&](Id who) {
            return who == self_ || ended_.contains(who) || waits_knowing(who, ended_);
@@ -173,11 +196,11 @@ bool Membership::alone() const {
 // The lowest member begins it. A step was delivered before, so that each change is worth one, and all hold the same.
 void Membership::grow(Time now) {
   const std::size_t size = world_.members.size();
-  if (agreeing_ || size >= settings_.full || world_.members.front() != self_ || delivered_ == entered_ ||
-      !fresh_.empty() || !untold_.empty() || in_epoch_.size() + 1 < size) {
+  if (agreeing_ || world_.members.front() != self_ || delivered_ == entered_ || !fresh_.empty() || !untold_.empty() ||
+      in_epoch_.size() + 1 < size) {
     return;
   }
-  if (std::any_of(let_in_.begin(), let_in_.end(), [&](Id who) { return is_waiting(who, now); })) {
+  if (std::ranges::any_of(let_in_, [&](Id who) { return may_come(who, size, now); })) {
     begin(now);
     send_all(suspicion(now));
   }
@@ -192,18 +215,21 @@ Message Membership::suspicion(Time now) const {
     silent.insert(who);
   }
   said.silent = to_list(silent);
-  said.joining = to_list(joining_);
   return said;
 }
 
 void Membership::receive(const Message& message, Time now) {
-  if (expelled_ || ended_.contains(message.from)) {
+  if (ended_.contains(message.from)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
   if (message.kind == Message::Kind::waits) {
-    if (!member(message.from)) {
-      waiting_[message.from] = {now, {message.dead.begin(), message.dead.end()}};
-      advance(now);
+    hear_that_it_waits(message, now);
+  } else if (expelled_) {
+    return;
+  } else if (message.kind == Message::Kind::knows) {
+    known_to_.insert(message.from);
+    if (!at_start(message.from)) {
+      newcomers_.insert(message.from);
     }
   } else if (message.kind == Message::Kind::decided) {
     // A process that waits is in no world, and not left out of one that it is not in.
@@ -238,7 +264,8 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
       deliver();
       break;
     case Message::Kind::decided:
-    case Message::Kind::waits: break;
+    case Message::Kind::waits:
+    case Message::Kind::knows: break;
     case Message::Kind::ready:
       ready_[message.from] = std::max(ready_[message.from], message.step);
       deliver();
@@ -250,11 +277,6 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
           doubted_.insert(who);
         }
       }
-      for (const Id who : message.joining) {
-        if (!member(who) && !ended_.contains(who)) {
-          joining_.insert(who);
-        }
-      }
       begin(now);
       advance(now);
       break;
@@ -262,7 +284,6 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
     case Message::Kind::promise:
       if (phase_ == Phase::preparing && message.ballot == promised_) {
         note_dead(message.dead);
-        joining_.insert(message.joining.begin(), message.joining.end());
         promises_[message.from] = message;
         advance(now);
       }
@@ -291,6 +312,7 @@ void Membership::say_that_it_waits(Time now) {
   beaten_ = now;
   Message said = message(Message::Kind::waits);
   said.dead = to_list(ended_);
+  said.known = to_list(known_to_);
   for (const Id who : told_of_wait_) {
     if (who != self_ && !ended_.contains(who)) {
       send(who, said);

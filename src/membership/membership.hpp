@@ -29,8 +29,9 @@ using Time = std::chrono::milliseconds;  // since any moment, the same for all c
 struct Settings {
   Time beat{100};               // between two signs of life
   Time silent_after{5000};      // without any
-  std::size_t full = 0;         // members of a whole world: while there are fewer, processes that wait are taken in
-  std::vector<Id> spares = {};  // those that may wait, or have
+  std::size_t full = 0;         // members of a whole world: while there are fewer, spares are taken in
+  std::vector<Id> start = {};   // all processes that there were at the beginning; empty: the members of the world
+  std::vector<Id> spares = {};  // of them, those that wait for a place
 };
 
 /// All members hold what they need of this step: deliver it.
@@ -54,7 +55,7 @@ class Membership {
     Message message;
   };
 
-  /// Of a process that is to join, `world` has no members.
+  /// Of a process that waits, `world` has no members.
   Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now);
 
   /// This process holds all it needs of `step`.
@@ -63,12 +64,11 @@ class Membership {
   void dead(Id who, Time now);
   /// A step waits for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time now);
-  /// `who` is to be in the next world. Not a member of this one.
-  void admit(Id who, Time now);
-  /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one.
+  /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one. Again where
+  /// there are more of them.
   void wait_among(std::vector<Id> others) { told_of_wait_ = std::move(others); }
-  /// `who` may be a member: where some are missing and it waits, it is in the next world. Where nothing else makes one,
-  /// this does once a step is delivered.
+  /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
+  /// world. Where nothing else makes one, this does once a step is delivered.
   void let_in(Id who) { let_in_.insert(who); }
   /// Of a process that waits: all others have ended, or wait and know that.
   [[nodiscard]] bool alone() const;
@@ -121,6 +121,10 @@ class Membership {
   [[nodiscard]] bool quorum(const Ids& answered) const;
   [[nodiscard]] bool is_waiting(Id who, Time now) const;
   [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
+  [[nodiscard]] bool at_start(Id who) const;
+  [[nodiscard]] bool is_known_to_all(Id who) const;
+  [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
+  void hear_that_it_waits(const Message& message, Time now);
   [[nodiscard]] std::vector<Id> unsure() const;
   [[nodiscard]] bool silent(Id who, Time now) const;
   [[nodiscard]] Id leader(Time now) const;
@@ -141,11 +145,15 @@ class Membership {
   bool expelled_ = false;
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
   Ids ended_;                       // all that are known to have ended, whatever the epoch
+  Ids gone_;                        // were members and are none: they never will be again
   struct Waiting {
     Time said{};  // the last time
     Ids ended;    // that it had heard of then
+    Ids known;    // to whom, had it heard
   };
   std::map<Id, Waiting> waiting_;
+  Ids newcomers_;  // not there at the beginning; they know this process, or it is told of them
+  Ids known_to_;   // of a process that waits: who knows of it
   Ids let_in_;
   std::vector<Id> told_of_wait_;
 
@@ -153,9 +161,8 @@ class Membership {
   std::map<Id, std::uint64_t> ready_;
   std::uint64_t told_ = 0;  // the last step that a member said to have delivered
   std::map<Id, Time> heard_;
-  Ids dead_;     // of ended_ the members
-  Ids doubted_;  // said by others to be silent
-  Ids joining_;
+  Ids dead_;                   // of ended_ the members
+  Ids doubted_;                // said by others to be silent
   Ids missed_;                 // by a step of this process
   Ids in_epoch_;               // have been heard in this epoch
   Ids untold_;                 // joined and do not know it yet

@@ -62,7 +62,7 @@ wire::Bytes encode(const Message& message) {
   wire::put_number(out, message.step);
   put_ids(out, message.dead);
   put_ids(out, message.silent);
-  put_ids(out, message.joining);
+  put_ids(out, message.known);
   wire::put_number(out, static_cast<std::uint32_t>(message.ready.size()));
   wire::put(out, message.ready.data(), message.ready.size() * sizeof(std::uint64_t));
   put_ballot(out, message.accepted);
@@ -79,7 +79,7 @@ Message decode(std::span<const std::byte> bytes) {
   wire::ByteReader reader(bytes, "a message about the world");
   Message message;
   const auto kind = reader.number<std::uint8_t>();
-  if (kind > static_cast<std::uint8_t>(Message::Kind::waits)) {
+  if (kind > static_cast<std::uint8_t>(Message::Kind::knows)) {
     reader.fail("its kind is " + std::to_string(kind));
   }
   message.kind = static_cast<Message::Kind>(kind);
@@ -89,7 +89,7 @@ Message decode(std::span<const std::byte> bytes) {
   message.step = reader.number<std::uint64_t>();
   message.dead = take_ids(reader);
   message.silent = take_ids(reader);
-  message.joining = take_ids(reader);
+  message.known = take_ids(reader);
   message.ready = take_steps(reader);
   message.accepted = take_ballot(reader);
   const auto decided = reader.number<std::uint8_t>();

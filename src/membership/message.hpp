@@ -31,7 +31,8 @@ struct Message {
     accept,    // take `decision` in this ballot
     accepted,  // I have
     decided,   // `decision` holds
-    waits,     // I am in no world and could be in one; as far as I have heard, `dead` have ended
+    waits,     // I am in no world and could be in one; as far as I have heard, `dead` have ended, `known` know of me
+    knows,     // I know of you, who waits: no others go on beside you without asking you
   };
 
   Kind kind = Kind::beat;
@@ -41,7 +42,7 @@ struct Message {
   std::uint64_t step = 0;
   std::vector<Id> dead;
   std::vector<Id> silent;
-  std::vector<Id> joining;           // want to be in the next world
+  std::vector<Id> known;
   std::vector<std::uint64_t> ready;  // of a promise: the step that each member said to hold, as far as was heard
   Ballot accepted;                   // of a promise: the ballot of `decision`
   std::optional<Decision> decision;  // of promise (what was accepted), accept, decided

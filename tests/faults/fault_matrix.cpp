@@ -157,11 +157,8 @@ struct Threads {
   std::string wrong;
 
   void simulate(const Options& options) {
-    const auto kinds = std::ranges::count(membership::kKindsOfFaults, false, &membership::KindOfFaults::joins);
+    const auto kinds = std::ssize(membership::kKindsOfFaults);
     for (const membership::KindOfFaults& kind : membership::kKindsOfFaults) {
-      if (kind.joins) {
-        continue;
-      }
       const int many = (options.simulated + static_cast<int>(kinds) - 1) / static_cast<int>(kinds);
       const auto begin = std::chrono::steady_clock::now();
       std::atomic<int> next = 1;

@@ -16,7 +16,7 @@ Message full() {
   message.step = 1ULL << 40;
   message.dead = {1, 5};
   message.silent = {2};
-  message.joining = {1000};
+  message.known = {1000};
   message.ready = {5, 0, 1ULL << 50};
   message.accepted = {1, 0};
   message.decision = Decision{{8, {0, 2, 3}}, 99};

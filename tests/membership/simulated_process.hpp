@@ -32,7 +32,7 @@ struct SimulatedProcess {
   std::uint64_t at = 0;                         // the last step delivered
   std::map<std::uint32_t, Decision> decisions;  // by epoch
   int moved_at = 0;                             // when a step was delivered, or a world began
-  std::set<Id> knows_dead;
+  std::vector<Id> reaches;                      // those that it knows to be there, or to have been
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<Id>> parts;
   std::map<std::uint64_t, std::uint32_t> held;     // step: epoch in which all parts came
   std::map<std::uint64_t, std::uint32_t> results;  // step: epoch, delivered
@@ -41,9 +41,9 @@ struct SimulatedProcess {
 };
 
 /// Of processes that are neither ended nor expelled: one world, and for each step one result.
-/// Says to `wrong` what is wrong. `spares`: those that wait; `full`: ranks of a whole world.
-inline void judge(std::map<Id, SimulatedProcess>& processes, const std::set<Id>& spares, std::size_t full,
-                  std::ostream& wrong) {
+/// Says to `wrong` what is wrong. `spares` and `joins`: those that wait; `full`: ranks of a whole world.
+inline void judge(std::map<Id, SimulatedProcess>& processes, const std::set<Id>& spares, const std::set<Id>& joins,
+                  std::size_t full, std::ostream& wrong) {
   const SimulatedProcess* first = nullptr;
   for (const auto& [who, process] : processes) {
     const Membership& membership = *process.membership;
@@ -84,6 +84,11 @@ inline void judge(std::map<Id, SimulatedProcess>& processes, const std::set<Id>&
       const SimulatedProcess& process = processes[who];
       if (!process.ended && !process.membership->expelled() && members.size() < full) {
         wrong << "process " << who << " waits, though members are missing; ";
+      }
+    }
+    for (const Id who : joins) {
+      if (!processes[who].ended && !processes[who].membership->expelled()) {
+        wrong << "process " << who << " has not been let in; ";
       }
     }
   }

@@ -54,7 +54,7 @@ class Simulation {
     while (now_ < kQuiet) {
       advance();
     }
-    judge(processes_, spares_, static_cast<std::size_t>(faults_.processes), wrong_);
+    judge(processes_, spares_, joins_, static_cast<std::size_t>(faults_.processes), wrong_);
     return wrong_.str();
   }
 
@@ -76,27 +76,60 @@ class Simulation {
     int follows = 0;
   };
 
+  struct Notice {  // that another has ended, or come
+    int at;
+    Id to;
+    Id of;
+    bool came;
+  };
+
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
   void add(Id who, const World& world) {
     auto& process = processes_[who];
     Settings settings{Time(100), Time(3000)};
-    std::vector<Id> all;
     for (int i = 0; i < faults_.processes + faults_.spares; ++i) {
-      all.push_back(static_cast<Id>(i));
+      settings.start.push_back(static_cast<Id>(i));
     }
     if (faults_.spares > 0) {
       settings.full = static_cast<std::size_t>(faults_.processes);
-      settings.spares.assign(all.begin() + faults_.processes, all.end());
+      settings.spares.assign(settings.start.begin() + faults_.processes, settings.start.end());
     }
     process.membership = std::make_unique<Membership>(who, world, 0, settings, Time(now_));
     for (const Id spare : settings.spares) {
       process.membership->let_in(spare);
     }
-    if (spares_.contains(who)) {
-      process.membership->wait_among(all);
-    }
+    process.reaches = settings.start;
+    process.membership->wait_among(process.reaches);
     process.works_until = now_ + draw(1, 50);
+  }
+
+  // The others hear of it one by one.
+  void join() {
+    const Id who = next_id_++;
+    add(who, World{});
+    joins_.insert(who);
+    Membership& membership = *processes_[who].membership;
+    for (const auto& [other, process] : processes_) {
+      if (process.ended) {
+        membership.dead(other, Time(now_));
+      } else if (other != who) {
+        notices_.push_back({now_ + draw(0, 300), other, who, true});
+        notices_.push_back({now_, who, other, true});
+      }
+    }
+  }
+
+  void hear(Process& process, const Notice& notice) {
+    Membership& membership = *process.membership;
+    if (!notice.came) {
+      return membership.dead(notice.of, Time(now_));
+    }
+    if (std::ranges::find(process.reaches, notice.of) == process.reaches.end()) {
+      membership.let_in(notice.of);
+      process.reaches.push_back(notice.of);
+      membership.wait_among(process.reaches);
+    }
   }
 
   void plan() {
@@ -173,12 +206,7 @@ class Simulation {
           }
         }
         break;
-      case Fault::Kind::join: {
-        const Id who = next_id_++;
-        add(who, World{});
-        joins_.insert(who);
-        break;
-      }
+      case Fault::Kind::join: join(); break;
     }
   }
 
@@ -194,7 +222,7 @@ class Simulation {
     for (const Id other : ids) {
       last[other] = now_ + draw(0, 40);
       if (other != who) {
-        notices_.push_back({now_ + draw(0, 300), other, who});
+        notices_.push_back({now_ + draw(0, 300), other, who, false});
       }
     }
     links_.lose(who, last);
@@ -214,7 +242,7 @@ class Simulation {
       if (notice.at > now_ || process.ended || now_ < process.paused_until) {
         return process.ended;
       }
-      process.membership->dead(notice.dead, Time(now_));
+      hear(process, notice);
       process.touched = true;
       return true;
     });
@@ -248,14 +276,6 @@ class Simulation {
     }
     if (ticks(who)) {
       membership.tick(Time(now_));
-    }
-    if (now_ % 400 == 0 && !joins_.empty() && !membership.expelled() && !membership.agreeing() &&
-        !membership.world().members.empty() && membership.world().members.front() == who) {
-      for (const Id joiner : joins_) {
-        if (!processes_[joiner].ended) {
-          membership.admit(joiner, Time(now_));
-        }
-      }
     }
     work(who, process);
     miss(who, process);
@@ -331,8 +351,9 @@ class Simulation {
           deliver(who, process, process.at + 1);
         }
         process.works_until = now_ + draw(1, 50);
-      } else if (faults_.spares > 0) {
-        if (spares_.contains(who)) {  // seen red where a process that waits took any decision for one about it
+      } else if (faults_.spares + faults_.joins > 0) {
+        if (spares_.contains(who) ||
+            joins_.contains(who)) {  // seen red where a process that waits took any decision for one about it
           wrong_ << "process " << who << " waits, and took itself for left out\n";
         }
         end(who);  // as a process does that learns that it is out
@@ -369,12 +390,6 @@ class Simulation {
     process.results[step] = held->second;
     steps_ = std::max(steps_, step);
   }
-
-  struct Notice {
-    int at;
-    Id to;
-    Id dead;
-  };
 
   std::mt19937 random_;
   Faults faults_;
