@@ -31,8 +31,15 @@ class Processes {
 
   [[nodiscard]] virtual Id self() const noexcept = 0;
   /// All that there were at the beginning, ascending; the place of each is its rank then, but of the last ones where
-  /// the policy has [elastic] spares.
+  /// the policy has [elastic] spares. On a process that joined: without itself.
   [[nodiscard]] virtual std::vector<Id> all() const = 0;
+  /// Whether this process joined a job that ran already: it is not among those of the beginning.
+  [[nodiscard]] virtual bool joined() const noexcept { return false; }
+  /// Whether others may join.
+  [[nodiscard]] virtual bool open() const noexcept { return false; }
+  /// Those that joined and are known here, ascending, also where they have ended; without this process. Their ids are
+  /// above all of the beginning.
+  [[nodiscard]] virtual std::vector<Id> newcomers() const { return {}; }
   /// "rank 3 (process 4711 on host node7)", or what is known of it.
   [[nodiscard]] virtual std::string describe(Id who) const = 0;
 
@@ -48,10 +55,11 @@ class Processes {
   struct Heard {
     Id from = 0;
     bool ended = false;  // it has ended, for certain; nothing more comes from it
+    bool came = false;   // it has joined, and can be reached from here on
     std::vector<std::byte> message = {};
   };
-  /// What has come, in order within a lane; the end of a process behind all that it sent. Waits for something, up to
-  /// `wait`. One thread at a time.
+  /// What has come, in order within a lane; the end of a process behind all that it sent, that it came before. On a
+  /// process that joined also that others had ended before. Waits for something, up to `wait`. One thread at a time.
   [[nodiscard]] virtual std::vector<Heard> hear(std::chrono::milliseconds wait) = 0;
   /// Ends a wait in hear(). Any thread.
   virtual void wake() noexcept = 0;
@@ -72,8 +80,10 @@ class Processes {
   std::atomic<bool> claimed_ = false;
 };
 
-/// `count` processes that are threads of this one; element i is process i.
+/// `count` processes that are threads of this one; element i is process i. `open`: others may join.
 /// Error(invalid_argument) for a count below 1.
-[[nodiscard]] std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count);
+[[nodiscard]] std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count, bool open = false);
+/// One that joins those of which `one` is: open ones of make_inproc_processes(), or one that joined. Any thread.
+[[nodiscard]] std::shared_ptr<Processes> join_inproc_processes(const Processes& one);
 
 }  // namespace gradwire

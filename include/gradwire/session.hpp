@@ -63,7 +63,7 @@ struct WorldChange {
   int old_world_size = 1;
   std::vector<int> lost = {};                // ended, or were left out; ascending
   std::vector<std::string> lost_names = {};  // what is known of each
-  std::vector<int> joined = {};              // ranks of the world now, of spares that have taken places; ascending
+  std::vector<int> joined = {};              // ranks of the world now, of spares and processes that came; ascending
   std::vector<std::string> joined_names = {};
   double seconds = 0;  // from the first sign of it on this rank until the new world was there
 };
@@ -118,7 +118,7 @@ class Session {
   /// Joins the progress thread. A step still under way is aborted on every rank.
   ~Session();
 
-  /// -1: a spare that waits.
+  /// -1: of a process that waits to be a rank.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
 
@@ -142,16 +142,18 @@ class Session {
   void broadcast(View value, int root = 0) { broadcast(std::span<const View>(&value, 1), root); }
 
   /// All ranks hold rank 0's `parameters` from here on: parameters, optimizer state, whatever steps then change alike
-  /// on every rank. On every rank, after every add(), before the first ready(); instead of broadcast(). Blocks. With
-  /// [elastic] spares, a spare waits here for a rank to end. It then receives what the others hold: the memory of their
-  /// `parameters`, which must stay where it is, the step, loss scale and a wanted flush; also parameters and state that
-  /// were added. Between synchronisations of local steps, ranks differ in these: it receives those of the lowest rank,
-  /// and under outer momentum parameters as they were last synchronised (docs/elastic.md). Returns false on a spare
-  /// that waited until the job ended: it must make no steps. Calls of a spare that come before do nothing where they
-  /// would communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps and
-  /// sync_parameters() alone: broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).
-  /// Error(unsupported) with late results (sync = { async = true, ... }). Error(mismatch) on a spare of which version,
-  /// policy, tensors or parameters are not those of the ranks, which go on without it.
+  /// on every rank. On every rank, after every add(), before the first ready(); instead of broadcast(). Blocks. A
+  /// process that is no rank yet waits here: a spare ([elastic] spares) for a rank to end, one that joins (Processes)
+  /// for the end of a step. It then receives what the others hold: the memory of their `parameters`, which must stay
+  /// where it is, the step, loss scale and a wanted flush; also parameters and state that were added. Between
+  /// synchronisations of local steps, ranks differ in these: it receives those of the lowest rank, and under outer
+  /// momentum parameters as they were last synchronised (docs/elastic.md). Returns false where it waited until the job
+  /// ended: it must make no steps. Its calls that come before do nothing where they would communicate or load, its
+  /// rank() is -1, and step() is 0.
+  /// Where others may come, ranks communicate afterwards in steps and sync_parameters() alone: broadcast(), reserve(),
+  /// restore(), load(), link() are Error(invalid_argument), and late results (sync = { async = true, ... }) are
+  /// Error(unsupported). Error(mismatch) on a process of which version, policy, tensors or parameters are not those of
+  /// the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 
@@ -281,7 +283,7 @@ class Session {
   friend Session session::make_session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
   struct State;
   explicit Session(std::unique_ptr<State> state);
-  [[nodiscard]] bool waits_as_spare(const char* call) const;
+  [[nodiscard]] bool waits_to_be_rank(const char* call) const;
   std::optional<std::uint64_t> restore_in_world(const std::filesystem::path& directory,
                                                 std::span<const View> parameters);
   std::unique_ptr<State> state_;

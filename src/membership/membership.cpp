@@ -227,7 +227,7 @@ void Membership::receive(const Message& message, Time now) {
   } else if (expelled_) {
     return;
   } else if (message.kind == Message::Kind::knows) {
-    known_to_.insert(message.from);
+    beaten_ = known_to_.insert(message.from).second ? Time::min() : beaten_;  // all are to hear of it soon
     if (!at_start(message.from)) {
       newcomers_.insert(message.from);
     }
@@ -306,7 +306,7 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
 }
 
 void Membership::say_that_it_waits(Time now) {
-  if (expelled_ || now - beaten_ < settings_.beat) {
+  if (expelled_ || (beaten_ != Time::min() && now - beaten_ < settings_.beat)) {
     return;
   }
   beaten_ = now;

@@ -78,7 +78,7 @@ void Session::sync_parameters() {
     return;
   }
   // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
-  const bool nothing = state_->elastic->has_spares() && !(state_->modes && state_->modes->have_moved());
+  const bool nothing = state_->elastic->expects_others() && !(state_->modes && state_->modes->have_moved());
   if (state_->elastic->waits()) {
     return;
   }
@@ -94,7 +94,7 @@ void Session::broadcast(std::span<const View> values, int root) {
     state_->broadcast(values, root);
     return;
   }
-  if (waits_as_spare("broadcast")) {
+  if (waits_to_be_rank("broadcast")) {
     return;
   }
   const std::optional<Processes::Id> who = state_->elastic->id_of(root);
@@ -165,7 +165,7 @@ std::uint64_t Session::residual_bytes() {
 }
 
 void Session::reserve() {
-  if (waits_as_spare("reserve")) {
+  if (waits_to_be_rank("reserve")) {
     return;
   }
   const auto reserve = [](State& state) { state.checked([&] { state.reserve(); }); };
@@ -176,7 +176,7 @@ void Session::reserve() {
 
 LinkEstimate Session::link() {
   return state_->checked([&] {
-    state_->require_no_spares("link");
+    state_->require_nobody_comes("link");
     return state_->link();
   });
 }

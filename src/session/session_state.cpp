@@ -199,8 +199,7 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
     throw_if_failed();
     if (elastic && elastic->waits()) {
       throw Error(ErrorCode::invalid_argument,
-                  "ready: this process is a spare; call share() first, and make no steps "
-                  "where it returns false");
+                  "ready: this process is no rank yet; call share() first, and make no steps where it returns false");
     }
     tensors.check(id);
     make_plan();

@@ -161,14 +161,14 @@ struct Session::State final : private session::Progress::Work {
   /// A call of all ranks: of late gradients that could be undone none is left.
   static void reduce_late_gradients(std::unique_ptr<State>& self, const char* call);
 
-  /// Of a spare over Processes, until it is a rank: nothing communicates.
+  /// Of a process that is no rank yet: nothing communicates.
   [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic>&& elastic,
                                                           const Policy& policy, const SessionOptions& options);
   /// Session::share(). The first: of ranks, what they have agreed on with the others is left to the caller.
-  void let_in_spares(std::span<const View> parameters);
+  void let_in_others(std::span<const View> parameters);
   [[nodiscard]] static bool become_rank(std::unique_ptr<State>& self, std::span<const View> parameters);
   /// Error(invalid_argument) where a newcomer would not know of this call.
-  void require_no_spares(const char* call) const;
+  void require_nobody_comes(const char* call) const;
 
   /// The caller holds `state`.
   void make_plan();
@@ -199,7 +199,7 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] std::optional<Error> teach_newcomers();
   // What it is, beside what sync modes hold: what the caller shares, and parameters that it added.
   [[nodiscard]] std::vector<View> taught() const;
-  [[nodiscard]] std::string facts_for_spares();
+  [[nodiscard]] std::string facts_of_waiting();
   [[nodiscard]] session::Standing standing();
   void go_on_from(const session::Standing& others);
   void broadcast_what_is_taught(int teacher);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -17,15 +18,34 @@ class Hub {
   using Id = Processes::Id;
   using Heard = Processes::Heard;
 
-  explicit Hub(std::size_t count) : inboxes_(count) {}
+  Hub(std::size_t count, bool open) : open_(open), start_(count), inboxes_(count) {}
 
-  [[nodiscard]] std::size_t count() const noexcept { return inboxes_.size(); }
+  [[nodiscard]] bool open() const noexcept { return open_; }
+  /// Of the beginning.
+  [[nodiscard]] std::size_t start() const noexcept { return start_; }
+  [[nodiscard]] std::size_t count() {
+    const std::lock_guard lock(mutex_);
+    return inboxes_.size();
+  }
+
+  Id join() {
+    const std::lock_guard lock(mutex_);
+    const auto who = static_cast<Id>(inboxes_.size());
+    Inbox& own = inboxes_.emplace_back();
+    for (Id other = 0; other < who; ++other) {
+      if (inboxes_[other].closed) {
+        own.heard.push_back({.from = other, .ended = true});
+      } else {
+        give(other, {.from = who, .came = true});
+      }
+    }
+    return who;
+  }
 
   void send(Id to, Heard heard) {
     const std::lock_guard lock(mutex_);
     if (to < inboxes_.size() && !inboxes_[to].closed && !inboxes_[heard.from].closed) {
-      inboxes_[to].heard.push_back(std::move(heard));
-      inboxes_[to].changed.notify_all();
+      give(to, std::move(heard));
     }
   }
 
@@ -50,10 +70,9 @@ class Hub {
     }
     inboxes_[who].heard.clear();
     inboxes_[who].changed.notify_all();
-    for (Inbox& inbox : inboxes_) {
-      if (!inbox.closed) {
-        inbox.heard.push_back({.from = who, .ended = true});
-        inbox.changed.notify_all();
+    for (Id other = 0; other < inboxes_.size(); ++other) {
+      if (!inboxes_[other].closed) {
+        give(other, {.from = who, .ended = true});
       }
     }
   }
@@ -84,8 +103,16 @@ class Hub {
     bool closed = false;
   };
 
+  // The caller holds the lock.
+  void give(Id to, Heard heard) {
+    inboxes_[to].heard.push_back(std::move(heard));
+    inboxes_[to].changed.notify_all();
+  }
+
   std::mutex mutex_;
-  std::vector<Inbox> inboxes_;
+  const bool open_;
+  const std::size_t start_;
+  std::deque<Inbox> inboxes_;
   std::map<std::pair<std::uint32_t, std::vector<Id>>, std::vector<std::shared_ptr<Transport>>> worlds_;
 };
 
@@ -96,13 +123,25 @@ class InprocProcesses final : public Processes {
 
   [[nodiscard]] Id self() const noexcept override { return self_; }
   [[nodiscard]] std::vector<Id> all() const override {
-    std::vector<Id> ids(hub_->count());
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      ids[i] = static_cast<Id>(i);
-    }
+    std::vector<Id> ids(hub_->start());
+    std::iota(ids.begin(), ids.end(), Id{0});
     return ids;
   }
-  [[nodiscard]] std::string describe(Id who) const override { return "rank " + std::to_string(who) + " of the start"; }
+  [[nodiscard]] bool joined() const noexcept override { return self_ >= hub_->start(); }
+  [[nodiscard]] bool open() const noexcept override { return hub_->open(); }
+  [[nodiscard]] std::vector<Id> newcomers() const override {
+    std::vector<Id> ids(hub_->count() - hub_->start());
+    std::iota(ids.begin(), ids.end(), static_cast<Id>(hub_->start()));
+    std::erase(ids, self_);
+    return ids;
+  }
+  [[nodiscard]] std::string describe(Id who) const override {
+    return who < hub_->start() ? "rank " + std::to_string(who) + " of the start"
+                               : "process " + std::to_string(who) + ", which joined";
+  }
+  [[nodiscard]] std::shared_ptr<Processes> join() const {
+    return std::make_shared<InprocProcesses>(hub_, hub_->join());
+  }
 
   using Processes::send;
   void send(Id to, std::span<const std::byte> message, Lane /*lane*/) noexcept override {
@@ -128,18 +167,27 @@ class InprocProcesses final : public Processes {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count) {
+std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count, bool open) {
   if (count < 1) {
     throw Error(ErrorCode::invalid_argument,
                 "make_inproc_processes: a job has at least 1 process, not " + std::to_string(count));
   }
-  const auto hub = std::make_shared<Hub>(static_cast<std::size_t>(count));
+  const auto hub = std::make_shared<Hub>(static_cast<std::size_t>(count), open);
   std::vector<std::shared_ptr<Processes>> processes;
   processes.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     processes.push_back(std::make_shared<InprocProcesses>(hub, static_cast<Processes::Id>(i)));
   }
   return processes;
+}
+
+std::shared_ptr<Processes> join_inproc_processes(const Processes& one) {
+  const auto* own = dynamic_cast<const InprocProcesses*>(&one);
+  if (own == nullptr || !own->open()) {
+    throw Error(ErrorCode::invalid_argument,
+                "join_inproc_processes: nobody may join those; make them by make_inproc_processes(count, true)");
+  }
+  return own->join();
 }
 
 }  // namespace gradwire

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -71,8 +73,29 @@ struct Plan {
   std::optional<std::uint64_t> syncs_before = {};  // sync_parameters() before this step
   std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
   int spares = 0;                                  // processes behind the ranks
-  std::map<Id, std::string> policies = {};         // of those that have another one
-  std::map<Id, std::size_t> smaller = {};          // so much smaller is the first tensor of these
+  std::vector<std::uint64_t> joins_at = {};        // others join once a process is at this step
+  milliseconds step_takes{0};
+  std::map<Id, std::string> policies = {};  // of those that have another one
+  std::map<Id, std::size_t> smaller = {};   // so much smaller is the first tensor of these
+};
+
+// Whoever trains is at this step.
+class Progress {
+ public:
+  void reach(std::uint64_t step) {
+    const std::lock_guard lock(mutex_);
+    step_ = std::max(step_, step);
+    changed_.notify_all();
+  }
+  void wait_for(std::uint64_t step) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return step_ >= step; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t step_ = 0;
 };
 
 // Noise that depends on who makes it, in which step, and where the parameters are.
@@ -87,7 +110,8 @@ inline std::string state_of(Session& session) {
   return state.str();
 }
 
-inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate& fate) {
+inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate& fate, Progress& progress) {
+  const bool others_come = plan.spares > 0 || !plan.joins_at.empty();
   const bool local = plan.policy.find("every") != std::string::npos;
   const bool outer = plan.policy.find("outer") != std::string::npos;
   const std::size_t sizes[] = {9000 - (plan.smaller.contains(self) ? plan.smaller.at(self) : 0), 3, 5000};
@@ -141,7 +165,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   }
   for (bool done = false; !done;) {
     try {
-      if (plan.spares > 0) {
+      if (others_come) {
         fate.unused = !session.share(shared);
       } else {
         session.broadcast(all);
@@ -166,7 +190,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   } else {
     own = {static_cast<float>(self + 1)};
   }
-  if (plan.spares > 0 && session.step() == 0) {
+  if (others_come && session.step() == 0) {
     std::this_thread::sleep_for(milliseconds(150));  // spares are heard meanwhile
   }
   const std::vector<ConstView> saved(all.begin(), all.end());
@@ -176,6 +200,8 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   const auto leaves = plan.leaves_before.find(self);
   while (session.step() < plan.steps) {
     const std::uint64_t step = session.step();
+    progress.reach(step);
+    std::this_thread::sleep_for(plan.step_takes);
     if (plan.syncs_before == step) {
       sync();
       if (plan.keeps_states && fate.changes.empty()) {
@@ -248,7 +274,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     if (!plan.checkpoints.empty()) {
       session.checkpoint(plan.checkpoints, saved);
     }
-    if (plan.spares > 0 && step % 3 == 0) {  // seen red, a stall, where a newcomer knows nothing of it
+    if (others_come && step % 3 == 0) {  // seen red, a stall, where a newcomer knows nothing of it
       if (plan.leaves_before_sync.contains(self) && plan.leaves_before_sync.at(self) == session.step()) {
         return;
       }
@@ -275,40 +301,59 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   fate.state = state_of(session);
 }
 
+// What one process does.
+inline void live(std::shared_ptr<Processes> own, const Plan& plan, Fate& fate, Progress& progress) {
+  const Id id = own->self();
+  std::shared_ptr<Life> life = std::make_shared<Life>();
+  if (const auto dies = plan.dies_after.find(id); dies != plan.dies_after.end()) {
+    life = std::make_shared<Life>(dies->second);
+  } else if (const auto silent = plan.silent_after.find(id); silent != plan.silent_after.end()) {
+    life = std::make_shared<Life>(silent->second.first, silent->second.second);
+  } else if (const auto cuts = plan.cuts_after.find(id); cuts != plan.cuts_after.end()) {
+    life = std::make_shared<Life>(cuts->second, [cut = plan.cut] { cut->happen(); });
+  }
+  try {
+    const auto other = plan.policies.find(id);
+    Policy policy = Policy::parse(other == plan.policies.end() ? plan.policy : other->second);
+    if (other == plan.policies.end() && plan.spares > 0) {
+      policy.elastic = policy.elastic.value_or(Policy::Elastic{});
+      policy.elastic->spares = static_cast<std::uint32_t>(plan.spares);
+    }
+    Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), policy,
+                    {.timeout = plan.timeout, .nonfinite = plan.nonfinite});
+    train(session, id, plan, *life, fate, progress);
+  } catch (const Error& error) {
+    fate.error = error;
+    const bool expected = plan.errors.contains(error.code()) || life->dead();
+    EXPECT_TRUE(expected) << "process " << id << ": " << error.what();
+  } catch (const Death&) {
+    EXPECT_TRUE(life->dead());
+  }
+  fate.dead = life->dead();
+  fate.operations = life->counted();
+}
+
 inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::vector<Fate> fates(static_cast<std::size_t>(ranks + plan.spares));
-  auto processes = make_inproc_processes(ranks + plan.spares);
+  const auto start = static_cast<std::size_t>(ranks + plan.spares);
+  std::vector<Fate> fates(start + plan.joins_at.size());
+  auto processes = make_inproc_processes(static_cast<int>(start), !plan.joins_at.empty());
+  const auto any = plan.joins_at.empty() ? nullptr : join_inproc_processes(*processes[0]);  // to join by
+  if (any != nullptr) {
+    any->end();
+  }
+  Progress progress;
   std::vector<std::thread> threads;
-  for (Id id = 0; id < fates.size(); ++id) {
-    threads.emplace_back([&, id, own = std::exchange(processes[id], nullptr)]() mutable {
-      std::shared_ptr<Life> life = std::make_shared<Life>();
-      if (const auto dies = plan.dies_after.find(id); dies != plan.dies_after.end()) {
-        life = std::make_shared<Life>(dies->second);
-      } else if (const auto silent = plan.silent_after.find(id); silent != plan.silent_after.end()) {
-        life = std::make_shared<Life>(silent->second.first, silent->second.second);
-      } else if (const auto cuts = plan.cuts_after.find(id); cuts != plan.cuts_after.end()) {
-        life = std::make_shared<Life>(cuts->second, [cut = plan.cut] { cut->happen(); });
-      }
-      try {
-        const auto other = plan.policies.find(id);
-        Policy policy = Policy::parse(other == plan.policies.end() ? plan.policy : other->second);
-        if (other == plan.policies.end() && plan.spares > 0) {
-          policy.elastic = policy.elastic.value_or(Policy::Elastic{});
-          policy.elastic->spares = static_cast<std::uint32_t>(plan.spares);
-        }
-        Session session(std::make_shared<MortalProcesses>(std::move(own), life, plan.cut), policy,
-                        {.timeout = plan.timeout, .nonfinite = plan.nonfinite});
-        train(session, id, plan, *life, fates[id]);
-      } catch (const Error& error) {
-        fates[id].error = error;
-        const bool expected = plan.errors.contains(error.code()) || life->dead();
-        EXPECT_TRUE(expected) << "process " << id << ": " << error.what();
-      } catch (const Death&) {
-        EXPECT_TRUE(life->dead());
-      }
-      fates[id].dead = life->dead();
-      fates[id].operations = life->counted();
+  for (std::size_t i = 0; i < start; ++i) {
+    threads.emplace_back([&, i, own = std::exchange(processes[i], nullptr)]() mutable {
+      live(std::move(own), plan, fates[i], progress);
+      progress.reach(plan.steps);  // whoever waits for a step need not
+    });
+  }
+  for (std::size_t i = 0; i < plan.joins_at.size(); ++i) {
+    progress.wait_for(plan.joins_at[i]);
+    threads.emplace_back([&, i, own = join_inproc_processes(*any)]() mutable {
+      live(std::move(own), plan, fates[start + i], progress);
     });
   }
   for (std::thread& thread : threads) {

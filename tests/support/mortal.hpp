@@ -184,6 +184,9 @@ class MortalProcesses final : public Processes {
 
   [[nodiscard]] Id self() const noexcept override { return inner_->self(); }
   [[nodiscard]] std::vector<Id> all() const override { return inner_->all(); }
+  [[nodiscard]] bool joined() const noexcept override { return inner_->joined(); }
+  [[nodiscard]] bool open() const noexcept override { return inner_->open(); }
+  [[nodiscard]] std::vector<Id> newcomers() const override { return inner_->newcomers(); }
   [[nodiscard]] std::string describe(Id who) const override { return inner_->describe(who); }
 
   using Processes::send;
@@ -206,8 +209,10 @@ class MortalProcesses final : public Processes {
     if (life_->dead()) {
       inner_->end();
       heard.clear();
-      for (const Id who : inner_->all()) {  // so that no thread of it waits for anybody
-        heard.push_back({.from = who, .ended = true});
+      for (const std::vector<Id>& ids : {inner_->all(), inner_->newcomers()}) {
+        for (const Id who : ids) {  // so that no thread of it waits for anybody
+          heard.push_back({.from = who, .ended = true});
+        }
       }
     }
     return heard;

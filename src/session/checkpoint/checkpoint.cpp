@@ -254,7 +254,7 @@ void Session::save(std::ostream& stream) {
 }
 
 void Session::load(const std::filesystem::path& directory) {
-  if (waits_as_spare("load")) {
+  if (waits_to_be_rank("load")) {
     return;
   }
   State& state = *state_;
@@ -268,7 +268,7 @@ void Session::load(const std::filesystem::path& directory) {
 }
 
 void Session::load(std::istream& stream) {
-  if (waits_as_spare("load")) {
+  if (waits_to_be_rank("load")) {
     return;
   }
   State& state = *state_;

@@ -187,7 +187,7 @@ void Session::wait_for_checkpoint() {
 }
 
 std::uint64_t Session::restore(const std::filesystem::path& directory, std::span<const View> parameters) {
-  if (waits_as_spare("restore")) {
+  if (waits_to_be_rank("restore")) {
     return 0;
   }
   for (;;) {

@@ -55,6 +55,7 @@ membership::Settings settings_of(const Processes& processes, const Policy::Elast
                     "; start ranks + spares processes, as by mpirun -np");
   }
   membership::Settings found{.beat = kBeat, .silent_after = settings.suspect};
+  found.start = all;
   if (settings.spares > 0) {
     found.full = all.size() - settings.spares;
     found.spares.assign(all.begin() + static_cast<std::ptrdiff_t>(found.full), all.end());
@@ -70,17 +71,13 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& se
       settings_(settings),
       timeout_(timeout),
       member_(processes_, settings_of(*processes_, settings)) {
-  ranks_ = processes_->all();
-  ranks_.resize(static_cast<std::size_t>(full_size()));
-  if (std::ranges::find(ranks_, processes_->self()) != ranks_.end()) {
-    world_ = before_ = told_ = {.epoch = 0, .members = ranks_};
-    holders_ = ranks_;
+  std::vector<Processes::Id> ranks = processes_->all();
+  ranks.resize(static_cast<std::size_t>(full_size()));
+  ranks_.insert(ranks.begin(), ranks.end());
+  if (ranks_.contains(processes_->self())) {
+    world_ = before_ = told_ = {.epoch = 0, .members = ranks};
+    holders_ = std::move(ranks);
   }
-}
-
-int Elastic::place() const {
-  const std::vector<Processes::Id> all = processes_->all();
-  return static_cast<int>(std::ranges::find(all, processes_->self()) - all.begin());
 }
 
 bool Elastic::has_newcomers() const {
@@ -92,6 +89,7 @@ std::shared_ptr<Transport> Elastic::connect() {
   before_ = world_;
   for (;;) {
     Member::World world = member_.world();
+    ranks_.insert(world.members.begin(), world.members.end());
     if (world.members.size() < settings_.min_ranks) {
       throw Error(ErrorCode::too_few, "a world of " + std::to_string(world.members.size()) +
                                           " ranks is less than [elastic] min_ranks, " +
@@ -233,7 +231,8 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
          (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +
-         "; residuals" + (residual_bytes == 0 ? "" : ", " + format_bytes(residual_bytes) + " now,") +
+         (processes_->open() ? "; others may join" : "") + "; residuals" +
+         (residual_bytes == 0 ? "" : ", " + format_bytes(residual_bytes) + " now,") +
          " have a second buffer, so that a step can be undone, and it ends by a message of each rank to each" +
          (settings_.expel_slower_than == 0
               ? ""

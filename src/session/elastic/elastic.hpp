@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,31 +28,31 @@ class Elastic {
   /// Error(invalid_argument) where spares leave too few ranks.
   Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings, std::chrono::milliseconds timeout);
 
-  /// Whether this process is a spare that has not taken a rank's place.
+  /// Whether this process is in no world yet: a spare, or one that joins.
   [[nodiscard]] bool waits() const noexcept { return world_.members.empty(); }
-  /// Its place among all processes, and how many these are.
-  [[nodiscard]] int place() const;
+  /// That there were at the beginning.
   [[nodiscard]] int processes() const { return static_cast<int>(processes_->all().size()); }
   /// Ranks of a whole world.
   [[nodiscard]] int full_size() const { return processes() - static_cast<int>(settings_.spares); }
-  [[nodiscard]] bool has_spares() const noexcept { return settings_.spares > 0; }
+  /// Whether others may become ranks: spares, or processes that join.
+  [[nodiscard]] bool expects_others() const { return settings_.spares > 0 || processes_->open(); }
   /// See Member::wait_for_place().
   [[nodiscard]] bool wait_for_place(const std::string& facts) { return member_.wait_for_place(facts); }
 
-  /// What a rank that comes later is to hold: `parameters` of all ranks. From here on spares may come.
+  /// What a rank that comes later is to hold: `parameters` of all ranks. From here on others may come.
   void share(std::vector<View> parameters) { shared_ = std::move(parameters); }
-  void let_in_spares(std::string facts) {
+  void let_in(std::string facts) {
     lets_in_ = true;
-    member_.let_in_spares(std::move(facts));
+    member_.let_in(std::move(facts));
   }
-  [[nodiscard]] bool lets_in_spares() const noexcept { return lets_in_; }
+  [[nodiscard]] bool lets_in() const noexcept { return lets_in_; }
   [[nodiscard]] const std::vector<View>& shared() const noexcept { return shared_; }
   /// Whether a rank of the world now may not hold what the others do. The same on all of them.
   [[nodiscard]] bool has_newcomers() const;
   /// Whether this rank does.
   [[nodiscard]] bool holds() const;
   /// Whether a rank has made all its steps.
-  [[nodiscard]] bool job_is_over() const { return member_.any_left(ranks_) || member_.any_left(before_.members); }
+  [[nodiscard]] bool job_is_over() const { return member_.any_left(ranks_); }
   /// From here on all ranks of the world now do.
   void all_hold() { holders_ = world_.members; }
 
@@ -111,7 +112,7 @@ class Elastic {
   Member::World world_;                 // of the transport in use
   Member::World before_;                // of the one before
   Member::World told_;                  // by take_change()
-  std::vector<Processes::Id> ranks_;    // of the start
+  std::set<Processes::Id> ranks_;       // that there were, as far as is known here
   std::vector<Processes::Id> holders_;  // of what a newcomer gets; ascending
   std::vector<View> shared_;
   bool lets_in_ = false;

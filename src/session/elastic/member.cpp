@@ -20,8 +20,8 @@ constexpr std::chrono::milliseconds kFarewell{300};
 // How messages begin that are none of membership, of which none begins so.
 constexpr std::byte kCopyMark{0xC0};  // epoch, step, bytes of the copy, bytes of it before this piece, and the piece
 constexpr std::byte kFarewellMark{0xC1};  // whether the world was always the first
-constexpr std::byte kFactsMark{0xC2};     // of a spare that waits: a text
-constexpr std::byte kRefusalMark{0xC3};   // of a spare: why, a text
+constexpr std::byte kFactsMark{0xC2};     // of a process that waits: a text
+constexpr std::byte kRefusalMark{0xC3};   // of such a one: why, a text
 constexpr std::byte kSparesMark{0xC4};    // how many the policy of this process has
 constexpr std::size_t kPieceBytes = 256 << 10;
 
@@ -38,8 +38,8 @@ std::string text_of(std::span<const std::byte> message) {
 membership::World first_world(const Processes& processes, const membership::Settings& settings) {
   std::vector<Processes::Id> members = processes.all();
   members.resize(members.size() - settings.spares.size());
-  const bool is_spare = std::ranges::find(settings.spares, processes.self()) != settings.spares.end();
-  return is_spare ? membership::World{} : membership::World{.epoch = 1, .members = std::move(members)};
+  const bool is_member = std::ranges::find(members, processes.self()) != members.end();
+  return is_member ? membership::World{.epoch = 1, .members = std::move(members)} : membership::World{};
 }
 
 }  // namespace
@@ -50,10 +50,8 @@ Member::Member(std::shared_ptr<Processes> processes, const membership::Settings&
       machine_(processes_->self(), first_world(*processes_, settings), 0, settings, now()) {
   wire::Bytes message{kSparesMark};
   wire::put_number(message, static_cast<std::uint32_t>(settings_.spares.size()));
-  for (const Processes::Id who : processes_->all()) {
-    if (who != processes_->self()) {
-      processes_->send(who, message);
-    }
+  for (const Processes::Id who : processes_->joined() ? std::vector<Processes::Id>() : others()) {
+    processes_->send(who, message);
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -69,15 +67,24 @@ Member::~Member() {
   if (!failed_ && std::uncaught_exceptions() <= exceptions_) {
     // Before the machine's last words, of which the next world comes: who is in it knows then why.
     const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
-    for (const membership::Id who : processes_->all()) {
-      if (who != machine_.self()) {
-        processes_->send(who, farewell);
-      }
+    for (const membership::Id who : others()) {
+      processes_->send(who, farewell);
     }
   }
   machine_.leave();
   act();
   processes_->end();
+}
+
+bool Member::at_start(Processes::Id who) const {
+  return std::ranges::find(settings_.start, who) != settings_.start.end();
+}
+
+std::vector<Processes::Id> Member::others() const {
+  std::vector<Processes::Id> found = settings_.start;
+  std::ranges::copy(processes_->newcomers(), std::back_inserter(found));
+  std::erase(found, processes_->self());
+  return found;
 }
 
 membership::Time Member::now() { return std::chrono::duration_cast<membership::Time>(Clock::now().time_since_epoch()); }
@@ -106,6 +113,9 @@ void Member::run() noexcept {
 }
 
 void Member::hear(const Processes::Heard& heard) {
+  if (heard.came) {
+    return hear_of_newcomer(heard.from);
+  }
   if (heard.ended) {
     if (!farewells_.contains(heard.from) && !ended_.contains(heard.from)) {
       processes_->note_loss();
@@ -141,6 +151,14 @@ void Member::note_end(Processes::Id who) {
   machine_.dead(who, now());
 }
 
+void Member::hear_of_newcomer(Processes::Id who) {
+  if (!says_.empty()) {
+    processes_->send(who, with_text(kFactsMark, says_));
+    machine_.wait_among(others());
+  }
+}
+
+// One that joins says it with its facts, and alone has to go where it is another number.
 void Member::hear_number_of_spares(Processes::Id from, std::span<const std::byte> message) {
   const std::size_t mine = settings_.spares.size();
   std::uint32_t theirs = 0;
@@ -164,14 +182,14 @@ void Member::hear_facts(Processes::Id from, const std::string& facts) {
     machine_.let_in(from);
   } else if (machine_.world().members.front() == machine_.self()) {
     const std::string why =
-        "a spare, " + processes_->describe(from) + ", cannot take the place of a rank: " +
+        (at_start(from) ? "a spare, " : "") + processes_->describe(from) + ", cannot be a rank: " +
         plan::first_difference(own_facts_, static_cast<int>(machine_.self()), facts, static_cast<int>(from));
     log(LogLevel::warning, why);
     processes_->send(from, with_text(kRefusalMark, why));
   }
 }
 
-void Member::let_in_spares(std::string facts) {
+void Member::let_in(std::string facts) {
   const std::lock_guard lock(mutex_);
   own_facts_ = std::move(facts);
   for (const auto& [who, said] : std::exchange(facts_, {})) {
@@ -180,13 +198,12 @@ void Member::let_in_spares(std::string facts) {
 }
 
 bool Member::wait_for_place(const std::string& facts) {
-  for (const Processes::Id who : processes_->all()) {
-    if (who != processes_->self()) {
-      processes_->send(who, with_text(kFactsMark, facts));
-    }
-  }
   std::unique_lock lock(mutex_);
-  machine_.wait_among(processes_->all());
+  says_ = facts;
+  for (const Processes::Id who : others()) {
+    processes_->send(who, with_text(kFactsMark, facts));
+  }
+  machine_.wait_among(others());
   changed_.wait(lock, [&] { return over_locked(0) || machine_.alone(); });
   if (!over_locked(0)) {
     return false;

@@ -36,8 +36,8 @@ class Member {
   ~Member();
 
   [[nodiscard]] Processes& processes() noexcept { return *processes_; }
-  /// Whether one of them has left in good order, as at the end of a job.
-  [[nodiscard]] bool any_left(std::span<const Processes::Id> who) const {
+  /// Whether one of them, other than this process, has left in good order, as at the end of a job.
+  [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(who, [this](Processes::Id id) { return left_.contains(id); });
   }
@@ -56,11 +56,11 @@ class Member {
   /// Since an epoch that was watched was seen to be over.
   [[nodiscard]] double seconds_since_over() const;
 
-  /// Of a spare: says that it waits, with `facts` of what it could do, until it is in a world: true. False: nobody is
-  /// left whose place it could take. Error(mismatch) where the others say other facts, Error(expelled).
+  /// Of a process that is in no world: says that it waits, with `facts` of what it could do, until it is in one: true.
+  /// False: no rank is left. Error(mismatch) where the others say other facts, Error(expelled).
   [[nodiscard]] bool wait_for_place(const std::string& facts);
-  /// From here on spares that say these facts take the places of ranks that are missing; others are told so.
-  void let_in_spares(std::string facts);
+  /// From here on those that wait and say these facts may become ranks; others are told so.
+  void let_in(std::string facts);
 
   /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
   /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
@@ -86,8 +86,12 @@ class Member {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] static membership::Time now();
+  [[nodiscard]] bool at_start(Processes::Id who) const;
+  /// All other processes that are known.
+  [[nodiscard]] std::vector<Processes::Id> others() const;
   void run() noexcept;
   void hear(const Processes::Heard& heard);
+  void hear_of_newcomer(Processes::Id who);
   void hear_facts(Processes::Id from, const std::string& facts);
   void hear_number_of_spares(Processes::Id from, std::span<const std::byte> message);
   void note_end(Processes::Id who);
@@ -111,9 +115,10 @@ class Member {
   std::map<membership::Id, Copy> incoming_;  // so far
   std::set<membership::Id> left_;            // said farewell
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
-  // Of spares.
+  // Of those that wait.
   std::map<membership::Id, std::string> facts_;  // that each has said
-  std::string own_facts_;                        // none: spares are not let in
+  std::string own_facts_;                        // none: nobody is let in
+  std::string says_;                             // of this one, while it waits
   std::optional<Error> refused_;                 // why this process cannot take part
   std::set<membership::Id> ended_;
   bool stopping_ = false;

@@ -44,8 +44,8 @@ std::vector<std::byte> send_to_one_place(std::vector<View>& views) {
 
 std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
                                                             const SessionOptions& options) {
-  auto places = make_inproc_world(elastic->processes());  // its own place alone is taken
-  auto own = std::move(places[static_cast<std::size_t>(elastic->place())]);
+  auto places = make_inproc_world(elastic->processes() + 1);  // its own place alone is taken
+  auto own = std::move(places.back());
   auto state =
       std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(own), options), policy, options);
   state->elastic = std::move(elastic);
@@ -53,9 +53,9 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
   return state;
 }
 
-// What a spare must have alike with ranks, one item a line: the plan as in a world of all processes, since no spare
-// knows of how many and of which nodes the next world is.
-std::string Session::State::facts_for_spares() {
+// What a process that waits must have alike with ranks, one item a line: the plan as in a world of all processes of the
+// beginning, since none knows of how many and of which nodes the next world is.
+std::string Session::State::facts_of_waiting() {
   const std::lock_guard lock(progress.state);
   const plan::Plan shown = plan::make_plan(policy, tensors.infos(),
                                            {.world_size = elastic->processes(),
@@ -63,9 +63,11 @@ std::string Session::State::facts_for_spares() {
                                             .checksum = options.checksum.value_or(true)});
   if (std::ranges::any_of(shown.buckets,
                           [](const plan::Bucket& bucket) { return bucket.sync.mode == Sync::Mode::async; })) {
-    throw Error(ErrorCode::unsupported,
-                "[elastic] spares: the policy has sync = { async = true, ... }: results that are on their way are made "
-                "of gradients that a spare does not have; use sync = \"step\" or { every = N }, or no spares");
+    throw Error(
+        ErrorCode::unsupported,
+        "share: the policy has sync = { async = true, ... }: results that are on their way are made of gradients "
+        "that a newcomer does not have; use sync = \"step\" or { every = N }, or neither [elastic] spares nor "
+        "processes that join");
   }
   const std::vector<View> parameters = taught();
   std::string sizes;
@@ -76,14 +78,16 @@ std::string Session::State::facts_for_spares() {
   }
   const std::string text = shown.describe();
   return "library: " + std::string(kVersion) + "\n" + (text.size() <= kMostPlanText ? text : "") +
-         "plan: " + plan::fingerprint_of(text) + "\nshared parameters: " + std::to_string(parameters.size()) + " of " +
-         std::to_string(bytes) + " bytes, " + plan::fingerprint_of(sizes) + "\nSessionOptions: nonfinite " +
+         "plan: " + plan::fingerprint_of(text) +
+         "\n[elastic] spares: " + std::to_string(elastic->processes() - elastic->full_size()) +
+         "\nshared parameters: " + std::to_string(parameters.size()) + " of " + std::to_string(bytes) + " bytes, " +
+         plan::fingerprint_of(sizes) + "\nSessionOptions: nonfinite " +
          std::to_string(static_cast<int>(options.nonfinite)) + ", compare_ranks_every " +
          std::to_string(options.compare_ranks_every) + "\n";
 }
 
-void Session::State::let_in_spares(std::span<const View> parameters) {
-  if (!elastic->has_spares()) {
+void Session::State::let_in_others(std::span<const View> parameters) {
+  if (!elastic->expects_others()) {
     return;
   }
   {
@@ -91,17 +95,17 @@ void Session::State::let_in_spares(std::span<const View> parameters) {
     make_plan();
   }
   elastic->share({parameters.begin(), parameters.end()});
-  elastic->let_in_spares(facts_for_spares());
+  elastic->let_in(facts_of_waiting());
 }
 
 bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const View> parameters) {
   try {
     self->elastic->share({parameters.begin(), parameters.end()});
-    if (!self->elastic->wait_for_place(self->facts_for_spares())) {
+    if (!self->elastic->wait_for_place(self->facts_of_waiting())) {
       return false;
     }
     enter_world(self);
-    self->let_in_spares(parameters);
+    self->let_in_others(parameters);
     static_cast<void>(self->elastic->take_change());
     if (self->syncs) {
       sync_elastically(self);
@@ -241,32 +245,31 @@ void Session::State::require_between_steps(const char* call) {
   step.require_between(call);
 }
 
-void Session::State::require_no_spares(const char* call) const {
+void Session::State::require_nobody_comes(const char* call) const {
   if (elastic && elastic->waits()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(call) +
-                    ": this process is a spare that waits for a place, and communicates with nobody; "
-                    "leave the call out where there are [elastic] spares");
+                    ": this process waits to be a rank, and communicates with nobody; leave the call out where there "
+                    "are [elastic] spares, or processes may join");
   }
-  if (elastic && elastic->lets_in_spares()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        std::string(call) +
-            ": with [elastic] spares ranks communicate in steps and sync_parameters() alone after share(), since a " +
-            "spare that takes a place knows of nothing else; call it before");
+  if (elastic && elastic->lets_in()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": with [elastic] spares, or where processes may join, ranks communicate in steps and "
+                    "sync_parameters() alone after share(), since a newcomer knows of nothing else; call it before");
   }
 }
 
-bool Session::waits_as_spare(const char* call) const {
+bool Session::waits_to_be_rank(const char* call) const {
   if (state_->elastic && state_->elastic->waits()) {
     return true;
   }
-  state_->require_no_spares(call);
+  state_->require_nobody_comes(call);
   return false;
 }
 
 bool Session::share(std::span<const View> parameters) {
-  if (state_->elastic && state_->elastic->lets_in_spares()) {
+  if (state_->elastic && state_->elastic->lets_in()) {
     throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
   }
   for (const View& parameter : parameters) {
@@ -280,7 +283,7 @@ bool Session::share(std::span<const View> parameters) {
   }
   broadcast(parameters);
   if (state_->elastic) {
-    state_->let_in_spares(parameters);
+    state_->let_in_others(parameters);
   }
   return true;
 }
