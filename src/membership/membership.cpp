@@ -224,8 +224,8 @@ void Membership::receive(const Message& message, Time now) {
   }
   if (message.kind == Message::Kind::waits) {
     hear_that_it_waits(message, now);
-  } else if (expelled_) {
-    return;
+  } else if (expelled_ && message.epoch >= world_.epoch) {
+    return;  // it says to others what it knows, and hears nothing
   } else if (message.kind == Message::Kind::knows) {
     beaten_ = known_to_.insert(message.from).second ? Time::min() : beaten_;  // all are to hear of it soon
     if (!at_start(message.from)) {

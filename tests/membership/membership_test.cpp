@@ -275,5 +275,21 @@ TEST(Membership, ASilentOneIsMissedInTime) {
   EXPECT_EQ(members(hands[0]).size(), 7U);
 }
 
+// Who slept finds all of the next world ended, but one that was left out of it. Tried by hand, red: that one says
+// nothing.
+TEST(Membership, WhoWasLeftOutTellsOthersWhatWasDecided) {
+  Hands hands(4);
+  Message decided;
+  decided.kind = Message::Kind::decided;
+  decided.from = 1;
+  decided.decision = Decision{{1, {0, 1, 2}}, 0};
+  hands[3].receive(decided, hands.now());
+  ASSERT_TRUE(hands[3].expelled());
+  hands[0].dead(1, hands.now());
+  hands[0].dead(2, hands.now());
+  hands.pass(2, {0, 3});
+  EXPECT_EQ(hands[0].world(), (World{2, {0}}));
+}
+
 }  // namespace
 }  // namespace gradwire::membership

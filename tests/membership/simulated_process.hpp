@@ -1,6 +1,7 @@
 // A process of a simulation, and what must hold of all of them at its end.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -40,6 +41,20 @@ struct SimulatedProcess {
   bool touched = false;  // it has heard of a death since it last lived
 };
 
+/// Nobody is left of a world of which all have ended; who was left out of it before is out.
+inline void judge_the_end(const std::map<Id, SimulatedProcess>& processes, std::ostream& wrong) {
+  const World* last = nullptr;
+  for (const auto& [who, process] : processes) {
+    const World& world = process.membership->world();
+    if (!process.ended && (last == nullptr || world.epoch > last->epoch)) {
+      last = &world;
+    }
+  }
+  if (last == nullptr || std::ranges::any_of(last->members, [&](Id member) { return !processes.at(member).ended; })) {
+    wrong << "nobody is left; ";
+  }
+}
+
 /// Of processes that are neither ended nor expelled: one world, and for each step one result.
 /// Says to `wrong` what is wrong. `spares` and `joins`: those that wait; `full`: ranks of a whole world.
 inline void judge(std::map<Id, SimulatedProcess>& processes, const std::set<Id>& spares, const std::set<Id>& joins,
@@ -72,7 +87,7 @@ inline void judge(std::map<Id, SimulatedProcess>& processes, const std::set<Id>&
     }
   }
   if (first == nullptr) {
-    wrong << "nobody is left; ";
+    judge_the_end(processes, wrong);
   } else {
     const std::vector<Id>& members = first->membership->world().members;
     for (const Id who : members) {

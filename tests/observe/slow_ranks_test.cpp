@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "simulated_ranks.hpp"
+#include "tests/support/step_share.hpp"
 
 namespace gradwire::observe::test {
 namespace {
 
-constexpr unsigned kSeeds = 20;
+constexpr unsigned kSeeds = 20 / gradwire::test::kStepShare;
 
 int steps_of(int world) { return world > 16 ? 4 : 30; }
 
