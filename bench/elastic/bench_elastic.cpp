@@ -1,11 +1,12 @@
-// bench_elastic: what a step costs that can be undone. Steps of a session over Processes, in turn with steps of a plain
-// one, of the same tensors: communication alone, nothing computes meanwhile.
+// bench_elastic: what a step costs that can be undone, and what copies of residuals cost. Steps of a session over
+// Processes, and of one that copies, in turn with steps of a plain one, of the same tensors.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct Options {
   std::vector<std::string> codecs{"int8", "int4", "topk(1%)+int8"};
   int blocks = 15;
   int steps = 10;
+  int replicate = 0;
+  double computing_ms = 0;
   ReportFiles files;
 };
 
@@ -34,9 +37,11 @@ struct Trained {
   std::unique_ptr<Session> session;
   TensorId id{};
 
-  double step_seconds(int steps) const {
+  double step_seconds(const Options& options) const {
     const auto begin = Clock::now();
+    const int steps = options.steps;
     for (int i = 0; i < steps; ++i) {
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.computing_ms));
       session->ready(id);
       session->finish();
     }
@@ -85,21 +90,32 @@ double writing_seconds(std::uint64_t count) {
 
 struct Row {
   std::string codec;
-  double plain, elastic, aa, commit, writing;
+  double plain, elastic, copying, aa, commit, writing;
+  double copied_share;  // bytes of copies, of those of steps
 };
+
+Policy copying_policy(const Policy& policy, int every) {
+  Policy copying = policy;
+  copying.elastic = Policy::Elastic{.replicate = static_cast<std::uint32_t>(every)};
+  return copying;
+}
 
 Row measure(const Options& options, const std::string& codec) {
   const std::size_t count = parse_bytes(options.bytes) / sizeof(float);
   const Policy policy = Policy::uniform(codec);
   const auto plain = make(count, [&] { return mpi::make_session(MPI_COMM_WORLD, policy); });
   const auto elastic = make(count, [&] { return Session(mpi::make_processes(MPI_COMM_WORLD), policy); });
-  plain->step_seconds(3);
-  elastic->step_seconds(3);
-  std::vector<double> of_plain, of_elastic, neighbours;
+  const auto copying = options.replicate == 0 ? nullptr : make(count, [&] {
+    return Session(mpi::make_processes(MPI_COMM_WORLD), copying_policy(policy, options.replicate));
+  });
+  plain->step_seconds(options);
+  elastic->step_seconds(options);
+  std::vector<double> of_plain, of_elastic, of_copying, neighbours;
   double commit = elastic->session->statistics().commit_seconds;
   for (int block = 0; block < options.blocks; ++block) {
-    of_plain.push_back(plain->step_seconds(options.steps));
-    of_elastic.push_back(elastic->step_seconds(options.steps));
+    of_plain.push_back(plain->step_seconds(options));
+    of_elastic.push_back(elastic->step_seconds(options));
+    of_copying.push_back(copying == nullptr ? NAN : copying->step_seconds(options));
     if (block > 0) {
       const double before = of_plain[of_plain.size() - 2];
       neighbours.push_back(std::abs(of_plain.back() / before - 1));
@@ -108,7 +124,18 @@ Row measure(const Options& options, const std::string& codec) {
   commit = (elastic->session->statistics().commit_seconds - commit) / (options.blocks * options.steps);
   // Each rank encodes all but its own shard, and its own shard's sum.
   const bool keeps = elastic->session->residual_bytes() > 0;
-  return {codec, median(of_plain), median(of_elastic), median(neighbours), commit, keeps ? writing_seconds(count) : 0};
+  const SessionStatistics statistics = plain->session->statistics();
+  const double step_bytes = static_cast<double>(statistics.all().bytes_sent) / static_cast<double>(statistics.steps);
+  // bf16, once in so many steps.
+  const double copied = static_cast<double>(elastic->session->residual_bytes()) / 2 / std::max(1, options.replicate);
+  return {codec,
+          median(of_plain),
+          median(of_elastic),
+          copying == nullptr ? NAN : median(of_copying),
+          median(neighbours),
+          commit,
+          keeps ? writing_seconds(count) : 0,
+          copying == nullptr ? NAN : copied / step_bytes};
 }
 
 int run(int argc, char** argv, int rank) {
@@ -118,30 +145,53 @@ int run(int argc, char** argv, int rank) {
   line.option("--codecs", options.codecs, "How they travel, one after the other");
   line.option("--blocks", options.blocks, "Blocks of steps, of each kind of session in turn").range(2, 1000);
   line.option("--steps", options.steps, "Of a block").range(1, 1000000);
+  line.option("--replicate", options.replicate, "Residuals are copied after every so many steps; 0: not measured")
+      .range(0, 1000000);
+  line.option("--computing", options.computing_ms, "Milliseconds of a step in which nothing is sent").range(0.0, 1e6);
   options.files.add_to(line);
   line.parse(argc, argv);
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  Table table(
-      {"codec", "plain ms", "over Processes ms", "paired %", "A/A %", "commit us", "writing us", "accounted %"});
+  std::vector<std::string> columns{"codec", "plain ms",  "over Processes ms", "paired %",
+                                   "A/A %", "commit us", "writing us",        "accounted %"};
+  if (options.replicate > 0) {
+    columns.insert(columns.end(), {"with copies ms", "copies, paired %", "bytes of copies, % of a step's"});
+  }
+  Table table(columns);
   Json report = make_report("gradwire.bench_elastic.1");
   for (const std::string& codec : options.codecs) {
     const Row row = measure(options, codec);
     const double accounted = 100 * (row.commit + row.writing) / row.plain;
-    table.add({row.codec, fixed(1e3 * row.plain, 2), fixed(1e3 * row.elastic, 2),
-               fixed(100 * (row.elastic / row.plain - 1), 1), fixed(100 * row.aa, 1), fixed(1e6 * row.commit, 0),
-               fixed(1e6 * row.writing, 0), fixed(accounted, 2)});
+    std::vector<std::string> cells{row.codec,
+                                   fixed(1e3 * row.plain, 2),
+                                   fixed(1e3 * row.elastic, 2),
+                                   fixed(100 * (row.elastic / row.plain - 1), 1),
+                                   fixed(100 * row.aa, 1),
+                                   fixed(1e6 * row.commit, 0),
+                                   fixed(1e6 * row.writing, 0),
+                                   fixed(accounted, 2)};
+    if (options.replicate > 0) {
+      cells.insert(cells.end(), {fixed(1e3 * row.copying, 2), fixed(100 * (row.copying / row.elastic - 1), 1),
+                                 fixed(100 * row.copied_share, 0)});
+    }
+    table.add(cells);
     report["rows"].push_back({{"codec", row.codec},
                               {"plain_seconds", row.plain},
                               {"elastic_seconds", row.elastic},
                               {"commit_seconds", row.commit},
-                              {"writing_seconds", row.writing}});
+                              {"writing_seconds", row.writing},
+                              {"copying_seconds", number_or_null(row.copying)},
+                              {"copied_bytes_of_a_step", number_or_null(row.copied_share)}});
   }
   if (rank == 0) {
     options.files.tell(
-        "Steps that can be undone: " + std::to_string(ranks) + " ranks, " + options.bytes +
-            " of gradients a step, nothing computes. Commit: waiting until all hold the step. Writing: " +
-            "residuals to a second buffer.",
+        "Steps that can be undone: " + std::to_string(ranks) + " ranks, " + options.bytes + " of gradients a step, " +
+            fixed(options.computing_ms, 0) +
+            " ms in which nothing is sent. Commit: waiting until all hold the step. Writing: residuals to a second "
+            "buffer." +
+            (options.replicate == 0
+                 ? ""
+                 : " Copies: of residuals, after every " + std::to_string(options.replicate) + " steps."),
         table, report);
   }
   return 0;

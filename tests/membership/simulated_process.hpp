@@ -41,16 +41,19 @@ struct SimulatedProcess {
   bool touched = false;  // it has heard of a death since it last lived
 };
 
-/// Nobody is left of a world of which all have ended; who was left out of it before is out.
+/// Nobody is left of the last world, whose members have all ended, none since it was left out.
 inline void judge_the_end(const std::map<Id, SimulatedProcess>& processes, std::ostream& wrong) {
   const World* last = nullptr;
   for (const auto& [who, process] : processes) {
     const World& world = process.membership->world();
-    if (!process.ended && (last == nullptr || world.epoch > last->epoch)) {
+    if (last == nullptr || world.epoch > last->epoch) {
       last = &world;
     }
   }
-  if (last == nullptr || std::ranges::any_of(last->members, [&](Id member) { return !processes.at(member).ended; })) {
+  const auto is_gone = [&](Id member) {
+    return processes.at(member).ended && !processes.at(member).membership->expelled();
+  };
+  if (last == nullptr || !std::ranges::all_of(last->members, is_gone)) {
     wrong << "nobody is left; ";
   }
 }
