@@ -30,9 +30,13 @@ class Processes {
   [[nodiscard]] bool claim() noexcept { return !claimed_.exchange(true); }
 
   [[nodiscard]] virtual Id self() const noexcept = 0;
+  /// Whether this process joined a job that ran already: it is not among those of the start.
+  [[nodiscard]] virtual bool joined() const noexcept { return false; }
   /// All that there were at the beginning, ascending; the place of each is its rank then, but of the last ones where
-  /// the policy has [elastic] spares.
+  /// the policy has [elastic] spares. A process that joined is not among them.
   [[nodiscard]] virtual std::vector<Id> all() const = 0;
+  /// Those that joined and are known here, ascending; without this process. Their ids are above those of the start.
+  [[nodiscard]] virtual std::vector<Id> newcomers() const { return {}; }
   /// "rank 3 (process 4711 on host node7)", or what is known of it.
   [[nodiscard]] virtual std::string describe(Id who) const = 0;
 
@@ -48,6 +52,7 @@ class Processes {
   struct Heard {
     Id from = 0;
     bool ended = false;  // it has ended, for certain; nothing more comes from it
+    bool came = false;   // it joined the job: it can be reached from here on; before anything else of it
     std::vector<std::byte> message = {};
   };
   /// What has come, in order within a lane; the end of a process behind all that it sent. Waits for something, up to

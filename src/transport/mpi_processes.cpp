@@ -124,9 +124,9 @@ class MpiProcesses final : public Processes {
     std::vector<Heard> heard;
     for (tcp::Channel::Heard& one : channel_->hear(wait)) {
       const Id from = one.from % size;
-      if (!one.ended) {
+      if (!one.ended && !one.lost) {
         heard.push_back({.from = from, .message = std::move(one.message)});
-      } else if (++ended_lanes_[from] == 2) {  // behind all that it sent
+      } else if (one.ended && ++ended_lanes_[from] == 2) {  // behind all that it sent
         heard.push_back({.from = from, .ended = true});
       }
     }
