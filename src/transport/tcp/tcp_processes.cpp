@@ -31,10 +31,12 @@ constexpr std::uint32_t kNowhere = UINT32_MAX;
 class TcpProcesses final : public Processes {
  public:
   /// With `listening` others may join.
-  TcpProcesses(Seat seat, std::string interface, Card own_card, std::vector<Listener> listening)
+  TcpProcesses(Seat seat, std::string interface, Card own_card, std::vector<Listener> listening,
+               std::function<void()> on_loss = {})
       : self_(seat.self),
         start_(seat.start),
         interface_(std::move(interface)),
+        on_loss_(std::move(on_loss)),
         own_{.id = seat.self, .state = State::alive, .card = std::move(own_card), .name = std::move(seat.name)},
         channel_({}) {
     for (Seat::Other& other : seat.others) {
@@ -90,6 +92,11 @@ class TcpProcesses final : public Processes {
   }
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override;
   void wake() noexcept override { channel_.wake(); }
+  void note_loss() noexcept override {
+    if (on_loss_) {
+      on_loss_();
+    }
+  }
   void end() noexcept override {
     letters_.close();
     if (door_) {
@@ -123,6 +130,7 @@ class TcpProcesses final : public Processes {
   const Id self_;
   const Id start_;
   const std::string interface_;
+  const std::function<void()> on_loss_;
   const Acquaintance own_;
   Channel channel_;
   Letters letters_;
@@ -324,7 +332,7 @@ std::vector<Acquaintance> introduce(const Rendezvous& rendezvous, const TcpOptio
 }  // namespace tcp
 
 std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
-                                              const std::string& join_file) {
+                                              const std::string& join_file, std::function<void()> on_loss) {
   using tcp::Acquaintance;
   std::optional<Error> problem;
   tcp::Listening listening;
@@ -355,7 +363,7 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
     }
   }
   auto processes = std::make_shared<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
-                                                       std::move(listening.listeners));
+                                                       std::move(listening.listeners), std::move(on_loss));
   if (!join_file.empty() && options.rank == 0) {
     tcp::write_join_file(join_file, all);
   }

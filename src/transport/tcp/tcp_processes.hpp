@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,9 +15,10 @@ namespace gradwire::transport {
 /// Those of the start; process i is rank i. Collective, as make_tcp(); uses the keys "tcp/process/<rank>" of the
 /// rendezvous, too. With a `join_file` others may join: rank 0 writes it, and each process listens on all addresses of
 /// its host (of options.interface where that is named). Error(invalid_argument) on all where the file cannot be
-/// written, is another file, or belongs to a job that runs.
+/// written, is another file, or belongs to a job that runs. note_loss() calls `on_loss`.
 [[nodiscard]] std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
-                                                            const std::string& join_file = {});
+                                                            const std::string& join_file = {},
+                                                            std::function<void()> on_loss = {});
 
 struct JoinOptions {
   std::string join_file;
