@@ -38,14 +38,13 @@ inline constexpr int kExitExpelled = 81;  // ErrorCode::expelled
 inline constexpr int kExitTooFew = 82;    // ErrorCode::too_few
 
 /// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session
-/// over them and trains, and ends the process. Errors are told on stderr.
+/// over them and trains, and ends the process. Errors are told on stderr. With GRADWIRE_LET_JOIN=FILE in the
+/// environment others may join the job; with GRADWIRE_JOIN=FILE this process joins one, without MPI.
 template <typename Loop>
 [[noreturn]] void elastic_main(int argc, char** argv, Loop&& loop) {
   int exit_code = 0;
   try {
-    int granted = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
-    std::forward<Loop>(loop)(make_processes(MPI_COMM_WORLD));
+    std::forward<Loop>(loop)(elastic_processes(argc, argv));
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     exit_code = error.code() == ErrorCode::expelled  ? kExitExpelled

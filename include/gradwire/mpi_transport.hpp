@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "gradwire/processes.hpp"
 #include "gradwire/threading.hpp"
@@ -28,8 +29,25 @@ inline constexpr std::chrono::milliseconds kCreationTimeout = std::chrono::minut
 [[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm,
                                                         std::chrono::milliseconds timeout = kCreationTimeout);
 
-/// Ends this process: by MPI_Finalize where no rank was lost and the code is 0, but for at most a minute; else without
-/// it, since it may wait for those that are gone.
+struct JoinFile {
+  std::string path;            // the job writes it, and processes that join read it
+  std::string interface = {};  // the only network interface to use, such as "eth0"; empty: all
+  std::chrono::milliseconds timeout = kCreationTimeout;
+};
+/// Processes that others may join while they run. They find each other by MPI, and use TCP of their own from then on,
+/// for their worlds too, so that no thread level is asked for. Error(invalid_argument) on all where the file cannot be
+/// written, is no join file, or is that of a job that runs.
+[[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file);
+/// This process, which uses no MPI, joins a job that runs. Error(timeout) where nobody in the file answers, or somebody
+/// does not answer within `timeout`; Error(invalid_argument) without a file, Error(mismatch) where it is of another
+/// version of gradwire.
+[[nodiscard]] std::shared_ptr<Processes> join_processes(const JoinFile& join_file);
+/// What elastic_main() has: with GRADWIRE_JOIN a process that joins; else MPI is initialised, and others may join with
+/// GRADWIRE_LET_JOIN.
+[[nodiscard]] std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv);
+
+/// Ends this process: by MPI_Finalize where MPI is up, no rank was lost and the code is 0, but for at most a minute;
+/// else without it, since it may wait for those that are gone.
 [[noreturn]] void end_process(int exit_code);
 
 /// What the granted thread level allows.

@@ -1,8 +1,6 @@
 // MPI processes of which some may end. They reach each other by connections of their own, whose end tells of the end of
 // a process, and need nothing of MPI for it. A new world is MPI_Comm_create_group() of those that are left, which
 // works with any MPI whose launcher lets them live.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
@@ -23,6 +22,8 @@
 #include "transport/mpi_transport.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
+#include "transport/tcp/tcp_introduction.hpp"
+#include "transport/tcp/tcp_processes.hpp"
 
 namespace gradwire::transport {
 namespace {
@@ -82,12 +83,6 @@ std::vector<tcp::Socket> connect_processes(MPI_Comm comm, int rank, int size, st
   return sockets;
 }
 
-std::string own_name(int rank) {
-  std::array<char, 256> host{};
-  static_cast<void>(gethostname(host.data(), host.size() - 1));
-  return "rank " + std::to_string(rank) + " (process " + std::to_string(getpid()) + " on host " + host.data() + ")";
-}
-
 std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first, as far as is known here
 
 class MpiProcesses final : public Processes {
@@ -96,7 +91,7 @@ class MpiProcesses final : public Processes {
     check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
-    names_ = exchange_texts(base_, own_name(rank_), timeout);
+    names_ = exchange_texts(base_, "rank " + std::to_string(rank_) + " (" + tcp::process_name() + ")", timeout);
     channel_ = std::make_unique<tcp::Channel>(connect_processes(base_, rank_, size_, timeout));
   }
   // The communicator is left to MPI: freeing it is collective, and ranks may be gone.
@@ -124,9 +119,9 @@ class MpiProcesses final : public Processes {
     std::vector<Heard> heard;
     for (tcp::Channel::Heard& one : channel_->hear(wait)) {
       const Id from = one.from % size;
-      if (!one.ended) {
+      if (!one.ended && !one.lost) {
         heard.push_back({.from = from, .message = std::move(one.message)});
-      } else if (++ended_lanes_[from] == 2) {  // behind all that it sent
+      } else if (one.ended && ++ended_lanes_[from] == 2) {  // behind all that it sent
         heard.push_back({.from = from, .ended = true});
       }
     }
@@ -189,6 +184,43 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
                 "with MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted)");
   }
   return std::make_shared<transport::MpiProcesses>(comm, timeout);
+}
+
+std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file) {
+  transport::check_communicator(comm);
+  const MPI_Comm own = transport::duplicate(comm, join_file.timeout, "duplicating the communicator (MPI_Comm_idup)");
+  int rank = 0;
+  int size = 1;
+  transport::check_mpi(MPI_Comm_rank(own, &rank), "MPI_Comm_rank");
+  transport::check_mpi(MPI_Comm_size(own, &size), "MPI_Comm_size");
+  transport::MpiRendezvous rendezvous(own, rank, join_file.timeout);
+  return transport::make_tcp_processes(
+      rendezvous.make(),
+      {.rank = rank, .world_size = size, .interface = join_file.interface, .timeout = join_file.timeout},
+      join_file.path, [] { transport::g_lost_ranks = true; });
+}
+
+std::shared_ptr<Processes> join_processes(const JoinFile& join_file) {
+  return transport::join_tcp_processes(
+      {.join_file = join_file.path, .interface = join_file.interface, .timeout = join_file.timeout});
+}
+
+std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
+  const auto join = environment("GRADWIRE_JOIN");
+  const auto let_join = environment("GRADWIRE_LET_JOIN");
+  if (join && let_join) {
+    throw Error(ErrorCode::invalid_argument,
+                "GRADWIRE_JOIN and GRADWIRE_LET_JOIN are both set; a process that joins a job lets others join by the "
+                "same file, so unset the latter");
+  }
+  const std::string interface = environment("GRADWIRE_SOCKET_IFNAME").value_or("");
+  if (join) {
+    return join_processes({.path = *join, .interface = interface});
+  }
+  int granted = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
+  return let_join ? make_processes(MPI_COMM_WORLD, JoinFile{.path = *let_join, .interface = interface})
+                  : make_processes(MPI_COMM_WORLD);
 }
 
 void end_process(int exit_code) {

@@ -17,10 +17,10 @@ constexpr std::size_t kMostStrangers = 64;
 
 }  // namespace
 
-Acceptor::Acceptor(std::vector<Listener> listeners, const Greeting& own, int world_size)
-    : listeners_(std::move(listeners)), own_(own), world_size_(world_size) {}
+Acceptor::Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks)
+    : listeners_(std::move(listeners)), own_(own), ranks_(ranks) {}
 
-std::optional<Accepted> Acceptor::take(Clock::time_point deadline) {
+std::optional<Accepted> Acceptor::take(Clock::time_point deadline, const Socket& woken) {
   for (;;) {
     const auto now = Clock::now();
     for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
@@ -37,7 +37,9 @@ std::optional<Accepted> Acceptor::take(Clock::time_point deadline) {
     if (now >= deadline) {
       return std::nullopt;
     }
-    wait(deadline);
+    if (wait(deadline, woken)) {
+      return std::nullopt;
+    }
     for (const Listener& listener : listeners_) {
       let_in(listener.socket);
     }
@@ -45,8 +47,8 @@ std::optional<Accepted> Acceptor::take(Clock::time_point deadline) {
 }
 
 // For a listener or a visitor, or until the first visitor's time is over.
-void Acceptor::wait(Clock::time_point deadline) const {
-  std::vector<pollfd> entries;
+bool Acceptor::wait(Clock::time_point deadline, const Socket& woken) const {
+  std::vector<pollfd> entries{{.fd = woken.fd(), .events = POLLIN, .revents = 0}};
   for (const Listener& listener : listeners_) {
     entries.push_back({.fd = listener.socket.fd(), .events = POLLIN, .revents = 0});
   }
@@ -56,6 +58,7 @@ void Acceptor::wait(Clock::time_point deadline) const {
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
+  return entries.front().revents != 0;
 }
 
 void Acceptor::let_in(const Socket& listener) {
@@ -73,7 +76,7 @@ void Acceptor::let_in(const Socket& listener) {
       }
       return;  // nobody more, or who came has gone
     }
-    if (visitors_.size() >= kMostStrangers + 2 * static_cast<std::size_t>(world_size_)) {
+    if (visitors_.size() >= kMostStrangers + ranks_.at_once) {
       drop_oldest();
     }
     visitors_.push_back({.socket = std::move(socket), .until = Clock::now() + kGreetingLimit});
@@ -103,7 +106,7 @@ bool Acceptor::may_go_on(const Visitor& visitor) const {
   const Greeting& said = visitor.said;
   return std::memcmp(&said, &expected, std::min(visitor.bytes, known)) == 0 &&
          (visitor.bytes < sizeof(Greeting) ||
-          (said.control <= 1 && said.rank > own_.rank && said.rank < static_cast<std::uint32_t>(world_size_)));
+          (said.control <= 1 && said.rank >= ranks_.first && said.rank < ranks_.end));
 }
 
 Acceptor::Heard Acceptor::hear(Visitor& visitor) const {

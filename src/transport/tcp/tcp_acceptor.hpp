@@ -21,11 +21,17 @@ struct Accepted {
 
 class Acceptor {
  public:
+  /// Who may come, by the rank that it says.
+  struct Ranks {
+    std::uint32_t first = 0;
+    std::uint32_t end = 0;
+    std::size_t at_once = 0;  // connections of theirs
+  };
   /// `own`: the greeting that this rank answers with; whoever connects must know its nonce.
-  Acceptor(std::vector<Listener> listeners, const Greeting& own, int world_size);
+  Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks);
 
-  /// The next connection of a higher rank; nothing when none came in time.
-  [[nodiscard]] std::optional<Accepted> take(Clock::time_point deadline);
+  /// The next connection of one of them; nothing when none came in time, or `woken` can be read.
+  [[nodiscard]] std::optional<Accepted> take(Clock::time_point deadline, const Socket& woken = {});
 
  private:
   // Who connected and has not yet said all. It is dropped at the first byte that no rank would send.
@@ -38,7 +44,8 @@ class Acceptor {
   };
   enum class Heard : std::uint8_t { more, all, nothing_of_ours };
 
-  void wait(Clock::time_point deadline) const;
+  /// Whether `woken` can be read.
+  [[nodiscard]] bool wait(Clock::time_point deadline, const Socket& woken) const;
   void let_in(const Socket& listener);
   void drop_oldest();
   [[nodiscard]] Heard hear(Visitor& visitor) const;
@@ -47,7 +54,7 @@ class Acceptor {
 
   std::vector<Listener> listeners_;
   Greeting own_;
-  int world_size_;
+  Ranks ranks_;
   std::deque<Visitor> visitors_;  // those that came first in front
 };
 

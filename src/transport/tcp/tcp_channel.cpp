@@ -34,11 +34,33 @@ Channel::Channel(std::vector<Socket> sockets) : wake_(eventfd(0, EFD_NONBLOCK | 
   }
 }
 
+std::uint32_t Channel::add(Socket socket) {
+  auto peer = std::make_unique<Peer>(std::move(socket));
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) {
+      peer->broken = true;
+      static_cast<void>(shutdown(peer->socket.fd(), SHUT_RDWR));
+    }
+    peers_.push_back(std::move(peer));
+    number = static_cast<std::uint32_t>(peers_.size() - 1);
+  }
+  wake();  // hear() listens to it, too
+  return number;
+}
+
+Channel::Peer* Channel::peer_at(std::uint32_t id) const noexcept {
+  const std::shared_lock lock(mutex_);
+  return id < peers_.size() ? peers_[id].get() : nullptr;
+}
+
 void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcept {
-  if (to >= peers_.size() || peers_[to] == nullptr || message.size() > kLongestMessage) {
+  Peer* const found = peer_at(to);
+  if (found == nullptr || message.size() > kLongestMessage) {
     return;
   }
-  Peer& peer = *peers_[to];
+  Peer& peer = *found;
   try {
     const std::lock_guard lock(peer.mutex);
     if (peer.broken) {
@@ -63,11 +85,12 @@ void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcep
 }
 
 std::uint64_t Channel::unsent(std::uint32_t to) const noexcept {
-  if (to >= peers_.size() || peers_[to] == nullptr) {
+  const Peer* peer = peer_at(to);
+  if (peer == nullptr) {
     return 0;
   }
-  const std::lock_guard lock(peers_[to]->mutex);
-  return peers_[to]->late.size() - peers_[to]->sent;
+  const std::lock_guard lock(peer->mutex);
+  return peer->late.size() - peer->sent;
 }
 
 void Channel::flush(Peer& peer) noexcept {
@@ -90,15 +113,18 @@ void Channel::flush(Peer& peer) noexcept {
 
 std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
   std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
-  std::vector<std::uint32_t> ids{0};
-  for (std::uint32_t id = 0; id < peers_.size(); ++id) {
-    if (peers_[id] == nullptr || peers_[id]->closed) {
-      continue;
+  std::vector<std::pair<std::uint32_t, Peer*>> peers{{0, nullptr}};
+  {
+    const std::shared_lock list(mutex_);
+    for (std::uint32_t id = 0; id < peers_.size(); ++id) {
+      if (peers_[id] == nullptr || peers_[id]->closed) {
+        continue;
+      }
+      const std::lock_guard lock(peers_[id]->mutex);
+      const bool more = !peers_[id]->late.empty() && !peers_[id]->broken;
+      polled.push_back({peers_[id]->socket.fd(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0});
+      peers.emplace_back(id, peers_[id].get());
     }
-    const std::lock_guard lock(peers_[id]->mutex);
-    const bool more = !peers_[id]->late.empty() && !peers_[id]->broken;
-    polled.push_back({peers_[id]->socket.fd(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0});
-    ids.push_back(id);
   }
   std::vector<Heard> heard;
   if (poll(polled.data(), polled.size(), static_cast<int>(wait.count())) <= 0) {
@@ -109,20 +135,21 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
     static_cast<void>(read(wake_.fd(), &count, sizeof(count)));
   }
   for (std::size_t i = 1; i < polled.size(); ++i) {
+    const auto [id, found] = peers[i];
+    Peer& peer = *found;
     if ((polled[i].revents & POLLOUT) != 0) {
-      Peer& peer = *peers_[ids[i]];
       const std::lock_guard lock(peer.mutex);
       flush(peer);
     }
     if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-      take(ids[i], heard);
+      take(id, peer, heard);
     }
   }
   return heard;
 }
 
-void Channel::take(std::uint32_t from, std::vector<Heard>& heard) {
-  Peer& peer = *peers_[from];
+void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard) {
+  bool gone = false;
   bool ended = false;
   std::array<std::byte, 65536> buffer;
   for (std::size_t taken = 0; !peer.closed && taken < kMostTaken;) {
@@ -132,6 +159,7 @@ void Channel::take(std::uint32_t from, std::vector<Heard>& heard) {
       taken += static_cast<std::size_t>(count);
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
       peer.closed = true;  // unreachable: it is silent from here on
+      gone = true;
       ended = count == 0 || is_end(errno);
     } else if (errno == EAGAIN) {
       break;
@@ -152,8 +180,13 @@ void Channel::take(std::uint32_t from, std::vector<Heard>& heard) {
     at += sizeof(length) + length;
   }
   peer.unread.erase(peer.unread.begin(), peer.unread.begin() + static_cast<std::ptrdiff_t>(at));
-  if (ended) {
-    heard.push_back({.from = from, .ended = true});
+  if (gone) {
+    heard.push_back({.from = from, .ended = ended, .lost = !ended});
+    // Processes come and go: none leaves a descriptor behind.
+    const std::lock_guard lock(peer.mutex);
+    peer.broken = true;
+    flush(peer);
+    peer.socket = Socket();
   }
 }
 
@@ -163,6 +196,8 @@ void Channel::wake() noexcept {
 }
 
 void Channel::end() noexcept {
+  const std::lock_guard list(mutex_);
+  ended_ = true;
   for (const std::unique_ptr<Peer>& peer : peers_) {
     if (peer != nullptr) {
       const std::lock_guard lock(peer->mutex);

@@ -2,11 +2,13 @@
 // of a process is the end of its connections, which the system tells the others at once.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <vector>
 
@@ -19,6 +21,9 @@ class Channel {
   /// Those that are not valid lead nowhere.
   explicit Channel(std::vector<Socket> sockets);
 
+  /// One connection more, and its number: they count from 0. Any thread.
+  std::uint32_t add(Socket socket);
+
   /// Any thread. Does not wait: what a connection does not take at once goes out in hear(). Never throws.
   void send(std::uint32_t to, std::span<const std::byte> message) noexcept;
   /// Bytes that wait for the connection. Any thread.
@@ -26,7 +31,8 @@ class Channel {
 
   struct Heard {
     std::uint32_t from = 0;
-    bool ended = false;
+    bool ended = false;  // nothing more comes
+    bool lost = false;   // likewise, but the way there broke: the process may not have ended
     std::vector<std::byte> message = {};
   };
   /// What has come, in order; waits for something, up to `wait`. One thread at a time.
@@ -46,16 +52,21 @@ class Channel {
     std::vector<std::byte> late;  // did not go out at once
     std::size_t sent = 0;         // of it, since
     bool broken = false;          // nothing more goes out
-    // Of hear() alone.
+    // Written by hear() alone.
     std::vector<std::byte> unread;
-    bool closed = false;  // nothing more comes
+    std::atomic<bool> closed = false;  // nothing more comes
   };
+
+  /// Null: it leads nowhere.
+  [[nodiscard]] Peer* peer_at(std::uint32_t id) const noexcept;
 
   /// The caller holds the peer's lock.
   static void flush(Peer& peer) noexcept;
-  void take(std::uint32_t from, std::vector<Heard>& heard);
+  static void take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard);
 
+  mutable std::shared_mutex mutex_;           // of what follows; what a pointer points to stays
   std::vector<std::unique_ptr<Peer>> peers_;  // null: it leads nowhere
+  bool ended_ = false;
   Socket wake_;
 };
 

@@ -1,58 +1,21 @@
 #include "transport/tcp/tcp_connect.hpp"
 
 #include <algorithm>
-#include <random>
-#include <sstream>
 #include <thread>
 
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_acceptor.hpp"
+#include "transport/tcp/tcp_card.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::chrono::seconds kOneTry{5};       // of one address; an unreachable one may say nothing
-constexpr std::chrono::milliseconds kPause{50};  // before all addresses are tried again
-
-// What a rank leaves for the others.
-struct Card {
-  struct Place {
-    std::string address;
-    std::uint16_t port = 0;
-  };
-  std::uint64_t nonce = 0;
-  std::vector<Place> places;
-
-  [[nodiscard]] std::string to_text() const {
-    std::string text = std::to_string(nonce);
-    for (const Place& place : places) {
-      text += " " + place.address + " " + std::to_string(place.port);
-    }
-    return text;
-  }
-  static Card from_text(const std::string& text, int rank) {
-    Card card;
-    std::istringstream stream(text);
-    stream >> card.nonce;
-    for (Place place; stream >> place.address >> place.port;) {
-      card.places.push_back(place);
-    }
-    if (card.places.empty()) {
-      throw Error(ErrorCode::mismatch, "tcp: what rank " + std::to_string(rank) + " left in the store is no address (" +
-                                           text.substr(0, 80) + "); do all ranks run the same version of gradwire?");
-    }
-    return card;
-  }
-};
+constexpr std::chrono::milliseconds kPause{
+    50};  // before all addresses are tried again, or it is asked whether to go on
 
 std::string host_key_of(int rank) { return "tcp/host/" + std::to_string(rank); }
 std::string key_of(int rank) { return "tcp/" + std::to_string(rank); }
-
-std::uint64_t random_number() {
-  std::random_device random;
-  return std::uint64_t{random()} << 32U | random();
-}
 
 class Connecting {
  public:
@@ -73,7 +36,7 @@ class Connecting {
     const bool one_host = std::all_of(made_.nodes.begin(), made_.nodes.end(), [](auto node) { return node == 0; });
     Acceptor acceptor = listen(one_host);
     for (int rank = 0; rank < options_.world_size; ++rank) {
-      cards_.push_back(rank == options_.rank ? Card() : Card::from_text(read(key_of(rank), rank), rank));
+      cards_.push_back(rank == options_.rank ? Card() : card_of(rank));
     }
     for (int rank = 0; rank < options_.rank; ++rank) {
       for (const bool control : {false, true}) {
@@ -81,9 +44,13 @@ class Connecting {
       }
     }
     while (const int missing = first_missing()) {
-      auto accepted = acceptor.take(deadline_);
-      if (!accepted) {
+      auto accepted = acceptor.take(std::min(deadline_, Clock::now() + kPause));
+      look_whether_to_go_on();
+      if (!accepted && Clock::now() >= deadline_) {
         give_up(missing, "it did not connect");
+      }
+      if (!accepted) {
+        continue;
       }
       set_up(accepted->socket, accepted->control ? Carries::control : Carries::messages);
       slot(accepted->rank, accepted->control) = std::move(accepted->socket);
@@ -97,6 +64,11 @@ class Connecting {
     throw Error(ErrorCode::timeout, me() + "no connection with rank " + std::to_string(rank) + " within " +
                                         format_duration(options_.timeout) + " (" + why + ")");
   }
+  void look_whether_to_go_on() const {
+    if (options_.go_on) {
+      options_.go_on();
+    }
+  }
   [[nodiscard]] Socket& slot(int rank, bool control) {
     Connections::Peer& peer = made_.peers[static_cast<std::size_t>(rank)];
     return control ? peer.control : peer.messages;
@@ -108,22 +80,13 @@ class Connecting {
 
   // On the addresses that are left for others, and on no more.
   Acceptor listen(bool one_host) const {
-    Card own{.nonce = random_number(), .places = {}};
-    std::vector<Listener> listeners;
-    std::string why;
-    for (const std::string& address : addresses_for(options_.interface, one_host)) {
-      if (Listener listener = listen_at(address, why); listener.socket.valid()) {
-        own.places.push_back({address, listener.port});
-        listeners.push_back(std::move(listener));
-      }
-    }
-    if (listeners.empty()) {
-      throw Error(ErrorCode::transport, me() + "none of this host's addresses can be listened on: " + why);
-    }
-    rendezvous_.put(key_of(options_.rank), own.to_text());
-    return {std::move(listeners),
-            {.nonce = own.nonce, .rank = static_cast<std::uint32_t>(options_.rank)},
-            options_.world_size};
+    Listening made = listen_on(addresses_for(options_.interface, one_host), me());
+    rendezvous_.put(key_of(options_.rank), made.card.to_text());
+    const auto rank = static_cast<std::uint32_t>(options_.rank);
+    const auto end = static_cast<std::uint32_t>(options_.world_size);
+    return {std::move(made.listeners),
+            {.nonce = made.card.nonce, .rank = rank},
+            {.first = rank + 1, .end = end, .at_once = 2 * std::size_t{end}}};
   }
 
   std::string read(const std::string& key, int rank) const {
@@ -136,35 +99,31 @@ class Connecting {
     }
   }
 
+  Card card_of(int rank) const {
+    const std::string text = read(key_of(rank), rank);
+    Card card = Card::from_text(text);
+    if (card.places.empty()) {
+      throw Error(ErrorCode::mismatch, "tcp: what rank " + std::to_string(rank) + " left in the store is no address (" +
+                                           text.substr(0, 80) + "); do all ranks run the same version of gradwire?");
+    }
+    return card;
+  }
+
   // Addresses that lead nowhere, or to another host of the same address, are passed over.
   Socket reach(int rank, bool control) const {
     const Card& card = cards_[static_cast<std::size_t>(rank)];
     std::string tried;
     do {
-      tried.clear();
-      for (const auto& [address, port] : card.places) {
-        std::string why;
-        Socket socket = connect_until(address, port, std::min(deadline_, Clock::now() + kOneTry), why);
-        if (socket.valid() && greets(socket, rank, control)) {
-          set_up(socket, control ? Carries::control : Carries::messages);
-          return socket;
-        }
-        tried += (tried.empty() ? "" : ", ") + address + " port " + std::to_string(port) + ": " +
-                 (socket.valid() ? "somebody else answers" : why);
+      look_whether_to_go_on();
+      const Greeting mine{.rank = static_cast<std::uint32_t>(options_.rank), .control = control ? 1U : 0U};
+      Socket socket = card.reach(deadline_, mine, static_cast<std::uint32_t>(rank), tried);
+      if (socket.valid()) {
+        set_up(socket, control ? Carries::control : Carries::messages);
+        return socket;
       }
       std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline_ - Clock::now()));
     } while (Clock::now() < deadline_);
     give_up(rank, tried);
-  }
-
-  [[nodiscard]] bool greets(const Socket& socket, int rank, bool control) const {
-    const auto until = std::min(deadline_, Clock::now() + kGreetingLimit);
-    const std::uint64_t nonce = cards_[static_cast<std::size_t>(rank)].nonce;
-    Greeting mine{.nonce = nonce, .rank = static_cast<std::uint32_t>(options_.rank), .control = control ? 1U : 0U};
-    Greeting theirs;
-    return write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(theirs), until) &&
-           theirs.magic == kGreetingMagic && theirs.nonce == nonce && theirs.rank == static_cast<std::uint32_t>(rank) &&
-           write_until(socket, bytes_of(mine), until);  // the answer came in time
   }
 
   // 0: none. Lower ranks are there already.

@@ -27,13 +27,17 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::transport, what + ": " + system_text(errno)); }
 
-int poll_until(int fd, short events, Clock::time_point deadline) {
+int poll_until(int fd, short events, Clock::time_point deadline, int woken = -1) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    pollfd entry{.fd = fd, .events = events, .revents = 0};
-    const int count = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
-    if (count > 0 || (count == 0 && left.count() <= 0)) {
-      return count;
+    std::array<pollfd, 2> entries{{{fd, events, 0}, {woken, POLLIN, 0}}};
+    const int count =
+        poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
+    if (count > 0) {
+      return entries[1].revents == 0 ? count : 0;
+    }
+    if (count == 0 && left.count() <= 0) {
+      return 0;
     }
     if (count < 0 && errno != EINTR) {
       return -1;
@@ -196,12 +200,13 @@ bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::t
   return true;
 }
 
-bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline) {
+bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline, const Socket& woken) {
   while (!data.empty()) {
     const ssize_t count = recv(socket.fd(), data.data(), data.size(), MSG_DONTWAIT);
     if (count > 0) {
       data = data.subspan(static_cast<std::size_t>(count));
-    } else if (count == 0 || (errno != EAGAIN && errno != EINTR) || poll_until(socket.fd(), POLLIN, deadline) <= 0) {
+    } else if (count == 0 || (errno != EAGAIN && errno != EINTR) ||
+               poll_until(socket.fd(), POLLIN, deadline, woken.fd()) <= 0) {
       return false;
     }
   }

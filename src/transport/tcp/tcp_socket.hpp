@@ -56,9 +56,10 @@ struct Listener {
 [[nodiscard]] Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline,
                                    std::string& why);
 
-/// All or false. For connections that nothing else uses meanwhile.
+/// All or false. For connections that nothing else uses meanwhile. False also when `woken` can be read.
 [[nodiscard]] bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::time_point deadline);
-[[nodiscard]] bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline);
+[[nodiscard]] bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline,
+                              const Socket& woken = {});
 
 enum class Carries : std::uint8_t { messages, control };
 /// No delay for small messages. A host that is gone shows within half a minute on the control connection alone: a peer

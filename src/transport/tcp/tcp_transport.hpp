@@ -23,6 +23,7 @@ struct TcpOptions {
   int world_size = 1;
   std::string interface = {};                                  // the only one to use, such as "eth0"; empty: all
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
+  std::function<void()> go_on = {};  // called often while it waits for others; what it throws ends that
 };
 
 /// Collective: returns when this rank is connected to all others. Uses the keys "tcp/<rank>" of the rendezvous, which

@@ -1,0 +1,42 @@
+// What a process tells others of itself: where it listens, and a number that nobody else knows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/tcp/tcp_greeting.hpp"
+#include "transport/tcp/tcp_socket.hpp"
+
+namespace gradwire::transport::tcp {
+
+struct Card {
+  struct Place {
+    std::string address;
+    std::uint16_t port = 0;
+  };
+  std::uint64_t nonce = 0;
+  std::vector<Place> places;
+
+  /// "NONCE ADDRESS PORT ADDRESS PORT ..."
+  [[nodiscard]] std::string to_text() const;
+  /// Without places where it is none.
+  [[nodiscard]] static Card from_text(const std::string& text);
+
+  /// A connection on which whoever has this card, and says `theirs` for a rank, has answered the greeting `mine`, to
+  /// which the number is added. Each address is tried once: those that lead nowhere, or to another host of the same
+  /// address, are passed over. Not valid: `why` says it for each.
+  [[nodiscard]] Socket reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const;
+};
+
+struct Listening {
+  std::vector<Listener> listeners;
+  Card card;
+};
+/// On those of the addresses where that is possible, with a new number. Error(transport) where none is: it begins with
+/// `who`.
+[[nodiscard]] Listening listen_on(const std::vector<std::string>& addresses, const std::string& who);
+
+[[nodiscard]] std::uint64_t random_number();
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,193 @@
+#include "transport/tcp/tcp_joining.hpp"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/units.hpp"
+#include "gradwire/error.hpp"
+#include "transport/tcp/tcp_join_file.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+using Id = Processes::Id;
+using State = Acquaintance::State;
+
+constexpr std::chrono::milliseconds kBetweenAttempts{100};  // before all is tried again
+constexpr std::chrono::milliseconds kAttempt{4000};  // less than a turn: who gives up has not been dropped before
+constexpr std::chrono::seconds kPatience{30};        // with others that come first
+constexpr int kFruitless = 4;  // times that nobody answered, in a row; who is busy may not for 5 s
+
+class Joining {
+ public:
+  Joining(const JoinOptions& options, const Card& own)
+      : options_(options),
+        own_card_(own),
+        token_(kFirstToken + 1 + static_cast<std::uint32_t>(random_number() % (kEndOfTokens - kFirstToken - 1))),
+        deadline_(Clock::now() + options.timeout) {}
+
+  Seat run() {
+    for (int fruitless = 0;;) {
+      for (Acquaintance& process : read_join_file(options_.join_file)) {
+        known_.try_emplace(process.id, std::move(process));
+      }
+      begin_attempt();
+      if (take_turns() && be_admitted()) {
+        return seat();
+      }
+      fruitless = held_.empty() ? fruitless + 1 : 0;
+      if (fruitless == kFruitless) {
+        throw Error(ErrorCode::timeout, "nobody of the " + std::to_string(known_.size()) + " processes in " +
+                                            options_.join_file + " answers (" + why_ +
+                                            "): the job has ended, or this host cannot reach it; start the job, which "
+                                            "writes the file anew, or join from a host in its network");
+      }
+      if (Clock::now() >= deadline_) {
+        throw Error(ErrorCode::timeout, "this process could not join the job of " + options_.join_file + " within " +
+                                            format_duration(options_.timeout) + ": " + why_);
+      }
+      std::this_thread::sleep_for(kBetweenAttempts);
+    }
+  }
+
+ private:
+  struct Held {
+    Socket prompt;
+    Socket bulk;
+  };
+
+  void begin_attempt() {
+    held_.clear();
+    highest_ = 0;
+    for (auto& [id, process] : known_) {
+      process.state = process.state == State::ended ? State::ended : State::alive;
+    }
+  }
+  // For what is under way now.
+  [[nodiscard]] Clock::time_point until() const {
+    return std::min(deadline_, held_.empty() ? Clock::now() + kPatience : attempt_ends_);
+  }
+  [[nodiscard]] std::string name_of(Id id) const {
+    const std::string& name = known_.at(id).name;
+    return name.empty() ? "process " + std::to_string(id) : name;
+  }
+
+  // Of all processes, ascending. False: one of them did not give it.
+  bool take_turns() {
+    for (auto& [id, process] : known_) {  // grows behind this one meanwhile
+      if (process.state != State::alive) {
+        continue;
+      }
+      if (Clock::now() >= deadline_) {
+        return false;
+      }
+      const bool first = held_.empty();
+      auto turn = take_turn(id);
+      if (!turn && first) {
+        continue;  // the others know whether it has ended
+      }
+      if (!turn || !learn(id, std::move(*turn))) {
+        return false;
+      }
+    }
+    return !held_.empty();
+  }
+
+  std::optional<Turn> take_turn(Id id) {
+    Held lanes;
+    const Acquaintance& process = known_.at(id);
+    for (const bool control : {true, false}) {
+      Socket& lane = control ? lanes.prompt : lanes.bulk;
+      std::string tried;
+      lane = process.card.reach(until(), {.rank = token_, .control = control ? 1U : 0U}, id, tried);
+      if (!lane.valid()) {
+        why_ = name_of(id) + " does not answer; where it is stopped, end it (" + tried + ")";
+        return std::nullopt;
+      }
+      set_up(lane, control ? Carries::control : Carries::messages);
+    }
+    const auto said = read_message(lanes.prompt, until());
+    auto turn = said ? Turn::from_text(*said) : std::nullopt;
+    if (!turn) {
+      why_ = name_of(id) + " is busy with another process that joins, or has ended";
+      return std::nullopt;
+    }
+    if (held_.empty()) {
+      attempt_ends_ = Clock::now() + kAttempt;
+    }
+    held_[id] = std::move(lanes);
+    return turn;
+  }
+
+  // False: one that is alive should have come before `from`.
+  bool learn(Id from, Turn turn) {
+    start_ = turn.start;
+    highest_ = std::max(highest_, turn.highest);
+    if (held_.size() == 1) {  // what the file says counts no more
+      for (auto& [id, process] : known_) {
+        process.state = process.state == State::ended ? State::ended : State::unreachable;
+      }
+    }
+    bool in_order = true;
+    for (Acquaintance& told : turn.known) {
+      auto& process = known_.try_emplace(told.id, told).first->second;
+      process.name = told.name;
+      if (told.state == State::ended || (told.state == State::alive && process.state != State::ended)) {
+        process.state = told.state;
+      }
+      in_order = in_order && (process.state != State::alive || told.id >= from || held_.contains(told.id));
+    }
+    return in_order;
+  }
+
+  bool be_admitted() {
+    self_ = highest_ + 1;
+    const std::string introduction =
+        Acquaintance{.id = self_, .state = State::alive, .card = own_card_, .name = process_name() + ", which joined"}
+            .to_text();
+    for (const auto& [id, lanes] : held_) {
+      static_cast<void>(write_message(lanes.prompt, introduction, until()));  // or it will not answer
+    }
+    return std::ranges::all_of(held_, [this](const auto& held) {
+      if (read_message(held.second.prompt, until()) == kAdmitted) {
+        return true;
+      }
+      why_ = name_of(held.first) + " did not admit this process in time, or has ended";
+      return false;
+    });
+  }
+
+  Seat seat() {
+    Seat seat{.self = self_, .start = start_, .name = process_name() + ", which joined", .others = {}};
+    for (auto& [id, process] : known_) {
+      const auto held = held_.find(id);
+      if (held == held_.end() && id >= start_) {
+        continue;  // who joined and is gone is nobody's business
+      }
+      Held lanes = held == held_.end() ? Held() : std::move(held->second);
+      seat.others.push_back(
+          {.who = std::move(process), .prompt = std::move(lanes.prompt), .bulk = std::move(lanes.bulk)});
+    }
+    return seat;
+  }
+
+  const JoinOptions& options_;
+  const Card& own_card_;
+  std::uint32_t token_;
+  Clock::time_point deadline_;
+  Clock::time_point attempt_ends_;
+  std::map<Id, Acquaintance> known_;
+  std::map<Id, Held> held_;  // where it is this process's turn
+  Id start_ = 0;
+  Id highest_ = 0;
+  Id self_ = 0;
+  std::string why_;
+};
+
+}  // namespace
+
+Seat find_seat(const JoinOptions& options, const Card& own) { return Joining(options, own).run(); }
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,33 @@
+// Processes that reach each other by TCP alone, in messages beside the steps and in worlds. Others may join them while
+// they run: tcp_introduction.hpp says how.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gradwire/processes.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+
+namespace gradwire::transport {
+
+/// Those of the start; process i is rank i. Collective, as make_tcp(); uses the keys "tcp/process/<rank>" of the
+/// rendezvous, too. With a `join_file` others may join: rank 0 writes it, and each process listens on all addresses of
+/// its host (of options.interface where that is named). Error(invalid_argument) on all where the file cannot be
+/// written, is another file, or belongs to a job that runs. note_loss() calls `on_loss`.
+[[nodiscard]] std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
+                                                            const std::string& join_file = {},
+                                                            std::function<void()> on_loss = {});
+
+struct JoinOptions {
+  std::string join_file;
+  std::string interface = {};  // the only one to use
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+};
+/// This process joins a job that runs. It knows all others then, and they know it; others may
+/// join by it. Error(timeout) where nobody in the file answers, or somebody does not answer until the timeout: then it
+/// is named. Error(invalid_argument) without a file, Error(mismatch) where it is of another version of gradwire.
+[[nodiscard]] std::shared_ptr<Processes> join_tcp_processes(const JoinOptions& options);
+
+}  // namespace gradwire::transport

@@ -1,0 +1,528 @@
+// Processes over TCP, as threads of this one: messages, worlds, and those that join.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "tests/support/error_of.hpp"
+#include "tests/support/ranks.hpp"
+#include "tests/transport/exchange.hpp"
+#include "tests/transport/tcp_world.hpp"
+#include "transport/tcp/tcp_introduction.hpp"
+#include "transport/tcp/tcp_join_file.hpp"
+#include "transport/tcp/tcp_processes.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using transport::tcp::Acquaintance;
+using transport::tcp::Clock;
+using transport::tcp::Socket;
+using Id = Processes::Id;
+using Lane = Processes::Lane;
+
+// A process with the thread that hears for it, and what that has heard.
+class Ear {
+ public:
+  explicit Ear(std::shared_ptr<Processes> processes)
+      : processes_(std::move(processes)), thread_([this] { listen(); }) {}
+  ~Ear() {
+    stop();
+    thread_.join();
+  }
+  Ear(const Ear&) = delete;
+  Ear& operator=(const Ear&) = delete;
+
+  Processes* operator->() const { return processes_.get(); }
+  [[nodiscard]] Id id() const { return processes_->self(); }
+
+  /// It ends, as others see it.
+  void stop() {
+    stopped_ = true;
+    processes_->end();
+    processes_->wake();
+  }
+
+  bool wait_until(const std::function<bool()>& what, seconds limit = seconds(20)) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, what);
+  }
+  /// What `from` did, in order: "came", "ended", or a message.
+  [[nodiscard]] bool wait_for(Id from, const std::string& what) {
+    return wait_until([&] { return std::ranges::count(heard_[from], what) > 0; });
+  }
+  [[nodiscard]] std::vector<std::string> heard(Id from) {
+    const std::lock_guard lock(mutex_);
+    return heard_[from];
+  }
+
+  void say(Id to, const std::string& what, Lane lane = Lane::prompt) {
+    processes_->send(to, std::as_bytes(std::span(what)), lane);
+  }
+  [[nodiscard]] std::shared_ptr<Transport> connect(const std::vector<Id>& members, std::uint32_t epoch,
+                                                   milliseconds timeout = seconds(20)) {
+    return processes_->connect(members, epoch, timeout);
+  }
+
+ private:
+  void listen() {
+    while (!stopped_) {
+      for (const Processes::Heard& one : processes_->hear(milliseconds(50))) {
+        const std::lock_guard lock(mutex_);
+        heard_[one.from].push_back(
+            one.came    ? "came"
+            : one.ended ? "ended"
+                        : std::string(reinterpret_cast<const char*>(one.message.data()), one.message.size()));
+        changed_.notify_all();
+      }
+    }
+  }
+
+  std::shared_ptr<Processes> processes_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Id, std::vector<std::string>> heard_;
+  std::atomic<bool> stopped_ = false;
+  std::thread thread_;
+};
+
+class TcpProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("gradwire_join_" + std::to_string(::getpid()));
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    file_ = (folder_ / "join").string();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void start(int count) { start(count, file_); }
+  void start(int count, const std::string& file) {
+    MemoryStore store;
+    std::vector<std::shared_ptr<Processes>> made(static_cast<std::size_t>(count));
+    in_parallel(count, [&](int rank) {
+      made[static_cast<std::size_t>(rank)] = transport::make_tcp_processes(
+          store.rendezvous(), {.rank = rank, .world_size = count, .interface = "lo", .timeout = seconds(20)}, file);
+    });
+    for (auto& one : made) {
+      all_.push_back(std::make_unique<Ear>(std::move(one)));
+    }
+  }
+  [[nodiscard]] std::shared_ptr<Processes> join_plain(milliseconds timeout = seconds(20)) const {
+    return transport::join_tcp_processes({.join_file = file_, .interface = "lo", .timeout = timeout});
+  }
+  Ear& join(milliseconds timeout = seconds(20)) {
+    all_.push_back(std::make_unique<Ear>(join_plain(timeout)));
+    return *all_.back();
+  }
+  Ear& at(std::size_t index) { return *all_.at(index); }
+
+  static void in_parallel(int count, const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    std::mutex mutex;
+    std::exception_ptr failure;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          body(i);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          failure = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+  }
+
+  /// A world of these, in which each sends to each.
+  void expect_world(const std::vector<Ear*>& members, std::uint32_t epoch) {
+    std::vector<Id> ids;
+    for (const Ear* one : members) {
+      ids.push_back(one->id());
+    }
+    in_parallel(static_cast<int>(members.size()), [&](int rank) {
+      const auto transport = members[static_cast<std::size_t>(rank)]->connect(ids, epoch);
+      EXPECT_EQ(transport->rank(), rank);
+      ASSERT_EQ(transport->world_size(), static_cast<int>(ids.size()));
+      Batch batch(*transport);
+      for (int peer = 0; peer < transport->world_size(); ++peer) {
+        if (peer != rank) {
+          batch.receive(peer, 7, pattern(peer, rank, epoch, 3000));
+          batch.send(peer, 7, pattern(rank, peer, epoch, 3000));
+        }
+      }
+      batch.wait();
+      barrier(*transport, 8);
+    });
+  }
+  /// That each of these hears each other one.
+  static void expect_all_reach_all(const std::vector<Ear*>& ears, const std::string& word) {
+    for (Ear* from : ears) {
+      for (const Ear* to : ears) {
+        if (from != to) {
+          from->say(to->id(), word);
+          from->say(to->id(), word + " in bulk", Lane::bulk);
+        }
+      }
+    }
+    for (Ear* to : ears) {
+      for (const Ear* from : ears) {
+        if (from != to) {
+          EXPECT_TRUE(to->wait_for(from->id(), word)) << to->id() << " hears nothing of " << from->id();
+          EXPECT_TRUE(to->wait_for(from->id(), word + " in bulk"));
+        }
+      }
+    }
+  }
+  [[nodiscard]] std::vector<Acquaintance> lines() const { return transport::tcp::read_join_file(file_); }
+
+  const Watchdog watchdog_{::testing::UnitTest::GetInstance()->current_test_info()->name()};
+  std::filesystem::path folder_;
+  std::string file_;
+  std::vector<std::unique_ptr<Ear>> all_;
+};
+
+TEST_F(TcpProcesses, WorldsAreMadeOfThoseThatAreLeft) {
+  start(3);
+  EXPECT_THAT(at(1)->all(), ElementsAre(0, 1, 2));
+  EXPECT_FALSE(at(1)->joined());
+  EXPECT_THAT(at(1)->newcomers(), IsEmpty());
+  EXPECT_THAT(at(1)->describe(2), ::testing::MatchesRegex("rank 2 \\(process [0-9]+ on host .+\\)"));
+  expect_all_reach_all({&at(0), &at(1), &at(2)}, "hello");
+  expect_world({&at(0), &at(1), &at(2)}, 1);
+  at(1).stop();
+  EXPECT_TRUE(at(0).wait_for(1, "ended"));
+  EXPECT_TRUE(at(2).wait_for(1, "ended"));
+  expect_world({&at(0), &at(2)}, 2);
+  EXPECT_EQ(at(0).heard(1).back(), "ended");
+}
+
+TEST_F(TcpProcesses, LongMessagesComeWhole) {
+  start(2);
+  const std::string longest(1 << 20, 'x');
+  for (int i = 0; i < 4; ++i) {
+    at(0).say(1, longest, Lane::bulk);
+  }
+  at(0).say(1, "prompt");
+  at(0).say(1, "last", Lane::bulk);
+  EXPECT_TRUE(at(1).wait_for(0, "last"));
+  EXPECT_TRUE(at(1).wait_for(0, "prompt"));
+  EXPECT_EQ(std::ranges::count(at(1).heard(0), longest), 4);
+  EXPECT_EQ(at(0)->unsent(1, Lane::bulk), 0U);
+}
+
+// Mutation tried: connect() that does not look at who has ended waits for its timeout.
+TEST_F(TcpProcesses, AWorldIsGivenUpOnceAMemberHasEnded) {
+  start(3);
+  std::jthread death([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    at(2).stop();
+  });
+  const auto begin = Clock::now();
+  in_parallel(2, [&](int rank) {
+    const Error error = error_of([&] { (void)at(static_cast<std::size_t>(rank)).connect({0, 1, 2}, 1, seconds(60)); });
+    EXPECT_EQ(error.code(), ErrorCode::transport) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 2"));
+  });
+  EXPECT_LT(Clock::now() - begin, seconds(5));
+  death.join();
+  expect_world({&at(0), &at(1)}, 2);
+}
+
+// It waits for a connection of a member which has left its address, and then ended.
+TEST_F(TcpProcesses, AWorldIsGivenUpWhereAMemberEndsHalfway) {
+  start(2);
+  at(1).stop();
+  const auto begin = Clock::now();
+  const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, seconds(60)); });
+  EXPECT_EQ(error.code(), ErrorCode::transport) << error.what();
+  EXPECT_LT(Clock::now() - begin, seconds(5));
+}
+
+TEST_F(TcpProcesses, AWorldIsGivenUpOnceANewerOneBegins) {
+  start(2);
+  std::jthread older([&] {
+    const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, seconds(60)); });
+    EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
+  });
+  std::this_thread::sleep_for(milliseconds(100));
+  expect_world({&at(0), &at(1)}, 2);
+  older.join();
+}
+
+TEST_F(TcpProcesses, AWorldThatOneDoesNotComeToTimesOut) {
+  start(2);
+  const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, milliseconds(300)); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+  EXPECT_EQ(error_of([&] { (void)at(0).connect({1}, 2); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(TcpProcesses, OneJoins) {
+  start(3);
+  struct stat status {};
+  ASSERT_EQ(stat(file_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600U);
+  Ear& joiner = join();
+  EXPECT_EQ(joiner.id(), 3U);
+  EXPECT_TRUE(joiner->joined());
+  EXPECT_THAT(joiner->all(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(joiner->newcomers(), IsEmpty());
+  EXPECT_THAT(joiner->describe(1), ::testing::StartsWith("rank 1 (process "));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(at(i).wait_for(3, "came"));
+    EXPECT_THAT(at(i)->newcomers(), ElementsAre(3));
+    EXPECT_THAT(at(i)->all(), ElementsAre(0, 1, 2));
+    EXPECT_THAT(at(i)->describe(3), ::testing::MatchesRegex("process [0-9]+ on host .+, which joined"));
+  }
+  expect_all_reach_all({&at(0), &at(1), &at(2), &at(3)}, "again");
+  EXPECT_EQ(at(0).heard(3).front(), "came");
+  expect_world({&at(0), &at(2), &at(3)}, 5);
+  joiner.stop();
+  EXPECT_TRUE(at(0).wait_for(3, "ended"));
+  EXPECT_THAT(at(0)->newcomers(), ElementsAre(3));
+  expect_world({&at(0), &at(1), &at(2)}, 6);
+}
+
+// Mutation tried: a door that has all who come at once; some of them do not know each other then.
+TEST_F(TcpProcesses, SeveralJoinAtOnce) {
+  start(3);
+  constexpr int kMany = 6;
+  std::vector<std::shared_ptr<Processes>> made(kMany);
+  in_parallel(kMany, [&](int i) { made[static_cast<std::size_t>(i)] = join_plain(); });
+  for (auto& one : made) {
+    all_.push_back(std::make_unique<Ear>(std::move(one)));
+  }
+  std::vector<Ear*> ears;
+  std::set<Id> ids;
+  for (const auto& one : all_) {
+    ears.push_back(one.get());
+    ids.insert(one->id());
+  }
+  EXPECT_EQ(ids.size(), 3U + kMany);
+  expect_all_reach_all(ears, "hello");
+  std::ranges::sort(ears, {}, &Ear::id);
+  for (std::size_t i = 3; i < ears.size(); ++i) {
+    EXPECT_EQ(ears[i]->operator->()->newcomers().size(), static_cast<std::size_t>(kMany) - 1);
+    for (std::size_t k = 3; k < ears.size(); ++k) {
+      if (i != k) {
+        EXPECT_EQ(ears[i]->heard(ears[k]->id()).front(), "came");
+      }
+    }
+  }
+  expect_world(ears, 2);
+  EXPECT_EQ(lines().size(), 3U + kMany);
+}
+
+TEST_F(TcpProcesses, OneJoinsByThoseThatJoined) {
+  start(2);
+  Ear& second = join();
+  at(0).stop();
+  at(1).stop();
+  EXPECT_TRUE(second.wait_for(0, "ended"));
+  EXPECT_TRUE(second.wait_for(1, "ended"));
+  Ear& third = join();
+  EXPECT_EQ(third.id(), 3U);
+  EXPECT_THAT(third->all(), ElementsAre(0, 1));
+  EXPECT_THAT(third->newcomers(), ElementsAre(2));
+  EXPECT_TRUE(third.wait_for(0, "ended")) << "it cannot know otherwise that they have";
+  EXPECT_TRUE(third.wait_for(1, "ended"));
+  EXPECT_TRUE(third.wait_for(2, "came"));
+  EXPECT_TRUE(second.wait_for(3, "came"));
+  expect_world({&second, &third}, 9);
+}
+
+// Mutation tried: the next id from the number of those that are there.
+TEST_F(TcpProcesses, NoIdIsGivenTwice) {
+  start(2);
+  std::set<Id> ids;
+  for (int i = 0; i < 4; ++i) {
+    Ear& joiner = join();
+    EXPECT_TRUE(at(0).wait_for(joiner.id(), "came"));
+    EXPECT_TRUE(ids.insert(joiner.id()).second) << joiner.id();
+    joiner.stop();
+    EXPECT_TRUE(at(0).wait_for(joiner.id(), "ended"));
+  }
+  EXPECT_EQ(*ids.begin(), 2U);
+}
+
+TEST_F(TcpProcesses, JoinWhileAnotherEnds) {
+  for (int round = 0; round < 6; ++round) {
+    all_.clear();
+    start(4);
+    std::jthread death([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(400 * round));
+      at(static_cast<std::size_t>(round % 4)).stop();
+    });
+    const auto made = join_plain();
+    death.join();
+    all_.push_back(std::make_unique<Ear>(made));
+    const auto dead = static_cast<Id>(round % 4);
+    std::vector<Ear*> left;
+    for (const auto& one : all_) {
+      if (one->id() != dead) {
+        left.push_back(one.get());
+        EXPECT_TRUE(one->wait_for(dead, "ended")) << one->id() << " of round " << round;
+      }
+    }
+    expect_all_reach_all(left, "left");
+    expect_world(left, 2);
+  }
+}
+
+// Both lanes to the process, as a joiner that has its turn.
+struct Half {
+  Socket prompt;
+  Socket bulk;
+  std::optional<std::string> turn;
+};
+Half begin_to_join(const Acquaintance& process, std::uint32_t token) {
+  Half half;
+  std::string why;
+  const auto until = Clock::now() + seconds(10);
+  half.prompt = process.card.reach(until, {.rank = token, .control = 1}, process.id, why);
+  half.bulk = process.card.reach(until, {.rank = token, .control = 0}, process.id, why);
+  EXPECT_TRUE(half.prompt.valid() && half.bulk.valid()) << why;
+  half.turn = transport::tcp::read_message(half.prompt, until);
+  EXPECT_TRUE(half.turn);
+  return half;
+}
+
+TEST_F(TcpProcesses, AJoinerThatDiesHalfwayIsForgotten) {
+  start(2);
+  const auto processes = lines();
+  { const Half died = begin_to_join(processes[0], transport::tcp::kFirstToken + 5); }
+  {  // admitted by one of two
+    Half died = begin_to_join(processes[0], transport::tcp::kFirstToken + 6);
+    const Acquaintance who{.id = 2, .state = {}, .card = processes[0].card, .name = "nobody"};
+    EXPECT_TRUE(transport::tcp::write_message(died.prompt, who.to_text(), Clock::now() + seconds(5)));
+    EXPECT_EQ(transport::tcp::read_message(died.prompt, Clock::now() + seconds(5)), "admitted");
+  }
+  Ear& joiner = join();
+  EXPECT_GE(joiner.id(), 2U);
+  EXPECT_TRUE(at(0).wait_for(joiner.id(), "came"));
+  EXPECT_TRUE(at(1).wait_for(joiner.id(), "came"));
+  if (joiner.id() != 2) {
+    EXPECT_THAT(at(0).heard(2), IsEmpty()) << "nobody has heard of it but process 0";
+  }
+  EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
+  expect_world({&at(0), &at(1), &joiner}, 2);
+}
+
+// Mutation tried: a turn without an end; then nobody joins any more.
+TEST_F(TcpProcesses, ASilentJoinerLosesItsTurn) {
+  start(2);
+  const auto processes = lines();
+  const Half silent = begin_to_join(processes[0], transport::tcp::kFirstToken + 5);
+  const auto begin = Clock::now();
+  Ear& joiner = join();
+  EXPECT_GT(Clock::now() - begin, seconds(3)) << "it was not alone";
+  EXPECT_LT(Clock::now() - begin, seconds(15));
+  expect_world({&at(0), &at(1), &joiner}, 2);
+}
+
+// A process that does not answer has all the others wait, and is named; the others can still be joined later.
+TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
+  start(2);
+  const auto processes = lines();
+  const Half holds = begin_to_join(processes[1], transport::tcp::kFirstToken + 5);
+  const Error error = error_of([&] { (void)join_plain(milliseconds(700)); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr(file_)));
+}
+
+TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
+  start(2);
+  const auto processes = lines();
+  std::vector<Socket> strangers;
+  for (const std::string& said : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(), std::string(200, '\xff')}) {
+    std::string why;
+    const auto& place = processes[0].card.places.at(0);
+    strangers.push_back(transport::tcp::connect_until(place.address, place.port, Clock::now() + seconds(5), why));
+    ASSERT_TRUE(strangers.back().valid()) << why;
+    EXPECT_TRUE(transport::tcp::write_until(strangers.back(), std::as_bytes(std::span(said)), Clock::now()));
+  }
+  // Who knows the secret, and says what no joiner would.
+  const Half odd = begin_to_join(processes[0], transport::tcp::kFirstToken + 9);
+  EXPECT_TRUE(transport::tcp::write_message(odd.prompt, "alive -7 what\nis this", Clock::now() + seconds(5)));
+  EXPECT_FALSE(transport::tcp::read_message(odd.prompt, Clock::now() + seconds(10)));
+  // An id that is taken.
+  const Half taken = begin_to_join(processes[0], transport::tcp::kFirstToken + 10);
+  const Acquaintance twice{.id = 1, .state = {}, .card = processes[0].card, .name = "twice"};
+  EXPECT_TRUE(transport::tcp::write_message(taken.prompt, twice.to_text(), Clock::now() + seconds(5)));
+  EXPECT_FALSE(transport::tcp::read_message(taken.prompt, Clock::now() + seconds(10)));
+
+  Ear& joiner = join();
+  expect_world({&at(0), &at(1), &joiner}, 2);
+  EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
+}
+
+TEST_F(TcpProcesses, AWrongSecretLeadsNowhere) {
+  start(1);
+  auto wrong = lines();
+  ++wrong[0].card.nonce;
+  transport::tcp::write_join_file(file_, wrong);
+  const Error error = error_of([&] { (void)join_plain(); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("nobody of the 1 processes in " + file_ + " answers"),
+                                             HasSubstr("the job has ended")));
+  EXPECT_THAT(at(0)->newcomers(), IsEmpty());
+}
+
+TEST_F(TcpProcesses, AJobThatHasEndedIsSaidSoAtOnce) {
+  start(3);
+  all_.clear();
+  const auto begin = Clock::now();
+  const Error error = error_of([&] { (void)join_plain(seconds(60)); });
+  EXPECT_LT(Clock::now() - begin, seconds(5));
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("nobody of the 3 processes"));
+  start(2);  // and its file is used again
+  EXPECT_EQ(lines().size(), 2U);
+  Ear& joiner = join();
+  EXPECT_EQ(joiner.id(), 2U);
+}
+
+TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
+  EXPECT_EQ(error_of([&] { (void)join_plain(); }).code(), ErrorCode::invalid_argument) << "there is none";
+  std::ofstream(file_) << "a letter to somebody\n";
+  EXPECT_THAT(error_of([&] { (void)join_plain(); }).what(), HasSubstr("is no join file"));
+  EXPECT_THAT(error_of([&] { start(2); }).what(), HasSubstr("is no join file"));
+  std::ofstream(file_) << "gradwire-join 0.0.7 0 4711 127.0.0.1 9\n";
+  const Error version = error_of([&] { (void)join_plain(); });
+  EXPECT_EQ(version.code(), ErrorCode::mismatch);
+  EXPECT_THAT(version.what(), ::testing::AllOf(HasSubstr("0.0.7"), HasSubstr(file_)));
+  EXPECT_THAT(error_of([&] { start(2, (folder_ / "none" / "join").string()); }).what(), HasSubstr("is no folder"));
+  start(2);
+  const Error used = error_of([&] { start(2); });
+  EXPECT_EQ(used.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(used.what(), HasSubstr("belongs to a job that runs"));
+}
+
+TEST_F(TcpProcesses, WithoutAFileNobodyListens) {
+  start(2, "");
+  EXPECT_FALSE(std::filesystem::exists(file_));
+  expect_world({&at(0), &at(1)}, 1);
+}
+
+}  // namespace
+}  // namespace gradwire::test
