@@ -1,12 +1,18 @@
 // bench_churn: how much of its work a job keeps whose ranks are killed, one each period. A rank ends itself by SIGKILL
-// in the middle of a step; spares take the places, or the others go on alone.
+// in the middle of a step; spares take the places, new processes join a while later, or the others go on alone.
 //
 //   mpirun --enable-recovery -np 10 bench_churn run spares.json --spares 2 --seconds 60 --period 20
+//   gradwire run --let-join FILE mpirun --enable-recovery -np 8 bench_churn run joins.json --join-after 2
 //   bench_churn report calm.json spares.json alone.json       the first one: of a run without deaths (--period 0)
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <string>
@@ -30,11 +36,32 @@ struct Options {
   std::vector<std::string> files;
   std::string codec = "int4";
   int spares = 0;
+  double join_after = -1;
   double seconds = 60;
   double period = 20;
   double computing_ms = 50;  // a step of a real model, on an accelerator of its own
   ReportFiles written;       // report: where the table goes
 };
+
+// Another process like this one, which joins the job `seconds` later. It has nothing of this one's MPI job.
+void send_for_another(char** argv, double seconds) {
+  const pid_t child = fork();
+  if (child != 0) {
+    return;
+  }
+  setsid();
+  const int nowhere = open("/dev/null", O_RDWR);
+  for (int fd = 0; fd < 1024; ++fd) {
+    fd <= 2 ? dup2(nowhere, fd) : close(fd);
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  if (const char* file = std::getenv("GRADWIRE_LET_JOIN")) {  // else this one has joined, too
+    setenv("GRADWIRE_JOIN", file, 1);
+    unsetenv("GRADWIRE_LET_JOIN");
+  }
+  execv("/proc/self/exe", argv);
+  _exit(1);
+}
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -74,8 +101,9 @@ class Problem {
 // What a rank does in this job. What all ranks hold alike is shared, so that a spare goes on with it.
 class Worker {
  public:
-  Worker(const std::shared_ptr<Processes>& processes, const Options& options)
+  Worker(const std::shared_ptr<Processes>& processes, const Options& options, char** argv)
       : options_(options),
+        argv_(argv),
         problem_(processes->self()),
         session_(processes, policy(options)),
         gradient_id_(session_.add("vector", view(gradient_.data(), gradient_.size()))),
@@ -100,6 +128,7 @@ class Worker {
     Json report = make_report("gradwire.bench_churn.1");
     report["codec"] = options_.codec;
     report["spares"] = options_.spares;
+    report["join_after_seconds"] = number_or_null(options_.join_after < 0 ? NAN : options_.join_after);
     report["period_seconds"] = options_.period;
     report["seconds"] = now() - begun_;
     report["ranks"] = session_.world_size();
@@ -131,6 +160,9 @@ class Worker {
     if (periods() > std::exchange(periods_, periods())) {
       std::mt19937 chance(static_cast<unsigned>(periods_));
       if (static_cast<int>(chance() % static_cast<unsigned>(session_.world_size())) == session_.rank()) {
+        if (options_.join_after >= 0) {
+          send_for_another(argv_, options_.join_after);
+        }
         std::raise(SIGKILL);
       }
     }
@@ -149,6 +181,7 @@ class Worker {
   }
 
   const Options& options_;
+  char** argv_;
   Problem problem_;
   std::vector<float> value_ = std::vector<float>(kParameters), gradient_ = value_;
   float over_ = 0;
@@ -173,8 +206,8 @@ double loss_at(const Json& curve, double samples) {
 }
 
 int report(const Options& options) {
-  Table table({"spares", "a death each s", "deaths", "s", "samples/s", "% of calm", "ms a change, median", "worst",
-               "loss", "of calm at equal samples"});
+  Table table({"spares", "another joins after s", "a death each s", "deaths", "s", "samples/s", "% of calm",
+               "ms a change, median", "worst", "loss", "of calm at equal samples"});
   Json all = make_report("gradwire.bench_churn_report.1"), calm;
   for (const std::string& file : options.files) {
     std::ifstream in(file);
@@ -190,12 +223,14 @@ int report(const Options& options) {
     const Json& curve = run.at("curve");
     const auto& last = curve.at(curve.size() - 1);
     const double ratio = last[1].get<double>() / loss_at(calm.at("curve"), last[0]);
-    table.add({fixed(run.at("spares"), 0), period > 0 ? fixed(period, 0) : "-",
+    const Json after = run.value("join_after_seconds", Json());
+    table.add({fixed(run.at("spares"), 0), after.is_null() ? "-" : fixed(after, 0), period > 0 ? fixed(period, 0) : "-",
                fixed(std::floor(period > 0 ? seconds / period : 0), 0), fixed(seconds, 0), fixed(rate, 1),
                fixed(goodput, 1), fixed(changes.empty() ? NAN : 1e3 * median(changes), 0),
                fixed(changes.empty() ? NAN : 1e3 * *std::max_element(changes.begin(), changes.end()), 0),
                scientific(last[1]), fixed(ratio, 4)});
     all["rows"].push_back({{"spares", run.at("spares")},
+                           {"join_after_seconds", after},
                            {"samples_per_second", rate},
                            {"percent_of_calm", goodput},
                            {"loss_of_calm", number_or_null(ratio)}});
@@ -215,6 +250,9 @@ Options parse(int argc, char** argv) {
       .required();
   line.option("--codec", options.codec, "How gradients travel");
   line.option("--spares", options.spares, "The last so many processes wait").range(0, 1000);
+  line.option("--join-after", options.join_after,
+              "Seconds after a death until a new process joins; needs `gradwire run --let-join`; -1: none does")
+      .range(-1.0, 1e6);
   line.option("--seconds", options.seconds, "Of the run").range(1.0, 1e6);
   line.option("--period", options.period, "Seconds between two deaths; 0: nobody dies").range(0.0, 1e6);
   line.option("--computing", options.computing_ms, "Milliseconds of a step in which nothing is sent").range(0.0, 1e6);
@@ -236,8 +274,13 @@ int main(int argc, char** argv) {
   if (status != 0 || options.mode != "run") {
     return status;
   }
+  if (options.join_after >= 0 && std::getenv("GRADWIRE_LET_JOIN") == nullptr &&
+      std::getenv("GRADWIRE_JOIN") == nullptr) {
+    std::fprintf(stderr, "bench_churn: nobody can join: start it by gradwire run --let-join FILE mpirun ...\n");
+    return 1;
+  }
   gradwire::mpi::elastic_main(argc, argv, [&](const auto& processes) {
-    Worker worker(processes, options);
+    Worker worker(processes, options, argv);
     if (worker.run() && worker.rank() == 0) {
       write_report(options.files.front(), worker.report());
     }
