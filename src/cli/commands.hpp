@@ -45,8 +45,10 @@ struct RunOptions {
   std::optional<std::string> report;                  // a directory, or a file that ends in .json
   std::optional<std::string> threads = std::nullopt;  // "multiple" or "job"
   bool dry_run = false;
-  int restarts = 0;                  // at most, of a command that fails
-  std::vector<std::string> command;  // mpirun, srun, a script, ... and its arguments
+  std::optional<std::string> let_join = std::nullopt;  // file, by which others may join the job
+  std::optional<std::string> join = std::nullopt;      // file of the job that the command joins
+  int restarts = 0;                                    // at most, of a command that fails
+  std::vector<std::string> command;                    // mpirun, srun, a script, ... and its arguments
 };
 /// Starts the command with gradwire preloaded in every rank, again where it fails, waits for it and prints what became
 /// of its calls to `out`. Returns the status of its last run. Error before anything was started.

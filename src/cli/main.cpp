@@ -202,6 +202,14 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       ->type_name("N")
       ->check(is_restarts)
       ->capture_default_str();
+  run_command
+      ->add_option("--let-join", options.let_join,
+                   "others may join this elastic job while it runs, by this file, which the job writes")
+      ->type_name("FILE");
+  run_command
+      ->add_option("--join", options.join,
+                   "join the job that has written this file: gradwire run --join FILE -- ./job, without mpirun")
+      ->type_name("FILE");
   run_command->prefix_command();  // take_command looks at what stands before a "--" that was forgotten
   return run_command;
 }

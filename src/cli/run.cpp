@@ -116,6 +116,36 @@ std::optional<std::string> checked_codec(const RunOptions& options, std::ostream
   return codec;
 }
 
+// With --let-join and --join as ranks see them, whatever folder they run in.
+RunOptions with_join_files(RunOptions options) {
+  const char* let_join = options.let_join ? "--let-join" : "GRADWIRE_LET_JOIN";
+  const char* join = options.join ? "--join" : "GRADWIRE_JOIN";
+  options.let_join = options.let_join ? options.let_join : environment("GRADWIRE_LET_JOIN");
+  options.join = options.join ? options.join : environment("GRADWIRE_JOIN");
+  if (options.let_join && options.join) {
+    refuse(std::string(let_join) + " and " + join +
+           " are both given; others can join by whoever joins, too, so write --join alone");
+  }
+  for (std::optional<std::string>* file : {&options.let_join, &options.join}) {
+    if (*file) {
+      *file = fs::absolute(**file).lexically_normal().string();
+    }
+  }
+  if (options.let_join) {
+    const fs::path folder = fs::path(*options.let_join).parent_path();
+    if (!fs::is_directory(folder) || fs::is_directory(*options.let_join)) {
+      refuse(std::string(let_join) + ": " + *options.let_join + " cannot be written, since " +
+             (fs::is_directory(folder) ? "it is a folder; write the name of a file in it"
+                                       : folder.string() + " is no folder; make it, or name another file"));
+    }
+  }
+  if (options.join && !fs::is_regular_file(*options.join)) {
+    refuse(std::string(join) + ": " + *options.join +
+           " is not there; a job writes it that was started with gradwire run --let-join " + *options.join);
+  }
+  return options;
+}
+
 // What every rank gets: each of our variables that is set, and the preload before those of the user.
 Environment rank_environment(const RunOptions& options, const std::optional<std::string>& policy,
                              const std::optional<std::string>& codec, const std::string& report,
@@ -129,6 +159,10 @@ Environment rank_environment(const RunOptions& options, const std::optional<std:
       value = codec;
     } else if (known.name == "GRADWIRE_CHOICES" && value) {
       value = fs::absolute(*value).string();
+    } else if (known.name == "GRADWIRE_JOIN") {
+      value = options.join;
+    } else if (known.name == "GRADWIRE_LET_JOIN") {
+      value = options.let_join;
     } else if (known.name == "GRADWIRE_REPORT") {
       value = report;
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
@@ -261,7 +295,8 @@ Command look_at(const RunOptions& options, std::optional<std::size_t> launcher) 
 
 }  // namespace
 
-int run(const RunOptions& options, std::ostream& out) {
+int run(const RunOptions& given, std::ostream& out) {
+  const RunOptions options = with_join_files(given);
   const std::string& first = options.command.front();
   if (repeats_itself(options.command)) {
     refuse(
@@ -316,7 +351,9 @@ int run(const RunOptions& options, std::ostream& out) {
                                      .launch = launch,
                                      .between = between},
                                     out);
-  tell(report, command, status, out);
+  if (!options.join) {  // who joins makes no call that could be replaced
+    tell(report, command, status, out);
+  }
   if (report.directory()) {
     make_page(*report.directory(), out);
   }

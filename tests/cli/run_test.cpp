@@ -150,6 +150,22 @@ TEST_F(Run, ACodecReachesTheRanks) {
   EXPECT_THAT(rank_line(none, 0), Not(HasSubstr("GRADWIRE_CODEC")));
 }
 
+// On other hosts, too, whose folder is another one.
+TEST_F(Run, JoinFilesReachTheRanks) {
+  const Outcome let = gradwire("run --let-join join -- " + kTwoHosts + kProbe);
+  EXPECT_EQ(let.status, 0) << let.output;
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(rank_line(let, rank), HasSubstr("[GRADWIRE_LET_JOIN=" + (folder_ / "join").string() + "]"));
+    EXPECT_THAT(rank_line(let, rank), Not(HasSubstr("GRADWIRE_JOIN")));
+  }
+  write("join", "");
+  const Outcome join = gradwire("run --join ./join -- " + kProbe + " '' 5");
+  EXPECT_EQ(join.status, 5);
+  EXPECT_THAT(join.output, HasSubstr("[GRADWIRE_JOIN=" + (folder_ / "join").string() + "]"));
+  EXPECT_THAT(join.output, Not(HasSubstr("no report was written"))) << "there is none to write";
+  EXPECT_THAT(join.output, Not(HasSubstr("gradwire: ")));
+}
+
 TEST_F(Run, RefusesBeforeAnythingStarts) {
   write("bad.toml", "codec = 1\n");
   write_script("mpiexec", "echo Launcher of nobody 3\n");
@@ -169,6 +185,11 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
            {"run --codec int8 -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "--codec and GRADWIRE_POLICY are both given"},
            {"run -- " + job, "GRADWIRE_POLICY=bad.toml GRADWIRE_CODEC=int8", 2, "GRADWIRE_CODEC and GRADWIRE_POLICY"},
            {"run --policy none.toml -- " + job, "", 2, "none.toml: cannot be read"},
+           {"run --let-join a --join bad.toml -- " + job, "", 2, "--let-join and --join are both given"},
+           {"run --join bad.toml -- " + job, "GRADWIRE_LET_JOIN=a", 2, "GRADWIRE_LET_JOIN and --join are both given"},
+           {"run --let-join no/such/join -- " + job, "", 2, "no/such is no folder; make it, or name another file"},
+           {"run --let-join . -- " + job, "", 2, "it is a folder; write the name of a file in it"},
+           {"run --join none -- " + job, "", 2, "none is not there; a job writes it that was started with gradwire"},
            {"run --report no/such/folder/r.json -- " + job, "", 2, "r.json cannot be written"},
            {"run -- " + job, "GRADWIRE_DISABLE=yes", 2, "GRADWIRE_DISABLE is \"yes\"; write one of 0 | 1"},
            {"run -- " + job, "GRADWIRE_TIMEOUT=soon", 2, "GRADWIRE_TIMEOUT"},
