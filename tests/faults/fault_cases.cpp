@@ -20,7 +20,7 @@ namespace gradwire::test {
 namespace {
 
 constexpr std::size_t kStop = 3, kPause = 4, kCut = 5, kRankZero = 6, kNode = 7, kSecond = 8, kKeeper = 9, kSpare = 10,
-                      kLastSpare = 11;
+                      kLastSpare = 11, kJoin = 12, kLastJoin = 13;
 constexpr int kSteps = 40;
 constexpr double kMostBack = 10;  // s; a silent one is missed after 2
 
@@ -47,10 +47,10 @@ class Chance {
     const auto text = [](const char* stage, int time, int operations) {
       return ":" + std::string(stage) + ":" + std::to_string(time) + ":" + std::to_string(operations);
     };
-    if (drawn.spares > 0 && drawn.mode == 1 && one_in(3)) {
+    if (drawn.spares + drawn.joins > 0 && drawn.mode == 1 && one_in(3)) {
       return text("sync", 1 + below(2), below(30));
     }
-    if (drawn.spares > 0) {  // the spare has been heard by then
+    if (drawn.spares + drawn.joins > 0) {  // the spare has been heard by then
       return text("finish", 5 + below(kSteps / 2), below(40));
     }
     if (drawn.checkpoints && one_in(3)) {
@@ -82,16 +82,17 @@ struct Survivor {
   std::multiset<int> lost = {};  // by process
 };
 
-std::vector<Survivor> survivors_in(const std::string& output) {
+// `newcomer`: the number of the one that joins.
+std::vector<Survivor> survivors_in(const std::string& output, int newcomer) {
   std::vector<Survivor> found;
   const std::regex pattern(
       "survivor ([0-9]+) world ([0-9]+) hash ([0-9a-f]+ restored [0-9]+) joined ([0-9]+) lost(.*)");
-  const std::regex name("\\[rank ([0-9]+) ");
+  const std::regex name("\\[(?:rank ([0-9]+) |process )");
   for (auto at = std::sregex_iterator(output.begin(), output.end(), pattern); at != std::sregex_iterator(); ++at) {
     Survivor one{std::stoi((*at)[1]), std::stoi((*at)[2]), (*at)[3], std::stoi((*at)[4])};
     const std::string lost = (*at)[5];
     for (auto who = std::sregex_iterator(lost.begin(), lost.end(), name); who != std::sregex_iterator(); ++who) {
-      one.lost.insert(std::stoi((*who)[1]));
+      one.lost.insert((*who)[1].matched ? std::stoi((*who)[1]) : newcomer);
     }
     found.push_back(one);
   }
@@ -121,18 +122,27 @@ const std::string& recovery_option() {
 
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
-Outcome run_job(int processes, int steps, const std::string& policy, const std::string& rest) {
+// `environment`: of all processes.
+Outcome run_job(int processes, int steps, const std::string& policy, const std::string& rest,
+                const std::string& environment) {
   const std::string as_root =
       ::getuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 "
                         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                       : "";
-  return run_program(as_root + "timeout -k 5 90 " + GRADWIRE_MPIEXEC + " " + recovery_option() +
+  return run_program(as_root + environment + "timeout -k 5 90 " + GRADWIRE_MPIEXEC + " " + recovery_option() +
                      " --oversubscribe --mca mpi_yield_when_idle 1 -np " + std::to_string(processes) + " " +
                      GRADWIRE_FAULT_JOB + " " + std::to_string(steps) + " " + quoted(policy) + rest);
 }
 
+// One process that joins the job of this file, once it is there.
+Outcome run_newcomer(const std::string& file, const std::string& policy, const std::string& rest) {
+  return run_program("for i in $(seq 200); do [ -s " + quoted(file) +
+                     " ] && break; sleep 0.05; done; GRADWIRE_JOIN=" + quoted(file) + " timeout -k 5 90 " +
+                     GRADWIRE_FAULT_JOB + " " + std::to_string(kSteps) + " " + quoted(policy) + rest);
+}
+
 void judge(const FaultCase& drawn, FaultVerdict& verdict) {
-  std::vector<Survivor> survivors = survivors_in(verdict.output);
+  std::vector<Survivor> survivors = survivors_in(verdict.output, drawn.ranks);
   std::set<int> there;
   for (const Survivor& one : survivors) {
     there.insert(one.process);
@@ -159,7 +169,7 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
     for (const int who : one.lost) {
       verdict.misnamed = verdict.misnamed || !drawn.faults.contains(who) || one.lost.count(who) > 1;
     }
-    verdict.missing = verdict.missing || (drawn.end == kSpare && one.world != drawn.ranks);
+    verdict.missing = verdict.missing || ((drawn.end == kSpare || drawn.end == kJoin) && one.world != drawn.ranks);
   }
 }
 
@@ -167,7 +177,7 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
 
 std::string FaultCase::to_text() const {
   std::string text = std::string(kEnds[end]) + ", " + std::to_string(ranks) + " ranks, " + kModes[mode] + ", " +
-                     kCodecs[codec] + options;
+                     kCodecs[codec] + (open ? ", TCP" : "") + options;
   for (const auto& [process, fault] : faults) {
     text += " " + std::to_string(process) + ":" + fault;
   }
@@ -189,10 +199,16 @@ FaultCase draw_case(int seed) {
     drawn.mode = drawn.mode == 2 ? 0 : drawn.mode;  // no spares with late results
     drawn.spares = 1;
   }
-  drawn.checkpoints = drawn.spares == 0 && chance.one_in(3);
+  if (drawn.end == kJoin || drawn.end == kLastJoin) {
+    drawn.mode = drawn.mode == 2 ? 0 : drawn.mode;
+    drawn.joins = 1;
+  }
+  drawn.open = drawn.joins > 0 || (drawn.mode != 2 && chance.one_in(3));
+  drawn.checkpoints = drawn.spares == 0 && !drawn.open && chance.one_in(3);
   const bool nodes = drawn.end == kNode || (drawn.end != kKeeper && chance.one_in(3));
   drawn.policy = policy_of(drawn, drawn.end == kKeeper || chance.one_in(2));
-  drawn.options = std::string(nodes ? " node=2" : "") + (drawn.end == kCut ? " timeout=6" : "");
+  drawn.options = std::string(nodes ? " node=2" : "") + (drawn.joins > 0 ? " joins=1" : "") +
+                  (drawn.end == kCut ? " timeout=6" : "");
   const char* const kinds[] = {"kill", "abort", "exit", "stop", "pause", "cut"};
   const std::string kind = drawn.end < std::size(kinds) ? kinds[drawn.end] : "kill";
   const int one = drawn.end == kRankZero ? 0 : chance.below(drawn.ranks) / (drawn.end == kNode ? 2 : 1);
@@ -209,6 +225,9 @@ FaultCase draw_case(int seed) {
     drawn.faults[(one + away) % drawn.ranks] = "kill" + meanwhile;
   } else if (drawn.end == kLastSpare) {
     drawn.faults[drawn.ranks] = "kill" + meanwhile;
+  } else if (drawn.end == kLastJoin) {  // before it is in, while it is taught, or in a step
+    const char* const stages[] = {"start:1:", "share:1:", "ready:1:", "finish:1:", "finish:2:"};
+    drawn.faults[drawn.ranks] = "kill:" + std::string(stages[chance.below(5)]) + std::to_string(chance.below(30));
   }
   return drawn;
 }
@@ -229,7 +248,7 @@ FaultVerdict play(const FaultCase& drawn) {
   std::string rest = drawn.options;
   if (drawn.checkpoints) {
     rest += " checkpoints=" + folder.path().string();
-    const Outcome before = run_job(drawn.ranks, kSteps / 4, drawn.policy, rest);
+    const Outcome before = run_job(drawn.ranks, kSteps / 4, drawn.policy, rest, "");
     if (before.status != 0) {
       verdict.missing = true;
       verdict.output = before.output;
@@ -239,7 +258,17 @@ FaultVerdict play(const FaultCase& drawn) {
   for (const auto& [process, fault] : drawn.faults) {
     rest += " " + std::to_string(process) + ":" + fault;
   }
-  const Outcome outcome = run_job(drawn.ranks + drawn.spares, kSteps, drawn.policy, rest);
+  const std::string file = (folder.path() / "join").string();
+  std::string of_newcomer;
+  std::thread newcomer([&] {
+    if (drawn.joins > 0) {
+      of_newcomer = run_newcomer(file, drawn.policy, rest).output;
+    }
+  });
+  Outcome outcome = run_job(drawn.ranks + drawn.spares, kSteps, drawn.policy, rest,
+                            drawn.open ? "GRADWIRE_LET_JOIN=" + quoted(file) + " " : "");
+  newcomer.join();
+  outcome.output += of_newcomer;
   verdict.output = outcome.output;
   verdict.hung = outcome.status == 124 || outcome.status == 137;
   const std::regex died("dies [0-9.]+ in ([a-z, ]+)");
@@ -280,7 +309,7 @@ void play_all(int first_seed, int count, int at_once,
 }
 
 std::string play_calm(int spares) {
-  return run_job(3, 5, policy_of({.spares = spares, .policy = {}, .options = {}, .faults = {}}, false), "").output;
+  return run_job(3, 5, policy_of({.spares = spares, .policy = {}, .options = {}, .faults = {}}, false), "", "").output;
 }
 
 }  // namespace gradwire::test

@@ -24,6 +24,8 @@ inline constexpr const char* kEnds[] = {
     "one, and the keeper of its copy while the world changes",
     "one, whose place a spare takes",
     "one, and the spare that is to take its place",
+    "one, while another process joins",
+    "one, and another process that joins",
 };
 inline constexpr const char* kModes[] = {"step", "every", "async"};
 inline constexpr const char* kCodecs[] = {"exact", "int8", "int4", "topk(1%)+int8"};
@@ -33,6 +35,8 @@ struct FaultCase {
   std::size_t end = 0, mode = 0, codec = 0;  // in the lists above
   int ranks = 3;
   int spares = 0;
+  int joins = 0;
+  bool open = false;  // others may join, so that all goes over TCP
   std::string policy;
   bool checkpoints = false;
   std::string options;                // of fault_job
@@ -41,7 +45,7 @@ struct FaultCase {
   [[nodiscard]] std::string to_text() const;
 };
 
-/// The same for the same seed; every end meets every mode and codec within 144 seeds; spares meet no `async`.
+/// The same for the same seed; every end meets every mode and codec within 168 seeds; newcomers meet no `async`.
 [[nodiscard]] FaultCase draw_case(int seed);
 
 /// What came of it.

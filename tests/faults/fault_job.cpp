@@ -4,10 +4,10 @@
 //   mpirun --enable-recovery -np 4 fault_job STEPS POLICY [OPTION=VALUE ...] [RANK:KIND:STAGE:TIME:OPERATIONS ...]
 //
 // POLICY is the text of one. Options: checkpoints=DIRECTORY: goes on from there, and writes one every 5 steps; node=2:
-// two processes in a row pretend to share a node; timeout=SECONDS of the session. KIND: kill, abort, exit, stop (for
-// 3 s), pause (for half a second), cut (off from what others tell it, and they from what it tells). It happens so many
-// OPERATIONS, messages of its own, after it has come to this STAGE for that TIME. The stage `loss` is the moment in
-// which it hears that another has ended.
+// two processes in a row pretend to share a node; timeout=SECONDS of the session; joins=1: one joins, for which the
+// last steps wait. KIND: kill, abort, exit, stop (for 3 s), pause (for half a second), cut (off from what others tell
+// it, and they from what it tells). It happens so many OPERATIONS, messages of its own, after it has come to this STAGE
+// for that TIME. The stage `loss` is the moment in which it hears that another has ended.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -158,6 +158,7 @@ class Training {
       : job_(job),
         script_(script),
         self_(processes->self()),
+        others_come_(processes->open() || job.policy.elastic.value().spares > 0),
         session_(processes, job.policy, {.timeout = std::chrono::seconds(seconds_of(job.option("timeout")))}) {
     id_ = local_ ? session_.add("vector", whole(gradient_), whole(value_)) : session_.add("vector", whole(gradient_));
     session_.on_world_change([this](const gradwire::WorldChange& change) {
@@ -197,7 +198,7 @@ class Training {
     script_.enter("share");
     for (bool done = false; !done;) {
       try {
-        if (spares_) {
+        if (others_come_) {
           if (!session_.share(whole(value_))) {
             return false;
           }
@@ -229,8 +230,9 @@ class Training {
   void step() {
     const std::uint64_t number = session_.step();
     const auto step = static_cast<float>(number);
-    if (spares_) {  // they are heard before it ends
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (others_come_) {  // they are heard before it ends
+      const bool is_late = awaited_ && joined_ == 0 && number + 10 > job_.steps;
+      std::this_thread::sleep_for(std::chrono::milliseconds(is_late ? 300 : 10));
     }
     for (std::size_t i = 0; i < kParameters; ++i) {
       gradient_[i] =
@@ -271,7 +273,8 @@ class Training {
   const std::string checkpoints_ = job_.option("checkpoints");
   const bool local_ = job_.policy.defaults.sync.mode == Sync::Mode::every;
   const bool late_ = job_.policy.defaults.sync.mode == Sync::Mode::async;
-  const bool spares_ = job_.policy.elastic.value().spares > 0;
+  const bool others_come_;
+  const bool awaited_ = !job_.option("joins").empty();
   std::vector<float> value_ = std::vector<float>(kParameters), gradient_ = value_;
   std::string lost_;
   std::size_t joined_ = 0;

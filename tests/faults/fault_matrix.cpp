@@ -218,14 +218,15 @@ std::string document(const Jobs& jobs, const Threads& threads, const Options& op
     wrong += text.substr(0, bench::kDocumentColumns) + "\n";
   }
   return bench::to_document(
-             std::to_string(options.jobs) + " jobs of 3 to 5 MPI processes, and a spare in two rows (seeds from " +
+             std::to_string(options.jobs) +
+                 " jobs of 3 to 5 MPI processes, and a spare or one that joins in two rows each (seeds from " +
                  std::to_string(options.first_seed) + " on, " + std::to_string(options.at_once) +
-                 " at a time), whose processes end in every way, before a message that is drawn at random. Struck: a "
-                 "process met its fault. "
-                 "Hung: not over after 90 s. Differ: those that are left hold other parameters, or went on from "
+                 " at a time), whose processes end in every way, before a message that is drawn at random. A "
+                 "third go over TCP of our own. Struck: a process met its fault. Hung: not over after 90 s. Differ: "
+                 "those that are left hold other parameters, or went on from "
                  "another step. Wrong names: somebody does not name who is gone, or names another. Missing: a process "
-                 "ended that had no fault, or no spare took its place. Late: not all were back in training, which is "
-                 "to have made another step, 10 s after the last fault. A silent process is missed after 2 s.",
+                 "ended that had no fault, or no newcomer took its place. Late: not all were back in training, which "
+                 "is to have made another step, 10 s after the last fault. A silent process is missed after 2 s.",
              jobs.by_end()) +
          "\n" +
          bench::to_document(
