@@ -290,11 +290,14 @@ void Membership::decide(const Decision& decision, Time now) {
       to_hear_.insert(who);
     }
   }
-  for (const Id who : world_.members) {
+  for (const Id who : in_epoch_) {  // others may not have learnt that they were in, and still wait
     if (std::ranges::find(decision.world.members, who) == decision.world.members.end()) {
       gone_.insert(who);
     }
   }
+  // Who is in two worlds one after the other has answered in the first. Left out of one in between, it was taken for
+  // one that waits, by a word of before it learnt that it was in.
+  const bool left_out = !world_.members.empty() && decision.world.epoch > world_.epoch + 1;
   latest_ = decision;
   world_ = decision.world;
   agreeing_ = false;
@@ -316,7 +319,7 @@ void Membership::decide(const Decision& decision, Time now) {
     heard_[who] = now;
   }
   beaten_ = now;
-  if (!member(self_)) {
+  if (!member(self_) || left_out) {
     expelled_ = true;
     news_.emplace_back(Expelled{world_.epoch});
     return;

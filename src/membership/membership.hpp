@@ -145,7 +145,7 @@ class Membership {
   bool expelled_ = false;
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
   Ids ended_;                       // all that are known to have ended, whatever the epoch
-  Ids gone_;                        // were members and are none: they never will be again
+  Ids gone_;                        // knew that they were members, and are none: they never will be again
   struct Waiting {
     Time said{};  // the last time
     Ids ended;    // that it had heard of then
