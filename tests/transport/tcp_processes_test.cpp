@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -303,7 +304,6 @@ TEST_F(TcpProcesses, OneJoins) {
   expect_world({&at(0), &at(1), &at(2)}, 6);
 }
 
-// Mutation tried: a door that has all who come at once; some of them do not know each other then.
 TEST_F(TcpProcesses, SeveralJoinAtOnce) {
   start(3);
   constexpr int kMany = 6;
@@ -389,6 +389,42 @@ TEST_F(TcpProcesses, JoinWhileAnotherEnds) {
   }
 }
 
+// Three at a time join while others end, those that have just joined, too. Mutation tried: who does not answer is taken
+// for ended.
+TEST_F(TcpProcesses, ManyJoinWhileManyEnd) {
+  start(4);
+  std::mt19937 random(7);
+  std::vector<Ear*> left;
+  for (const auto& one : all_) {
+    left.push_back(one.get());
+  }
+  for (std::uint32_t round = 1; round <= 12; ++round) {
+    std::vector<Ear*> dying;
+    for (int i = 0; i < 2 && left.size() > 2; ++i) {
+      const auto at = left.begin() + static_cast<std::ptrdiff_t>(random() % left.size());
+      dying.push_back(*at);
+      left.erase(at);
+    }
+    std::vector<std::shared_ptr<Processes>> made(3);
+    const int delay = static_cast<int>(random() % 3000);
+    std::jthread death([&] {
+      for (Ear* one : dying) {
+        std::this_thread::sleep_for(std::chrono::microseconds(delay));
+        one->stop();
+      }
+    });
+    in_parallel(3, [&](int i) { made[static_cast<std::size_t>(i)] = join_plain(); });
+    death.join();
+    for (auto& one : made) {
+      all_.push_back(std::make_unique<Ear>(std::move(one)));
+      left.push_back(all_.back().get());
+    }
+    std::ranges::sort(left, {}, &Ear::id);
+    expect_all_reach_all(left, "round " + std::to_string(round));
+    expect_world(left, round);
+  }
+}
+
 // Both lanes to the process, as a joiner that has its turn.
 struct Half {
   Socket prompt;
@@ -428,7 +464,7 @@ TEST_F(TcpProcesses, AJoinerThatDiesHalfwayIsForgotten) {
   expect_world({&at(0), &at(1), &joiner}, 2);
 }
 
-// Mutation tried: a turn without an end; then nobody joins any more.
+// Mutations tried: a turn without an end, then nobody joins any more; a door that has all who come at once.
 TEST_F(TcpProcesses, ASilentJoinerLosesItsTurn) {
   start(2);
   const auto processes = lines();

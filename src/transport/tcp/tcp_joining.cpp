@@ -22,9 +22,8 @@ constexpr int kFruitless = 4;  // times that nobody answered, in a row; who is b
 
 class Joining {
  public:
-  Joining(const JoinOptions& options, const Card& own)
+  explicit Joining(const JoinOptions& options)
       : options_(options),
-        own_card_(own),
         token_(kFirstToken + 1 + static_cast<std::uint32_t>(random_number() % (kEndOfTokens - kFirstToken - 1))),
         deadline_(Clock::now() + options.timeout) {}
 
@@ -61,6 +60,8 @@ class Joining {
   void begin_attempt() {
     held_.clear();
     highest_ = 0;
+    // Another joiner may wait at the address of the attempt before, and hold turns meanwhile.
+    listening_ = listen_on(addresses_for(options_.interface, false), "to join: ");
     for (auto& [id, process] : known_) {
       process.state = process.state == State::ended ? State::ended : State::alive;
     }
@@ -145,7 +146,8 @@ class Joining {
   bool be_admitted() {
     self_ = highest_ + 1;
     const std::string introduction =
-        Acquaintance{.id = self_, .state = State::alive, .card = own_card_, .name = process_name() + ", which joined"}
+        Acquaintance{
+            .id = self_, .state = State::alive, .card = listening_.card, .name = process_name() + ", which joined"}
             .to_text();
     for (const auto& [id, lanes] : held_) {
       static_cast<void>(write_message(lanes.prompt, introduction, until()));  // or it will not answer
@@ -160,7 +162,11 @@ class Joining {
   }
 
   Seat seat() {
-    Seat seat{.self = self_, .start = start_, .name = process_name() + ", which joined", .others = {}};
+    Seat seat{.self = self_,
+              .start = start_,
+              .name = process_name() + ", which joined",
+              .others = {},
+              .listening = std::move(listening_)};
     for (auto& [id, process] : known_) {
       const auto held = held_.find(id);
       if (held == held_.end() && id >= start_) {
@@ -174,10 +180,10 @@ class Joining {
   }
 
   const JoinOptions& options_;
-  const Card& own_card_;
   std::uint32_t token_;
   Clock::time_point deadline_;
   Clock::time_point attempt_ends_;
+  Listening listening_;
   std::map<Id, Acquaintance> known_;
   std::map<Id, Held> held_;  // where it is this process's turn
   Id start_ = 0;
@@ -188,6 +194,6 @@ class Joining {
 
 }  // namespace
 
-Seat find_seat(const JoinOptions& options, const Card& own) { return Joining(options, own).run(); }
+Seat find_seat(const JoinOptions& options) { return Joining(options).run(); }
 
 }  // namespace gradwire::transport::tcp

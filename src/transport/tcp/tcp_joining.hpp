@@ -19,9 +19,10 @@ struct Seat {
   Processes::Id start = 0;  // processes at the beginning
   std::string name;
   std::vector<Other> others;
+  Listening listening = {};  // for those that join; none: nobody can
 };
 
 /// Waits for its turns. What join_tcp_processes() throws.
-[[nodiscard]] Seat find_seat(const JoinOptions& options, const Card& own);
+[[nodiscard]] Seat find_seat(const JoinOptions& options);
 
 }  // namespace gradwire::transport::tcp

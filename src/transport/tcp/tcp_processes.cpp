@@ -372,8 +372,8 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
 }
 
 std::shared_ptr<Processes> join_tcp_processes(const JoinOptions& options) {
-  tcp::Listening listening = tcp::listen_on(tcp::addresses_for(options.interface, false), "to join: ");
-  tcp::Seat seat = tcp::find_seat(options, listening.card);
+  tcp::Seat seat = tcp::find_seat(options);
+  tcp::Listening listening = std::move(seat.listening);
   const tcp::Acquaintance own{.id = seat.self, .state = {}, .card = listening.card, .name = {}};
   auto processes = std::make_shared<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
                                                        std::move(listening.listeners));
