@@ -2,7 +2,7 @@
 // in the middle of a step; spares take the places, new processes join a while later, or the others go on alone.
 //
 //   mpirun --enable-recovery -np 10 bench_churn run spares.json --spares 2 --seconds 60 --period 20
-//   gradwire run --let-join FILE mpirun --enable-recovery -np 8 bench_churn run joins.json --join-after 2
+//   gradwire run --let-join FILE -- mpirun --enable-recovery -np 8 bench_churn run joins.json --join-after 2
 //   bench_churn report calm.json spares.json alone.json       the first one: of a run without deaths (--period 0)
 #include <fcntl.h>
 #include <unistd.h>
@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
   }
   if (options.join_after >= 0 && std::getenv("GRADWIRE_LET_JOIN") == nullptr &&
       std::getenv("GRADWIRE_JOIN") == nullptr) {
-    std::fprintf(stderr, "bench_churn: nobody can join: start it by gradwire run --let-join FILE mpirun ...\n");
+    std::fprintf(stderr, "bench_churn: nobody can join: start it by gradwire run --let-join FILE -- mpirun ...\n");
     return 1;
   }
   gradwire::mpi::elastic_main(argc, argv, [&](const auto& processes) {

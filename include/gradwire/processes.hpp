@@ -56,6 +56,7 @@ class Processes {
     Id from = 0;
     bool ended = false;  // it has ended, for certain; nothing more comes from it
     bool came = false;   // it has joined, and can be reached from here on
+    bool lost = false;   // the way there is broken, and nothing more comes, but it may not have ended
     std::vector<std::byte> message = {};
   };
   /// What has come, in order within a lane; the end of a process behind all that it sent, that it came before. On a

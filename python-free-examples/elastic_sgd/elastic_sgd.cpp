@@ -68,7 +68,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
   }
 
   if (!session.share(parameters)) {  // a spare waits in it
-    std::printf("a spare was not needed\n");
+    std::printf("the job ended before this process was needed\n");
     return;
   }
   while (session.step() < arguments.steps) {

@@ -187,6 +187,14 @@ void Membership::hear_that_it_waits(const Message& message, Time now) {
   }
 }
 
+std::vector<Id> Membership::unaware() const {
+  std::vector<Id> ids;
+  std::ranges::copy_if(told_of_wait_, std::back_inserter(ids), [&](Id who) {
+    return who != self_ && !ended_.contains(who) && !known_to_.contains(who) && !waiting_.contains(who);
+  });
+  return ids;
+}
+
 bool Membership::alone() const {
   return world_.members.empty() && std::all_of(told_of_wait_.begin(), told_of_wait_.end(), [&](Id who) {
            return who == self_ || ended_.contains(who) || waits_knowing(who, ended_);
@@ -379,7 +387,7 @@ std::string Membership::waits_for() const {
     }
   }
   for (const Id who : phase_ == Phase::following ? std::vector<Id>() : unsure()) {
-    text += (text.empty() ? "" : ", ") + std::to_string(who) + " (a spare)";
+    text += (text.empty() ? "" : ", ") + std::to_string(who) + " (which waits to be a member)";
   }
   return text;
 }

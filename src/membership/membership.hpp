@@ -70,6 +70,8 @@ class Membership {
   /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
   /// world. Where nothing else makes one, this does once a step is delivered.
   void let_in(Id who) { let_in_.insert(who); }
+  /// Of a process that waits: those that have not said that they know of it.
+  [[nodiscard]] std::vector<Id> unaware() const;
   /// Of a process that waits: all others have ended, or wait and know that.
   [[nodiscard]] bool alone() const;
   /// This process ends, in good order: last words.

@@ -85,9 +85,7 @@ std::optional<Line> take_line(std::string_view& text) {
   return colon == std::string_view::npos ? Line{line, {}} : Line{line.substr(0, colon), line.substr(colon + 2)};
 }
 
-std::string has(int rank, std::string_view value) {
-  return "rank " + std::to_string(rank) + " has " + std::string(value);
-}
+std::string has(const std::string& name, std::string_view value) { return name + " has " + std::string(value); }
 
 constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
@@ -95,7 +93,7 @@ constexpr std::string_view kSameNodes =
     " (the node of each rank); write the same ranks_per_node in [tier] on every rank";
 
 struct Side {
-  int rank;
+  const std::string& name;
   std::string_view lines;  // from the first tensor on
 };
 
@@ -110,8 +108,8 @@ std::string missing_tensor(Side fewer, Side more) {
   if (!other || !other->item.starts_with(kTensor)) {
     return {};
   }
-  return ": " + std::string(other->item) + " of rank " + std::to_string(more.rank) + ", " + std::string(other->value) +
-         ", is missing on rank " + std::to_string(fewer.rank);
+  return ": " + std::string(other->item) + " of " + more.name + ", " + std::string(other->value) + ", is missing on " +
+         fewer.name;
 }
 
 }  // namespace
@@ -170,6 +168,11 @@ std::string fingerprint_of(const std::string& text) {
 }
 
 std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs, int their_rank) {
+  return first_difference(mine, "rank " + std::to_string(my_rank), theirs, "rank " + std::to_string(their_rank));
+}
+
+std::string first_difference(const std::string& mine, const std::string& my_name, const std::string& theirs,
+                             const std::string& their_name) {
   std::string_view my_text = mine;
   std::string_view their_text = theirs;
   while (true) {
@@ -179,8 +182,8 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
       return {};
     }
     if (!my_line || !their_line || my_line->item != their_line->item) {
-      return "the plans of ranks " + std::to_string(my_rank) + " and " + std::to_string(their_rank) +
-             " differ from \"" + std::string(my_line ? my_line->item : "end") + "\" and \"" +
+      return "the plans of " + my_name + " and " + their_name + " differ from \"" +
+             std::string(my_line ? my_line->item : "end") + "\" and \"" +
              std::string(their_line ? their_line->item : "end") +
              "\" on; run the same version of gradwire with the same policy on every rank";
     }
@@ -188,11 +191,10 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
       continue;
     }
     if (my_line->item == kTensorCount) {
-      const std::string counts = "rank " + std::to_string(my_rank) + " has " + std::string(my_line->value) +
-                                 " tensors, rank " + std::to_string(their_rank) + " has " +
+      const std::string counts = my_name + " has " + std::string(my_line->value) + " tensors, " + their_name + " has " +
                                  std::string(their_line->value);
-      const Side me{my_rank, my_text};
-      const Side them{their_rank, their_text};
+      const Side me{my_name, my_text};
+      const Side them{their_name, their_text};
       const bool fewer = my_line->value.size() != their_line->value.size()
                              ? my_line->value.size() < their_line->value.size()
                              : my_line->value < their_line->value;
@@ -201,8 +203,8 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
     const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors
                                  : my_line->item == kNodes          ? kSameNodes
                                                                     : kSamePolicy;
-    return std::string(my_line->item) + ": " + has(my_rank, my_line->value) + ", " +
-           has(their_rank, their_line->value) + std::string(fix);
+    return std::string(my_line->item) + ": " + has(my_name, my_line->value) + ", " +
+           has(their_name, their_line->value) + std::string(fix);
   }
 }
 

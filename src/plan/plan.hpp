@@ -113,5 +113,8 @@ struct Plan {
 /// the texts are equal.
 [[nodiscard]] std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs,
                                            int their_rank);
+/// The same of processes with these names.
+[[nodiscard]] std::string first_difference(const std::string& mine, const std::string& my_name,
+                                           const std::string& theirs, const std::string& their_name);
 
 }  // namespace gradwire::plan

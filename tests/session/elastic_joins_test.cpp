@@ -120,7 +120,7 @@ TEST(Joins, OneOfAnotherPolicyModelOrNumberOfSparesIsRefused) {
   const std::string int4 = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n";
   const std::string spares = std::string(kPolicies[1].policy) + "[elastic]\nspares = 1\n";
   for (const auto& [policy, said] :
-       {std::pair(int4, "int4"), {spares, "spares: rank 0 has 0"}, {std::string(), "8000"}}) {
+       {std::pair(int4, "int4"), {spares, "spares: the job has 0"}, {std::string(), "8000"}}) {
     Plan plan = joining({.policy = kPolicies[1].policy}, {3});
     plan.errors = {ErrorCode::mismatch};
     if (policy.empty()) {
@@ -136,6 +136,18 @@ TEST(Joins, OneOfAnotherPolicyModelOrNumberOfSparesIsRefused) {
     EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 1, 2, 3}));
     EXPECT_TRUE(fates[0].changes.empty());
   }
+}
+
+// The lowest rank could refuse it, but ends. Tried by hand, red: the lowest alone refuses.
+TEST(Joins, AnyRankRefuses) {
+  Plan plan = joining({.policy = kPolicies[1].policy}, {3});
+  plan.errors = {ErrorCode::mismatch};
+  plan.policies = {{kFirstJoinerId, "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n"}};
+  plan.silent_after = {{0, {150, milliseconds(9000)}}};
+  plan.errors.insert(ErrorCode::expelled);
+  const std::vector<Fate> fates = run(plan);
+  ASSERT_TRUE(fates[kFirstJoiner].error);
+  EXPECT_EQ(fates[kFirstJoiner].error->code(), ErrorCode::mismatch) << fates[kFirstJoiner].error->what();
 }
 
 TEST(Joins, OneThatComesWhenTheJobIsOverIsToldSo) {

@@ -17,9 +17,12 @@ namespace {
 // Who leaves at the end of a job is followed by the others within this time, and needs no agreement.
 constexpr std::chrono::milliseconds kFarewell{300};
 
+// After which one that joins says why it is not in yet.
+constexpr std::chrono::seconds kSilentWait{10};
+
 // How messages begin that are none of membership, of which none begins so.
 constexpr std::byte kCopyMark{0xC0};  // epoch, step, bytes of the copy, bytes of it before this piece, and the piece
-constexpr std::byte kFarewellMark{0xC1};  // whether the world was always the first
+constexpr std::byte kFarewellMark{0xC1};  // whether all ranks of the start are in the world
 constexpr std::byte kFactsMark{0xC2};     // of a process that waits: a text
 constexpr std::byte kRefusalMark{0xC3};   // of such a one: why, a text
 constexpr std::byte kSparesMark{0xC4};    // how many the policy of this process has
@@ -66,7 +69,7 @@ Member::~Member() {
   thread_.join();
   if (!failed_ && std::uncaught_exceptions() <= exceptions_) {
     // Before the machine's last words, of which the next world comes: who is in it knows then why.
-    const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(machine_.world().epoch <= 1 ? 1 : 0)}};
+    const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(lacks_a_rank_of_the_start() ? 0 : 1)}};
     for (const membership::Id who : others()) {
       processes_->send(who, farewell);
     }
@@ -78,6 +81,14 @@ Member::~Member() {
 
 bool Member::at_start(Processes::Id who) const {
   return std::ranges::find(settings_.start, who) != settings_.start.end();
+}
+
+bool Member::lacks_a_rank_of_the_start() const {
+  const std::vector<membership::Id>& members = machine_.world().members;
+  return !members.empty() && std::ranges::any_of(settings_.start, [&](Processes::Id who) {
+    const bool is_spare = std::ranges::find(settings_.spares, who) != settings_.spares.end();
+    return !is_spare && !std::binary_search(members.begin(), members.end(), who);
+  });
 }
 
 std::vector<Processes::Id> Member::others() const {
@@ -113,12 +124,15 @@ void Member::run() noexcept {
 }
 
 void Member::hear(const Processes::Heard& heard) {
-  if (heard.came) {
-    return hear_of_newcomer(heard.from);
+  if (heard.came || heard.lost) {
+    if (heard.lost) {
+      lost_.insert(heard.from);
+    }
+    return say_to_all_that_it_waits();
   }
   if (heard.ended) {
     if (!farewells_.contains(heard.from) && !ended_.contains(heard.from)) {
-      processes_->note_loss();
+      note_loss_of(heard.from);
       note_end(heard.from);
     }
     return;
@@ -146,16 +160,31 @@ void Member::note_end(Processes::Id who) {
   ended_.insert(who);
   const std::vector<membership::Id>& members = machine_.world().members;
   if (!members.empty() && !std::binary_search(members.begin(), members.end(), who)) {
-    processes_->note_loss();  // a spare, which would have stayed until the job ends
+    note_loss_of(who);  // a spare, which would have stayed until the job ends
   }
   machine_.dead(who, now());
 }
 
-void Member::hear_of_newcomer(Processes::Id who) {
-  if (!says_.empty()) {
-    processes_->send(who, with_text(kFactsMark, says_));
-    machine_.wait_among(others());
+// The launcher waits for no others.
+void Member::note_loss_of(Processes::Id who) {
+  if (at_start(who)) {
+    processes_->note_loss();
   }
+}
+
+// To those that can be reached: others that never end must not keep it from seeing that nobody is left.
+void Member::say_to_all_that_it_waits() {
+  if (says_.empty()) {
+    return;
+  }
+  std::vector<Processes::Id> reached = others();
+  std::erase_if(reached, [&](Processes::Id who) { return lost_.contains(who); });
+  for (const Processes::Id who : reached) {
+    if (told_facts_.insert(who).second) {
+      processes_->send(who, with_text(kFactsMark, says_));
+    }
+  }
+  machine_.wait_among(std::move(reached));
 }
 
 // One that joins says it with its facts, and alone has to go where it is another number.
@@ -180,13 +209,14 @@ void Member::hear_facts(Processes::Id from, const std::string& facts) {
   }
   if (facts == own_facts_) {
     machine_.let_in(from);
-  } else if (machine_.world().members.front() == machine_.self()) {
-    const std::string why =
-        (at_start(from) ? "a spare, " : "") + processes_->describe(from) + ", cannot be a rank: " +
-        plan::first_difference(own_facts_, static_cast<int>(machine_.self()), facts, static_cast<int>(from));
-    log(LogLevel::warning, why);
-    processes_->send(from, with_text(kRefusalMark, why));
+    return;
   }
+  const std::string why = (at_start(from) ? "a spare, " : "") + processes_->describe(from) +
+                          ", cannot be a rank: " + plan::first_difference(own_facts_, "the job", facts, "it");
+  if (machine_.world().members.front() == machine_.self()) {
+    log(LogLevel::warning, why);
+  }
+  processes_->send(from, with_text(kRefusalMark, why));  // by all: any of them may be stopped, or end
 }
 
 void Member::let_in(std::string facts) {
@@ -200,16 +230,36 @@ void Member::let_in(std::string facts) {
 bool Member::wait_for_place(const std::string& facts) {
   std::unique_lock lock(mutex_);
   says_ = facts;
-  for (const Processes::Id who : others()) {
-    processes_->send(who, with_text(kFactsMark, facts));
+  say_to_all_that_it_waits();
+  const auto is_over = [&] { return over_locked(0) || machine_.alone(); };
+  for (int reports = 0; !changed_.wait_for(lock, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
+    say_who_keeps_it_out();
   }
-  machine_.wait_among(others());
-  changed_.wait(lock, [&] { return over_locked(0) || machine_.alone(); });
   if (!over_locked(0)) {
+    if (!lost_.empty()) {
+      log(LogLevel::warning, "the way to " + std::to_string(lost_.size()) +
+                                 " processes is broken, and nobody else is left: this process ends without a place");
+    }
     return false;
   }
   throw_if_out();
   return true;
+}
+
+// A spare waits for others to end, which is no news.
+void Member::say_who_keeps_it_out() const {
+  if (at_start(machine_.self())) {
+    return;
+  }
+  std::string names;
+  for (const Processes::Id who : machine_.unaware()) {
+    names += (names.empty() ? "" : ", ") + processes_->describe(who);
+  }
+  log(LogLevel::warning,
+      names.empty() ? "this process waits to be a rank: the others have not come to share(), or make no steps"
+                    : "this process waits to be a rank: all that have not ended must know of it, and these have not "
+                      "said so: " +
+                          names + "; where one of them is stopped, end it");
 }
 
 // Pieces come in order; what is none is dropped, and the copy with it.

@@ -87,11 +87,14 @@ class Member {
 
   [[nodiscard]] static membership::Time now();
   [[nodiscard]] bool at_start(Processes::Id who) const;
+  [[nodiscard]] bool lacks_a_rank_of_the_start() const;
   /// All other processes that are known.
   [[nodiscard]] std::vector<Processes::Id> others() const;
   void run() noexcept;
   void hear(const Processes::Heard& heard);
-  void hear_of_newcomer(Processes::Id who);
+  void note_loss_of(Processes::Id who);
+  void say_to_all_that_it_waits();
+  void say_who_keeps_it_out() const;
   void hear_facts(Processes::Id from, const std::string& facts);
   void hear_number_of_spares(Processes::Id from, std::span<const std::byte> message);
   void note_end(Processes::Id who);
@@ -119,6 +122,8 @@ class Member {
   std::map<membership::Id, std::string> facts_;  // that each has said
   std::string own_facts_;                        // none: nobody is let in
   std::string says_;                             // of this one, while it waits
+  std::set<membership::Id> told_facts_;          // whom
+  std::set<membership::Id> lost_;                // those that it cannot reach
   std::optional<Error> refused_;                 // why this process cannot take part
   std::set<membership::Id> ended_;
   bool stopping_ = false;
