@@ -19,6 +19,7 @@
 #include "gradwire/policy.hpp"
 #include "gradwire/processes.hpp"
 #include "gradwire/statistics.hpp"
+#include "gradwire/table.hpp"
 #include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 
@@ -96,6 +97,9 @@ struct TensorOptions {
 
 /// Identifies a tensor of a session; the order of add().
 enum class TensorId : std::uint32_t {};
+
+/// Identifies a table of a session; the order of add_table().
+enum class TableId : std::uint32_t {};
 
 /// What ready() set going: one bucket of one step. A default one (from ready() under no_sync) is always done.
 struct Ticket {
@@ -183,6 +187,30 @@ class Session {
   /// without it. Parameters that no local step has moved since the last synchronisation stay as they are, so a second
   /// call does nothing.
   void sync_parameters();
+
+  // Embedding tables whose rows count with the steps of this session, and survive the end of ranks (docs/tables.md).
+  // Calls come from the thread that makes steps.
+
+  /// Registers a table; same options and order on every rank, before the first step. Rows are on `copies` ranks each.
+  /// Error(invalid_argument) for options that make no sense or are for a Table alone: staleness, cache_bytes,
+  /// read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory. Options that
+  /// differ are Error(mismatch) on every rank in the first pull() or step, which names rank and option.
+  TableId add_table(const TableOptions& options);
+  /// Copies row ids[i] to rows[i * width]: what all pushes of steps that counted have made of it. Any order,
+  /// duplicates, none. On every rank, between steps, for the same table; blocks. False, over Processes alone: the world
+  /// has changed, `rows` say nothing, and the step begins anew, its other pulls too. Error(invalid_argument), which
+  /// harms nobody, for an id outside the table, a span of another size or a step that is under way.
+  [[nodiscard]] bool pull(TableId table, std::span<const std::uint64_t> ids, std::span<float> rows);
+  /// Keeps gradients[i * width] of row ids[i], those of duplicates added up, until finish() sends them to all that hold
+  /// the row. Where the step counts each row is changed once, by the sum over the ranks or their mean, as
+  /// SessionOptions::reduction and set_weight() say; a rank that pushes nothing to a row counts as zeros. Where the
+  /// step is skipped or made again its pushes are forgotten. Gradients have no loss scale. Does not communicate.
+  /// Error(invalid_argument) as in pull(), and for NaN or Inf, also once gradient_codec has rounded it; nothing of the
+  /// call is kept then.
+  void push(TableId table, std::span<const std::uint64_t> ids, std::span<const float> gradients);
+  /// Since the session was made. rows_held are those of which this rank has a copy; `traffic` holds bytes of pulls and
+  /// pushes. Of ages and caches there is nothing.
+  [[nodiscard]] TableStatistics table_statistics(TableId table) const;
 
   /// Called inside the call that changes the world, before it returns; at once where ranks ended before the session's
   /// first world was made. Of a session over Processes.

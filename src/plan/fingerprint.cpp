@@ -90,6 +90,7 @@ std::string has(int rank, std::string_view value) {
 }
 
 constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
+constexpr std::string_view kTable = "table ";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
 constexpr std::string_view kSameNodes =
     " (the node of each rank); write the same ranks_per_node in [tier] on every rank";
@@ -154,6 +155,9 @@ std::string Plan::describe() const {
   }
   add_line(text, "choice of codecs", is_auto() ? choosing(*this) : "none");
   add_line(text, "advice on the batch", batch ? advising(*this) : "none");
+  for (const std::string& line : tables) {
+    text += line + '\n';
+  }
   return text;
 }
 
@@ -177,6 +181,13 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
     const std::optional<Line> their_line = take_line(their_text);
     if (!my_line && !their_line) {
       return {};
+    }
+    if (my_line && their_line && my_line->item != their_line->item &&
+        (my_line->item.starts_with(kTable) || their_line->item.starts_with(kTable))) {
+      const bool mine_more = my_line->item.starts_with(kTable);
+      return std::string((mine_more ? my_line : their_line)->item) + " is on rank " +
+             std::to_string(mine_more ? my_rank : their_rank) + " alone, not on rank " +
+             std::to_string(mine_more ? their_rank : my_rank) + "; add the same tables in the same order on every rank";
     }
     if (!my_line || !their_line || my_line->item != their_line->item) {
       return "the plans of ranks " + std::to_string(my_rank) + " and " + std::to_string(their_rank) +
