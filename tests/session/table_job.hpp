@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -40,6 +41,7 @@ struct TablePlan {
   std::map<Id, std::uint64_t> leaves_before = {};                     // the step
   std::map<Id, std::function<void(TablePlan&)>> otherwise = {};       // what a process has otherwise
   std::set<ErrorCode> errors = {};                                    // that processes may end with
+  std::filesystem::path checkpoints = {};                             // goes on from there, and writes one a step
   std::uint32_t node = 0;                                             // so many processes in a row share one
 };
 
@@ -49,6 +51,7 @@ struct TableFate {
   std::vector<TableStatistics> statistics;  // of each table
   std::vector<std::uint64_t> pulls_anew;    // steps in which pull() returned false
   std::optional<Error> error;
+  std::uint64_t restored = 0;
   bool unused = false;
   bool dead = false;
   std::int64_t operations = 0;
@@ -187,6 +190,11 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(session.step() == 0 ? 150 : 0));  // spares are heard
   }
+  const ConstView saved{parameter.data(), parameter.size(), DType::f32};
+  if (!plan.checkpoints.empty()) {
+    const View loaded = view(parameter.data(), parameter.size());
+    fate.restored = session.restore(plan.checkpoints, std::span(&loaded, 1));
+  }
   const bool knows = self < static_cast<Id>(plan.ranks);  // who takes part; a spare is not told who was there before
   while (session.step() <= plan.steps) {
     const std::uint64_t step = session.step();
@@ -232,10 +240,14 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
     EXPECT_EQ(outcome.step, step);
     fate.took_part.resize(step);
     fate.took_part.push_back(knows ? members : std::vector<Id>());
+    if (!plan.checkpoints.empty()) {
+      session.checkpoint(plan.checkpoints, std::span(&saved, 1));
+    }
     if (reads) {
       fate.rows = rows;
     }
   }
+  session.wait_for_checkpoint();
   for (const TableId table : tables) {
     fate.statistics.push_back(session.table_statistics(table));
   }

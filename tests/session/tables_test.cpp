@@ -12,6 +12,7 @@
 
 #include "table_job.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/scratch_folder.hpp"
 #include "tests/support/step_share.hpp"
 
 namespace gradwire::test {
@@ -242,6 +243,69 @@ TEST(SessionTables, SparesHoldTheirShare) {
     came += fates[4].rows.empty() ? 0 : 1;
   }
   EXPECT_GT(came, moments / 2);
+}
+
+// Another number of ranks goes on from what a checkpoint holds, and a rank may die meanwhile.
+TEST(SessionTables, GoOnFromACheckpoint) {
+  const ScratchFolder folder;
+  const TablePlan before{.steps = 3, .ranks = 4, .leaves_before = {{1, 2}}, .checkpoints = folder.path()};
+  const std::vector<TableFate> first = run(before);
+  std::vector<std::vector<Id>> took_part = first[0].took_part;
+  took_part.back().clear();  // read all, and pushed nothing
+  for (const int ranks : {3, 2, 5}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    TablePlan plan{.ranks = ranks, .checkpoints = folder.path()};
+    plan.steps = took_part.size() + 2;
+    if (ranks == 5) {
+      plan.dies_in = {{3, {took_part.size() + 1, 5}}};
+    }
+    const std::vector<TableFate> fates = run(plan);
+    EXPECT_EQ(fates[0].restored, took_part.size());
+    took_part.insert(took_part.end(), fates[0].took_part.begin() + static_cast<std::ptrdiff_t>(took_part.size()),
+                     fates[0].took_part.end());
+    const auto wanted = dense_rows(plan, took_part);
+    took_part.back().clear();
+    for (const Id id : survivors_of(fates)) {
+      EXPECT_TRUE(fates[id].rows == wanted) << id;
+    }
+    EXPECT_EQ(survivors_of(fates).size(), ranks == 5 ? 4U : static_cast<std::size_t>(ranks));
+  }
+  TablePlan other{.ranks = 2, .checkpoints = folder.path()};
+  other.tables[1].width = 4;
+  other.errors = {ErrorCode::mismatch, ErrorCode::aborted, ErrorCode::transport};
+  const std::vector<TableFate> fates = run(other);
+  ASSERT_TRUE(fates[0].error);
+  EXPECT_NE(std::string(fates[0].error->what()).find("table 1 is \"items\" 35 x 5, sgd there"), std::string::npos)
+      << fates[0].error->what();
+}
+
+// Ranks die at any moment from the start of a job that goes on from a checkpoint.
+TEST(SessionTables, RanksMayDieWhileTheyAreRestored) {
+  const ScratchFolder folder;
+  run({.steps = 2, .checkpoints = folder.path()});
+  std::filesystem::path copy = folder.path();
+  copy += "-copy";
+  std::int64_t operations = 0;
+  for (std::int64_t at = 0; at <= operations; at += std::max<std::int64_t>(1, operations / (16 / kStepShare))) {
+    SCOPED_TRACE("dies at operation " + std::to_string(at));
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(folder.path(), copy, std::filesystem::copy_options::recursive);
+    TablePlan plan{.steps = 4, .ranks = 5, .checkpoints = copy};
+    if (at > 0) {
+      plan.dies_after = {{3, at}};
+    }
+    const std::vector<TableFate> fates = run(plan);
+    operations = at == 0 ? fates[3].operations : operations;
+    std::vector<std::vector<Id>> took_part(2, {0, 1, 2, 3});
+    took_part.emplace_back();
+    took_part.push_back(fates[0].took_part.at(3));
+    for (const Id id : survivors_of(fates)) {
+      EXPECT_EQ(fates[id].restored, 3U);
+      EXPECT_TRUE(fates[id].rows == dense_rows(plan, took_part)) << id;
+    }
+    EXPECT_GE(survivors_of(fates).size(), 4U);
+  }
+  std::filesystem::remove_all(copy);
 }
 
 TEST(SessionTables, ASpareWithoutTheTableIsTurnedAway) {

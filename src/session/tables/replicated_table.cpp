@@ -325,4 +325,26 @@ void ReplicatedTable::install() {
   staged_ = {};
 }
 
+void ReplicatedTable::save(SavedState::Table& to) const {
+  for (const Shard::Row& row : shard_.sorted()) {
+    if (ring_.holders(row.id)[0] == rank_) {
+      to.ids.push_back(row.id);
+      to.values.insert(to.values.end(), row.values.begin(), row.values.end());
+      to.values.insert(to.values.end(), row.accumulators.begin(), row.accumulators.end());
+    }
+  }
+}
+
+void ReplicatedTable::load(std::span<const SavedState::Table* const> parts) {
+  shard_ = Shard(shard_settings());
+  for (const SavedState::Table* part : parts) {
+    for (std::size_t i = 0; i < part->ids.size(); ++i) {
+      if (holds(part->ids[i])) {
+        const auto floats = std::span<const float>(part->values).subspan(i * moved_floats(), moved_floats());
+        shard_.restore({part->ids[i], floats.first(options_.width), floats.subspan(options_.width)});
+      }
+    }
+  }
+}
+
 }  // namespace gradwire::session

@@ -13,6 +13,7 @@
 #include "gradwire/processes.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/table.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "table/merge.hpp"
 #include "table/replica_ring.hpp"
 #include "table/row_codec.hpp"
@@ -83,6 +84,11 @@ class ReplicatedTable {
   void stage_rows(wire::ByteReader& in);
   /// What was staged is held from here on, and nothing else than this world gives this rank.
   void install();
+
+  /// Rows of which this rank has the first copy.
+  void save(SavedState::Table& to) const;
+  /// Replaces all rows by those of `parts` of which this rank has a copy.
+  void load(std::span<const SavedState::Table* const> parts);
 
  private:
   struct Rows {

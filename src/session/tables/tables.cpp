@@ -255,4 +255,28 @@ void Tables::install() {
   lies_ = std::exchange(to_lie_in_, {});
 }
 
+std::vector<SavedState::Table> Tables::save(Saved what) const {
+  std::vector<SavedState::Table> saved;
+  for (const ReplicatedTable& table : tables_) {
+    const TableOptions& options = table.options();
+    saved.push_back(
+        {.name = options.name, .rows = options.rows, .width = options.width, .optimizer = options.optimizer});
+    if (what == Saved::all) {
+      table.save(saved.back());
+    }
+  }
+  return saved;
+}
+
+void Tables::load(const std::vector<SavedState>& files) {
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    std::vector<const SavedState::Table*> parts;
+    std::ranges::transform(files, std::back_inserter(parts), [i](const SavedState& file) { return &file.tables[i]; });
+    tables_[i].load(parts);
+  }
+  if (!tables_.empty()) {
+    lies_ = world_;
+  }
+}
+
 }  // namespace gradwire::session

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "session/checkpoint/state_file.hpp"
 #include "session/peers.hpp"
 #include "session/tables/replicated_table.hpp"
 
@@ -46,6 +47,12 @@ class Tables {
   void move(Peers& peers, bool holds);
   /// All ranks have moved them.
   void install();
+
+  /// What files hold: of each table what it is, or also the rows of which this rank has the first copy.
+  enum class Saved : std::uint8_t { heads, all };
+  [[nodiscard]] std::vector<SavedState::Table> save(Saved what) const;
+  /// Rows are those of all ranks' files from here on; on all ranks, between the same calls that communicate.
+  void load(const std::vector<SavedState>& files);
 
  private:
   [[nodiscard]] std::optional<TableWorld> agree_on_place(Peers& peers, bool holds) const;
