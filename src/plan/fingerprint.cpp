@@ -182,14 +182,14 @@ std::string first_difference(const std::string& mine, int my_rank, const std::st
     if (!my_line && !their_line) {
       return {};
     }
-    if (my_line && their_line && my_line->item != their_line->item &&
-        (my_line->item.starts_with(kTable) || their_line->item.starts_with(kTable))) {
-      const bool mine_more = my_line->item.starts_with(kTable);
-      return std::string((mine_more ? my_line : their_line)->item) + " is on rank " +
-             std::to_string(mine_more ? my_rank : their_rank) + " alone, not on rank " +
-             std::to_string(mine_more ? their_rank : my_rank) + "; add the same tables in the same order on every rank";
+    const bool same_item = my_line && their_line && my_line->item == their_line->item;
+    const bool my_table = my_line && my_line->item.starts_with(kTable);
+    if (!same_item && (my_table || (their_line && their_line->item.starts_with(kTable)))) {
+      return std::string((my_table ? my_line : their_line)->item) + " is on rank " +
+             std::to_string(my_table ? my_rank : their_rank) + " alone, not on rank " +
+             std::to_string(my_table ? their_rank : my_rank) + "; add the same tables in the same order on every rank";
     }
-    if (!my_line || !their_line || my_line->item != their_line->item) {
+    if (!same_item) {
       return "the plans of ranks " + std::to_string(my_rank) + " and " + std::to_string(their_rank) +
              " differ from \"" + std::string(my_line ? my_line->item : "end") + "\" and \"" +
              std::string(their_line ? their_line->item : "end") +

@@ -68,17 +68,12 @@ void Session::State::pull(std::uint32_t table, std::span<const std::uint64_t> id
   const auto begin = std::chrono::steady_clock::now();
   const observe::Span span(
       {.bytes = rows.size_bytes(), .source = runner->info().source, .kind = observe::EventKind::pull});
-  bool with_weights = false;
   {
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
     make_plan();
-    with_weights = step.is_to_be_weighted();
   }
-  on_wire([&] {
-    agree_on_plan(with_weights);
-    tables.pull(runner->peers(), table, ids, rows);
-  });
+  on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
   tables.at(table, "pull").counts().wait_seconds += seconds_since(begin);
 }
 
@@ -114,10 +109,7 @@ void Session::State::exchange_pushes() {
       weight = info.weight;
     }
   }
-  on_wire([&] {
-    agree_on_plan(weight.has_value());  // it may be the first step, and have no tensor
-    tables.exchange_pushes(runner->peers(), options.reduction, weight);
-  });
+  on_wire([&] { tables.exchange_pushes(runner->peers(), options.reduction, weight); });
 }
 
 TableId Session::add_table(const TableOptions& options) {

@@ -10,7 +10,12 @@ namespace gradwire::session {
 namespace {
 
 // What kind of exchange it is, so that ranks in different calls find out.
-enum class Call : std::uint32_t { pushes = 1, move = 2, pull = 3 };  // pull: and the table's number
+enum class Call : std::uint32_t {
+  pushes = 1,
+  weighted_pushes = 2,
+  move = 3,
+  pull = 4
+};  // pull: and the table's number
 std::uint32_t number_of(Call call, std::uint32_t table = 0) { return static_cast<std::uint32_t>(call) + table; }
 
 constexpr std::uint64_t kMovedBytes = 16 << 20;  // to one rank at once, or so
@@ -91,13 +96,27 @@ std::string Tables::explain() const {
 void Tables::enter(const TableWorld& world, int rank) {
   world_ = world;
   rank_ = rank;
+  agreed_ = false;
   to_lie_in_.reset();
   for (ReplicatedTable& table : tables_) {
     table.enter(world, rank);
   }
 }
 
+void Tables::agree(Peers& peers) {
+  if (agreed_) {
+    return;
+  }
+  std::string text;
+  for (const std::string& line : describe()) {
+    text += line + "\n";
+  }
+  agree_on_text(peers, text, "the agreement on tables", "tables");
+  agreed_ = true;
+}
+
 void Tables::pull(Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows) {
+  agree(peers);
   ReplicatedTable& table = tables_[number];
   const std::string what = table.said("pull");
   ReplicatedTable::Pull pull = table.begin_pull(ids);
@@ -124,6 +143,7 @@ void Tables::pull(Peers& peers, std::uint32_t number, std::span<const std::uint6
 }
 
 void Tables::exchange_pushes(Peers& peers, Reduction reduction, std::optional<double> weight) {
+  agree(peers);
   const auto self = static_cast<std::size_t>(rank_);
   Peers::Messages messages(world_.members.size());
   for (wire::Bytes& message : messages) {
@@ -139,7 +159,8 @@ void Tables::exchange_pushes(Peers& peers, Reduction reduction, std::optional<do
       tables_[number].counts().traffic.bytes_sent += rank == self ? 0 : messages[rank].size() - before[rank];
     }
   }
-  messages = peers.all_to_all(std::move(messages), number_of(Call::pushes), "finish: pushes to tables");
+  messages = peers.all_to_all(std::move(messages), number_of(weight ? Call::weighted_pushes : Call::pushes),
+                              "finish: pushes to tables");
   double total = weight ? 0 : static_cast<double>(messages.size());
   for (std::size_t rank = 0; rank < messages.size(); ++rank) {
     wire::ByteReader in(messages[rank], "what rank " + std::to_string(rank) + " pushed");

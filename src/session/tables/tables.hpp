@@ -55,11 +55,14 @@ class Tables {
   void load(const std::vector<SavedState>& files);
 
  private:
+  // On what they are; on nothing else, since ranks that begin a step anew may have come to different places of it.
+  void agree(Peers& peers);
   [[nodiscard]] std::optional<TableWorld> agree_on_place(Peers& peers, bool holds) const;
 
   std::vector<ReplicatedTable> tables_;
   TableWorld world_;
   int rank_ = 0;
+  bool agreed_ = false;                  // in this world
   std::optional<TableWorld> lies_;       // where rows lie; none: nothing was ever written
   std::optional<TableWorld> to_lie_in_;  // of move(), until install()
 };
