@@ -152,10 +152,10 @@ class Session {
   /// were added. Between synchronisations of local steps, ranks differ in these: it receives those of the lowest rank,
   /// and under outer momentum parameters as they were last synchronised (docs/elastic.md). Returns false on a spare
   /// that waited until the job ended: it must make no steps. Calls of a spare that come before do nothing where they
-  /// would communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps and
+  /// would communicate or load, its rank() is -1, and step() is 0. Afterwards ranks communicate in steps, pull() and
   /// sync_parameters() alone: broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).
   /// Error(unsupported) with late results (sync = { async = true, ... }). Error(mismatch) on a spare of which version,
-  /// policy, tensors or parameters are not those of the ranks, which go on without it.
+  /// policy, tensors, tables or parameters are not those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 
@@ -191,10 +191,10 @@ class Session {
   // Embedding tables whose rows count with the steps of this session, and survive the end of ranks (docs/tables.md).
   // Calls come from the thread that makes steps.
 
-  /// Registers a table; same options and order on every rank, before the first step. Rows are on `copies` ranks each.
-  /// Error(invalid_argument) for options that make no sense or are for a Table alone: staleness, cache_bytes,
-  /// read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory. Options that
-  /// differ are Error(mismatch) on every rank in the first pull() or step, which names rank and option.
+  /// Registers a table; same options and order on every rank, before the first step and share(). Rows are on `copies`
+  /// ranks each. Error(invalid_argument) for options that make no sense or are for a Table alone: staleness,
+  /// cache_bytes, read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory.
+  /// Options that differ are Error(mismatch) on every rank in the first pull() or step, which names rank and option.
   TableId add_table(const TableOptions& options);
   /// Copies row ids[i] to rows[i * width]: what all pushes of steps that counted have made of it. Any order,
   /// duplicates, none. On every rank, between steps, for the same table; blocks. False, over Processes alone: the world
@@ -249,7 +249,8 @@ class Session {
   /// Bytes of the residuals that error feedback holds on this rank.
   [[nodiscard]] std::uint64_t residual_bytes();
 
-  /// This rank's state between two steps: residuals, step, loss scale, and what they belong to. To a file
+  /// This rank's state between two steps: residuals, step, loss scale, what they belong to, and rows of tables of which
+  /// this rank has the first copy. To a file
   /// `directory`/rank-R-of-N.gradwire (mode 0600), written under another name first; the directory is made, and the
   /// file of the step saved before stays beside it, as rank-R-of-N.gradwire.previous, until the next save: load() falls
   /// back on it where a save was cut off between two ranks. Error(invalid_argument) names what cannot be written. Where
@@ -259,7 +260,8 @@ class Session {
   /// After every add(), before the first ready(), on every rank. From a directory that a world of another size saved,
   /// residuals are shared out anew: sums (of a mean: averages) over ranks stay, owner residuals go by coordinate. All
   /// of its files must be there then; else this rank's is enough. A stream must be this rank's, of a world of this
-  /// size. Error(corrupt) for a truncated or damaged file, Error(mismatch) for that of another model; the session is
+  /// size. With tables the files of all ranks must be there in any case, and a stream is Error(unsupported).
+  /// Error(corrupt) for a truncated or damaged file, Error(mismatch) for that of another model; the session is
   /// then as before.
   void load(const std::filesystem::path& directory);
   void load(std::istream& stream);

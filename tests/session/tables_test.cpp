@@ -279,6 +279,27 @@ TEST(SessionTables, GoOnFromACheckpoint) {
       << fates[0].error->what();
 }
 
+// A file of another layout of the same step and size: rows that it should have may be in none of the files.
+TEST(SessionTables, FilesOfTwoWorldsAreNotMixed) {
+  const ScratchFolder one;
+  const ScratchFolder other;
+  for (const auto& [folder, gone] : {std::pair(&one, Id{1}), std::pair(&other, Id{2})}) {
+    run({.steps = 3, .leaves_before = {{gone, 2}}, .checkpoints = folder->path()});
+  }
+  const auto folder_of = [](const ScratchFolder& folder) {  // of its last step
+    std::filesystem::path last;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      last = std::max(last, entry.path());
+    }
+    return last;
+  };
+  const std::filesystem::path newest = folder_of(one);
+  std::filesystem::copy_file(folder_of(other) / "rank-2-of-3.gradwire", newest / "rank-2-of-3.gradwire",
+                             std::filesystem::copy_options::overwrite_existing);
+  const std::vector<TableFate> fates = run({.steps = 6, .ranks = 2, .checkpoints = one.path()});
+  EXPECT_EQ(fates[0].restored, 3U) << "the one before";
+}
+
 // Ranks die at any moment from the start of a job that goes on from a checkpoint.
 TEST(SessionTables, RanksMayDieWhileTheyAreRestored) {
   const ScratchFolder folder;

@@ -1,5 +1,6 @@
 #include "session/checkpoint/state_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -133,6 +134,12 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
       throw Error(ErrorCode::mismatch, file.string() + ": is of step " + std::to_string(state.step) + ", rank 0's of " +
                                            std::to_string(states.front().step) +
                                            "; use files that were saved after one step");
+    }
+    if (!std::ranges::equal(state.tables, states.front().tables, {}, &SavedState::Table::layout,
+                            &SavedState::Table::layout)) {
+      throw Error(ErrorCode::corrupt, file.string() +
+                                          ": rows of tables lay on other ranks than when rank 0's file was "
+                                          "written; some may be in none of the files: use another save");
     }
   }
   if (saved == world_size && all) {

@@ -61,6 +61,7 @@ struct SavedState {
     std::uint64_t rows = 0;  // of the table
     std::uint32_t width = 0;
     RowOptimizer optimizer = RowOptimizer::sgd;
+    std::uint64_t layout = 0;             // of who holds rows: alike in files that belong together
     std::vector<std::uint64_t> ids = {};  // ascending
     std::vector<float> values = {};       // of each: `width`, with Adagrad its sums of squares behind them
     [[nodiscard]] std::size_t row_floats() const {
@@ -109,7 +110,8 @@ struct KnownFiles {
 void write_state_file(const SavedState& state, const std::filesystem::path& directory,
                       const std::optional<KnownFiles>& known);
 /// What rank `rank` of a world of `world_size` needs of a directory: its own file, or those of all ranks of another
-/// world. `all`: those of all ranks in any case, its own one first.
+/// world. `all`: those of all ranks in any case, its own one first. Error(corrupt) where rows of tables lay otherwise
+/// when one was written than when another was.
 [[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
                                                        bool all = false);
 

@@ -99,6 +99,7 @@ wire::Bytes body_of(const SavedState& state) {
     wire::put_number(body, table.rows);
     wire::put_number(body, table.width);
     wire::put_number(body, static_cast<std::uint32_t>(table.optimizer));
+    wire::put_number(body, table.layout);
     wire::put_number(body, static_cast<std::uint64_t>(table.ids.size()));
     wire::put(body, table.ids.data(), table.ids.size() * sizeof(std::uint64_t));
     wire::put(body, table.values.data(), table.values.size() * sizeof(float));
@@ -182,6 +183,7 @@ void read_tables(wire::ByteReader& body, SavedState& state) {
     table.rows = body.number<std::uint64_t>();
     table.width = body.number<std::uint32_t>();
     table.optimizer = body.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad;
+    table.layout = body.number<std::uint64_t>();
     const auto count = body.number<std::uint64_t>();
     const std::uint64_t row_bytes = sizeof(std::uint64_t) + table.row_floats() * sizeof(float);
     if (count > body.left() / row_bytes) {

@@ -177,6 +177,9 @@ void Tables::exchange_pushes(Peers& peers, Reduction reduction, std::optional<do
       table.counts().traffic.bytes_received += rank == self ? 0 : before - in.left();
     }
   }
+  if (reduction == Reduction::mean && !(total > 0)) {
+    throw Error(ErrorCode::invalid_argument, "finish: the weights of all ranks sum to 0; at least one must be above 0");
+  }
   for (ReplicatedTable& table : tables_) {
     table.add_up(weight.has_value(), reduction == Reduction::mean ? std::optional(total) : std::nullopt);
   }
@@ -283,6 +286,10 @@ std::vector<SavedState::Table> Tables::save(Saved what) const {
     saved.push_back(
         {.name = options.name, .rows = options.rows, .width = options.width, .optimizer = options.optimizer});
     if (what == Saved::all) {
+      saved.back().layout =
+          hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
+      saved.back().layout =
+          hash_of(world_.nodes.data(), world_.nodes.size() * sizeof(std::uint32_t), saved.back().layout);
       table.save(saved.back());
     }
   }
