@@ -59,8 +59,8 @@ struct TableFate {
 
 inline std::vector<std::uint64_t> ids_of(const TableOptions& options, Id who, std::uint64_t step) {
   std::vector<std::uint64_t> ids;
-  for (std::uint64_t i = 0; i < 12; ++i) {
-    ids.push_back((11 * who + 17 * step + 5 * i * i) % options.rows);  // some twice
+  for (std::uint64_t i = 0; i < 24; ++i) {  // some twice, and many on three ranks
+    ids.push_back((11 * who + 17 * step + 3 * i * i + 7 * i) % options.rows);
   }
   return ids;
 }
@@ -299,6 +299,27 @@ inline std::vector<Id> survivors_of(const std::vector<TableFate>& fates) {
   return ids;
 }
 
+/// All ranks of the last world together hold each row that was ever written as often as they should, and no others.
+inline void expect_copies(const TablePlan& plan, const std::vector<TableFate>& fates,
+                          const std::vector<std::vector<Id>>& took_part) {
+  const std::vector<Id> survivors = survivors_of(fates);
+  for (std::size_t t = 0; survivors.size() == took_part.back().size() && t < plan.tables.size(); ++t) {
+    std::set<std::uint64_t> written;
+    for (std::uint64_t step = 0; step < plan.steps; ++step) {
+      for (const Id who : took_part[step]) {
+        const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], who, step);
+        written.insert(ids.begin(), ids.end());
+      }
+    }
+    std::uint64_t held = 0;
+    for (const Id id : survivors) {
+      held += fates[id].statistics.at(t).rows_held;
+    }
+    const std::uint32_t copies = plan.tables[t].copies == 0 ? 2 : plan.tables[t].copies;
+    EXPECT_EQ(held, written.size() * std::min<std::size_t>(copies, survivors.size()));
+  }
+}
+
 /// Bit for bit, on all that are left.
 inline void expect_dense(const TablePlan& plan, const std::vector<TableFate>& fates) {
   const std::vector<Id> survivors = survivors_of(fates);
@@ -315,6 +336,7 @@ inline void expect_dense(const TablePlan& plan, const std::vector<TableFate>& fa
     }
     EXPECT_TRUE(fates[id].rows == wanted) << "process " << id;
   }
+  expect_copies(plan, fates, fates[*old_hand].took_part);
 }
 
 }  // namespace gradwire::test

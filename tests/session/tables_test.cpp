@@ -23,6 +23,7 @@ int environment_int(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
+// Tried by hand, red: half of the ranks add up in another order; pushes go to the first holder alone.
 TEST(SessionTables, EqualDenseOnes) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::uint32_t copies : {1U, 2U, 3U}) {
@@ -37,11 +38,6 @@ TEST(SessionTables, EqualDenseOnes) {
           const std::vector<TableFate> fates = run(plan);
           ASSERT_EQ(survivors_of(fates).size(), static_cast<std::size_t>(ranks));
           expect_dense(plan, fates);
-          std::uint64_t held = 0;
-          for (const TableFate& fate : fates) {
-            held += fate.statistics[0].rows_held;
-          }
-          EXPECT_EQ(held % std::min<std::uint64_t>(copies, ranks), 0U);
         }
       }
     }
@@ -125,7 +121,8 @@ constexpr const char* kTablePolicies[] = {
 };
 
 // Against the dense computation over who took part in the steps that counted: so nothing of a step that was made again
-// is left, and no push of one that counted is lost.
+// is left, and no push of one that counted is lost. Tried by hand, each red here: pushes are applied before the step
+// counts; those of a step that is made again are kept; rows, or their optimizer state, do not move.
 TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
   const int moments = environment_int("GRADWIRE_SEEDS", 24 / kStepShare);
   int anew = 0;
@@ -148,7 +145,8 @@ TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
 }
 
 // Any number of ranks, at any moments: where copies are left all that are left go on with whole tables, else all of
-// them end with an error that names the table.
+// them end with an error that names the table. Tried by hand, each red here: rows that have moved count before all have
+// them; the ring goes by ranks, not by processes.
 TEST(SessionTables, ManyDeathsEndItOrLoseNothing) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 60 / kStepShare);
   int ended = 0;
@@ -218,7 +216,7 @@ TEST(SessionTables, ManyMayEndBeforeTheFirstStepCounts) {
   expect_dense(plan, fates);
 }
 
-// A node ends as a whole: copies lie on different ones.
+// A node ends as a whole: copies lie on different ones. Tried by hand, red: the ring knows of no nodes.
 TEST(SessionTables, ANodeMayEnd) {
   TablePlan plan{.ranks = 6, .leaves_before = {{2, 3}, {3, 3}}, .node = 2};
   const std::vector<TableFate> fates = run(plan);
@@ -226,7 +224,8 @@ TEST(SessionTables, ANodeMayEnd) {
   expect_dense(plan, fates);
 }
 
-// A spare gets its share of rows: then others that hold them may end.
+// A spare gets its share of rows: then others that hold them may end. Tried by hand, red: who no longer holds a row
+// keeps it.
 TEST(SessionTables, SparesHoldTheirShare) {
   const int moments = environment_int("GRADWIRE_SEEDS", 12 / kStepShare);
   TablePlan plan{.steps = 8, .ranks = 3, .spares = 2};
