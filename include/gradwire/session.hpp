@@ -19,6 +19,7 @@
 #include "gradwire/policy.hpp"
 #include "gradwire/processes.hpp"
 #include "gradwire/statistics.hpp"
+#include "gradwire/table.hpp"
 #include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 
@@ -97,6 +98,9 @@ struct TensorOptions {
 /// Identifies a tensor of a session; the order of add().
 enum class TensorId : std::uint32_t {};
 
+/// Identifies a table of a session; the order of add_table().
+enum class TableId : std::uint32_t {};
+
 /// What ready() set going: one bucket of one step. A default one (from ready() under no_sync) is always done.
 struct Ticket {
   static constexpr std::uint32_t kNothing = ~0U;
@@ -150,10 +154,10 @@ class Session {
   /// momentum parameters as they were last synchronised (docs/elastic.md). Returns false where it waited until the job
   /// ended: it must make no steps. Its calls that come before do nothing where they would communicate or load, its
   /// rank() is -1, and step() is 0.
-  /// Where others may come, ranks communicate afterwards in steps and sync_parameters() alone: broadcast(), reserve(),
-  /// restore(), load(), link() are Error(invalid_argument), and late results (sync = { async = true, ... }) are
-  /// Error(unsupported). Error(mismatch) on a process of which version, policy, tensors or parameters are not those of
-  /// the ranks, which go on without it.
+  /// Where others may come, ranks communicate afterwards in steps, pull() and sync_parameters() alone: broadcast(),
+  /// reserve(), restore(), load(), link() are Error(invalid_argument), and late results (sync = { async = true, ... })
+  /// are Error(unsupported). Error(mismatch) on a process of which version, policy, tensors, tables or parameters are
+  /// not those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 
@@ -185,6 +189,30 @@ class Session {
   /// without it. Parameters that no local step has moved since the last synchronisation stay as they are, so a second
   /// call does nothing.
   void sync_parameters();
+
+  // Embedding tables whose rows count with the steps of this session, and survive the end of ranks (docs/tables.md).
+  // Calls come from the thread that makes steps.
+
+  /// Registers a table; same options and order on every rank, before the first step and share(). Rows are on `copies`
+  /// ranks each. Error(invalid_argument) for options that make no sense or are for a Table alone: staleness,
+  /// cache_bytes, read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory.
+  /// Options that differ are Error(mismatch) on every rank in the first pull() or step, which names rank and option.
+  TableId add_table(const TableOptions& options);
+  /// Copies row ids[i] to rows[i * width]: what all pushes of steps that counted have made of it. Any order,
+  /// duplicates, none. On every rank, between steps, for the same table; blocks. False, over Processes alone: the world
+  /// has changed, `rows` say nothing, and the step begins anew, its other pulls too. Error(invalid_argument), which
+  /// harms nobody, for an id outside the table, a span of another size or a step that is under way.
+  [[nodiscard]] bool pull(TableId table, std::span<const std::uint64_t> ids, std::span<float> rows);
+  /// Keeps gradients[i * width] of row ids[i], those of duplicates added up, until finish() sends them to all that hold
+  /// the row. Where the step counts each row is changed once, by the sum over the ranks or their mean, as
+  /// SessionOptions::reduction and set_weight() say; a rank that pushes nothing to a row counts as zeros. Where the
+  /// step is skipped or made again its pushes are forgotten. Gradients have no loss scale. Does not communicate.
+  /// Error(invalid_argument) as in pull(), and for NaN or Inf, also once gradient_codec has rounded it; nothing of the
+  /// call is kept then.
+  void push(TableId table, std::span<const std::uint64_t> ids, std::span<const float> gradients);
+  /// Since the session was made. rows_held are those of which this rank has a copy; `traffic` holds bytes of pulls and
+  /// pushes. Of ages and caches there is nothing.
+  [[nodiscard]] TableStatistics table_statistics(TableId table) const;
 
   /// Called inside the call that changes the world, before it returns; at once where ranks ended before the session's
   /// first world was made. Of a session over Processes.
@@ -223,7 +251,8 @@ class Session {
   /// Bytes of the residuals that error feedback holds on this rank.
   [[nodiscard]] std::uint64_t residual_bytes();
 
-  /// This rank's state between two steps: residuals, step, loss scale, and what they belong to. To a file
+  /// This rank's state between two steps: residuals, step, loss scale, what they belong to, and rows of tables of which
+  /// this rank has the first copy. To a file
   /// `directory`/rank-R-of-N.gradwire (mode 0600), written under another name first; the directory is made, and the
   /// file of the step saved before stays beside it, as rank-R-of-N.gradwire.previous, until the next save: load() falls
   /// back on it where a save was cut off between two ranks. Error(invalid_argument) names what cannot be written. Where
@@ -233,7 +262,8 @@ class Session {
   /// After every add(), before the first ready(), on every rank. From a directory that a world of another size saved,
   /// residuals are shared out anew: sums (of a mean: averages) over ranks stay, owner residuals go by coordinate. All
   /// of its files must be there then; else this rank's is enough. A stream must be this rank's, of a world of this
-  /// size. Error(corrupt) for a truncated or damaged file, Error(mismatch) for that of another model; the session is
+  /// size. With tables the files of all ranks must be there in any case, and a stream is Error(unsupported).
+  /// Error(corrupt) for a truncated or damaged file, Error(mismatch) for that of another model; the session is
   /// then as before.
   void load(const std::filesystem::path& directory);
   void load(std::istream& stream);

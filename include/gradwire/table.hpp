@@ -57,6 +57,9 @@ struct TableOptions {
   /// this rank pushed to it since: rows that every step uses then travel once in staleness + 1 steps.
   bool read_own_writes = true;
   std::uint64_t cache_bytes = 0;  // of other ranks' rows kept here, the least recently used leave first; 0: none
+  /// Of each row, on as many ranks, so that rows survive the end of ranks. Of a table that belongs to a session
+  /// (Session::add_table). 0: 2 in a session over Processes, else 1. A Table has one.
+  std::uint32_t copies = 0;
 
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   Threading threading = Threading::background;

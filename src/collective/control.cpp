@@ -102,26 +102,33 @@ bool Control::Posted::wait_for(std::chrono::milliseconds most) noexcept {
   return over();
 }
 
-std::unique_ptr<Control::Posted> Control::post(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes) {
-  const int world = transport_.world_size();
-  const int rank = transport_.rank();
+std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte>> sent,
+                                               std::span<const std::uint64_t> sizes) {
+  const auto world = static_cast<std::size_t>(transport_.world_size());
+  const auto rank = static_cast<std::size_t>(transport_.rank());
   const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
   auto posted = std::make_unique<Posted>(transport_);
   Posted::Memory& memory = *posted->memory_;
-  memory.sent.assign(mine.begin(), mine.end());
-  memory.all.resize(static_cast<std::size_t>(world));
-  for (std::size_t peer = 0; peer < memory.all.size(); ++peer) {  // all memory first: nothing may fail between posts
-    memory.all[peer].resize(static_cast<int>(peer) == rank ? mine.size() : sizes[peer]);
+  memory.sent = std::move(sent);
+  const bool to_all = memory.sent.size() < world;
+  const auto message_to = [&](std::size_t peer) -> std::vector<std::byte>& { return memory.sent[to_all ? 0 : peer]; };
+  memory.all.resize(world);
+  for (std::size_t peer = 0; peer < world; ++peer) {  // all memory first: nothing may fail between posts
+    memory.all[peer].resize(peer == rank ? message_to(rank).size() : sizes[peer]);
   }
-  memory.operations = std::vector<Operation>(2 * static_cast<std::size_t>(world));
+  memory.operations = std::vector<Operation>(2 * world);
   try {
-    for (int peer = 0; peer < world; ++peer) {
-      const auto at = static_cast<std::size_t>(peer);
-      if (peer == rank) {
-        memory.all[at] = memory.sent;
-      } else {
+    for (std::size_t at = 0; at < world; ++at) {
+      const int peer = static_cast<int>(at);
+      if (at == rank) {
+        memory.all[at] = message_to(at);
+        continue;
+      }
+      if (to_all || !memory.all[at].empty()) {
         transport_.post_receive(memory.operations[2 * at], peer, tag, memory.all[at]);
-        transport_.post_send(memory.operations[2 * at + 1], peer, tag, memory.sent);
+      }
+      if (to_all || !message_to(at).empty()) {
+        transport_.post_send(memory.operations[2 * at + 1], peer, tag, message_to(at));
       }
     }
   } catch (...) {
@@ -145,12 +152,13 @@ std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted
 
 std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,
                                                       std::span<const std::uint64_t> sizes, const std::string& what) {
-  return take(post(mine, sizes), what);
+  return take(post({{mine.begin(), mine.end()}}, sizes), what);
 }
 
 std::unique_ptr<Control::Posted> Control::post_all_gather(const std::string& mine) {
   const std::vector<std::uint64_t> sizes(static_cast<std::size_t>(transport_.world_size()), mine.size());
-  return post(std::as_bytes(std::span(mine)), sizes);
+  const auto bytes = std::as_bytes(std::span(mine));
+  return post({{bytes.begin(), bytes.end()}}, sizes);
 }
 
 std::vector<std::string> Control::complete(std::unique_ptr<Posted> posted, const std::string& what) {
@@ -195,13 +203,57 @@ std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byt
   for (std::size_t rank = 0; rank < world; ++rank) {
     std::memcpy(&counts[rank], sizes[rank].data(), sizeof(std::uint64_t));
     if (counts[rank] > kMostBytes) {
-      const Error error(ErrorCode::corrupt, what + ": rank " + std::to_string(rank) + " announced " +
-                                                std::to_string(counts[rank]) + " bytes; does it run the same version?");
-      transport_.abort(error.code(), error.what());
-      throw error;
+      fail(ErrorCode::corrupt, what + ": rank " + std::to_string(rank) + " announced " + std::to_string(counts[rank]) +
+                                   " bytes; does it run the same version?");
     }
   }
   return exchange(mine, counts, what);
+}
+
+void Control::fail(ErrorCode code, const std::string& message) {
+  const Error error(code, message);
+  transport_.abort(error.code(), error.what());
+  throw Error(error);
+}
+
+std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
+                                                        const std::string& what) {
+  constexpr unsigned kSizeBits = 40;
+  std::vector<std::vector<std::byte>> heads;
+  for (const std::vector<std::byte>& message : to) {
+    const std::uint64_t head = std::uint64_t{call} << kSizeBits | message.size();
+    if (message.size() > kMostBytes) {
+      fail(ErrorCode::unsupported, what + ": rank " + std::to_string(transport_.rank()) + " has " +
+                                       format_bytes(message.size()) + " for one rank, at most " +
+                                       format_bytes(kMostBytes) + " travel at once; ask for less at a time");
+    }
+    const auto bytes = std::as_bytes(std::span(&head, 1));
+    heads.emplace_back(bytes.begin(), bytes.end());
+  }
+  const std::vector<std::uint64_t> sizes_of_heads(to.size(), sizeof(std::uint64_t));
+  heads = all_to_all(std::move(heads), sizes_of_heads, what);
+  std::vector<std::uint64_t> sizes(to.size());
+  for (std::size_t rank = 0; rank < to.size(); ++rank) {
+    std::memcpy(&sizes[rank], heads[rank].data(), sizeof(std::uint64_t));
+    if (sizes[rank] >> kSizeBits != call) {
+      fail(ErrorCode::mismatch, what + ": rank " + std::to_string(rank) +
+                                    " is in another call; every rank must make the same calls in the same order");
+    }
+    sizes[rank] &= (std::uint64_t{1} << kSizeBits) - 1;
+    if (sizes[rank] > kMostBytes) {
+      fail(ErrorCode::corrupt, what + ": rank " + std::to_string(rank) + " announced " + std::to_string(sizes[rank]) +
+                                   " bytes; does it run the same version?");
+    }
+  }
+  return all_to_all(std::move(to), sizes, what);
+}
+
+std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<std::byte>> to,
+                                                        std::span<const std::uint64_t> sizes, const std::string& what) {
+  if (to.size() == 1) {
+    return to;
+  }
+  return take(post(std::move(to), sizes), what);
 }
 
 std::vector<std::string> Control::all_gather(const std::string& mine, const std::string& what) {

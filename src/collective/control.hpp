@@ -28,8 +28,8 @@ class Control {
    private:
     friend class Control;
     struct Memory {
-      std::vector<std::byte> sent;
-      std::vector<std::vector<std::byte>> all;  // by rank
+      std::vector<std::vector<std::byte>> sent;  // by rank, or one for all
+      std::vector<std::vector<std::byte>> all;   // by rank
       std::vector<Operation> operations;
     };
     Transport& transport_;
@@ -47,6 +47,14 @@ class Control {
   /// same order on every rank. On failure aborts the transport and throws.
   std::unique_ptr<Posted> post_all_gather(const std::string& mine);
   std::vector<std::string> complete(std::unique_ptr<Posted> posted, const std::string& what);
+  /// Element r of the result is what rank r has for this one; `to[r]` goes to rank r. Sizes may differ, and of empty
+  /// messages none travels. `call` tells what kind of exchange it is, 1 to 2^24 - 1: Error(mismatch) where another rank
+  /// is in one of another kind. Blocks. On failure aborts the transport and throws.
+  std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
+                                                 const std::string& what);
+  /// The same where it is known that rank r has sizes[r] bytes for this one.
+  std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to,
+                                                 std::span<const std::uint64_t> sizes, const std::string& what);
   void barrier();
   /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike:
   /// in messages of `part` bytes, all in flight at once, since a few would show how far the link is and not what it
@@ -54,7 +62,8 @@ class Control {
   double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part);
 
  private:
-  std::unique_ptr<Posted> post(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes);
+  std::unique_ptr<Posted> post(std::vector<std::vector<std::byte>> sent, std::span<const std::uint64_t> sizes);
+  [[noreturn]] void fail(ErrorCode code, const std::string& message);
   std::vector<std::vector<std::byte>> take(std::unique_ptr<Posted> posted, const std::string& what);
   std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,
                                                const std::string& what);

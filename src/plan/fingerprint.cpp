@@ -88,6 +88,7 @@ std::optional<Line> take_line(std::string_view& text) {
 std::string has(const std::string& name, std::string_view value) { return name + " has " + std::string(value); }
 
 constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
+constexpr std::string_view kTable = "table ";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
 constexpr std::string_view kSameNodes =
     " (the node of each rank); write the same ranks_per_node in [tier] on every rank";
@@ -152,6 +153,9 @@ std::string Plan::describe() const {
   }
   add_line(text, "choice of codecs", is_auto() ? choosing(*this) : "none");
   add_line(text, "advice on the batch", batch ? advising(*this) : "none");
+  for (const std::string& line : tables) {
+    text += line + '\n';
+  }
   return text;
 }
 
@@ -181,7 +185,14 @@ std::string first_difference(const std::string& mine, const std::string& my_name
     if (!my_line && !their_line) {
       return {};
     }
-    if (!my_line || !their_line || my_line->item != their_line->item) {
+    const bool same_item = my_line && their_line && my_line->item == their_line->item;
+    const bool my_table = my_line && my_line->item.starts_with(kTable);
+    if (!same_item && (my_table || (their_line && their_line->item.starts_with(kTable)))) {
+      return std::string((my_table ? my_line : their_line)->item) + " is on " + (my_table ? my_name : their_name) +
+             " alone, not on " + (my_table ? their_name : my_name) +
+             "; add the same tables in the same order on every rank";
+    }
+    if (!same_item) {
       return "the plans of " + my_name + " and " + their_name + " differ from \"" +
              std::string(my_line ? my_line->item : "end") + "\" and \"" +
              std::string(their_line ? their_line->item : "end") +

@@ -83,6 +83,7 @@ struct Plan {
   std::vector<TensorPlan> tensors;  // in order of add
   std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty
   std::vector<Bucket> buckets;      // in the order in which they start
+  std::vector<std::string> tables;  // of the session: lines for describe()
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 

@@ -47,6 +47,14 @@ class Group {
 
 }  // namespace
 
+Peers::Messages Peers::all_to_all(Messages /*to*/, std::uint32_t /*call*/, const std::string& what) {
+  throw Error(ErrorCode::unsupported, what + ": not over device memory");
+}
+
+Peers::Messages Peers::all_to_all(Messages /*to*/, std::span<const std::uint64_t> /*sizes*/, const std::string& what) {
+  throw Error(ErrorCode::unsupported, what + ": not over device memory");
+}
+
 std::string bytes_of(const std::vector<double>& numbers) {
   std::string text(numbers.size() * sizeof(double), '\0');
   std::memcpy(text.data(), numbers.data(), text.size());

@@ -28,7 +28,14 @@ class Peers {
   /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. Throws on failure.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
 
-  /// The same of texts of one size, in two calls: the first does not wait. Null: not here.
+  /// Element r of the result is what rank r has for this one, to[r] what this one has for it: as
+  /// collective::Control::all_to_all. Error(unsupported) where there is no such thing.
+  using Messages = std::vector<std::vector<std::byte>>;
+  [[nodiscard]] virtual Messages all_to_all(Messages to, std::uint32_t call, const std::string& what);
+  /// The same where it is known that rank r has sizes[r] bytes for this one.
+  [[nodiscard]] virtual Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes, const std::string& what);
+
+  /// The same as all_gather() of texts of one size, in two calls: the first does not wait. Null: not here.
   using Posted = collective::Control::Posted;
   [[nodiscard]] virtual std::unique_ptr<Posted> post_all_gather(const std::string& /*mine*/) { return nullptr; }
   [[nodiscard]] virtual std::vector<std::string> complete(std::unique_ptr<Posted> /*posted*/,
@@ -50,6 +57,13 @@ class TransportPeers final : public Peers {
   TransportPeers(Transport& transport, std::chrono::milliseconds timeout) : control_(transport, timeout) {}
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override {
     return control_.all_gather(mine, what);
+  }
+  [[nodiscard]] Messages all_to_all(Messages to, std::uint32_t call, const std::string& what) override {
+    return control_.all_to_all(std::move(to), call, what);
+  }
+  [[nodiscard]] Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes,
+                                    const std::string& what) override {
+    return control_.all_to_all(std::move(to), sizes, what);
   }
   [[nodiscard]] std::unique_ptr<Posted> post_all_gather(const std::string& mine) override {
     return control_.post_all_gather(mine);

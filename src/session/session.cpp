@@ -200,7 +200,8 @@ std::string Session::explain() {
     }
     const std::lock_guard lock(state_->progress.state);
     state_->make_plan();
-    return state_->plan->explain() + (state_->elastic ? state_->elastic->explain(residuals) : "");
+    return state_->plan->explain() + state_->tables.explain() +
+           (state_->elastic ? state_->elastic->explain(residuals) : "");
   });
 }
 

@@ -61,9 +61,11 @@ StepOutcome Session::State::finish() {
     check_all_ready();
     progress.wait_until("finish", [&] { return step.ended(); });
   }
+  exchange_pushes();
   if (elastic) {
     commit_step();
   }
+  tables.count();
   const Ended ended = end_step(begin, was_small);
   const StepOutcome& outcome = ended.end.outcome;
   last_outcome = outcome;

@@ -101,6 +101,7 @@ void Session::State::make_plan() {
                           .checksum = runner->info().checksum,
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->device() == nullptr});
+  plan->tables = tables.describe();
   const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);

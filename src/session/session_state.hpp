@@ -32,6 +32,7 @@
 #include "session/step.hpp"
 #include "session/step_comparison.hpp"
 #include "session/step_watch.hpp"
+#include "session/tables/tables.hpp"
 #include "session/tensors.hpp"
 
 namespace gradwire {
@@ -62,6 +63,8 @@ struct Session::State final : private session::Progress::Work {
   std::unique_ptr<session::SyncModes> modes;                 // where groups have other sync modes than `step`
   std::unique_ptr<session::ScaleComparison> scales;          // where tensors have scales
   session::StepComparison comparison{*runner};               // of all but `modes`. Guarded by `wire`
+
+  session::Tables tables;  // of the thread that makes steps; what communicates, under `wire`
 
   // Guarded by `wire`.
   std::optional<session::KnownFiles> known_files;
@@ -135,6 +138,10 @@ struct Session::State final : private session::Progress::Work {
   void set_loss_scale(double scale);
   void reserve();
   [[nodiscard]] LinkEstimate link();
+  std::uint32_t add_table(TableOptions asked);
+  /// Behind check_pull(), which throws what is no reason to give up.
+  void pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
+  void check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   [[nodiscard]] SessionStatistics statistics() const;
   [[nodiscard]] observe::Knowledge known() const;
   /// Counts for whoever observes, now and then; `last`: no more follow.
@@ -157,6 +164,10 @@ struct Session::State final : private session::Progress::Work {
   static void call_elastically(
       std::unique_ptr<State>& self, const std::function<void(State&)>& check, const std::function<void(State&)>& call,
       const std::function<void(State&)>& deliver = [](State&) {});
+
+  /// State::pull() over Processes; false: another world.
+  [[nodiscard]] static bool pull_elastically(std::unique_ptr<State>& self, std::uint32_t table,
+                                             std::span<const std::uint64_t> ids, std::span<float> rows);
 
   /// A call of all ranks: of late gradients that could be undone none is left.
   static void reduce_late_gradients(std::unique_ptr<State>& self, const char* call);
@@ -195,13 +206,15 @@ struct Session::State final : private session::Progress::Work {
   static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error);
   // Goes on in the world that counts now, or the next one, until all ranks of one hold the same.
   static void enter_world(std::unique_ptr<State>& self);
-  // Ranks that came get what the others hold. What may be of another rank's end is returned.
+  void enter_tables();
+  // Ranks that came get what the others hold, and rows of tables move. What may be of another rank's end is returned.
   [[nodiscard]] std::optional<Error> teach_newcomers();
   // What it is, beside what sync modes hold: what the caller shares, and parameters that it added.
   [[nodiscard]] std::vector<View> taught() const;
   [[nodiscard]] std::string facts_of_waiting();
   [[nodiscard]] session::Standing standing();
   void go_on_from(const session::Standing& others);
+  void teach();
   void broadcast_what_is_taught(int teacher);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
@@ -232,6 +245,7 @@ struct Session::State final : private session::Progress::Work {
   void stop_if_gradients_are_gone();
 
   // The end of a step.
+  void exchange_pushes();
   void commit_step();
   void check_may_finish();
   struct Ended {

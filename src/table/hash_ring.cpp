@@ -2,14 +2,25 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
+#include <numeric>
 
 namespace gradwire::table {
+namespace {
 
-HashRing::HashRing(int ranks, std::uint32_t virtual_nodes) {
-  for (int rank = 0; rank < ranks; ++rank) {
+std::vector<std::uint32_t> numbers_of(int ranks) {
+  std::vector<std::uint32_t> numbers(static_cast<std::size_t>(ranks));
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  return numbers;
+}
+
+}  // namespace
+
+HashRing::HashRing(int ranks, std::uint32_t virtual_nodes) : HashRing(numbers_of(ranks), virtual_nodes) {}
+
+HashRing::HashRing(std::span<const std::uint32_t> keys, std::uint32_t virtual_nodes) {
+  for (std::size_t rank = 0; rank < keys.size(); ++rank) {
     for (std::uint32_t node = 0; node < virtual_nodes; ++node) {
-      places_.push_back({mix(mix(static_cast<std::uint64_t>(rank)) + node), rank});
+      places_.push_back({mix(mix(keys[rank]) + node), static_cast<int>(rank)});
     }
   }
   std::sort(places_.begin(), places_.end(),
@@ -25,13 +36,13 @@ HashRing::HashRing(int ranks, std::uint32_t virtual_nodes) {
   }
 }
 
-int HashRing::owner(std::uint64_t id) const noexcept {
+std::size_t HashRing::place_of(std::uint64_t id) const noexcept {
   const std::uint64_t hash = mix(id ^ 0x5851F42D4C957F2DU);  // apart from the places' own
   std::size_t place = first_[hash >> shift_];
   while (place < places_.size() && places_[place].hash < hash) {
     ++place;
   }
-  return places_[place < places_.size() ? place : 0].rank;
+  return place < places_.size() ? place : 0;
 }
 
 }  // namespace gradwire::table

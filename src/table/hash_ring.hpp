@@ -3,7 +3,9 @@
 // of the rows, evenly from all others, and moves none between them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace gradwire::table {
@@ -22,7 +24,15 @@ class HashRing {
   static constexpr std::uint32_t kVirtualNodes = 512;
 
   explicit HashRing(int ranks, std::uint32_t virtual_nodes = kVirtualNodes);
-  [[nodiscard]] int owner(std::uint64_t id) const noexcept;
+  /// Places follow from the ranks' `keys`, ascending, and not from their numbers: who keeps its key keeps its places.
+  explicit HashRing(std::span<const std::uint32_t> keys, std::uint32_t virtual_nodes = kVirtualNodes);
+  [[nodiscard]] int owner(std::uint64_t id) const noexcept { return places_[place_of(id)].rank; }
+
+  // Places in the order of the ring.
+  [[nodiscard]] std::size_t places() const noexcept { return places_.size(); }
+  [[nodiscard]] int rank_at(std::size_t place) const noexcept { return places_[place].rank; }
+  /// The first one at or after the row's hash.
+  [[nodiscard]] std::size_t place_of(std::uint64_t id) const noexcept;
 
  private:
   struct Place {

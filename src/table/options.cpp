@@ -83,9 +83,12 @@ void check_options(const TableOptions& options) {
 }
 
 std::string agreement_text(const TableOptions& options, int world_size) {
+  return "world size = " + std::to_string(world_size) + "\n" + option_lines(options);
+}
+
+std::string option_lines(const TableOptions& options) {
   std::ostringstream text;
-  text << "world size = " << world_size << "\nname = " << options.name << "\nrows = " << options.rows
-       << "\nwidth = " << options.width
+  text << "name = " << options.name << "\nrows = " << options.rows << "\nwidth = " << options.width
        << "\noptimizer = " << (options.optimizer == RowOptimizer::sgd ? "sgd" : "adagrad")
        << "\nlearning_rate = " << exact(options.learning_rate) << "\nepsilon = " << exact(options.epsilon)
        << "\ninitial_scale = " << exact(options.initial_scale) << "\nseed = " << options.seed

@@ -11,7 +11,8 @@ namespace gradwire::table {
 /// Error(invalid_argument), or Error(out_of_memory) for a cache larger than this machine's memory; names the option and
 /// the fix.
 void check_options(const TableOptions& options);
-/// What ranks must agree on, "name = value" lines.
+/// What ranks must agree on, "name = value" lines: of the table, and with the size of the world.
+[[nodiscard]] std::string option_lines(const TableOptions& options);
 [[nodiscard]] std::string agreement_text(const TableOptions& options, int world_size);
 /// Error(mismatch) that names the first line in which ranks differ. `texts` by rank.
 void compare_agreements(const std::string& table, const std::vector<std::string>& texts);

@@ -62,6 +62,11 @@ Table::State::State(std::shared_ptr<Transport> transport, TableOptions o) : opti
   std::optional<Error> problem;
   try {
     table::check_options(options);
+    if (options.copies > 1) {
+      throw Error(ErrorCode::unsupported, "table \"" + options.name + "\": copies = " + std::to_string(options.copies) +
+                                              ": a Table ends with any of its ranks, so that copies would serve "
+                                              "nobody; use Session::add_table for rows that survive the end of ranks");
+    }
     driver = std::make_unique<table::Driver>(transport, options);
   } catch (...) {
     problem = current_error();

@@ -31,6 +31,22 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
   }
 }
 
+void check_tables(const SavedState& saved, const session::Tables& tables, const std::string& source) {
+  const auto describe = [](const SavedState::Table& table) {
+    return "\"" + table.name + "\" " + std::to_string(table.rows) + " x " + std::to_string(table.width) +
+           (table.optimizer == RowOptimizer::sgd ? ", sgd" : ", adagrad");
+  };
+  const std::vector<SavedState::Table> here = tables.save(session::Tables::Saved::heads);
+  for (std::size_t i = 0; i < std::max(saved.tables.size(), here.size()); ++i) {
+    const std::string theirs = i < saved.tables.size() ? describe(saved.tables[i]) : "nothing";
+    const std::string ours = i < here.size() ? describe(here[i]) : "nothing";
+    if (theirs != ours) {
+      throw Error(ErrorCode::mismatch, source + ": is of another model: table " + std::to_string(i) + " is " + theirs +
+                                           " there and " + ours + " here; load the state that this model saved");
+    }
+  }
+}
+
 // Residuals of parameter changes are of no use to gradients, nor the other way round; and where parameters travel
 // nothing waits for late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
@@ -166,6 +182,7 @@ SavedState Session::State::saved_state() {
   if (modes) {
     modes->save(saved);
   }
+  saved.tables = tables.save(session::Tables::Saved::all);
   return saved;
 }
 
@@ -177,6 +194,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   }
   for (const SavedState& state : saved) {
     check_tensors(state, tensors.infos(), source);
+    check_tables(state, tables, source);
   }
   make_plan();
   const SavedState& first = saved.front();
@@ -211,6 +229,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
+  tables.load(saved);
   runner->held().load_residuals(std::move(residuals), *plan);
   step.modes().load(*plan, first);
   if (modes) {
@@ -261,7 +280,8 @@ void Session::load(const std::filesystem::path& directory) {
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);
-    const std::vector<SavedState> saved = session::read_state_files(directory, rank(), world_size());
+    const std::vector<SavedState> saved =
+        session::read_state_files(directory, rank(), world_size(), !state.tables.empty());
     state.restore(saved, directory.string());
     state.known_files = {directory, saved.front().step};
   });
@@ -275,6 +295,10 @@ void Session::load(std::istream& stream) {
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);
+    if (!state.tables.empty()) {
+      throw Error(ErrorCode::unsupported,
+                  "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");
+    }
     const std::vector<SavedState> saved{session::read_state(stream, "load")};
     if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
       throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +

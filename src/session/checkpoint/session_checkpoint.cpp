@@ -45,10 +45,10 @@ struct Read {
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size) {
+                     std::span<const View> parameters, int rank, int world_size, bool has_tables) {
   Read read;
   try {
-    read.states = session::read_state_files(directory / name.text(), rank, world_size);
+    read.states = session::read_state_files(directory / name.text(), rank, world_size, has_tables);
     if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
       throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
     }
@@ -221,7 +221,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     if (!name) {
       break;
     }
-    read = read_checkpoint(directory, *name, parameters, rank(), world_size());
+    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), !state_->tables.empty());
     verdict = verdict_of_all(*this, read.verdict);
     if (world_size() != world) {
       return std::nullopt;

@@ -1,5 +1,6 @@
 #include "session/checkpoint/state_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -7,6 +8,7 @@
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/durable_file.hpp"
 #include "base/log.hpp"
@@ -99,7 +101,7 @@ void write_state_file(const SavedState& state, const std::filesystem::path& dire
   file.commit(before && before != state.step && keeps ? DurableFile::Old::kept : DurableFile::Old::replaced);
 }
 
-std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size) {
+std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size, bool all) {
   const std::set<int> worlds = worlds_in(directory);
   if (worlds.empty()) {
     fail_io(directory, "holds no state (rank-R-of-N.gradwire); name the directory that save() wrote to");
@@ -114,7 +116,8 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
   const int saved = *worlds.begin();
   const auto complete = complete_step(directory, saved);
   std::vector<SavedState> states;
-  for (int r = saved == world_size ? rank : 0; r < (saved == world_size ? rank + 1 : saved); ++r) {
+  const bool own = saved == world_size && !all;
+  for (int r = own ? rank : 0; r < (own ? rank + 1 : saved); ++r) {
     std::filesystem::path file = directory / state_file_name(r, saved);
     if (complete && step_of(file) != complete) {
       file = previous_of(file);
@@ -132,6 +135,15 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
                                            std::to_string(states.front().step) +
                                            "; use files that were saved after one step");
     }
+    if (!std::ranges::equal(state.tables, states.front().tables, {}, &SavedState::Table::layout,
+                            &SavedState::Table::layout)) {
+      throw Error(ErrorCode::corrupt, file.string() +
+                                          ": rows of tables lay on other ranks than when rank 0's file was "
+                                          "written; some may be in none of the files: use another save");
+    }
+  }
+  if (saved == world_size && all) {
+    std::swap(states.front(), states[static_cast<std::size_t>(rank)]);
   }
   return states;
 }

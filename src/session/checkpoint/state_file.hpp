@@ -13,6 +13,7 @@
 
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
+#include "gradwire/table.hpp"
 #include "plan/residual_store.hpp"
 
 namespace gradwire::session {
@@ -54,6 +55,19 @@ struct SavedState {
 
     [[nodiscard]] bool operator==(const LocalSteps&) const = default;
   };
+  /// Of a table: rows that were ever written, of which this rank has the first copy.
+  struct Table {
+    std::string name;
+    std::uint64_t rows = 0;  // of the table
+    std::uint32_t width = 0;
+    RowOptimizer optimizer = RowOptimizer::sgd;
+    std::uint64_t layout = 0;             // of who holds rows: alike in files that belong together
+    std::vector<std::uint64_t> ids = {};  // ascending
+    std::vector<float> values = {};       // of each: `width`, with Adagrad its sums of squares behind them
+    [[nodiscard]] std::size_t row_floats() const {
+      return std::size_t{optimizer == RowOptimizer::adagrad ? 2U : 1U} * width;
+    }
+  };
   int rank = 0;
   int world_size = 1;
   std::uint64_t step = 0;
@@ -68,6 +82,7 @@ struct SavedState {
   std::vector<Result> results = {};
   std::vector<Late> late = {};
   std::vector<LocalSteps> local_steps = {};
+  std::vector<Table> tables = {};  // in order of add_table
 
   /// Whether what it holds of the tensor is of parameter changes.
   [[nodiscard]] bool has_anchor(std::uint32_t tensor) const {
@@ -95,8 +110,9 @@ struct KnownFiles {
 void write_state_file(const SavedState& state, const std::filesystem::path& directory,
                       const std::optional<KnownFiles>& known);
 /// What rank `rank` of a world of `world_size` needs of a directory: its own file, or those of all ranks of another
-/// world.
-[[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank,
-                                                       int world_size);
+/// world. `all`: those of all ranks in any case, its own one first. Error(corrupt) where rows of tables lay otherwise
+/// when one was written than when another was.
+[[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
+                                                       bool all = false);
 
 }  // namespace gradwire::session

@@ -20,7 +20,8 @@ namespace gradwire::session {
 namespace {
 
 constexpr std::string_view kMagic = "gradwire";
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kWithoutTables = 3;
 constexpr std::uint32_t kOldestVersion = 1;  // without what sync modes keep
 constexpr std::size_t kHeadBytes = 24;       // magic, version, zero, bytes of the body
 constexpr std::size_t kHashBytes = 8;
@@ -88,6 +89,20 @@ wire::Bytes body_of(const SavedState& state) {
     wire::put_number(body, local.tensor);
     wire::put_number(body, local.put_off_to);
     wire::put_number(body, static_cast<std::uint8_t>(local.moved));
+  }
+  if (state.tables.empty()) {
+    return body;
+  }
+  wire::put_number(body, static_cast<std::uint32_t>(state.tables.size()));
+  for (const SavedState::Table& table : state.tables) {
+    wire::put_text(body, table.name);
+    wire::put_number(body, table.rows);
+    wire::put_number(body, table.width);
+    wire::put_number(body, static_cast<std::uint32_t>(table.optimizer));
+    wire::put_number(body, table.layout);
+    wire::put_number(body, static_cast<std::uint64_t>(table.ids.size()));
+    wire::put(body, table.ids.data(), table.ids.size() * sizeof(std::uint64_t));
+    wire::put(body, table.values.data(), table.values.size() * sizeof(float));
   }
   return body;
 }
@@ -161,6 +176,30 @@ void read_local_steps(wire::ByteReader& body, SavedState& state) {
   }
 }
 
+void read_tables(wire::ByteReader& body, SavedState& state) {
+  const auto tables = body.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < tables; ++i) {
+    SavedState::Table table{.name = body.text()};
+    table.rows = body.number<std::uint64_t>();
+    table.width = body.number<std::uint32_t>();
+    table.optimizer = body.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad;
+    table.layout = body.number<std::uint64_t>();
+    const auto count = body.number<std::uint64_t>();
+    const std::uint64_t row_bytes = sizeof(std::uint64_t) + table.row_floats() * sizeof(float);
+    if (count > body.left() / row_bytes) {
+      body.fail("it says more rows of a table than it has bytes");
+    }
+    table.ids.resize(count);
+    body.numbers(std::span(table.ids));
+    table.values.resize(count * table.row_floats());
+    body.numbers(std::span(table.values));
+    if (std::ranges::any_of(table.ids, [&](std::uint64_t id) { return id >= table.rows; })) {
+      body.fail("a row lies outside its table");
+    }
+    state.tables.push_back(std::move(table));
+  }
+}
+
 SavedState parse_body(std::span<const std::byte> bytes, std::uint32_t version, const std::string& source) {
   wire::ByteReader body = reader_of(bytes, source);
   SavedState state;
@@ -195,6 +234,9 @@ SavedState parse_body(std::span<const std::byte> bytes, std::uint32_t version, c
   if (version >= 3) {
     read_local_steps(body, state);
   }
+  if (version >= 4) {
+    read_tables(body, state);
+  }
   body.expect_end();
   return state;
 }
@@ -223,7 +265,7 @@ void write_state(const SavedState& state, std::ostream& stream) {
   const wire::Bytes body = body_of(state);
   wire::Bytes file;
   wire::put(file, kMagic.data(), kMagic.size());
-  wire::put_number(file, kVersion);
+  wire::put_number(file, state.tables.empty() ? kWithoutTables : kVersion);
   wire::put_number(file, std::uint32_t{0});
   wire::put_number(file, static_cast<std::uint64_t>(body.size()));
   wire::put(file, body.data(), body.size());

@@ -61,6 +61,7 @@ class Elastic {
   [[nodiscard]] std::shared_ptr<Transport> connect();
   /// Of the world of the last connect().
   [[nodiscard]] std::uint32_t epoch() const noexcept { return world_.epoch; }
+  [[nodiscard]] const std::vector<Processes::Id>& members() const noexcept { return world_.members; }
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
   void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
   /// The others hear that this process has ended. Any thread.

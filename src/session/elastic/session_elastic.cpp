@@ -43,6 +43,8 @@ void Session::State::take_over(State& before) {
     tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
                 before.tensors.scale(i));
   }
+  tables = std::move(before.tables);
+  enter_tables();
   no_sync = before.no_sync.load();
   told_nonfinite = before.told_nonfinite;
   syncs = before.syncs;

@@ -57,10 +57,11 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
 // beginning, since none knows of how many and of which nodes the next world is.
 std::string Session::State::facts_of_waiting() {
   const std::lock_guard lock(progress.state);
-  const plan::Plan shown = plan::make_plan(policy, tensors.infos(),
-                                           {.world_size = elastic->processes(),
-                                            .reduction = options.reduction,
-                                            .checksum = options.checksum.value_or(true)});
+  plan::Plan shown = plan::make_plan(policy, tensors.infos(),
+                                     {.world_size = elastic->processes(),
+                                      .reduction = options.reduction,
+                                      .checksum = options.checksum.value_or(true)});
+  shown.tables = tables.describe();
   if (std::ranges::any_of(shown.buckets,
                           [](const plan::Bucket& bucket) { return bucket.sync.mode == Sync::Mode::async; })) {
     throw Error(
@@ -131,32 +132,19 @@ std::vector<View> Session::State::taught() const {
 }
 
 std::optional<Error> Session::State::teach_newcomers() {
-  if (!elastic->has_newcomers()) {
+  if (!elastic->has_newcomers() && !tables.to_move()) {
     return std::nullopt;
   }
   try {
     on_wire([&] {
-      Standing mine;
-      if (elastic->holds()) {
-        mine = standing();
+      if (elastic->has_newcomers()) {
+        teach();
       }
-      const std::vector<std::string> told =
-          runner->peers().all_gather(session::encode_standing(mine), "telling newcomers what ranks hold");
-      std::vector<Standing> all;
-      std::transform(told.begin(), told.end(), std::back_inserter(all), session::decode_standing);
-      const auto teacher = std::ranges::find_if(all, [](const Standing& one) { return one.holds; });
-      if (teacher == all.end()) {
-        throw Error(ErrorCode::too_few,
-                    "all ranks that held the parameters have ended before this one had them; start "
-                    "the job again from what it saved");
-      }
-      if (!elastic->holds()) {
-        go_on_from(*teacher);
-      }
-      broadcast_what_is_taught(static_cast<int>(teacher - all.begin()));
+      tables.move(runner->peers(), elastic->holds());
     });
     if (elastic->commit()) {
       elastic->all_hold();
+      tables.install();
       return std::nullopt;
     }
     return Error(ErrorCode::aborted, "the world changes");
@@ -166,6 +154,28 @@ std::optional<Error> Session::State::teach_newcomers() {
     }
     return error;
   }
+}
+
+// The caller holds `wire`.
+void Session::State::teach() {
+  Standing mine;
+  if (elastic->holds()) {
+    mine = standing();
+  }
+  const std::vector<std::string> told =
+      runner->peers().all_gather(session::encode_standing(mine), "telling newcomers what ranks hold");
+  std::vector<Standing> all;
+  std::transform(told.begin(), told.end(), std::back_inserter(all), session::decode_standing);
+  const auto teacher = std::ranges::find_if(all, [](const Standing& one) { return one.holds; });
+  if (teacher == all.end()) {
+    throw Error(ErrorCode::too_few,
+                "all ranks that held the parameters have ended before this one had them; start "
+                "the job again from what it saved");
+  }
+  if (!elastic->holds()) {
+    go_on_from(*teacher);
+  }
+  broadcast_what_is_taught(static_cast<int>(teacher - all.begin()));
 }
 
 // Under local steps the others' parameters are their own: these stay as they are. The caller holds `wire`.

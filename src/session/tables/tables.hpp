@@ -1,0 +1,70 @@
+// The tables of a session on one rank: what all ranks do together with them in steps, and when the world changes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "session/checkpoint/state_file.hpp"
+#include "session/peers.hpp"
+#include "session/tables/replicated_table.hpp"
+
+namespace gradwire::session {
+
+/// Calls that take `peers` are made by all ranks in the same order; they block, and throw what ends the world or the
+/// session. What they change counts only once count() or install() says so.
+class Tables {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return tables_.empty(); }
+  /// Its number. See ReplicatedTable. Error(invalid_argument) for a name that another one has.
+  std::uint32_t add(const TableOptions& options);
+  /// Error(invalid_argument) where there is none of that number; `call` is for its message.
+  [[nodiscard]] ReplicatedTable& at(std::uint32_t number, const char* call);
+  /// Lines of plan::Plan::tables.
+  [[nodiscard]] std::vector<std::string> describe() const;
+  /// What they cost, for people.
+  [[nodiscard]] std::string explain() const;
+
+  /// Goes on as `rank` of that world. What is under way is forgotten.
+  void enter(const TableWorld& world, int rank);
+
+  void pull(Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows);
+
+  /// Rows' gradients of this step go to all that hold the rows, and are added up there: sums, or means by world size or
+  /// by weights where there are any.
+  void exchange_pushes(Peers& peers, Reduction reduction, std::optional<double> weight);
+  /// The step counts: what was added up is applied.
+  void count();
+  void forget_pushes();
+
+  /// Whether rows lie as in another world. The same on all ranks that were there.
+  [[nodiscard]] bool to_move() const { return lies_ && *lies_ != world_; }
+  /// Rows go to ranks that hold them from here on. `holds`: what the others know is known here. Error(too_few) on all
+  /// ranks where no copy of some rows is left.
+  void move(Peers& peers, bool holds);
+  /// All ranks have moved them.
+  void install();
+
+  /// What files hold: of each table what it is, or also the rows of which this rank has the first copy.
+  enum class Saved : std::uint8_t { heads, all };
+  [[nodiscard]] std::vector<SavedState::Table> save(Saved what) const;
+  /// Rows are those of all ranks' files from here on; on all ranks, between the same calls that communicate.
+  void load(const std::vector<SavedState>& files);
+
+ private:
+  // On what they are; on nothing else, since ranks that begin a step anew may have come to different places of it.
+  void agree(Peers& peers);
+  [[nodiscard]] std::optional<TableWorld> agree_on_place(Peers& peers, bool holds) const;
+
+  std::vector<ReplicatedTable> tables_;
+  TableWorld world_;
+  int rank_ = 0;
+  bool agreed_ = false;                  // in this world
+  std::optional<TableWorld> lies_;       // where rows lie; none: nothing was ever written
+  std::optional<TableWorld> to_lie_in_;  // of move(), until install()
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,466 @@
+// Tables that count with the steps of a session: exactly synchronous, and whole after ranks have ended.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "table_job.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/support/step_share.hpp"
+
+namespace gradwire::test {
+namespace {
+
+int environment_int(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// Tried by hand, red: half of the ranks add up in another order; pushes go to the first holder alone.
+TEST(SessionTables, EqualDenseOnes) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::uint32_t copies : {1U, 2U, 3U}) {
+      for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+        for (const bool weighted : {false, true}) {
+          SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(copies) + " copies" +
+                       (weighted ? ", weighted" : ""));
+          TablePlan plan{.reduction = reduction, .weighted = weighted, .ranks = ranks};
+          for (TableOptions& options : plan.tables) {
+            options.copies = copies;
+          }
+          const std::vector<TableFate> fates = run(plan);
+          ASSERT_EQ(survivors_of(fates).size(), static_cast<std::size_t>(ranks));
+          expect_dense(plan, fates);
+        }
+      }
+    }
+  }
+}
+
+// A session over a plain transport, without any tensor: one copy, and pull() is never false.
+TEST(SessionTables, WorkWithoutProcessesAndWithoutTensors) {
+  const TablePlan plan;
+  std::vector<std::vector<std::vector<float>>> rows(3);
+  std::vector<std::uint64_t> held(3);
+  run_ranks(3, [&](std::shared_ptr<Transport> transport) {
+    Session session(std::move(transport), Policy{}, {.reduction = plan.reduction});
+    const auto self = static_cast<Id>(session.rank());
+    std::vector<TableId> tables;
+    for (const TableOptions& options : plan.tables) {
+      tables.push_back(session.add_table(options));
+    }
+    for (std::uint64_t step = 0; step < plan.steps; ++step) {
+      for (std::size_t t = 0; t < tables.size(); ++t) {
+        const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step);
+        std::vector<float> own(ids.size() * plan.tables[t].width);
+        ASSERT_TRUE(session.pull(tables[t], ids, own));
+        const std::vector<float> gradients = gradients_of(plan.tables[t], ids, own, self, step);
+        const std::size_t half = ids.size() / 2;  // in two calls
+        session.push(tables[t], std::span(ids).first(half), std::span(gradients).first(half * plan.tables[t].width));
+        session.push(tables[t], std::span(ids).subspan(half),
+                     std::span(gradients).subspan(half * plan.tables[t].width));
+      }
+      EXPECT_EQ(session.finish().step, step);
+    }
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      std::vector<std::uint64_t> ids(plan.tables[t].rows);
+      std::iota(ids.begin(), ids.end(), 0U);
+      rows[self].emplace_back(ids.size() * plan.tables[t].width);
+      ASSERT_TRUE(session.pull(tables[t], ids, rows[self].back()));
+      ASSERT_TRUE(session.pull(tables[t], {}, {}));
+    }
+    held[self] = session.table_statistics(tables[0]).rows_held;
+    EXPECT_NE(session.explain().find("on 1 rank each"), std::string::npos) << session.explain();
+  });
+  const auto wanted = dense_rows(plan, std::vector<std::vector<Id>>(plan.steps, {0, 1, 2}));
+  for (const auto& own : rows) {
+    EXPECT_TRUE(own == wanted);
+  }
+  EXPECT_LE(held[0] + held[1] + held[2], plan.tables[0].rows);
+}
+
+// What codecs drop is dropped alike for all copies: ranks read the same from their own ones, and nearly what is dense.
+TEST(SessionTables, FewBitsLeaveCopiesAlike) {
+  for (const char* codec : {"bf16", "int8"}) {
+    SCOPED_TRACE(codec);
+    TablePlan plan{.ranks = 3};
+    for (TableOptions& options : plan.tables) {
+      options.gradient_codec = codec;
+      options.copies = 3;
+    }
+    const std::vector<TableFate> fates = run(plan);
+    const auto wanted = dense_rows(plan, fates[0].took_part);
+    EXPECT_TRUE(fates[0].rows == fates[1].rows && fates[0].rows == fates[2].rows);
+    EXPECT_FALSE(fates[0].rows == wanted);
+    for (std::size_t i = 0; i < wanted[1].size(); ++i) {
+      EXPECT_NEAR(fates[0].rows[1][i], wanted[1][i], 0.05F);
+    }
+    for (TableOptions& options : plan.tables) {
+      options.gradient_codec = CodecSpec::exact();
+      options.codec = codec;
+      options.copies = 1;
+    }
+    const std::vector<TableFate> rounded = run(plan);
+    for (std::size_t i = 0; i < wanted[1].size(); ++i) {
+      EXPECT_NEAR(rounded[0].rows[1][i], wanted[1][i], 0.05F);
+    }
+  }
+}
+
+constexpr const char* kTablePolicies[] = {
+    "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n",
+    "[[rule]]\nmatch = \"*\"\nsync = { every = 3 }\n",
+    "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { async = true, staleness = 2 }\n",
+};
+
+// Against the dense computation over who took part in the steps that counted: so nothing of a step that was made again
+// is left, and no push of one that counted is lost. Tried by hand, each red here: pushes are applied before the step
+// counts; those of a step that is made again are kept; rows, or their optimizer state, do not move.
+TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
+  const int moments = environment_int("GRADWIRE_SEEDS", std::max(4, 24 / kStepShare));
+  int anew = 0;
+  for (const char* policy : kTablePolicies) {
+    TablePlan plan{.policy = policy, .weighted = policy == kTablePolicies[1]};
+    const std::int64_t operations = run(plan)[2].operations;
+    ASSERT_GT(operations, 50);
+    for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, operations / moments)) {
+      SCOPED_TRACE(std::string(policy) + ", dies at operation " + std::to_string(at));
+      plan.dies_after = {{2, at}};
+      const std::vector<TableFate> fates = run(plan);
+      ASSERT_GE(survivors_of(fates).size(), 3U);
+      expect_dense(plan, fates);
+      for (const Id id : {0, 1, 3}) {
+        anew += static_cast<int>(fates[id].pulls_anew.size());
+      }
+    }
+  }
+  EXPECT_TRUE(moments < 20 || anew > 0) << "it died in pull() as well";
+}
+
+// Any number of ranks, at any moments: where copies are left all that are left go on with whole tables, else all of
+// them end with an error that names the table. Tried by hand, each red here: rows that have moved count before all have
+// them; the ring goes by ranks, not by processes.
+TEST(SessionTables, ManyDeathsEndItOrLoseNothing) {
+  const int seeds = environment_int("GRADWIRE_SEEDS", 60 / kStepShare);
+  int ended = 0;
+  int went_on = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(static_cast<unsigned>(seed));
+    TablePlan plan{.policy = kTablePolicies[random() % std::size(kTablePolicies)], .ranks = 5};
+    plan.errors = {ErrorCode::too_few};
+    const std::size_t deaths = 2 + random() % 2;
+    const std::int64_t first = 1 + static_cast<std::int64_t>(random() % 500);
+    while (plan.dies_after.size() < deaths) {  // some soon after one another
+      plan.dies_after[static_cast<Id>(random() % 5)] = first + static_cast<std::int64_t>(random() % 120);
+    }
+    const std::vector<TableFate> fates = run(plan);
+    const bool too_few = std::ranges::any_of(fates, [](const TableFate& fate) { return fate.error && !fate.dead; });
+    if (!too_few) {
+      ++went_on;
+      expect_dense(plan, fates);
+      continue;
+    }
+    ++ended;
+    for (const TableFate& fate : fates) {
+      EXPECT_TRUE(fate.dead ||
+                  (fate.error && std::string(fate.error->what()).find("of its rows are gone") != std::string::npos));
+    }
+  }
+  EXPECT_TRUE(seeds < 30 || (went_on > 0 && ended > 0)) << went_on << " went on, " << ended << " ended";
+}
+
+TEST(SessionTables, AllHoldersOfRowsEnd) {
+  TablePlan plan{.leaves_before = {{1, 3}, {3, 3}}};
+  plan.errors = {ErrorCode::too_few};
+  const std::vector<TableFate> fates = run(plan);
+  int told = 0;
+  for (const Id id : {0, 2}) {
+    if (fates[id].error) {
+      const std::string text = fates[id].error->what();
+      EXPECT_NE(text.find("table \"users\": "), std::string::npos) << text;
+      EXPECT_NE(text.find("% of its rows are gone: all 2 ranks"), std::string::npos) << text;
+      EXPECT_NE(text.find("checkpoint"), std::string::npos) << text;
+      ++told;
+    }
+  }
+  // They may have ended one after the other, with time to copy between.
+  EXPECT_TRUE(told == 2 || fates[0].took_part[3].size() == 2);
+  for (TableOptions& options : plan.tables) {
+    options.copies = 3;
+  }
+  const std::vector<TableFate> whole = run(plan);
+  EXPECT_EQ(survivors_of(whole), (std::vector<Id>{0, 2}));
+  expect_dense(plan, whole);
+  for (TableOptions& options : plan.tables) {
+    options.copies = 1;
+  }
+  plan.leaves_before = {{1, 3}};
+  for (const Id id : {0, 2, 3}) {
+    ASSERT_TRUE(run(plan)[id].error) << "with one copy any death ends it";
+  }
+}
+
+// Nothing was ever written: nothing can be lost.
+TEST(SessionTables, ManyMayEndBeforeTheFirstStepCounts) {
+  const TablePlan plan{.leaves_before = {{1, 0}, {3, 0}}};
+  const std::vector<TableFate> fates = run(plan);
+  EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 2}));
+  expect_dense(plan, fates);
+}
+
+// A node ends as a whole: copies lie on different ones. Tried by hand, red: the ring knows of no nodes.
+TEST(SessionTables, ANodeMayEnd) {
+  TablePlan plan{.ranks = 6, .leaves_before = {{2, 3}, {3, 3}}, .node = 2};
+  const std::vector<TableFate> fates = run(plan);
+  EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 1, 4, 5}));
+  expect_dense(plan, fates);
+}
+
+// A spare gets its share of rows: then others that hold them may end. Tried by hand, red: who no longer holds a row
+// keeps it.
+TEST(SessionTables, SparesHoldTheirShare) {
+  const int moments = environment_int("GRADWIRE_SEEDS", std::max(2, 12 / kStepShare));
+  TablePlan plan{.steps = 8, .ranks = 3, .spares = 2};
+  const std::int64_t operations = run(plan)[2].operations;
+  int came = 0;
+  for (std::int64_t at = operations / 5; at < 3 * operations / 5;
+       at += std::max<std::int64_t>(1, operations / moments)) {
+    SCOPED_TRACE("dies at operation " + std::to_string(at));
+    plan.dies_after = {{2, at}};
+    plan.leaves_before = {{0, 7}};
+    const std::vector<TableFate> fates = run(plan);
+    expect_dense(plan, fates);
+    came += fates[3].rows.empty() ? 0 : 1;
+    came += fates[4].rows.empty() ? 0 : 1;
+  }
+  EXPECT_GT(came, moments / 2);
+}
+
+// Another number of ranks goes on from what a checkpoint holds, and a rank may die meanwhile.
+TEST(SessionTables, GoOnFromACheckpoint) {
+  const ScratchFolder folder;
+  const TablePlan before{.steps = 3, .ranks = 4, .leaves_before = {{1, 2}}, .checkpoints = folder.path()};
+  const std::vector<TableFate> first = run(before);
+  std::vector<std::vector<Id>> took_part = first[0].took_part;
+  took_part.back().clear();  // read all, and pushed nothing
+  for (const int ranks : {3, 2, 5}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    TablePlan plan{.ranks = ranks, .checkpoints = folder.path()};
+    plan.steps = took_part.size() + 2;
+    if (ranks == 5) {
+      plan.dies_in = {{3, {took_part.size() + 1, 5}}};
+    }
+    const std::vector<TableFate> fates = run(plan);
+    EXPECT_EQ(fates[0].restored, took_part.size());
+    took_part.insert(took_part.end(), fates[0].took_part.begin() + static_cast<std::ptrdiff_t>(took_part.size()),
+                     fates[0].took_part.end());
+    const auto wanted = dense_rows(plan, took_part);
+    took_part.back().clear();
+    for (const Id id : survivors_of(fates)) {
+      EXPECT_TRUE(fates[id].rows == wanted) << id;
+    }
+    EXPECT_EQ(survivors_of(fates).size(), ranks == 5 ? 4U : static_cast<std::size_t>(ranks));
+  }
+  TablePlan other{.ranks = 2, .checkpoints = folder.path()};
+  other.tables[1].width = 4;
+  other.errors = {ErrorCode::mismatch, ErrorCode::aborted, ErrorCode::transport};
+  const std::vector<TableFate> fates = run(other);
+  ASSERT_TRUE(fates[0].error);
+  EXPECT_NE(std::string(fates[0].error->what()).find("table 1 is \"items\" 35 x 5, sgd there"), std::string::npos)
+      << fates[0].error->what();
+}
+
+// A file of another layout of the same step and size: rows that it should have may be in none of the files.
+TEST(SessionTables, FilesOfTwoWorldsAreNotMixed) {
+  const ScratchFolder one;
+  const ScratchFolder other;
+  for (const auto& [folder, gone] : {std::pair(&one, Id{1}), std::pair(&other, Id{2})}) {
+    run({.steps = 3, .leaves_before = {{gone, 2}}, .checkpoints = folder->path()});
+  }
+  const auto folder_of = [](const ScratchFolder& folder) {  // of its last step
+    std::filesystem::path last;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      last = std::max(last, entry.path());
+    }
+    return last;
+  };
+  const std::filesystem::path newest = folder_of(one);
+  std::filesystem::copy_file(folder_of(other) / "rank-2-of-3.gradwire", newest / "rank-2-of-3.gradwire",
+                             std::filesystem::copy_options::overwrite_existing);
+  const std::vector<TableFate> fates = run({.steps = 6, .ranks = 2, .checkpoints = one.path()});
+  EXPECT_EQ(fates[0].restored, 3U) << "the one before";
+}
+
+// Ranks die at any moment from the start of a job that goes on from a checkpoint.
+TEST(SessionTables, RanksMayDieWhileTheyAreRestored) {
+  const ScratchFolder folder;
+  run({.steps = 2, .checkpoints = folder.path()});
+  std::filesystem::path copy = folder.path();
+  copy += "-copy";
+  std::int64_t operations = 0;
+  for (std::int64_t at = 0; at <= operations; at += std::max<std::int64_t>(1, operations / (16 / kStepShare))) {
+    SCOPED_TRACE("dies at operation " + std::to_string(at));
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(folder.path(), copy, std::filesystem::copy_options::recursive);
+    TablePlan plan{.steps = 4, .ranks = 5, .checkpoints = copy};
+    if (at > 0) {
+      plan.dies_after = {{3, at}};
+    }
+    const std::vector<TableFate> fates = run(plan);
+    operations = at == 0 ? fates[3].operations : operations;
+    std::vector<std::vector<Id>> took_part(2, {0, 1, 2, 3});
+    took_part.emplace_back();
+    took_part.push_back(fates[0].took_part.at(3));
+    for (const Id id : survivors_of(fates)) {
+      EXPECT_EQ(fates[id].restored, 3U);
+      EXPECT_TRUE(fates[id].rows == dense_rows(plan, took_part)) << id;
+    }
+    EXPECT_GE(survivors_of(fates).size(), 4U);
+  }
+  std::filesystem::remove_all(copy);
+}
+
+TEST(SessionTables, ASpareWithoutTheTableIsTurnedAway) {
+  TablePlan plan{.ranks = 3, .spares = 1, .leaves_before = {{1, 2}}};
+  plan.errors = {ErrorCode::mismatch};
+  plan.otherwise[3] = [](TablePlan& own) { own.tables.pop_back(); };
+  std::vector<TableFate> fates = run(plan);
+  ASSERT_TRUE(fates[3].error);
+  EXPECT_NE(std::string(fates[3].error->what()).find("table 1"), std::string::npos) << fates[3].error->what();
+  EXPECT_EQ(survivors_of(fates), (std::vector<Id>{0, 2}));
+  expect_dense(plan, fates);
+}
+
+TEST(SessionTables, OptionsThatDifferAreNamed) {
+  const auto error_with = [](const std::function<void(TablePlan&)>& otherwise) {
+    std::vector<Error> errors(2, {ErrorCode::internal, ""});
+    run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+      TablePlan plan;
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      if (rank == 1) {
+        otherwise(plan);
+      }
+      Session session(std::move(transport), Policy{});
+      for (const TableOptions& options : plan.tables) {
+        session.add_table(options);
+      }
+      errors[rank] = error_of([&] { session.finish(); });
+    });
+    const std::size_t who = errors[0].code() == ErrorCode::mismatch ? 0 : 1;
+    EXPECT_EQ(errors[who].code(), ErrorCode::mismatch);
+    EXPECT_TRUE(errors[1 - who].code() == ErrorCode::mismatch || errors[1 - who].code() == ErrorCode::aborted);
+    return std::string(errors[0].what());
+  };
+  const auto expect = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect(error_with([](TablePlan& own) { own.tables[1].width = 6; }),
+         "table 1 \"items\", width: rank 0 has 5, rank 1 has 6");
+  expect(error_with([](TablePlan& own) { own.tables[0].copies = 2; }),
+         "table 0 \"users\", copies: rank 0 has 1, rank 1 has 2");
+  expect(error_with([](TablePlan& own) { own.tables[1].name = "goods"; }),
+         "table 1: rank 0 has \"items\", rank 1 has \"goods\"");
+  expect(error_with([](TablePlan& own) { own.tables.pop_back(); }), "table 1 is on rank 0 alone, not on rank 1");
+}
+
+// Ranks in different calls find out, and wait for no timeout.
+TEST(SessionTables, CallsThatDifferAreNoticed) {
+  const auto expect_noticed = [](const std::function<void(Session&, const std::vector<TableId>&)>& call) {
+    std::vector<Error> errors(2, {ErrorCode::internal, ""});
+    run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      Session session(std::move(transport), Policy{});
+      std::vector<TableId> tables;
+      for (const TableOptions& options : TablePlan().tables) {
+        tables.push_back(session.add_table(options));
+      }
+      errors[rank] = error_of([&] { call(session, tables); });
+    });
+    const std::size_t who = errors[0].code() == ErrorCode::mismatch ? 0 : 1;
+    EXPECT_EQ(errors[who].code(), ErrorCode::mismatch) << errors[who].what();
+    EXPECT_NE(std::string(errors[who].what()).find("is in another call"), std::string::npos) << errors[who].what();
+  };
+  expect_noticed([](Session& session, const std::vector<TableId>& tables) {
+    (void)session.pull(tables[static_cast<std::size_t>(session.rank())], {}, {});
+  });
+  expect_noticed([](Session& session, const std::vector<TableId>& tables) {
+    session.rank() == 0 ? (void)session.pull(tables[0], {}, {}) : (void)session.finish();
+  });
+  expect_noticed([](Session& session, const std::vector<TableId>& /*tables*/) {
+    if (session.rank() == 0) {
+      session.set_weight(2);
+    }
+    session.finish();
+  });
+}
+
+TEST(SessionTables, RefuseWhatCannotWork) {
+  run_ranks(1, [](std::shared_ptr<Transport> transport) {
+    const TableOptions options{.name = "t", .rows = 10, .width = 2};
+    Session session(std::move(transport), Policy{});
+    std::vector<float> gradient(4);
+    const TensorId tensor = session.add("w", view(gradient.data(), gradient.size()));
+    for (const char* option : {"staleness", "cache_bytes", "read_own_writes"}) {
+      TableOptions other = options;
+      (option[0] == 's' ? other.staleness : other.cache_bytes) = option[0] == 'r' ? 0 : 4096;
+      other.read_own_writes = option[0] != 'r';
+      const Error error = error_of([&] { session.add_table(other); });
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find(option), std::string::npos) << error.what();
+    }
+    const TableId table = session.add_table(options);
+    const auto refused = [&](const std::string& part, const std::function<void()>& call) {
+      const Error error = error_of(call);
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    };
+    const std::vector<std::uint64_t> ids{1, 10};
+    const std::vector<std::uint64_t> good{1, 1};
+    std::vector<float> rows(4);
+    refused("already", [&] { session.add_table(options); });
+    refused("id 10", [&] { (void)session.pull(table, ids, rows); });
+    refused("id 10", [&] { session.push(table, ids, rows); });
+    refused("need 4 elements, not 3", [&] { (void)session.pull(table, good, std::span(rows).first(3)); });
+    refused("need 4 elements, not 3", [&] { session.push(table, good, std::span(rows).first(3)); });
+    refused("there is no table 1", [&] { session.push(TableId{1}, good, rows); });
+    session.push(table, good, std::vector<float>{1, 2, 3, 4});
+    refused("id 1 has NaN", [&] { session.push(table, good, std::vector<float>{1, NAN, 0, 0}); });
+    session.ready(tensor);
+    refused("pull: step 0 is under way", [&] { (void)session.pull(table, good, rows); });
+    session.finish();
+    ASSERT_TRUE(session.pull(table, good, rows));
+    EXPECT_EQ(rows, (std::vector<float>{-0.04F, -0.06F, -0.04F, -0.06F})) << "of what was refused nothing was kept";
+    refused("after the plan was made", [&] { session.add_table({.name = "late", .rows = 1, .width = 1}); });
+  });
+}
+
+// Ranks that hand in NaN skip the step, and what it pushed with it.
+TEST(SessionTables, ASkippedStepPushesNothing) {
+  run_ranks(2, [](std::shared_ptr<Transport> transport) {
+    Session session(std::move(transport), Policy{}, {.nonfinite = Nonfinite::skip});
+    std::vector<float> gradient(4);
+    const TensorId tensor = session.add("w", view(gradient.data(), gradient.size()));
+    const TableId table = session.add_table({.name = "t", .rows = 10, .width = 1, .learning_rate = 1});
+    const std::vector<std::uint64_t> ids{3};
+    for (int step = 0; step < 3; ++step) {
+      gradient[0] = step == 1 && session.rank() == 0 ? NAN : 0;
+      session.push(table, ids, std::vector<float>{1});
+      session.ready(tensor);
+      EXPECT_EQ(session.finish().skipped, step == 1);
+    }
+    std::vector<float> row(1);
+    ASSERT_TRUE(session.pull(table, ids, row));
+    EXPECT_EQ(row[0], -2);
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::test
