@@ -36,7 +36,8 @@ struct TablePlan {
   std::uint64_t steps = 5;  // and one more, which reads all rows
   int ranks = 4;
   int spares = 0;
-  std::map<Id, std::int64_t> dies_after = {};                         // operations
+  int joins = 0;                               // processes that join while steps of 10 ms are made
+  std::map<Id, std::int64_t> dies_after = {};  // operations
   std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, after operations of it
   std::map<Id, std::uint64_t> leaves_before = {};                     // the step
   std::map<Id, std::function<void(TablePlan&)>> otherwise = {};       // what a process has otherwise
@@ -178,12 +179,12 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
     }
     for (const std::string& name : change.joined_names) {
       Id id = 0;
-      ASSERT_EQ(std::sscanf(name.c_str(), "rank %u", &id), 1) << name;
+      ASSERT_EQ(std::sscanf(name.c_str(), name[0] == 'r' ? "rank %u" : "process %u", &id), 1) << name;
       members.push_back(id);
     }
     std::sort(members.begin(), members.end());
   });
-  if (plan.spares > 0) {
+  if (plan.spares + plan.joins > 0) {
     fate.unused = !session.share(view(parameter.data(), parameter.size()));
     if (fate.unused) {
       return;
@@ -199,6 +200,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
   while (session.step() <= plan.steps) {
     const std::uint64_t step = session.step();
     const bool reads = step == plan.steps;
+    std::this_thread::sleep_for(std::chrono::milliseconds(plan.joins > 0 ? 10 : 0));
     if (const auto leaves = plan.leaves_before.find(self); leaves != plan.leaves_before.end()) {
       if (step == leaves->second) {
         throw Death();
@@ -255,8 +257,11 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
 
 inline std::vector<TableFate> run(const TablePlan& given) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name());
-  std::vector<TableFate> fates(static_cast<std::size_t>(given.ranks + given.spares));
-  auto processes = make_inproc_processes(given.ranks + given.spares);
+  std::vector<TableFate> fates(static_cast<std::size_t>(given.ranks + given.spares + given.joins));
+  auto processes = make_inproc_processes(given.ranks + given.spares, given.joins > 0);
+  while (processes.size() < fates.size()) {
+    processes.push_back(join_inproc_processes(*processes[0]));
+  }
   std::vector<std::thread> threads;
   for (Id id = 0; id < fates.size(); ++id) {
     threads.emplace_back([&, id, own = std::exchange(processes[id], nullptr)]() mutable {

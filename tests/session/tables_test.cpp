@@ -245,6 +245,16 @@ TEST(SessionTables, SparesHoldTheirShare) {
 }
 
 // Another number of ranks goes on from what a checkpoint holds, and a rank may die meanwhile.
+// The world grows, and then ranks of the start end: their rows are with others.
+TEST(SessionTables, ProcessesThatJoinHoldTheirShare) {
+  TablePlan plan{.steps = 70, .ranks = 3, .joins = 2, .leaves_before = {{1, 50}, {0, 60}}};
+  const std::vector<TableFate> fates = run(plan);
+  EXPECT_EQ(survivors_of(fates), (std::vector<Id>{2, 3, 4}));
+  EXPECT_EQ(fates[2].took_part.at(49), (std::vector<Id>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(fates[2].took_part.back(), (std::vector<Id>{2, 3, 4}));
+  expect_dense(plan, fates);
+}
+
 TEST(SessionTables, GoOnFromACheckpoint) {
   const ScratchFolder folder;
   const TablePlan before{.steps = 3, .ranks = 4, .leaves_before = {{1, 2}}, .checkpoints = folder.path()};
