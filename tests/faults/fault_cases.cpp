@@ -47,6 +47,9 @@ class Chance {
     const auto text = [](const char* stage, int time, int operations) {
       return ":" + std::string(stage) + ":" + std::to_string(time) + ":" + std::to_string(operations);
     };
+    if (drawn.options.find("table") != std::string::npos && one_in(3)) {
+      return text("pull", 5 + below(kSteps / 2), below(20));
+    }
     if (drawn.spares + drawn.joins > 0 && drawn.mode == 1 && one_in(3)) {
       return text("sync", 1 + below(2), below(30));
     }
@@ -208,7 +211,7 @@ FaultCase draw_case(int seed) {
   const bool nodes = drawn.end == kNode || (drawn.end != kKeeper && chance.one_in(3));
   drawn.policy = policy_of(drawn, drawn.end == kKeeper || chance.one_in(2));
   drawn.options = std::string(nodes ? " node=2" : "") + (drawn.joins > 0 ? " joins=1" : "") +
-                  (drawn.end == kCut ? " timeout=6" : "");
+                  (chance.one_in(3) ? " table=1" : "") + (drawn.end == kCut ? " timeout=6" : "");
   const char* const kinds[] = {"kill", "abort", "exit", "stop", "pause", "cut"};
   const std::string kind = drawn.end < std::size(kinds) ? kinds[drawn.end] : "kill";
   const int one = drawn.end == kRankZero ? 0 : chance.below(drawn.ranks) / (drawn.end == kNode ? 2 : 1);

@@ -5,9 +5,10 @@
 //
 // POLICY is the text of one. Options: checkpoints=DIRECTORY: goes on from there, and writes one every 5 steps; node=2:
 // two processes in a row pretend to share a node; timeout=SECONDS of the session; joins=1: one joins, for which the
-// last steps wait. KIND: kill, abort, exit, stop (for 3 s), pause (for half a second), cut (off from what others tell
-// it, and they from what it tells). It happens so many OPERATIONS, messages of its own, after it has come to this STAGE
-// for that TIME. The stage `loss` is the moment in which it hears that another has ended.
+// last steps wait; table=1: the session has a table. KIND: kill, abort, exit, stop (for 3 s), pause (for half a
+// second), cut (off from what others tell it, and they from what it tells). It happens so many OPERATIONS, messages of
+// its own, after it has come to this STAGE for that TIME. The stage `loss` is the moment in which it hears that another
+// has ended.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -161,6 +162,9 @@ class Training {
         others_come_(processes->open() || job.policy.elastic.value().spares > 0),
         session_(processes, job.policy, {.timeout = std::chrono::seconds(seconds_of(job.option("timeout")))}) {
     id_ = local_ ? session_.add("vector", whole(gradient_), whole(value_)) : session_.add("vector", whole(gradient_));
+    if (!job.option("table").empty()) {  // so many copies that any two may end
+      table_ = session_.add_table({.name = "rows", .rows = kRows, .width = kWidth, .copies = 3});
+    }
     session_.on_world_change([this](const gradwire::WorldChange& change) {
       script_.enter("told");
       for (const std::string& name : change.lost_names) {
@@ -183,13 +187,15 @@ class Training {
     session_.wait_for_checkpoint();
     script_.enter("end");
     std::printf("survivor %u world %d hash %016llx restored %llu joined %zu lost%s\n", self_, session_.world_size(),
-                static_cast<unsigned long long>(hash_of(value_)), static_cast<unsigned long long>(restored_), joined_,
-                lost_.c_str());
+                static_cast<unsigned long long>(hash_of(value_) ^ (table_ ? hash_of(rows_) : 0)),
+                static_cast<unsigned long long>(restored_), joined_, lost_.c_str());
     std::fflush(stdout);
   }
 
  private:
   static constexpr std::size_t kParameters = 50000;
+  static constexpr std::uint64_t kRows = 500;
+  static constexpr std::uint32_t kWidth = 8;
   static int seconds_of(const std::string& text) { return text.empty() ? 20 : std::stoi(text); }
   static gradwire::View whole(std::vector<float>& values) { return gradwire::view(values.data(), values.size()); }
 
@@ -241,6 +247,9 @@ class Training {
     if (late_ && number + 1 == job_.steps) {
       session_.flush();
     }
+    if (table_ && !use_table(number)) {
+      return;
+    }
     script_.enter("ready");
     session_.ready(id_);
     script_.enter("finish");
@@ -267,6 +276,26 @@ class Training {
     }
   }
 
+  // Some rows of its own in each step, and all in the last one, which everybody reads alike. False: the world has
+  // changed.
+  bool use_table(std::uint64_t number) {
+    script_.enter("pull");
+    std::vector<std::uint64_t> ids(number + 1 == job_.steps ? kRows : 40);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = ids.size() == kRows ? i : (11 * self_ + 17 * number + i * i) % kRows;
+    }
+    rows_.resize(ids.size() * kWidth);
+    if (!session_.pull(*table_, ids, rows_)) {
+      return false;
+    }
+    std::vector<float> gradients(rows_.size());
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = rows_[i] - static_cast<float>((ids[i / kWidth] + self_) % 13);
+    }
+    session_.push(*table_, ids, gradients);
+    return true;
+  }
+
   const Job& job_;
   Script& script_;
   const gradwire::Processes::Id self_;
@@ -282,6 +311,8 @@ class Training {
   bool back_ = true;
   gradwire::Session session_;
   gradwire::TensorId id_{};
+  std::optional<gradwire::TableId> table_ = {};
+  std::vector<float> rows_ = {};  // that the last step has read
 };
 
 }  // namespace

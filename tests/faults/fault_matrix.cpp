@@ -222,7 +222,8 @@ std::string document(const Jobs& jobs, const Threads& threads, const Options& op
                  " jobs of 3 to 5 MPI processes, and a spare or one that joins in two rows each (seeds from " +
                  std::to_string(options.first_seed) + " on, " + std::to_string(options.at_once) +
                  " at a time), whose processes end in every way, before a message that is drawn at random. A "
-                 "third go over TCP of our own. Struck: a process met its fault. Hung: not over after 90 s. Differ: "
+                 "third go over TCP of our own, and a third have a table. Struck: a process met its fault. Hung: not "
+                 "over after 90 s. Differ: "
                  "those that are left hold other parameters, or went on from "
                  "another step. Wrong names: somebody does not name who is gone, or names another. Missing: a process "
                  "ended that had no fault, or no newcomer took its place. Late: not all were back in training, which "
@@ -246,9 +247,8 @@ std::string document(const Jobs& jobs, const Threads& threads, const Options& op
              "which die, are silent or cut off. The sums of residuals, of each element over all ranks, stay within "
              "1e-6 where a rank dies in the middle of a step and residuals are copied after every one.",
              threads.table) +
-         "\nNot in it: processes that join a job that runs, and embedding tables, since neither goes on yet. A network "
-         "that comes apart is\nplayed by losing what members tell each other, both ways: MPI's own messages still "
-         "go.\n" +
+         "\nA network that comes apart is played by losing what members tell each other, both ways: messages of steps "
+         "still go.\nThe test `mpi_partition` takes a link between hosts down, which are network namespaces.\n" +
          (wrong.empty() ? "" : "\nWrong:\n\n" + wrong);
 }
 
