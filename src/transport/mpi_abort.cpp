@@ -49,10 +49,8 @@ bool cancel_receives(MPI_Request* requests, int count) noexcept {
   return finish_all(requests, count, std::chrono::milliseconds(20));
 }
 
-MpiAbortChannel::MpiAbortChannel(MPI_Comm comm, int rank, int world_size, std::chrono::milliseconds timeout)
-    : rank_(rank),
-      world_size_(world_size),
-      comm_(duplicate(comm, timeout, "duplicating the communicator for abort messages (MPI_Comm_idup)")) {
+MpiAbortChannel::MpiAbortChannel(MPI_Comm comm, int rank, int world_size)
+    : rank_(rank), world_size_(world_size), comm_(comm) {
   post();
 }
 

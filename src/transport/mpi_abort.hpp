@@ -20,8 +20,8 @@ namespace gradwire::transport {
 
 class MpiAbortChannel {
  public:
-  /// Duplicates `comm`: collective; Error(timeout) where a rank does not get through.
-  MpiAbortChannel(MPI_Comm comm, int rank, int world_size, std::chrono::milliseconds timeout);
+  /// `comm` is its own.
+  MpiAbortChannel(MPI_Comm comm, int rank, int world_size);
 
   /// The posted receive, for the caller to test; MPI_REQUEST_NULL in a world of one, and once ranks have given up.
   [[nodiscard]] MPI_Request request() const noexcept { return request_; }

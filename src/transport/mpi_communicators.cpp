@@ -23,12 +23,16 @@ int ask_tag_upper_bound() {
 
 }  // namespace
 
-MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout) {
+MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout, bool own) {
   const int bound = tag_upper_bound > 0 ? tag_upper_bound : ask_tag_upper_bound();
   span_ = std::min(kNumbers, static_cast<Tag>(bound) + 1);
   has_spare_tag_ = static_cast<Tag>(bound) >= kNumbers;
   const Tag wanted = (kNumbers + span_ - 1) / span_;
   folds_ = wanted > kMostDuplicates;
+  if (own && wanted == 1) {
+    comms_ = {comm};
+    return;
+  }
   comms_.assign(std::min(wanted, kMostDuplicates), MPI_COMM_NULL);
   for (MPI_Comm& each : comms_) {
     each = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");

@@ -18,8 +18,9 @@ namespace gradwire::transport {
 /// confused, but only if they are under way together and their tags differ by a multiple of 16 (MPI_TAG_UB + 1).
 class MpiCommunicators {
  public:
-  /// Collective. `tag_upper_bound` 0: asks MPI. Error(timeout) where a rank does not get through within `timeout`.
-  MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout);
+  /// Collective. `tag_upper_bound` 0: asks MPI. `own`: `comm` itself is used where one is enough. Error(timeout) where
+  /// a rank does not get through within `timeout`.
+  MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout, bool own = false);
 
   struct Address {
     MPI_Comm comm;

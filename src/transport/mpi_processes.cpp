@@ -92,6 +92,7 @@ class MpiProcesses final : public Processes {
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
     names_ = exchange_texts(base_, "rank " + std::to_string(rank_) + " (" + tcp::process_name() + ")", timeout);
+    nodes_ = find_nodes(base_, rank_, size_, timeout);
     channel_ = std::make_unique<tcp::Channel>(connect_processes(base_, rank_, size_, timeout));
   }
   // The communicator is left to MPI: freeing it is collective, and ranks may be gone.
@@ -137,27 +138,36 @@ class MpiProcesses final : public Processes {
     g_lost_ranks = g_lost_ranks || epoch > 1;
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Group left = MPI_GROUP_NULL;
-    MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(MPI_Comm_group(base_, &all), "MPI_Comm_group");
     check_mpi(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &left), "MPI_Group_incl");
-    // Tags fall from epoch to epoch: while a call that never ends is left behind, Open MPI lets only calls with lower
-    // ones through (it takes communicator ids in the order of tags).
-    const auto tag = static_cast<int>(kTags - 1 - epoch % kTags);
-    check_mpi(
-        MPI_Comm_create_group(base_, left, tag, &comm),
-        "making a communicator of the ranks that are left (MPI_Comm_create_group; ULFM refuses that: start the job "
-        "with mpirun --enable-recovery, and without --with-ft)");
-    MPI_Group_free(&left);
-    MPI_Group_free(&all);
-    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     MpiOptions options;
     options.timeout = timeout;
     options.some_may_end = true;
+    const MPI_Comm comm = create_from(left, 2 * epoch);
+    options.notices = create_from(left, 2 * epoch + 1);
+    MPI_Group_free(&left);
+    MPI_Group_free(&all);
+    for (const Id who : members) {  // the lowest of them on each node names it
+      const auto first = std::ranges::find(members, nodes_.at(who), [&](Id other) { return nodes_.at(other); });
+      options.nodes.push_back(static_cast<std::uint32_t>(first - members.begin()));
+    }
     return make_mpi(comm, options);
   }
 
  private:
   static constexpr std::uint32_t kTags = 32768;  // that MPI promises
+
+  // Tags fall from call to call: while a call that never ends is left behind, Open MPI lets only calls with lower ones
+  // through (it takes communicator ids in the order of tags).
+  [[nodiscard]] MPI_Comm create_from(MPI_Group group, std::uint32_t number) const {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(
+        MPI_Comm_create_group(base_, group, static_cast<int>(kTags - 1 - number % kTags), &comm),
+        "making a communicator of the ranks that are left (MPI_Comm_create_group; ULFM refuses that: start the job "
+        "with mpirun --enable-recovery, and without --with-ft)");
+    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return comm;
+  }
 
   [[nodiscard]] std::uint32_t socket_of(Id who, Lane lane) const noexcept {
     return lane == Lane::prompt ? who : who + static_cast<std::uint32_t>(size_);
@@ -167,6 +177,7 @@ class MpiProcesses final : public Processes {
   int size_ = 1;
   MPI_Comm base_ = MPI_COMM_NULL;
   std::vector<std::string> names_;
+  std::vector<std::uint32_t> nodes_;  // the lowest rank of each one's
   std::unique_ptr<tcp::Channel> channel_;
   std::map<Id, int> ended_lanes_;  // of hear() alone
 };

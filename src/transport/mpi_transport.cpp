@@ -18,12 +18,17 @@ MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
     : options_(options),
       serial_(begin_transport(comm, options.timeout)),
       level_(mpi_thread_level()),
-      communicators_(comm, options.tag_upper_bound, options.timeout),
+      communicators_(comm, options.tag_upper_bound, options.timeout, options.some_may_end),
       backoff_(options.yield) {
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
-  nodes_ = find_nodes(communicators_.first(), rank_, world_size_, options.timeout);
-  abort_channel_ = std::make_unique<MpiAbortChannel>(communicators_.first(), rank_, world_size_, options.timeout);
+  nodes_ =
+      options.some_may_end ? options.nodes : find_nodes(communicators_.first(), rank_, world_size_, options.timeout);
+  const MPI_Comm notices = options.some_may_end ? options.notices
+                                                : duplicate(communicators_.first(), options.timeout,
+                                                            "duplicating the communicator for abort messages "
+                                                            "(MPI_Comm_idup)");
+  abort_channel_ = std::make_unique<MpiAbortChannel>(notices, rank_, world_size_);
   requests_.add(abort_channel_->request(), {});
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "gradwire/transport.hpp"
 #include "transport/backoff.hpp"
@@ -24,6 +25,10 @@ struct MpiOptions {
   std::chrono::microseconds yield = Backoff::kYield;  // how long a wait polls before it sleeps between two looks
   // Ranks may end, and others know of it elsewhere: no call that only they could end, and no word to them on an abort.
   bool some_may_end = false;
+  // Then making it asks MPI for no further communicator, since a call of that kind that a rank's end leaves unfinished
+  // may hold up all later ones: `comm` and this one are its own, and this is the node of each rank.
+  MPI_Comm notices = MPI_COMM_NULL;
+  std::vector<std::uint32_t> nodes = {};
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
 };
 
