@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -19,6 +20,7 @@
 #include "tests/support/ranks.hpp"
 #include "tests/transport/exchange.hpp"
 #include "tests/transport/tcp_world.hpp"
+#include "transport/tcp/tcp_door.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_processes.hpp"
@@ -351,6 +353,23 @@ TEST_F(TcpProcesses, OneJoinsByThoseThatJoined) {
   expect_world({&second, &third}, 9);
 }
 
+// Mutation tried: a joiner that keeps only those of the start.
+TEST_F(TcpProcesses, WhoJoinsHearsOfThoseThatJoinedAndEnded) {
+  start(2);
+  Ear& second = join();
+  EXPECT_TRUE(at(0).wait_for(2, "came"));
+  EXPECT_TRUE(at(1).wait_for(2, "came"));
+  second.stop();
+  EXPECT_TRUE(at(0).wait_for(2, "ended"));
+  EXPECT_TRUE(at(1).wait_for(2, "ended"));
+  Ear& third = join();
+  EXPECT_EQ(third.id(), 3U);
+  EXPECT_TRUE(third.wait_for(2, "ended"));
+  EXPECT_THAT(third.heard(2), ElementsAre("came", "ended"));
+  EXPECT_THAT(third->newcomers(), ElementsAre(2));
+  EXPECT_THAT(third->describe(2), HasSubstr("which joined"));
+}
+
 // Mutation tried: the next id from the number of those that are there.
 TEST_F(TcpProcesses, NoIdIsGivenTwice) {
   start(2);
@@ -484,6 +503,61 @@ TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
   const Error error = error_of([&] { (void)join_plain(milliseconds(700)); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr(file_)));
+}
+
+// A process of the test's own, which tells those that join what it is given.
+class Teller {
+ public:
+  Teller(transport::tcp::Listening at, Id id, std::vector<Acquaintance> known)
+      : known_(std::move(known)),
+        door_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id},
+              {.turn = [this] { return transport::tcp::Turn{.start = 3, .highest = 2, .known = known_}; },
+               .admit = [this](transport::tcp::Door::Guest guest) { admit(std::move(guest)); }}) {}
+  [[nodiscard]] int admitted() const { return admitted_; }
+
+ private:
+  void admit(transport::tcp::Door::Guest guest) {
+    ++admitted_;
+    static_cast<void>(
+        transport::tcp::write_message(guest.prompt, std::string(transport::tcp::kAdmitted), Clock::now() + seconds(1)));
+    guests_.push_back(std::move(guest));
+  }
+
+  std::vector<Acquaintance> known_;
+  std::vector<transport::tcp::Door::Guest> guests_;
+  std::atomic<int> admitted_ = 0;
+  transport::tcp::Door door_;
+};
+
+// The connection of two processes broke, and the job may go on without one of them, which has not ended: who joins
+// needs it all the same, unless another one knows that it has ended. Mutations tried: who joins passes it over; who
+// joins does not ask the other one.
+TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
+  using State = Acquaintance::State;
+  for (const State last : {State::unreachable, State::ended}) {
+    std::array at{transport::tcp::listen_on({"127.0.0.1"}, ""), transport::tcp::listen_on({"127.0.0.1"}, ""),
+                  transport::tcp::listen_on({"127.0.0.1"}, "")};
+    std::vector<Acquaintance> known;
+    for (Id id = 0; id < 3; ++id) {
+      known.push_back({.id = id, .state = State::alive, .card = at.at(id).card, .name = "rank " + std::to_string(id)});
+    }
+    known[1].state = State::unreachable;
+    if (last == State::ended) {
+      at[1].listeners.clear();
+    }
+    transport::tcp::write_join_file(file_, {known[0]});
+    const Teller zero(std::move(at[0]), 0, known);
+    known[1].state = last;
+    const Teller two(std::move(at[2]), 2, known);
+    if (last == State::ended) {
+      EXPECT_EQ(join_plain()->self(), 3U);
+    } else {
+      const Error error = error_of([&] { (void)join_plain(milliseconds(700)); });
+      EXPECT_EQ(error.code(), ErrorCode::timeout);
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 does not answer"));
+    }
+    EXPECT_EQ(zero.admitted() + two.admitted(), last == State::ended ? 2 : 0);
+  }
 }
 
 TEST_F(TcpProcesses, StrangersAreDroppedSilently) {

@@ -232,7 +232,9 @@ Turn TcpProcesses::turn() const {
   Turn turn{.start = start_, .highest = self_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
     turn.highest = std::max(turn.highest, id);
-    turn.known.push_back(peer.who);
+    if (peer.known || peer.who.state != State::ended) {  // who ended before it had joined is nobody's business
+      turn.known.push_back(peer.who);
+    }
   }
   return turn;
 }
