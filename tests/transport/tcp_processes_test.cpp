@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "gradwire/version.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/exchange.hpp"
@@ -277,6 +278,8 @@ TEST_F(TcpProcesses, AWorldThatOneDoesNotComeToTimesOut) {
   start(2);
   const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, milliseconds(300)); });
   EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+  EXPECT_THAT(error.what(),
+              ::testing::ContainsRegex("a new world: rank 1 \\(process [0-9]+ on host .+\\) does not come"));
   EXPECT_EQ(error_of([&] { (void)at(0).connect({1}, 2); }).code(), ErrorCode::invalid_argument);
 }
 
@@ -575,11 +578,19 @@ TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
   const Half odd = begin_to_join(processes[0], transport::tcp::kFirstToken + 9);
   EXPECT_TRUE(transport::tcp::write_message(odd.prompt, "alive -7 what\nis this", Clock::now() + seconds(5)));
   EXPECT_FALSE(transport::tcp::read_message(odd.prompt, Clock::now() + seconds(10)));
-  // An id that is taken.
-  const Half taken = begin_to_join(processes[0], transport::tcp::kFirstToken + 10);
-  const Acquaintance twice{.id = 1, .state = {}, .card = processes[0].card, .name = "twice"};
-  EXPECT_TRUE(transport::tcp::write_message(taken.prompt, twice.to_text(), Clock::now() + seconds(5)));
-  EXPECT_FALSE(transport::tcp::read_message(taken.prompt, Clock::now() + seconds(10)));
+  // An id that is taken, one far beyond those that are, a process that has ended already, one that cannot be reached,
+  // and one whose name would be two lines.
+  using State = Acquaintance::State;
+  const transport::tcp::Card& card = processes[0].card;
+  for (const Acquaintance& who : {Acquaintance{.id = 1, .state = {}, .card = card, .name = "twice"},
+                                  Acquaintance{.id = 5000, .state = {}, .card = card, .name = "far"},
+                                  Acquaintance{.id = 2, .state = State::ended, .card = card, .name = "ended"},
+                                  Acquaintance{.id = 2, .state = {}, .card = {}, .name = "nowhere"},
+                                  Acquaintance{.id = 2, .state = {}, .card = card, .name = "two\nlines"}}) {
+    const Half guest = begin_to_join(processes[0], transport::tcp::kFirstToken + 10);
+    EXPECT_TRUE(transport::tcp::write_message(guest.prompt, who.to_text(), Clock::now() + seconds(5)));
+    EXPECT_FALSE(transport::tcp::read_message(guest.prompt, Clock::now() + seconds(10))) << who.name;
+  }
 
   Ear& joiner = join();
   expect_world({&at(0), &at(1), &joiner}, 2);
@@ -653,6 +664,102 @@ TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
   const Error used = error_of([&] { start(2); });
   EXPECT_EQ(used.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(used.what(), HasSubstr("belongs to a job that runs"));
+}
+
+// Mutations tried: 5 s for all together; who takes connections and says nothing has ended.
+TEST_F(TcpProcesses, AFileOfWhichAProcessIsStoppedIsNotTaken) {
+  const auto stopped = transport::tcp::listen_on({"127.0.0.1"}, "");
+  const auto other = transport::tcp::listen_on({"127.0.0.1"}, "");
+  const auto write = [&](std::vector<transport::tcp::Card> cards) {
+    std::vector<Acquaintance> processes;
+    for (transport::tcp::Card& card : cards) {
+      processes.push_back({.id = static_cast<Id>(processes.size()), .state = {}, .card = std::move(card), .name = {}});
+    }
+    transport::tcp::write_join_file(file_, processes);
+  };
+  write({stopped.card, other.card});
+  const auto begin = Clock::now();
+  const Error error = error_of([&] { start(1); });
+  EXPECT_LT(Clock::now() - begin, seconds(9)) << "one after the other";
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("belongs to a job that runs"), HasSubstr("takes connections")));
+}
+
+TEST_F(TcpProcesses, OneJobAtATimeTakesAFile) {
+  using transport::tcp::JoinFileClaim;
+  for (const bool old : {false, true}) {
+    if (old) {
+      transport::tcp::write_join_file(
+          file_, {{.id = 0, .state = {}, .card = {.nonce = 7, .places = {{"127.0.0.1", 1}}}, .name = {}}});
+    }
+    const JoinFileClaim first(file_);
+    in_parallel(4, [&](int) {
+      const Error error = error_of([&] { const JoinFileClaim second(file_); });
+      EXPECT_THAT(error.what(), HasSubstr("which starts at this moment"));
+    });
+    EXPECT_TRUE(std::filesystem::exists(file_));
+  }
+  std::filesystem::remove(file_);
+  { const JoinFileClaim nothing_came_of_it(file_); }
+  EXPECT_FALSE(std::filesystem::exists(file_));
+}
+
+// Mutations tried: no flag O_NOFOLLOW; no look at the mode; an append behind half a line; one bad line for all.
+TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
+  start(1);
+  const auto refused = [&](const std::string& why) {
+    const Error error = error_of([&] { (void)join_plain(); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(why));
+  };
+  ASSERT_EQ(chmod(file_.c_str(), 0620), 0);
+  refused("can be written by other users");
+  ASSERT_EQ(chmod(file_.c_str(), 0602), 0);
+  refused("can be written by other users");
+  ASSERT_EQ(chmod(file_.c_str(), 0644), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(file_.c_str(), 1, 1), 0);
+    refused("belongs to another user");
+    ASSERT_EQ(chown(file_.c_str(), 0, 0), 0);
+  }
+  const std::string moved = file_ + ".moved";
+  std::filesystem::rename(file_, moved);
+  std::filesystem::create_symlink(moved, file_);
+  refused("it is a link");
+  transport::tcp::append_to_join_file(file_, transport::tcp::read_join_file(moved).at(0));
+  EXPECT_EQ(transport::tcp::read_join_file(moved).size(), 1U) << "appended through the link";
+  std::filesystem::remove(file_);
+  std::ofstream(file_).close();
+  refused("is empty");
+  std::filesystem::remove(file_);
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  refused("no regular file");
+  std::filesystem::remove(file_);
+  std::filesystem::rename(moved, file_);
+  std::ofstream(file_, std::ios::app) << "\ngradwire-join 0.1.0 what\ngradwire-join " << kVersion << " 1 4711 127.0.0";
+  Ear& joiner = join();
+  ASSERT_EQ(lines().size(), 2U) << "the half line hides the next one";
+  EXPECT_EQ(lines()[1].id, joiner.id());
+}
+
+TEST_F(TcpProcesses, WhatNoProcessSaysIsNotUnderstood) {
+  using transport::tcp::Turn;
+  EXPECT_TRUE(Acquaintance::from_text("ended 3 7 127.0.0.1 9 ::1 10\tprocess 1 on host a"));
+  EXPECT_TRUE(Acquaintance::from_text("alive 3 7\t")) << "where nobody can join";
+  for (const std::string text :
+       {"", "alive 3 7 127.0.0.1 9", "dead 3 7 127.0.0.1 9\ta", "alive -3 7 127.0.0.1 9\ta",
+        "alive 3x 7 127.0.0.1 9\ta", "alive 1073741824 7 127.0.0.1 9\ta", "alive 3\ta", "alive 3 7 127.0.0.1\ta",
+        "alive 3 7 127.0.0.1 0\ta", "alive 3 7 127.0.0.1 65536\ta", "alive 3 7 somewhere 9\ta",
+        "alive 3 7 127.0.0.1 9 \x1b\ta", "alive 3 7 127.0.0.1 9\ta\nb", "alive 3 7 127.0.0.1 9\t\x1b[2J"}) {
+    EXPECT_FALSE(Acquaintance::from_text(text)) << text;
+  }
+  EXPECT_FALSE(Acquaintance::from_text("alive 3 7 127.0.0.1 9\t" + std::string(2000, 'a')));
+  const std::string one = "alive 0 7 127.0.0.1 9\ta\n";
+  EXPECT_TRUE(Turn::from_text("1 0\n" + one));
+  for (const std::string text : {"", "0 0\n", "3 1\n", "1 1073741823\n", "1 0 5\n", "1 0\nalive 1 7 127.0.0.1 9\ta\n",
+                                 "1 0\nalive 0 7\ta\n", "1 0\n\n"}) {
+    EXPECT_FALSE(Turn::from_text(text)) << text;
+  }
 }
 
 TEST_F(TcpProcesses, WithoutAFileNobodyListens) {
