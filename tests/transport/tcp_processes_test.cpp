@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -15,10 +16,12 @@
 #include <set>
 #include <thread>
 
+#include "gradwire/version.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/exchange.hpp"
 #include "tests/transport/tcp_world.hpp"
+#include "transport/tcp/tcp_door.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_processes.hpp"
@@ -275,6 +278,8 @@ TEST_F(TcpProcesses, AWorldThatOneDoesNotComeToTimesOut) {
   start(2);
   const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, milliseconds(300)); });
   EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+  EXPECT_THAT(error.what(),
+              ::testing::ContainsRegex("a new world: rank 1 \\(process [0-9]+ on host .+\\) does not come"));
   EXPECT_EQ(error_of([&] { (void)at(0).connect({1}, 2); }).code(), ErrorCode::invalid_argument);
 }
 
@@ -349,6 +354,23 @@ TEST_F(TcpProcesses, OneJoinsByThoseThatJoined) {
   EXPECT_TRUE(third.wait_for(2, "came"));
   EXPECT_TRUE(second.wait_for(3, "came"));
   expect_world({&second, &third}, 9);
+}
+
+// Mutation tried: a joiner that keeps only those of the start.
+TEST_F(TcpProcesses, WhoJoinsHearsOfThoseThatJoinedAndEnded) {
+  start(2);
+  Ear& second = join();
+  EXPECT_TRUE(at(0).wait_for(2, "came"));
+  EXPECT_TRUE(at(1).wait_for(2, "came"));
+  second.stop();
+  EXPECT_TRUE(at(0).wait_for(2, "ended"));
+  EXPECT_TRUE(at(1).wait_for(2, "ended"));
+  Ear& third = join();
+  EXPECT_EQ(third.id(), 3U);
+  EXPECT_TRUE(third.wait_for(2, "ended"));
+  EXPECT_THAT(third.heard(2), ElementsAre("came", "ended"));
+  EXPECT_THAT(third->newcomers(), ElementsAre(2));
+  EXPECT_THAT(third->describe(2), HasSubstr("which joined"));
 }
 
 // Mutation tried: the next id from the number of those that are there.
@@ -486,6 +508,61 @@ TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr(file_)));
 }
 
+// A process of the test's own, which tells those that join what it is given.
+class Teller {
+ public:
+  Teller(transport::tcp::Listening at, Id id, std::vector<Acquaintance> known)
+      : known_(std::move(known)),
+        door_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id},
+              {.turn = [this] { return transport::tcp::Turn{.start = 3, .highest = 2, .known = known_}; },
+               .admit = [this](transport::tcp::Door::Guest guest) { admit(std::move(guest)); }}) {}
+  [[nodiscard]] int admitted() const { return admitted_; }
+
+ private:
+  void admit(transport::tcp::Door::Guest guest) {
+    ++admitted_;
+    static_cast<void>(
+        transport::tcp::write_message(guest.prompt, std::string(transport::tcp::kAdmitted), Clock::now() + seconds(1)));
+    guests_.push_back(std::move(guest));
+  }
+
+  std::vector<Acquaintance> known_;
+  std::vector<transport::tcp::Door::Guest> guests_;
+  std::atomic<int> admitted_ = 0;
+  transport::tcp::Door door_;
+};
+
+// The connection of two processes broke, and the job may go on without one of them, which has not ended: who joins
+// needs it all the same, unless another one knows that it has ended. Mutations tried: who joins passes it over; who
+// joins does not ask the other one.
+TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
+  using State = Acquaintance::State;
+  for (const State last : {State::unreachable, State::ended}) {
+    std::array at{transport::tcp::listen_on({"127.0.0.1"}, ""), transport::tcp::listen_on({"127.0.0.1"}, ""),
+                  transport::tcp::listen_on({"127.0.0.1"}, "")};
+    std::vector<Acquaintance> known;
+    for (Id id = 0; id < 3; ++id) {
+      known.push_back({.id = id, .state = State::alive, .card = at.at(id).card, .name = "rank " + std::to_string(id)});
+    }
+    known[1].state = State::unreachable;
+    if (last == State::ended) {
+      at[1].listeners.clear();
+    }
+    transport::tcp::write_join_file(file_, {known[0]});
+    const Teller zero(std::move(at[0]), 0, known);
+    known[1].state = last;
+    const Teller two(std::move(at[2]), 2, known);
+    if (last == State::ended) {
+      EXPECT_EQ(join_plain()->self(), 3U);
+    } else {
+      const Error error = error_of([&] { (void)join_plain(milliseconds(700)); });
+      EXPECT_EQ(error.code(), ErrorCode::timeout);
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 does not answer"));
+    }
+    EXPECT_EQ(zero.admitted() + two.admitted(), last == State::ended ? 2 : 0);
+  }
+}
+
 TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
   start(2);
   const auto processes = lines();
@@ -501,15 +578,51 @@ TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
   const Half odd = begin_to_join(processes[0], transport::tcp::kFirstToken + 9);
   EXPECT_TRUE(transport::tcp::write_message(odd.prompt, "alive -7 what\nis this", Clock::now() + seconds(5)));
   EXPECT_FALSE(transport::tcp::read_message(odd.prompt, Clock::now() + seconds(10)));
-  // An id that is taken.
-  const Half taken = begin_to_join(processes[0], transport::tcp::kFirstToken + 10);
-  const Acquaintance twice{.id = 1, .state = {}, .card = processes[0].card, .name = "twice"};
-  EXPECT_TRUE(transport::tcp::write_message(taken.prompt, twice.to_text(), Clock::now() + seconds(5)));
-  EXPECT_FALSE(transport::tcp::read_message(taken.prompt, Clock::now() + seconds(10)));
+  // An id that is taken, one far beyond those that are, a process that has ended already, one that cannot be reached,
+  // and one whose name would be two lines.
+  using State = Acquaintance::State;
+  const transport::tcp::Card& card = processes[0].card;
+  for (const Acquaintance& who : {Acquaintance{.id = 1, .state = {}, .card = card, .name = "twice"},
+                                  Acquaintance{.id = 5000, .state = {}, .card = card, .name = "far"},
+                                  Acquaintance{.id = 2, .state = State::ended, .card = card, .name = "ended"},
+                                  Acquaintance{.id = 2, .state = {}, .card = {}, .name = "nowhere"},
+                                  Acquaintance{.id = 2, .state = {}, .card = card, .name = "two\nlines"}}) {
+    const Half guest = begin_to_join(processes[0], transport::tcp::kFirstToken + 10);
+    EXPECT_TRUE(transport::tcp::write_message(guest.prompt, who.to_text(), Clock::now() + seconds(5)));
+    EXPECT_FALSE(transport::tcp::read_message(guest.prompt, Clock::now() + seconds(10))) << who.name;
+  }
 
   Ear& joiner = join();
   expect_world({&at(0), &at(1), &joiner}, 2);
   EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
+}
+
+// Neither an answer nor an end of the connection.
+bool is_silent(const Socket& socket) {
+  std::byte any{};
+  std::this_thread::sleep_for(milliseconds(300));
+  return recv(socket.fd(), &any, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+// Mutations tried: who says a wrong byte is dropped at that byte; who says a wrong greeting is dropped at its end.
+TEST_F(TcpProcesses, TheSecretCannotBeGuessedByParts) {
+  start(1);
+  const auto process = lines().at(0);
+  const auto& place = process.card.places.at(0);
+  const transport::tcp::Greeting right{.nonce = process.card.nonce, .rank = transport::tcp::kFirstToken};
+  for (const std::size_t wrong : {0U, 7U, 99U}) {  // byte of the secret
+    for (const std::size_t bytes : {9U, 15U, 24U}) {
+      transport::tcp::Greeting said = right;
+      if (wrong < 8) {
+        said.nonce ^= std::uint64_t{1} << (8 * wrong);
+      }
+      std::string why;
+      const Socket socket = transport::tcp::connect_until(place.address, place.port, Clock::now() + seconds(5), why);
+      ASSERT_TRUE(socket.valid()) << why;
+      EXPECT_TRUE(transport::tcp::write_until(socket, bytes_of(said).first(bytes), Clock::now()));
+      EXPECT_EQ(is_silent(socket), bytes < 24 || wrong < 8) << bytes << " bytes, of which " << wrong << " is wrong";
+    }
+  }
 }
 
 TEST_F(TcpProcesses, AWrongSecretLeadsNowhere) {
@@ -517,10 +630,9 @@ TEST_F(TcpProcesses, AWrongSecretLeadsNowhere) {
   auto wrong = lines();
   ++wrong[0].card.nonce;
   transport::tcp::write_join_file(file_, wrong);
-  const Error error = error_of([&] { (void)join_plain(); });
+  const Error error = error_of([&] { (void)join_plain(seconds(1)); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
-  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("nobody of the 1 processes in " + file_ + " answers"),
-                                             HasSubstr("the job has ended")));
+  EXPECT_THAT(error.what(), HasSubstr("process 0 does not answer"));
   EXPECT_THAT(at(0)->newcomers(), IsEmpty());
 }
 
@@ -552,6 +664,102 @@ TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
   const Error used = error_of([&] { start(2); });
   EXPECT_EQ(used.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(used.what(), HasSubstr("belongs to a job that runs"));
+}
+
+// Mutations tried: 5 s for all together; who takes connections and says nothing has ended.
+TEST_F(TcpProcesses, AFileOfWhichAProcessIsStoppedIsNotTaken) {
+  const auto stopped = transport::tcp::listen_on({"127.0.0.1"}, "");
+  const auto other = transport::tcp::listen_on({"127.0.0.1"}, "");
+  const auto write = [&](std::vector<transport::tcp::Card> cards) {
+    std::vector<Acquaintance> processes;
+    for (transport::tcp::Card& card : cards) {
+      processes.push_back({.id = static_cast<Id>(processes.size()), .state = {}, .card = std::move(card), .name = {}});
+    }
+    transport::tcp::write_join_file(file_, processes);
+  };
+  write({stopped.card, other.card});
+  const auto begin = Clock::now();
+  const Error error = error_of([&] { start(1); });
+  EXPECT_LT(Clock::now() - begin, seconds(9)) << "one after the other";
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("belongs to a job that runs"), HasSubstr("takes connections")));
+}
+
+TEST_F(TcpProcesses, OneJobAtATimeTakesAFile) {
+  using transport::tcp::JoinFileClaim;
+  for (const bool old : {false, true}) {
+    if (old) {
+      transport::tcp::write_join_file(
+          file_, {{.id = 0, .state = {}, .card = {.nonce = 7, .places = {{"127.0.0.1", 1}}}, .name = {}}});
+    }
+    const JoinFileClaim first(file_);
+    in_parallel(4, [&](int) {
+      const Error error = error_of([&] { const JoinFileClaim second(file_); });
+      EXPECT_THAT(error.what(), HasSubstr("which starts at this moment"));
+    });
+    EXPECT_TRUE(std::filesystem::exists(file_));
+  }
+  std::filesystem::remove(file_);
+  { const JoinFileClaim nothing_came_of_it(file_); }
+  EXPECT_FALSE(std::filesystem::exists(file_));
+}
+
+// Mutations tried: no flag O_NOFOLLOW; no look at the mode; an append behind half a line; one bad line for all.
+TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
+  start(1);
+  const auto refused = [&](const std::string& why) {
+    const Error error = error_of([&] { (void)join_plain(); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(why));
+  };
+  ASSERT_EQ(chmod(file_.c_str(), 0620), 0);
+  refused("can be written by other users");
+  ASSERT_EQ(chmod(file_.c_str(), 0602), 0);
+  refused("can be written by other users");
+  ASSERT_EQ(chmod(file_.c_str(), 0644), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(file_.c_str(), 1, 1), 0);
+    refused("belongs to another user");
+    ASSERT_EQ(chown(file_.c_str(), 0, 0), 0);
+  }
+  const std::string moved = file_ + ".moved";
+  std::filesystem::rename(file_, moved);
+  std::filesystem::create_symlink(moved, file_);
+  refused("it is a link");
+  transport::tcp::append_to_join_file(file_, transport::tcp::read_join_file(moved).at(0));
+  EXPECT_EQ(transport::tcp::read_join_file(moved).size(), 1U) << "appended through the link";
+  std::filesystem::remove(file_);
+  std::ofstream(file_).close();
+  refused("is empty");
+  std::filesystem::remove(file_);
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  refused("no regular file");
+  std::filesystem::remove(file_);
+  std::filesystem::rename(moved, file_);
+  std::ofstream(file_, std::ios::app) << "\ngradwire-join 0.1.0 what\ngradwire-join " << kVersion << " 1 4711 127.0.0";
+  Ear& joiner = join();
+  ASSERT_EQ(lines().size(), 2U) << "the half line hides the next one";
+  EXPECT_EQ(lines()[1].id, joiner.id());
+}
+
+TEST_F(TcpProcesses, WhatNoProcessSaysIsNotUnderstood) {
+  using transport::tcp::Turn;
+  EXPECT_TRUE(Acquaintance::from_text("ended 3 7 127.0.0.1 9 ::1 10\tprocess 1 on host a"));
+  EXPECT_TRUE(Acquaintance::from_text("alive 3 7\t")) << "where nobody can join";
+  for (const std::string text :
+       {"", "alive 3 7 127.0.0.1 9", "dead 3 7 127.0.0.1 9\ta", "alive -3 7 127.0.0.1 9\ta",
+        "alive 3x 7 127.0.0.1 9\ta", "alive 1073741824 7 127.0.0.1 9\ta", "alive 3\ta", "alive 3 7 127.0.0.1\ta",
+        "alive 3 7 127.0.0.1 0\ta", "alive 3 7 127.0.0.1 65536\ta", "alive 3 7 somewhere 9\ta",
+        "alive 3 7 127.0.0.1 9 \x1b\ta", "alive 3 7 127.0.0.1 9\ta\nb", "alive 3 7 127.0.0.1 9\t\x1b[2J"}) {
+    EXPECT_FALSE(Acquaintance::from_text(text)) << text;
+  }
+  EXPECT_FALSE(Acquaintance::from_text("alive 3 7 127.0.0.1 9\t" + std::string(2000, 'a')));
+  const std::string one = "alive 0 7 127.0.0.1 9\ta\n";
+  EXPECT_TRUE(Turn::from_text("1 0\n" + one));
+  for (const std::string text : {"", "0 0\n", "3 1\n", "1 1073741823\n", "1 0 5\n", "1 0\nalive 1 7 127.0.0.1 9\ta\n",
+                                 "1 0\nalive 0 7\ta\n", "1 0\n\n"}) {
+    EXPECT_FALSE(Turn::from_text(text)) << text;
+  }
 }
 
 TEST_F(TcpProcesses, WithoutAFileNobodyListens) {

@@ -53,7 +53,7 @@ bool Acceptor::wait(Clock::time_point deadline, const Socket& woken) const {
     entries.push_back({.fd = listener.socket.fd(), .events = POLLIN, .revents = 0});
   }
   for (const Visitor& visitor : visitors_) {
-    entries.push_back({.fd = visitor.socket.fd(), .events = POLLIN, .revents = 0});
+    entries.push_back({.fd = visitor.refused ? -1 : visitor.socket.fd(), .events = POLLIN, .revents = 0});
     deadline = std::min(deadline, visitor.until);
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -97,20 +97,29 @@ bool Acceptor::answer(Visitor& visitor) const {
   return write_until(visitor.socket, bytes_of(mine), Clock::now());
 }
 
-bool Acceptor::may_go_on(const Visitor& visitor) const {
-  Greeting expected{.nonce = own_.nonce};
-  const auto known = visitor.answered ? sizeof(Greeting) : offsetof(Greeting, rank);
-  if (visitor.answered) {
-    expected = *visitor.answered;
-  }
+// Before all is there only the number that everybody may know is compared: else the secret could be guessed by parts.
+Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
   const Greeting& said = visitor.said;
-  return std::memcmp(&said, &expected, std::min(visitor.bytes, known)) == 0 &&
-         (visitor.bytes < sizeof(Greeting) ||
-          (said.control <= 1 && said.rank >= ranks_.first && said.rank < ranks_.end));
+  constexpr std::uint64_t kMagic = kGreetingMagic;
+  if (std::memcmp(&said, &kMagic, std::min(visitor.bytes, sizeof(kMagic))) != 0) {
+    return Heard::nothing_of_ours;
+  }
+  if (visitor.bytes < sizeof(Greeting)) {
+    return Heard::more;
+  }
+  if (visitor.answered) {
+    return said == *visitor.answered ? Heard::all : Heard::nothing_of_ours;
+  }
+  const bool expected = (said.nonce ^ own_.nonce) == 0;  // one comparison of all bits
+  if (!expected || said.control > 1 || said.rank < ranks_.first || said.rank >= ranks_.end) {
+    visitor.refused = true;
+    return Heard::more;
+  }
+  return answer(visitor) ? Heard::more : Heard::nothing_of_ours;
 }
 
 Acceptor::Heard Acceptor::hear(Visitor& visitor) const {
-  for (;;) {
+  while (!visitor.refused) {
     const std::span<std::byte> rest = bytes_of(visitor.said).subspan(visitor.bytes);
     const ssize_t count = recv(visitor.socket.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) {
@@ -120,19 +129,11 @@ Acceptor::Heard Acceptor::hear(Visitor& visitor) const {
       return count < 0 && errno == EAGAIN ? Heard::more : Heard::nothing_of_ours;
     }
     visitor.bytes += static_cast<std::size_t>(count);
-    if (!may_go_on(visitor)) {
-      return Heard::nothing_of_ours;
-    }
-    if (visitor.bytes < sizeof(Greeting)) {
-      continue;
-    }
-    if (visitor.answered) {
-      return Heard::all;
-    }
-    if (!answer(visitor)) {
-      return Heard::nothing_of_ours;
+    if (const Heard heard = judge(visitor); heard != Heard::more) {
+      return heard;
     }
   }
+  return Heard::more;
 }
 
 }  // namespace gradwire::transport::tcp

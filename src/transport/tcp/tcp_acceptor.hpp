@@ -34,12 +34,14 @@ class Acceptor {
   [[nodiscard]] std::optional<Accepted> take(Clock::time_point deadline, const Socket& woken = {});
 
  private:
-  // Who connected and has not yet said all. It is dropped at the first byte that no rank would send.
+  // Who connected and has not yet said all. One that begins otherwise than any rank is dropped at once. One that does
+  // not know the secret is treated as one that says nothing more, so that it learns nothing of the secret.
   struct Visitor {
     Socket socket;
     Clock::time_point until;
     Greeting said = {};
     std::size_t bytes = 0;
+    bool refused = false;                   // not listened to any more
     std::optional<Greeting> answered = {};  // what it had said by then, which it says again
   };
   enum class Heard : std::uint8_t { more, all, nothing_of_ours };
@@ -49,7 +51,8 @@ class Acceptor {
   void let_in(const Socket& listener);
   void drop_oldest();
   [[nodiscard]] Heard hear(Visitor& visitor) const;
-  [[nodiscard]] bool may_go_on(const Visitor& visitor) const;
+  /// What came so far; answers what is a greeting.
+  [[nodiscard]] Heard judge(Visitor& visitor) const;
   [[nodiscard]] bool answer(Visitor& visitor) const;
 
   std::vector<Listener> listeners_;

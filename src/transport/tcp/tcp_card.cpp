@@ -1,8 +1,9 @@
 #include "transport/tcp/tcp_card.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <random>
-#include <sstream>
 #include <utility>
 
 #include "gradwire/error.hpp"
@@ -11,6 +12,7 @@ namespace gradwire::transport::tcp {
 namespace {
 
 constexpr std::chrono::seconds kOneTry{5};  // of one address; an unreachable one may say nothing
+constexpr std::string_view kNoAnswer = "no answer";
 
 // Nothing where it does; else why not.
 std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock::time_point deadline) {
@@ -19,10 +21,42 @@ std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock
   const bool answers = write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(theirs), until) &&
                        theirs.magic == kGreetingMagic && theirs.nonce == mine.nonce && theirs.rank == rank &&
                        write_until(socket, bytes_of(mine), until);  // the answer came in time
-  return answers ? "" : Clock::now() < until ? "somebody else answers" : "no answer";
+  return answers ? "" : Clock::now() < until ? "somebody else answers" : std::string(kNoAnswer);
+}
+
+// `silent`: somebody took a connection, and said nothing.
+Socket try_all(const Card& card, Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
+               bool& silent) {
+  why.clear();
+  mine.nonce = card.nonce;
+  for (const auto& [address, port] : card.places) {
+    std::string reason;
+    Socket socket = connect_until(address, port, std::min(deadline, Clock::now() + kOneTry), reason);
+    if (socket.valid()) {
+      reason = greet(socket, mine, theirs, deadline);
+      if (reason.empty()) {
+        return socket;
+      }
+      silent = silent || reason == kNoAnswer;
+    }
+    why += (why.empty() ? "" : ", ") + address + " port " + std::to_string(port) + ": " + reason;
+  }
+  return {};
+}
+
+bool is_address(const std::string& text) {
+  in6_addr any{};
+  return inet_pton(AF_INET, text.c_str(), &any) == 1 || inet_pton(AF_INET6, text.c_str(), &any) == 1;
 }
 
 }  // namespace
+
+std::string_view next_word(std::string_view& text) {
+  const std::size_t space = text.find(' ');
+  const std::string_view word = text.substr(0, space);
+  text.remove_prefix(space == std::string_view::npos ? text.size() : space + 1);
+  return word;
+}
 
 std::string Card::to_text() const {
   std::string text = std::to_string(nonce);
@@ -32,31 +66,29 @@ std::string Card::to_text() const {
   return text;
 }
 
-Card Card::from_text(const std::string& text) {
+std::optional<Card> Card::from_text(std::string_view text) {
   Card card;
-  std::istringstream stream(text);
-  stream >> card.nonce;
-  for (Place place; stream >> place.address >> place.port;) {
-    card.places.push_back(place);
+  if (!read_number(next_word(text), card.nonce)) {
+    return std::nullopt;
+  }
+  while (!text.empty()) {
+    Place place{.address = std::string(next_word(text))};
+    if (!is_address(place.address) || !read_number(next_word(text), place.port) || place.port == 0) {
+      return std::nullopt;
+    }
+    card.places.push_back(std::move(place));
   }
   return card;
 }
 
 Socket Card::reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const {
-  why.clear();
-  mine.nonce = nonce;
-  for (const auto& [address, port] : places) {
-    std::string reason;
-    Socket socket = connect_until(address, port, std::min(deadline, Clock::now() + kOneTry), reason);
-    if (socket.valid()) {
-      reason = greet(socket, mine, theirs, deadline);
-      if (reason.empty()) {
-        return socket;
-      }
-    }
-    why += (why.empty() ? "" : ", ") + address + " port " + std::to_string(port) + ": " + reason;
-  }
-  return {};
+  bool silent = false;
+  return try_all(*this, deadline, mine, theirs, why, silent);
+}
+
+bool Card::may_be_there(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const {
+  bool silent = false;
+  return try_all(*this, deadline, mine, theirs, why, silent).valid() || silent;
 }
 
 Listening listen_on(const std::vector<std::string>& addresses, const std::string& who) {

@@ -101,12 +101,12 @@ class Connecting {
 
   Card card_of(int rank) const {
     const std::string text = read(key_of(rank), rank);
-    Card card = Card::from_text(text);
-    if (card.places.empty()) {
+    auto card = Card::from_text(text);
+    if (!card || card->places.empty()) {
       throw Error(ErrorCode::mismatch, "tcp: what rank " + std::to_string(rank) + " left in the store is no address (" +
                                            text.substr(0, 80) + "); do all ranks run the same version of gradwire?");
     }
-    return card;
+    return std::move(*card);
   }
 
   // Addresses that lead nowhere, or to another host of the same address, are passed over.

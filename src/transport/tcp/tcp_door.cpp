@@ -72,7 +72,8 @@ void Door::serve(Half joiner) const {
     return;
   }
   const auto said = read_message(joiner.prompt, until, wake_);
-  if (auto who = said ? Acquaintance::from_text(*said) : std::nullopt) {
+  auto who = said ? Acquaintance::from_text(*said) : std::nullopt;
+  if (who && who->state == Acquaintance::State::alive && !who->card.places.empty()) {
     host_.admit({.who = std::move(*who), .prompt = std::move(joiner.prompt), .bulk = std::move(joiner.bulk)});
   }
 }

@@ -2,15 +2,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 
 namespace gradwire::transport::tcp {
 namespace {
 
 constexpr std::size_t kMostText = 16U << 20U;  // of all processes of a job
-constexpr std::array kStates{"alive", "ended", "unreachable"};
+constexpr std::size_t kLongestName = 1000;     // a host's has up to 255 characters
+constexpr std::array<std::string_view, 3> kStates{"alive", "ended", "unreachable"};
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 }  // namespace
 
@@ -27,21 +32,20 @@ std::string Acquaintance::to_text() const {
 
 std::optional<Acquaintance> Acquaintance::from_text(const std::string& text) {
   Acquaintance read;
-  const std::size_t tab = text.find('\t');
-  std::istringstream stream(text.substr(0, tab));
-  std::string state;
-  if (tab == std::string::npos || !(stream >> state >> read.id)) {
+  const std::size_t tab = std::min(text.find('\t'), text.size());
+  std::string_view rest(text.data(), tab);
+  const auto state = std::ranges::find(kStates, next_word(rest));
+  if (tab == text.size() || state == kStates.end() || !read_number(next_word(rest), read.id) ||
+      read.id >= kFirstToken) {
     return std::nullopt;
   }
-  for (std::size_t i = 0; i < kStates.size(); ++i) {
-    if (state == kStates.at(i)) {
-      read.state = static_cast<State>(i);
-    }
-  }
-  std::string card;
-  std::getline(stream, card);
-  read.card = Card::from_text(card);
+  auto card = Card::from_text(rest);
   read.name = text.substr(tab + 1);
+  if (!card || read.name.size() > kLongestName || std::ranges::any_of(read.name, is_control)) {
+    return std::nullopt;
+  }
+  read.state = static_cast<State>(state - kStates.begin());
+  read.card = std::move(*card);
   return read;
 }
 
@@ -57,12 +61,15 @@ std::optional<Turn> Turn::from_text(const std::string& text) {
   Turn turn;
   std::istringstream stream(text);
   std::string line;
-  if (!(stream >> turn.start >> turn.highest) || !std::getline(stream, line)) {
+  std::getline(stream, line);
+  std::string_view rest(line);
+  if (!read_number(next_word(rest), turn.start) || !read_number(rest, turn.highest) || turn.start == 0 ||
+      turn.highest < turn.start - 1 || turn.highest >= kFirstToken - 1) {
     return std::nullopt;
   }
   while (std::getline(stream, line)) {
     auto one = Acquaintance::from_text(line);
-    if (!one) {
+    if (!one || one->card.places.empty() || one->id > turn.highest) {
       return std::nullopt;
     }
     turn.known.push_back(std::move(*one));

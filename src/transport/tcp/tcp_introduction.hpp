@@ -32,6 +32,7 @@ struct Acquaintance {
 
   /// Without a line's end.
   [[nodiscard]] std::string to_text() const;
+  /// Nothing where it is not exactly that. The card may have no places, as where nobody can join.
   [[nodiscard]] static std::optional<Acquaintance> from_text(const std::string& text);
 };
 

@@ -1,14 +1,22 @@
 #include "transport/tcp/tcp_join_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <sstream>
+#include <string_view>
+#include <thread>
+#include <utility>
 
 #include "base/durable_file.hpp"
 #include "base/log.hpp"
-#include "base/read_file.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
 
@@ -19,7 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = "gradwire-join";
 constexpr std::size_t kMostBytes = 64U << 20U;
-constexpr std::chrono::seconds kLookAtFile{5};  // for all processes of an old file
+constexpr std::chrono::seconds kLookAtOne{5};  // for each process of an old file
+constexpr std::size_t kMostLookedAt = 64;      // at once
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
 
@@ -28,65 +37,153 @@ std::string line_of(const Acquaintance& process) {
          process.card.to_text() + "\n";
 }
 
-// `version`: of the line.
-std::optional<Acquaintance> read_line(const std::string& line, std::string& version) {
-  std::istringstream stream(line);
-  std::string mark;
-  Acquaintance read;
-  if (!(stream >> mark >> version >> read.id) || mark != kMark) {
+struct Line {
+  Acquaintance process;
+  std::string version;
+};
+
+std::optional<Line> read_line(std::string_view text) {
+  Line line;
+  if (next_word(text) != kMark) {
     return std::nullopt;
   }
-  std::string card;
-  std::getline(stream, card);
-  read.card = Card::from_text(card);
-  return read;
+  line.version = next_word(text);
+  const bool id = read_number(next_word(text), line.process.id) && line.process.id < kFirstToken;
+  auto card = Card::from_text(text);
+  if (!id || !card || card->places.empty()) {
+    return std::nullopt;
+  }
+  line.process.card = std::move(*card);
+  return line;
 }
 
-enum class Versions : std::uint8_t { own, any };
-
-std::vector<Acquaintance> read_lines(const fs::path& file, Versions allowed) {
-  std::istringstream lines(read_file(file, kMostBytes, "join file"));
-  std::vector<Acquaintance> processes;
-  std::string version;
-  for (std::string line; std::getline(lines, line) && !lines.eof();) {  // one that is being written has no end
-    const auto process = read_line(line, version);
-    if (!process) {
-      refuse(file.string() + " is there, and is no join file of gradwire; name another one");
+// Those that are lines of a join file: a process may have been killed while it wrote one. One that is being written has
+// no end. Error where there are others alone.
+std::vector<Line> read_lines(const fs::path& file, const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<Line> lines;
+  for (std::string line; std::getline(stream, line) && !stream.eof();) {
+    if (auto read = read_line(line)) {
+      lines.push_back(std::move(*read));
     }
-    if (allowed == Versions::own && version != kVersion) {
-      throw Error(ErrorCode::mismatch, file.string() + " is of a job with gradwire " + version.substr(0, 20) +
-                                           ", and this process has " + std::string(kVersion) +
-                                           "; all processes of a job need the same version");
-    }
-    processes.push_back(*process);
   }
-  return processes;
+  if (lines.empty() && !text.empty()) {
+    refuse(file.string() + " is there, and is no join file of gradwire; name another one");
+  }
+  return lines;
+}
+
+// Who can write the file, or put another one in its place, decides where processes connect to, and what they learn.
+Socket open_own(const fs::path& file, int flags) {
+  Socket opened(open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));  // NOLINT(*-vararg)
+  struct stat status {};
+  if (!opened.valid() || fstat(opened.fd(), &status) != 0) {
+    refuse("join file " + file.string() +
+           " cannot be opened: " + (errno == ELOOP ? "it is a link; name the file itself" : system_text(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    refuse("join file " + file.string() + " is no regular file; name another one");
+  }
+  if (status.st_uid != geteuid()) {
+    refuse("join file " + file.string() + " belongs to another user; only who has started a job may join it");
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    refuse("join file " + file.string() + " can be written by other users, who could lead this process elsewhere; " +
+           "chmod 600 it if nobody has");
+  }
+  return opened;
+}
+
+std::string text_of(const fs::path& file, const Socket& opened) {
+  std::string text;
+  std::array<char, 65536> part{};
+  for (ssize_t count = 1; count > 0 && text.size() <= kMostBytes;) {
+    count = pread(opened.fd(), part.data(), part.size(), static_cast<off_t>(text.size()));
+    if (count < 0) {
+      refuse("join file " + file.string() + " cannot be read: " + system_text(errno));
+    }
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  if (text.size() > kMostBytes) {
+    refuse(file.string() + " is too long for a join file; name another one");
+  }
+  return text;
+}
+
+fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+
+// One that takes connections may be stopped: it is asked beside the others, which may answer at once.
+void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines) {
+  std::mutex mutex;
+  std::string found;
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> over = false;
+  const auto look = [&] {
+    for (std::size_t i = next++; i < lines.size() && !over; i = next++) {
+      const Acquaintance& process = lines[i].process;
+      const Greeting mine{.rank = kFirstToken, .control = 1};
+      std::string why;
+      if (process.card.may_be_there(Clock::now() + kLookAtOne, mine, process.id, why)) {
+        const std::lock_guard lock(mutex);
+        over = true;
+        found = "its process " + std::to_string(process.id) +
+                (why.empty() ? " answers" : " takes connections, as one that is stopped (" + why + ")");
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < std::min(lines.size(), kMostLookedAt); ++i) {
+    threads.emplace_back(look);
+  }
+  threads.clear();
+  if (over) {
+    refuse(file.string() + " belongs to a job that runs: " + found +
+           "; name another join file, or remove it if that job has ended");
+  }
 }
 
 }  // namespace
 
 void check_join_file_is_free(const fs::path& file) {
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  if (!fs::is_directory(folder)) {
-    refuse("the join file " + file.string() + " cannot be written: " + folder.string() +
+  if (!fs::is_directory(folder_of(file))) {
+    refuse("the join file " + file.string() + " cannot be written: " + folder_of(file).string() +
            " is no folder; make it, or name another file");
   }
-  if (!fs::exists(file)) {
-    return;
-  }
-  const auto until = Clock::now() + kLookAtFile;
-  for (const Acquaintance& process : read_lines(file, Versions::any)) {
-    std::string why;
-    if (process.card.reach(until, {.rank = kFirstToken, .control = 1}, process.id, why).valid()) {
-      refuse(file.string() + " belongs to a job that runs: its process " + std::to_string(process.id) +
-             " answers; name another join file");
-    }
+  std::error_code error;
+  if (fs::symlink_status(file, error).type() != fs::file_type::not_found) {
+    refuse_where_one_lives(file, read_lines(file, text_of(file, open_own(file, O_RDONLY))));
   }
 }
 
+JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
+  check_join_file_is_free(file_);  // without a trace
+  held_ = open_own(file_, O_RDWR | O_CREAT);
+  const bool other = flock(held_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (other || !is_there()) {
+    held_ = Socket();
+    refuse("the join file " + file_.string() +
+           " is that of another job, which starts at this moment; name another one");
+  }
+  refuse_where_one_lives(file_, read_lines(file_, text_of(file_, held_)));  // it may have been started meanwhile
+}
+
+JoinFileClaim::~JoinFileClaim() {
+  struct stat held {};
+  if (held_.valid() && fstat(held_.fd(), &held) == 0 && held.st_size == 0 && is_there()) {
+    unlink(file_.c_str());
+  }
+}
+
+// Another job replaces the file.
+bool JoinFileClaim::is_there() const {
+  struct stat held {};
+  struct stat named {};
+  return fstat(held_.fd(), &held) == 0 && lstat(file_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
+}
+
 void write_join_file(const fs::path& file, const std::vector<Acquaintance>& processes) {
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  DurableFile written(folder, file.filename().string(), [&](std::ostream& out) {
+  DurableFile written(folder_of(file), file.filename().string(), [&](std::ostream& out) {
     for (const Acquaintance& process : processes) {
       out << line_of(process);
     }
@@ -95,14 +192,46 @@ void write_join_file(const fs::path& file, const std::vector<Acquaintance>& proc
 }
 
 void append_to_join_file(const fs::path& file, const Acquaintance& process) {
-  const std::string line = line_of(process);
-  const Socket opened(open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));  // NOLINT(*-vararg)
-  if (!opened.valid() || write(opened.fd(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    log(LogLevel::warning, "this process cannot add itself to the join file " + file.string() + " (" +
-                               system_text(errno) + "): once those that stand there have ended nobody can join");
+  std::string why;
+  try {
+    const Socket opened = open_own(file, O_RDWR | O_APPEND);
+    char last = '\n';
+    if (const off_t size = lseek(opened.fd(), 0, SEEK_END); size > 0) {
+      static_cast<void>(!pread(opened.fd(), &last, 1, size - 1));
+    }
+    const std::string line = (last == '\n' ? "" : "\n") + line_of(process);  // behind one that was killed
+    if (write(opened.fd(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+      why = system_text(errno);
+    }
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  if (!why.empty()) {
+    log(LogLevel::warning, "this process cannot add itself to the join file " + file.string() + " (" + why +
+                               "): once those that stand there have ended nobody can join");
   }
 }
 
-std::vector<Acquaintance> read_join_file(const fs::path& file) { return read_lines(file, Versions::own); }
+std::vector<Acquaintance> read_join_file(const fs::path& file) {
+  const std::string text = text_of(file, open_own(file, O_RDONLY));
+  if (text.empty()) {
+    refuse("join file " + file.string() + " is empty: its job is about to start, or could not; join it once it runs");
+  }
+  std::vector<Acquaintance> processes;
+  std::string other;
+  for (Line& line : read_lines(file, text)) {
+    if (line.version == kVersion) {
+      processes.push_back(std::move(line.process));
+    } else {
+      other = line.version;
+    }
+  }
+  if (processes.empty()) {
+    throw Error(ErrorCode::mismatch, file.string() + " is of a job with gradwire " + other.substr(0, 20) +
+                                         ", and this process has " + std::string(kVersion) +
+                                         "; all processes of a job need the same version");
+  }
+  return processes;
+}
 
 }  // namespace gradwire::transport::tcp

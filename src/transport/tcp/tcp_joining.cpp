@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -59,6 +60,7 @@ class Joining {
 
   void begin_attempt() {
     held_.clear();
+    doubtful_.clear();
     highest_ = 0;
     // Another joiner may wait at the address of the attempt before, and hold turns meanwhile.
     listening_ = listen_on(addresses_for(options_.interface, false), "to join: ");
@@ -86,14 +88,16 @@ class Joining {
       }
       const bool first = held_.empty();
       auto turn = take_turn(id);
-      if (!turn && first) {
+      if (!turn && (first || (doubtful_.contains(id) && Clock::now() < until()))) {
         continue;  // the others know whether it has ended
       }
       if (!turn || !learn(id, std::move(*turn))) {
         return false;
       }
     }
-    return !held_.empty();
+    return !held_.empty() && std::ranges::all_of(known_, [this](const auto& known) {
+      return known.second.state != State::alive || held_.contains(known.first);
+    });
   }
 
   std::optional<Turn> take_turn(Id id) {
@@ -135,10 +139,14 @@ class Joining {
     for (Acquaintance& told : turn.known) {
       auto& process = known_.try_emplace(told.id, told).first->second;
       process.name = told.name;
-      if (told.state == State::ended || (told.state == State::alive && process.state != State::ended)) {
-        process.state = told.state;
+      if (told.state == State::unreachable) {  // it may live, and is needed then
+        doubtful_.insert(told.id);
       }
-      in_order = in_order && (process.state != State::alive || told.id >= from || held_.contains(told.id));
+      if (process.state != State::ended) {
+        process.state = told.state == State::ended ? State::ended : State::alive;
+      }
+      in_order = in_order && (process.state != State::alive || told.id >= from || held_.contains(told.id) ||
+                              doubtful_.contains(told.id));
     }
     return in_order;
   }
@@ -169,8 +177,8 @@ class Joining {
               .listening = std::move(listening_)};
     for (auto& [id, process] : known_) {
       const auto held = held_.find(id);
-      if (held == held_.end() && id >= start_) {
-        continue;  // who joined and is gone is nobody's business
+      if (held == held_.end() && id >= start_ && process.state != State::ended) {
+        continue;  // one of the file, of which nobody has told: it never joined
       }
       Held lanes = held == held_.end() ? Held() : std::move(held->second);
       seat.others.push_back(
@@ -186,6 +194,7 @@ class Joining {
   Listening listening_;
   std::map<Id, Acquaintance> known_;
   std::map<Id, Held> held_;  // where it is this process's turn
+  std::set<Id> doubtful_;    // that one of them cannot reach
   Id start_ = 0;
   Id highest_ = 0;
   Id self_ = 0;

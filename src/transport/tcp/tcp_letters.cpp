@@ -48,8 +48,8 @@ void Letters::put(std::span<const std::byte> letter) {
   }
 }
 
-std::string Letters::get(std::uint32_t epoch, const std::string& key, std::chrono::milliseconds limit,
-                         const std::function<void()>& go_on) {
+std::string Letters::get(std::uint32_t epoch, const std::string& key, const std::string& sender,
+                         std::chrono::milliseconds limit, const std::function<void()>& go_on) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -64,7 +64,8 @@ std::string Letters::get(std::uint32_t epoch, const std::string& key, std::chron
       return letter->second;
     }
     if (!in_time) {
-      throw Error(ErrorCode::timeout, "a new world: nothing of " + key + " within " + format_duration(limit));
+      throw Error(ErrorCode::timeout,
+                  "a new world: " + sender + " does not come to it within " + format_duration(limit));
     }
   }
 }

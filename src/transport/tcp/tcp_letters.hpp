@@ -23,9 +23,9 @@ class Letters {
   /// One that came; what is none, or is of an epoch that is over, is dropped.
   void put(std::span<const std::byte> letter);
   /// Waits until it comes. `go_on` is called each time that something may have changed; what it throws comes out.
-  /// Error(timeout) after `limit`.
-  [[nodiscard]] std::string get(std::uint32_t epoch, const std::string& key, std::chrono::milliseconds limit,
-                                const std::function<void()>& go_on);
+  /// Error(timeout) after `limit`, which names `sender`.
+  [[nodiscard]] std::string get(std::uint32_t epoch, const std::string& key, const std::string& sender,
+                                std::chrono::milliseconds limit, const std::function<void()>& go_on);
   /// Those who wait call `go_on` again.
   void look();
 

@@ -27,6 +27,7 @@ constexpr std::byte kOfJob{0};   // what was given to send()
 constexpr std::byte kHello{1};   // of one who joined, to each other: all have admitted it
 constexpr std::byte kLetter{2};  // for a world that is being made
 constexpr std::uint32_t kNowhere = UINT32_MAX;
+constexpr Id kMostMissed = 1000;  // ids that others have given to processes which ended before they came here
 
 class TcpProcesses final : public Processes {
  public:
@@ -144,12 +145,21 @@ class TcpProcesses final : public Processes {
 
 TcpProcesses::Peer& TcpProcesses::meet(Acquaintance who, Socket prompt, Socket bulk) {
   const Id id = who.id;
+  of_socket_.reserve(of_socket_.size() + 2);
   Peer& peer = peers_[id];
   peer.who = std::move(who);
-  if (prompt.valid() && bulk.valid()) {
+  if (!prompt.valid() || !bulk.valid()) {
+    return peer;
+  }
+  try {
     peer.prompt = channel_.add(std::move(prompt));
+    of_socket_.push_back(id);
     peer.bulk = channel_.add(std::move(bulk));
-    of_socket_.insert(of_socket_.end(), {id, id});
+    of_socket_.push_back(id);
+  } catch (...) {  // no memory: as if it had never been here
+    peers_.erase(id);
+    std::ranges::replace(of_socket_, id, kNowhere);
+    throw;
   }
   return peer;
 }
@@ -201,7 +211,11 @@ void TcpProcesses::take(Channel::Heard one, std::vector<Heard>& heard) {
     return;  // it has closed the connections itself: nobody has ended
   }
   const Id from = of_socket_.at(one.from);
-  Peer& peer = peers_.at(from);
+  const auto found = peers_.find(from);
+  if (found == peers_.end()) {
+    return;
+  }
+  Peer& peer = found->second;
   if (one.lost) {
     peer.who.state = State::unreachable;
   } else if (one.ended) {
@@ -232,7 +246,9 @@ Turn TcpProcesses::turn() const {
   Turn turn{.start = start_, .highest = self_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
     turn.highest = std::max(turn.highest, id);
-    turn.known.push_back(peer.who);
+    if (peer.known || peer.who.state != State::ended) {  // who ended before it had joined is nobody's business
+      turn.known.push_back(peer.who);
+    }
   }
   return turn;
 }
@@ -241,7 +257,7 @@ Turn TcpProcesses::turn() const {
 void TcpProcesses::admit(Door::Guest guest) {
   const std::lock_guard lock(mutex_);
   const Id highest = std::max(self_, peers_.empty() ? self_ : peers_.rbegin()->first);
-  if (letters_.closed() || guest.who.id <= highest || guest.who.id >= kFirstToken) {
+  if (letters_.closed() || guest.who.id <= highest || guest.who.id > highest + kMostMissed) {
     return;
   }
   const Peer& peer = meet(std::move(guest.who), std::move(guest.prompt), std::move(guest.bulk));
@@ -285,8 +301,13 @@ std::shared_ptr<Transport> TcpProcesses::connect(std::span<const Id> members, st
               }
             }
           },
-      .get = [&](const std::string& key,
-                 std::chrono::milliseconds limit) { return letters_.get(epoch, world + key, limit, go_on); }};
+      .get =
+          [&](const std::string& key, std::chrono::milliseconds limit) {
+            std::size_t rank = members.size();  // keys end in their sender's
+            const bool known = read_number(std::string_view(key).substr(key.rfind('/') + 1), rank);
+            const std::string sender = known && rank < members.size() ? describe(members[rank]) : key;
+            return letters_.get(epoch, world + key, sender, limit, go_on);
+          }};
   const TcpOptions options{.rank = static_cast<int>(at - members.begin()),
                            .world_size = static_cast<int>(members.size()),
                            .interface = interface_,
@@ -336,11 +357,12 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
                                               const std::string& join_file, std::function<void()> on_loss) {
   using tcp::Acquaintance;
   std::optional<Error> problem;
+  std::optional<tcp::JoinFileClaim> claim;
   tcp::Listening listening;
   try {
     if (!join_file.empty()) {
       if (options.rank == 0) {
-        tcp::check_join_file_is_free(join_file);
+        claim.emplace(join_file);
       }
       listening = tcp::listen_on(tcp::addresses_for(options.interface, false), "for processes that join: ");
     }
