@@ -120,7 +120,9 @@ class MpiProcesses final : public Processes {
     std::vector<Heard> heard;
     for (tcp::Channel::Heard& one : channel_->hear(wait)) {
       const Id from = one.from % size;
-      if (!one.ended && !one.lost) {
+      if (one.lost) {
+        heard.push_back({.from = from, .lost = true});
+      } else if (!one.ended) {
         heard.push_back({.from = from, .message = std::move(one.message)});
       } else if (one.ended && ++ended_lanes_[from] == 2) {  // behind all that it sent
         heard.push_back({.from = from, .ended = true});
