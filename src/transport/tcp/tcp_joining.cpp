@@ -137,13 +137,14 @@ class Joining {
       }
       set_up(lane, control ? Carries::control : Carries::messages);
     }
-    why_ = name_of(id) + " is busy with another process that joins, or is stopped";
+    std::string before = std::exchange(why_, name_of(id) + " is busy with another process that joins, or is stopped");
     const auto said = wait_for(lanes.prompt) ? read_message(lanes.prompt, until()) : std::nullopt;
     auto turn = said ? Turn::from_text(*said) : std::nullopt;
     if (!turn) {
       why_ = name_of(id) + " is busy with another process that joins, or has ended";
       return std::nullopt;
     }
+    why_ = std::move(before);
     if (held_.empty()) {
       attempt_ends_ = Clock::now() + kAttempt;
     }
