@@ -25,6 +25,7 @@
 #include "gradwire/policy.hpp"
 #include "plan/call_plan.hpp"
 #include "policy/stage.hpp"
+#include "transport/tcp/tcp_join_file.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -137,6 +138,16 @@ RunOptions with_join_files(RunOptions options) {
       refuse(std::string(let_join) + ": " + *options.let_join + " cannot be written, since " +
              (fs::is_directory(folder) ? "it is a folder; write the name of a file in it"
                                        : folder.string() + " is no folder; make it, or name another file"));
+    }
+    if (options.restarts > 0) {
+      refuse(std::string("--restarts and ") + let_join +
+             " are both given: processes that joined go on when the launcher ends, so that the job that starts again "
+             "would be a second one; drop one of the two");
+    }
+    try {
+      transport::tcp::check_join_file_is_free(*options.let_join);  // a launcher may hide that its ranks failed
+    } catch (const Error& error) {
+      refuse(std::string(let_join) + ": " + error.what());
     }
   }
   if (options.join && !fs::is_regular_file(*options.join)) {

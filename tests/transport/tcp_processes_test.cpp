@@ -1,6 +1,8 @@
 // Processes over TCP, as threads of this one: messages, worlds, and those that join.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include <set>
 #include <thread>
 
+#include "base/log.hpp"
 #include "gradwire/version.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
@@ -537,7 +540,8 @@ class Teller {
 // joins does not ask the other one.
 TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
   using State = Acquaintance::State;
-  for (const State last : {State::unreachable, State::ended}) {
+  for (const auto& [last, silent] : std::array{std::pair(State::unreachable, true),
+                                               std::pair(State::unreachable, false), std::pair(State::ended, false)}) {
     std::array at{transport::tcp::listen_on({"127.0.0.1"}, ""), transport::tcp::listen_on({"127.0.0.1"}, ""),
                   transport::tcp::listen_on({"127.0.0.1"}, "")};
     std::vector<Acquaintance> known;
@@ -545,7 +549,7 @@ TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
       known.push_back({.id = id, .state = State::alive, .card = at.at(id).card, .name = "rank " + std::to_string(id)});
     }
     known[1].state = State::unreachable;
-    if (last == State::ended) {
+    if (!silent) {
       at[1].listeners.clear();
     }
     transport::tcp::write_join_file(file_, {known[0]});
@@ -595,6 +599,82 @@ TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
   Ear& joiner = join();
   expect_world({&at(0), &at(1), &joiner}, 2);
   EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
+}
+
+// What is logged meanwhile.
+class HeardLog {
+ public:
+  HeardLog() {
+    lines().clear();
+    set_log_sink([](LogLevel /*level*/, std::string_view line) {
+      const std::lock_guard lock(mutex());
+      lines().emplace_back(line);
+    });
+  }
+  ~HeardLog() { set_log_sink(nullptr); }
+  HeardLog(const HeardLog&) = delete;
+  HeardLog& operator=(const HeardLog&) = delete;
+  [[nodiscard]] static std::vector<std::string> all() {
+    const std::lock_guard lock(mutex());
+    return lines();
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex made;
+    return made;
+  }
+  static std::vector<std::string>& lines() {
+    static std::vector<std::string> made;
+    return made;
+  }
+};
+
+// Mutation tried: a warning at each try.
+TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
+  start(1);
+  const auto place = lines().at(0).card.places.at(0);
+  const HeardLog log;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::string why;
+  {
+    const Socket client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int next = dup(client.fd());  // the lowest that is free
+    ASSERT_EQ(close(next), 0);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(place.port);
+    EXPECT_EQ(inet_pton(AF_INET, place.address.c_str(), &address.sin_addr), 1);
+    EXPECT_EQ(connect(client.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    std::this_thread::sleep_for(seconds(1));
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  }
+  EXPECT_THAT(HeardLog::all(), ElementsAre(HasSubstr("nobody can join at this moment")));
+  EXPECT_EQ(join().id(), 1U);
+}
+
+// Mutation tried: no word while it waits for its turn.
+TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
+  start(1);
+  const auto process = lines().at(0);
+  const HeardLog log;
+  const Half first = begin_to_join(process, transport::tcp::kFirstToken + 5);
+  std::thread second([&] {  // comes before the joiner, so that this one waits for two turns
+    std::this_thread::sleep_for(milliseconds(100));
+    const auto until = Clock::now() + seconds(15);
+    std::string why;
+    const Socket prompt = process.card.reach(until, {.rank = transport::tcp::kFirstToken + 6, .control = 1}, 0, why);
+    const Socket bulk = process.card.reach(until, {.rank = transport::tcp::kFirstToken + 6, .control = 0}, 0, why);
+    EXPECT_TRUE(transport::tcp::read_message(prompt, until)) << why;
+    std::this_thread::sleep_for(seconds(2));
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_EQ(join().id(), 1U);
+  second.join();
+  EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));
 }
 
 // Neither an answer nor an end of the connection.

@@ -15,7 +15,8 @@ namespace gradwire::transport::tcp {
 namespace {
 
 constexpr std::chrono::seconds kLook{5};  // for those of which the second connection never came
-constexpr std::size_t kMostHalves = 64;   // they know the secret
+constexpr std::chrono::minutes kBetweenWarnings{1};
+constexpr std::size_t kMostHalves = 64;  // they know the secret
 
 }  // namespace
 
@@ -41,6 +42,7 @@ void Door::close() noexcept {
 void Door::run(std::vector<Listener> listeners) noexcept {
   Acceptor acceptor(std::move(listeners), own_, {.first = kFirstToken, .end = kEndOfTokens, .at_once = kMostHalves});
   std::map<int, Half> halves;  // by token; closed with the door
+  Clock::time_point warns_at = Clock::now();
   while (!closed_) {
     try {
       auto accepted = acceptor.take(Clock::now() + kLook, wake_);
@@ -59,7 +61,10 @@ void Door::run(std::vector<Listener> listeners) noexcept {
         serve(std::move(joiner));
       }
     } catch (const std::exception& error) {  // as where no descriptor is left
-      log(LogLevel::warning, std::string("nobody can join at this moment: ") + error.what());
+      if (const auto now = Clock::now(); now >= warns_at) {
+        warns_at = now + kBetweenWarnings;
+        log(LogLevel::warning, std::string("nobody can join at this moment: ") + error.what());
+      }
       usleep(100'000);
     }
   }

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <mutex>
 #include <sstream>
 #include <string_view>
@@ -16,7 +17,6 @@
 #include <utility>
 
 #include "base/durable_file.hpp"
-#include "base/log.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
 
@@ -112,6 +112,13 @@ std::string text_of(const fs::path& file, const Socket& opened) {
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
+void check_folder_of(const fs::path& file) {
+  if (!fs::is_directory(folder_of(file))) {
+    refuse("the join file " + file.string() + " cannot be written: " + folder_of(file).string() +
+           " is no folder; make it, or name another file");
+  }
+}
+
 // One that takes connections may be stopped: it is asked beside the others, which may answer at once.
 void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines) {
   std::mutex mutex;
@@ -144,11 +151,16 @@ void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines
 
 }  // namespace
 
-void check_join_file_is_free(const fs::path& file) {
-  if (!fs::is_directory(folder_of(file))) {
-    refuse("the join file " + file.string() + " cannot be written: " + folder_of(file).string() +
-           " is no folder; make it, or name another file");
+void say(LogLevel level, const std::string& text) {
+  if (has_log_sink()) {
+    log(level, text);
+  } else {
+    std::fprintf(stderr, "gradwire: %s\n", text.c_str());
   }
+}
+
+void check_join_file_is_free(const fs::path& file) {
+  check_folder_of(file);
   std::error_code error;
   if (fs::symlink_status(file, error).type() != fs::file_type::not_found) {
     refuse_where_one_lives(file, read_lines(file, text_of(file, open_own(file, O_RDONLY))));
@@ -156,7 +168,7 @@ void check_join_file_is_free(const fs::path& file) {
 }
 
 JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
-  check_join_file_is_free(file_);  // without a trace
+  check_folder_of(file_);
   held_ = open_own(file_, O_RDWR | O_CREAT);
   const bool other = flock(held_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (other || !is_there()) {
@@ -164,7 +176,7 @@ JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
     refuse("the join file " + file_.string() +
            " is that of another job, which starts at this moment; name another one");
   }
-  refuse_where_one_lives(file_, read_lines(file_, text_of(file_, held_)));  // it may have been started meanwhile
+  refuse_where_one_lives(file_, read_lines(file_, text_of(file_, held_)));
 }
 
 JoinFileClaim::~JoinFileClaim() {
@@ -207,7 +219,7 @@ void append_to_join_file(const fs::path& file, const Acquaintance& process) {
     why = error.what();
   }
   if (!why.empty()) {
-    log(LogLevel::warning, "this process cannot add itself to the join file " + file.string() + " (" + why +
+    say(LogLevel::warning, "this process cannot add itself to the join file " + file.string() + " (" + why +
                                "): once those that stand there have ended nobody can join");
   }
 }

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 
 namespace gradwire::transport::tcp {
+
+/// In the log; on standard error before a session has one.
+void say(LogLevel level, const std::string& text);
 
 /// Error(invalid_argument) where the folder is missing, the file is another one, or a process in it answers, or takes
 /// connections: then another job has it.

@@ -1,5 +1,7 @@
 #include "transport/tcp/tcp_joining.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -20,6 +22,9 @@ constexpr std::chrono::milliseconds kBetweenAttempts{100};  // before all is tri
 constexpr std::chrono::milliseconds kAttempt{4000};  // less than a turn: who gives up has not been dropped before
 constexpr std::chrono::seconds kPatience{30};        // with others that come first
 constexpr int kFruitless = 4;  // times that nobody answered, in a row; who is busy may not for 5 s
+
+constexpr std::chrono::seconds kFirstWord{5};  // of one who waits
+constexpr std::chrono::seconds kBetweenWords{30};
 
 class Joining {
  public:
@@ -48,6 +53,7 @@ class Joining {
         throw Error(ErrorCode::timeout, "this process could not join the job of " + options_.join_file + " within " +
                                             format_duration(options_.timeout) + ": " + why_);
       }
+      tell_of_waiting();
       std::this_thread::sleep_for(kBetweenAttempts);
     }
   }
@@ -100,6 +106,24 @@ class Joining {
     });
   }
 
+  // False: nothing came in time.
+  bool wait_for(const Socket& socket) {
+    for (const auto end = until(); Clock::now() < end; tell_of_waiting()) {
+      const auto step = std::chrono::ceil<std::chrono::milliseconds>(std::min(end, tells_at_) - Clock::now());
+      pollfd entry{.fd = socket.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(step.count(), 0))) > 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+  void tell_of_waiting() {
+    if (const auto now = Clock::now(); now >= tells_at_) {
+      tells_at_ = now + kBetweenWords;
+      say(LogLevel::info, "this process waits to join the job of " + options_.join_file + ": " + why_);
+    }
+  }
+
   std::optional<Turn> take_turn(Id id) {
     Held lanes;
     const Acquaintance& process = known_.at(id);
@@ -113,12 +137,14 @@ class Joining {
       }
       set_up(lane, control ? Carries::control : Carries::messages);
     }
-    const auto said = read_message(lanes.prompt, until());
+    std::string before = std::exchange(why_, name_of(id) + " is busy with another process that joins, or is stopped");
+    const auto said = wait_for(lanes.prompt) ? read_message(lanes.prompt, until()) : std::nullopt;
     auto turn = said ? Turn::from_text(*said) : std::nullopt;
     if (!turn) {
       why_ = name_of(id) + " is busy with another process that joins, or has ended";
       return std::nullopt;
     }
+    why_ = std::move(before);
     if (held_.empty()) {
       attempt_ends_ = Clock::now() + kAttempt;
     }
@@ -199,6 +225,7 @@ class Joining {
   Id highest_ = 0;
   Id self_ = 0;
   std::string why_;
+  Clock::time_point tells_at_ = Clock::now() + kFirstWord;
 };
 
 }  // namespace
