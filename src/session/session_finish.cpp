@@ -65,7 +65,7 @@ StepOutcome Session::State::finish() {
   if (elastic) {
     commit_step();
   }
-  tables.count();
+  count_in_tables();
   const Ended ended = end_step(begin, was_small);
   const StepOutcome& outcome = ended.end.outcome;
   last_outcome = outcome;
@@ -78,6 +78,17 @@ StepOutcome Session::State::finish() {
     publish(false);
   }
   return outcome;
+}
+
+// Others count the step: a rank that cannot has to go.
+void Session::State::count_in_tables() {
+  try {
+    tables.count();
+  } catch (const std::bad_alloc&) {
+    on_wire([] {
+      throw Error(ErrorCode::out_of_memory, "finish: no memory for the rows that this step has pushed to tables");
+    });
+  }
 }
 
 // Until all members of the world hold all that this step delivers, nothing of it counts.

@@ -178,6 +178,8 @@ struct Session::State final : private session::Progress::Work {
   /// Session::share(). The first: of ranks, what they have agreed on with the others is left to the caller.
   void let_in_others(std::span<const View> parameters);
   [[nodiscard]] static bool become_rank(std::unique_ptr<State>& self, std::span<const View> parameters);
+  /// Error(invalid_argument) on a process that waits to be one.
+  void require_rank(const char* call) const;
   /// Error(invalid_argument) where a newcomer would not know of this call.
   void require_nobody_comes(const char* call) const;
 
@@ -246,6 +248,7 @@ struct Session::State final : private session::Progress::Work {
 
   // The end of a step.
   void exchange_pushes();
+  void count_in_tables();
   void commit_step();
   void check_may_finish();
   struct Ended {

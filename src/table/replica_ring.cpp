@@ -28,11 +28,24 @@ int next_holder(const HashRing& ring, std::size_t place, std::span<const int> ch
   return next;
 }
 
+// Whether the ranks off the largest node can take second copies of all that is on it, at no more than two for each of
+// their own: one rank alone would hold the whole table.
+bool spread_evenly(std::span<const std::uint32_t> nodes) {
+  std::ptrdiff_t largest = 0;
+  for (const std::uint32_t node : nodes) {
+    largest = std::max(largest, std::ranges::count(nodes, node));
+  }
+  return largest <= 2 * (std::ssize(nodes) - largest);
+}
+
 }  // namespace
 
 ReplicaRing::ReplicaRing(std::span<const std::uint32_t> keys, std::span<const std::uint32_t> nodes,
                          std::uint32_t copies)
     : ring_(keys), copies_(std::min<std::size_t>(copies, keys.size())) {
+  if (!spread_evenly(nodes)) {
+    nodes = {};
+  }
   const std::size_t number_of_nodes = nodes.empty() ? 1 : std::set<std::uint32_t>(nodes.begin(), nodes.end()).size();
   holders_.reserve(ring_.places() * copies_);
   for (std::size_t place = 0; place < ring_.places(); ++place) {

@@ -175,7 +175,9 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
   std::iota(members.begin(), members.end(), 0U);
   session.on_world_change([&](const WorldChange& change) {
     for (const int rank : std::vector<int>(change.lost.rbegin(), change.lost.rend())) {
-      members.erase(members.begin() + rank);
+      if (static_cast<std::size_t>(rank) < members.size()) {  // a newcomer is not told who was there before
+        members.erase(members.begin() + rank);
+      }
     }
     for (const std::string& name : change.joined_names) {
       Id id = 0;

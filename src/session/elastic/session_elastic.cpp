@@ -209,6 +209,13 @@ StepOutcome Session::State::finish_elastically(std::unique_ptr<State>& self) {
 void Session::State::call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& check,
                                       const std::function<void(State&)>& call,
                                       const std::function<void(State&)>& deliver) {
+  if (self->tables.in_use()) {  // this call is made again where a rank ends, and does not say so
+    throw Error(
+        ErrorCode::invalid_argument,
+        "between pull() or push() and finish() of a step ranks communicate in that step alone; call broadcast(), "
+        "sync_parameters(), reserve(), save(), checkpoint() and set_loss_scale() before pull() and push(), or "
+        "after finish()");
+  }
   for (;;) {
     check(*self);
     std::optional<Error> failure;

@@ -144,7 +144,11 @@ std::optional<Error> Session::State::teach_newcomers() {
     });
     if (elastic->commit()) {
       elastic->all_hold();
-      tables.install();
+      try {
+        tables.install();
+      } catch (const std::bad_alloc&) {
+        throw Error(ErrorCode::out_of_memory, "no memory for rows of tables that ranks have left behind");
+      }
       return std::nullopt;
     }
     return Error(ErrorCode::aborted, "the world changes");

@@ -50,12 +50,17 @@ void Session::State::enter_tables() {
   tables.enter(world, runner->info().rank);
 }
 
+void Session::State::require_rank(const char* call) const {
+  if (elastic && elastic->waits()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": this process is no rank yet; call share() first, and make no steps where it returns false");
+  }
+}
+
 void Session::State::check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   checked([&] {
-    if (elastic && elastic->waits()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "pull: this process is a spare; call share() first, and make no steps where it returns false");
-    }
+    require_rank("pull");
     tables.at(table, "pull").check("pull", ids, rows.size());
     progress.require_communication("pull");
     const std::lock_guard lock(progress.state);
@@ -75,6 +80,10 @@ void Session::State::pull(std::uint32_t table, std::span<const std::uint64_t> id
   }
   on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
   tables.at(table, "pull").counts().wait_seconds += seconds_since(begin);
+  const std::lock_guard lock(progress.state);
+  if (rank_comparison) {
+    rank_comparison->excuse(seconds_since(begin));  // it waited for others, and computed nothing
+  }
 }
 
 bool Session::State::pull_elastically(std::unique_ptr<State>& self, std::uint32_t table,
@@ -127,7 +136,10 @@ bool Session::pull(TableId table, std::span<const std::uint64_t> ids, std::span<
 }
 
 void Session::push(TableId table, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
-  state_->checked([&] { state_->tables.at(static_cast<std::uint32_t>(table), "push").push(ids, gradients); });
+  state_->checked([&] {
+    state_->require_rank("push");
+    state_->tables.push(static_cast<std::uint32_t>(table), ids, gradients);
+  });
 }
 
 TableStatistics Session::table_statistics(TableId table) const {

@@ -97,6 +97,7 @@ void Tables::enter(const TableWorld& world, int rank) {
   world_ = world;
   rank_ = rank;
   agreed_ = false;
+  in_use_ = false;
   to_lie_in_.reset();
   for (ReplicatedTable& table : tables_) {
     table.enter(world, rank);
@@ -140,6 +141,7 @@ void Tables::pull(Peers& peers, std::uint32_t number, std::span<const std::uint6
     table.take(pull, rank, messages[rank]);
   }
   table.give(pull, ids.size(), rows);
+  in_use_ = true;
 }
 
 void Tables::exchange_pushes(Peers& peers, Reduction reduction, std::optional<double> weight) {
@@ -186,6 +188,7 @@ void Tables::exchange_pushes(Peers& peers, Reduction reduction, std::optional<do
 }
 
 void Tables::count() {
+  in_use_ = false;
   for (ReplicatedTable& table : tables_) {
     table.count();
   }
@@ -194,7 +197,13 @@ void Tables::count() {
   }
 }
 
+void Tables::push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
+  at(number, "push").push(ids, gradients);
+  in_use_ = true;
+}
+
 void Tables::forget_pushes() {
+  in_use_ = false;
   for (ReplicatedTable& table : tables_) {
     table.forget_pushes();
   }

@@ -32,6 +32,9 @@ class Tables {
   void enter(const TableWorld& world, int rank);
 
   void pull(Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows);
+  void push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients);
+  /// Whether the step under way has pulled or pushed: a change of world is to begin it anew, by the caller.
+  [[nodiscard]] bool in_use() const noexcept { return in_use_; }
 
   /// Rows' gradients of this step go to all that hold the rows, and are added up there: sums, or means by world size or
   /// by weights where there are any.
@@ -62,7 +65,8 @@ class Tables {
   std::vector<ReplicatedTable> tables_;
   TableWorld world_;
   int rank_ = 0;
-  bool agreed_ = false;                  // in this world
+  bool agreed_ = false;  // in this world
+  bool in_use_ = false;
   std::optional<TableWorld> lies_;       // where rows lie; none: nothing was ever written
   std::optional<TableWorld> to_lie_in_;  // of move(), until install()
 };
