@@ -218,6 +218,9 @@ void TcpProcesses::take(Channel::Heard one, std::vector<Heard>& heard) {
   Peer& peer = found->second;
   if (one.lost) {
     peer.who.state = State::unreachable;
+    if (peer.known) {
+      heard.push_back({.from = from, .lost = true});
+    }
   } else if (one.ended) {
     if (++peer.ended_lanes < 2) {  // behind all that it sent
       return;
