@@ -177,6 +177,9 @@ class Simulation {
       follow_up(fault);
     }
     const std::vector<Id> ids = running();
+    if (ids.empty()) {
+      return;
+    }
     const auto any = [&] { return ids[static_cast<std::size_t>(draw(0, static_cast<int>(ids.size()) - 1))]; };
     switch (fault.kind) {
       case Fault::Kind::death: end(any()); break;
