@@ -669,9 +669,9 @@ TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
     const Socket prompt = process.card.reach(until, {.rank = transport::tcp::kFirstToken + 6, .control = 1}, 0, why);
     const Socket bulk = process.card.reach(until, {.rank = transport::tcp::kFirstToken + 6, .control = 0}, 0, why);
     EXPECT_TRUE(transport::tcp::read_message(prompt, until)) << why;
-    std::this_thread::sleep_for(seconds(2));
+    std::this_thread::sleep_for(seconds(3));
   });
-  std::this_thread::sleep_for(milliseconds(200));
+  std::this_thread::sleep_for(milliseconds(1000));
   EXPECT_EQ(join().id(), 1U);
   second.join();
   EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));

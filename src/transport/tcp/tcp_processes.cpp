@@ -249,9 +249,7 @@ Turn TcpProcesses::turn() const {
   Turn turn{.start = start_, .highest = self_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
     turn.highest = std::max(turn.highest, id);
-    if (peer.known || peer.who.state != State::ended) {  // who ended before it had joined is nobody's business
-      turn.known.push_back(peer.who);
-    }
+    turn.known.push_back(peer.who);  // also one that ended before it had joined: others may not have heard yet
   }
   return turn;
 }
