@@ -130,11 +130,13 @@ class TcpProcesses : public ::testing::Test {
       all_.push_back(std::make_unique<Ear>(std::move(one)));
     }
   }
-  [[nodiscard]] std::shared_ptr<Processes> join_plain(milliseconds timeout = seconds(20)) const {
-    return transport::join_tcp_processes({.join_file = file_, .interface = "lo", .timeout = timeout});
+  [[nodiscard]] std::shared_ptr<Processes> join_plain(milliseconds timeout = seconds(20),
+                                                      milliseconds first_word = seconds(5)) const {
+    return transport::join_tcp_processes(
+        {.join_file = file_, .interface = "lo", .timeout = timeout, .first_word = first_word});
   }
-  Ear& join(milliseconds timeout = seconds(20)) {
-    all_.push_back(std::make_unique<Ear>(join_plain(timeout)));
+  Ear& join(milliseconds timeout = seconds(20), milliseconds first_word = seconds(5)) {
+    all_.push_back(std::make_unique<Ear>(join_plain(timeout, first_word)));
     return *all_.back();
   }
   Ear& at(std::size_t index) { return *all_.at(index); }
@@ -659,21 +661,9 @@ TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
 // Mutation tried: no word while it waits for its turn.
 TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
   start(1);
-  const auto process = lines().at(0);
   const HeardLog log;
-  const Half first = begin_to_join(process, transport::tcp::kFirstToken + 5);
-  std::thread second([&] {  // comes before the joiner, so that this one waits for two turns
-    std::this_thread::sleep_for(milliseconds(100));
-    const auto until = Clock::now() + seconds(15);
-    std::string why;
-    const Socket prompt = process.card.reach(until, {.rank = transport::tcp::kFirstToken + 6, .control = 1}, 0, why);
-    const Socket bulk = process.card.reach(until, {.rank = transport::tcp::kFirstToken + 6, .control = 0}, 0, why);
-    EXPECT_TRUE(transport::tcp::read_message(prompt, until)) << why;
-    std::this_thread::sleep_for(seconds(3));
-  });
-  std::this_thread::sleep_for(milliseconds(1000));
-  EXPECT_EQ(join().id(), 1U);
-  second.join();
+  const Half first = begin_to_join(lines().at(0), transport::tcp::kFirstToken + 5);  // has its turn for 5 s
+  EXPECT_EQ(join(seconds(20), seconds(1)).id(), 1U);
   EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));
 }
 

@@ -23,7 +23,6 @@ constexpr std::chrono::milliseconds kAttempt{4000};  // less than a turn: who gi
 constexpr std::chrono::seconds kPatience{30};        // with others that come first
 constexpr int kFruitless = 4;  // times that nobody answered, in a row; who is busy may not for 5 s
 
-constexpr std::chrono::seconds kFirstWord{5};  // of one who waits
 constexpr std::chrono::seconds kBetweenWords{30};
 
 class Joining {
@@ -225,7 +224,7 @@ class Joining {
   Id highest_ = 0;
   Id self_ = 0;
   std::string why_;
-  Clock::time_point tells_at_ = Clock::now() + kFirstWord;
+  Clock::time_point tells_at_ = Clock::now() + options_.first_word;
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ struct JoinOptions {
   std::string join_file;
   std::string interface = {};  // the only one to use
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  std::chrono::milliseconds first_word{std::chrono::seconds(5)};  // after which it says for whom it waits
 };
 /// This process joins a job that runs. It knows all others then, and they know it; others may
 /// join by it. Error(timeout) where nobody in the file answers, or somebody does not answer until the timeout: then it
