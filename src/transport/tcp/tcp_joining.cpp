@@ -126,6 +126,7 @@ class Joining {
   std::optional<Turn> take_turn(Id id) {
     Held lanes;
     const Acquaintance& process = known_.at(id);
+    std::string before = std::exchange(why_, name_of(id) + " is busy with another process that joins, or is stopped");
     for (const bool control : {true, false}) {
       Socket& lane = control ? lanes.prompt : lanes.bulk;
       std::string tried;
@@ -135,8 +136,8 @@ class Joining {
         return std::nullopt;
       }
       set_up(lane, control ? Carries::control : Carries::messages);
+      tell_of_waiting();  // it may have answered late
     }
-    std::string before = std::exchange(why_, name_of(id) + " is busy with another process that joins, or is stopped");
     const auto said = wait_for(lanes.prompt) ? read_message(lanes.prompt, until()) : std::nullopt;
     auto turn = said ? Turn::from_text(*said) : std::nullopt;
     if (!turn) {
