@@ -52,7 +52,7 @@ struct RunOptions {
 };
 /// Starts the command with gradwire preloaded in every rank, again where it fails, waits for it and prints what became
 /// of its calls to `out`. Returns the status of its last run. Error before anything was started.
-int run(const RunOptions& options, std::ostream& out);
+int run(const RunOptions& given, std::ostream& out);
 
 struct ReportOptions {
   std::string folder;                                // of GRADWIRE_REPORT
