@@ -16,7 +16,8 @@ class ReplicaRing {
   /// Of no rank; nothing may be asked of it.
   ReplicaRing() : ReplicaRing({}, {}, 0) {}
   /// `keys`: of the ranks, ascending, see HashRing. `nodes`: of each rank, or empty where all share one; copies go to
-  /// different nodes as far as there are any. Of each row there are `copies`, or as many as there are ranks.
+  /// different nodes as far as there are any, but where one node has more than two thirds of the ranks. Of each row
+  /// there are `copies`, or as many as there are ranks.
   ReplicaRing(std::span<const std::uint32_t> keys, std::span<const std::uint32_t> nodes, std::uint32_t copies);
 
   [[nodiscard]] std::size_t copies() const noexcept { return copies_; }

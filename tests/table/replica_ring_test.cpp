@@ -71,6 +71,17 @@ TEST(ReplicaRing, CopiesGoToDifferentNodes) {
   }
 }
 
+// Tried by hand, red: nodes always count, and it holds every row.
+TEST(ReplicaRing, OneAloneOnItsNodeDoesNotHoldAll) {
+  const Keys keys{0, 1, 2, 3, 4};
+  const ReplicaRing ring(keys, std::vector<std::uint32_t>{0, 0, 0, 0, 1}, 2);
+  int held = 0;
+  for (std::uint64_t id = 0; id < kSomeIds; ++id) {
+    held += std::ranges::count(ring.holders(id), 4);
+  }
+  EXPECT_NEAR(static_cast<double>(held) / kSomeIds, 2.0 / 5, 0.1);
+}
+
 TEST(ReplicaRing, TellsWhatIsLost) {
   const ReplicaRing ring(Keys{0, 1, 2, 3}, {}, 2);
   EXPECT_EQ(ring.lost({true, false, true, true}), 0);
