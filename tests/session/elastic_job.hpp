@@ -74,6 +74,7 @@ struct Plan {
   std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
   int spares = 0;                                  // processes behind the ranks
   std::vector<std::uint64_t> joins_at = {};        // others join once a process is at this step
+  milliseconds joins_after{0};                     // and so much later
   milliseconds step_takes{0};
   std::map<Id, std::string> policies = {};  // of those that have another one
   std::map<Id, std::size_t> smaller = {};   // so much smaller is the first tensor of these
@@ -352,6 +353,7 @@ inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
   }
   for (std::size_t i = 0; i < plan.joins_at.size(); ++i) {
     progress.wait_for(plan.joins_at[i]);
+    std::this_thread::sleep_for(plan.joins_after);
     threads.emplace_back([&, i, own = join_inproc_processes(*any)]() mutable {
       live(std::move(own), plan, fates[start + i], progress);
     });

@@ -138,12 +138,17 @@ TEST(Joins, OneOfAnotherPolicyModelOrNumberOfSparesIsRefused) {
   }
 }
 
-// The lowest rank could refuse it, but ends. Tried by hand, red: the lowest alone refuses.
+// The lowest rank is cut off when it comes. Tried by hand, red: the lowest alone refuses.
 TEST(Joins, AnyRankRefuses) {
   Plan plan = joining({.policy = kPolicies[1].policy}, {3});
   plan.errors = {ErrorCode::mismatch};
   plan.policies = {{kFirstJoinerId, "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n"}};
-  plan.silent_after = {{0, {150, milliseconds(9000)}}};
+  plan.cut = std::make_shared<Cut>(std::set<Id>{0});
+  plan.cuts_after = {{0, Life::kForEver}};
+  plan.dies_in = {{0, {3, 1}}};  // then it is cut off
+  plan.timeout = std::chrono::seconds(8);
+  plan.errors.insert(ErrorCode::timeout);
+  plan.joins_after = milliseconds(100);
   plan.errors.insert(ErrorCode::expelled);
   const std::vector<Fate> fates = run(plan);
   ASSERT_TRUE(fates[kFirstJoiner].error);
