@@ -156,7 +156,7 @@ TEST(Difference, SurvivesAnyText) {
     const std::string message = first_difference(mine, 0, theirs, 1);
     EXPECT_EQ(message.empty(), mine == theirs) << "seed " << seed << ", round " << round << "\n" << theirs;
   }
-  EXPECT_THAT(first_difference(mine, 0, "", 7), HasSubstr("ranks 0 and 7"));
+  EXPECT_THAT(first_difference(mine, 0, "", 7), HasSubstr("rank 0 and rank 7"));
 }
 
 }  // namespace
