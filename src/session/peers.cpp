@@ -47,6 +47,7 @@ class Group {
 
 }  // namespace
 
+// NOLINTBEGIN(performance-unnecessary-value-param): those that override them keep it
 Peers::Messages Peers::all_to_all(Messages /*to*/, std::uint32_t /*call*/, const std::string& what) {
   throw Error(ErrorCode::unsupported, what + ": not over device memory");
 }
@@ -54,6 +55,7 @@ Peers::Messages Peers::all_to_all(Messages /*to*/, std::uint32_t /*call*/, const
 Peers::Messages Peers::all_to_all(Messages /*to*/, std::span<const std::uint64_t> /*sizes*/, const std::string& what) {
   throw Error(ErrorCode::unsupported, what + ": not over device memory");
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 std::string bytes_of(const std::vector<double>& numbers) {
   std::string text(numbers.size() * sizeof(double), '\0');
