@@ -22,7 +22,7 @@ namespace gradwire::transport {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MPI_Comm comm, MpiOptions options);
+  MpiTransport(MPI_Comm comm, const MpiOptions& options);
   ~MpiTransport() override;
 
   [[nodiscard]] std::string name() const override { return "mpi"; }

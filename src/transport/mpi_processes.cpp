@@ -145,7 +145,7 @@ class MpiProcesses final : public Processes {
     MpiOptions options;
     options.timeout = timeout;
     options.some_may_end = true;
-    const MPI_Comm comm = create_from(left, 2 * epoch);
+    MPI_Comm comm = create_from(left, 2 * epoch);
     options.notices = create_from(left, 2 * epoch + 1);
     MPI_Group_free(&left);
     MPI_Group_free(&all);
@@ -201,7 +201,7 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
 
 std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file) {
   transport::check_communicator(comm);
-  const MPI_Comm own = transport::duplicate(comm, join_file.timeout, "duplicating the communicator (MPI_Comm_idup)");
+  MPI_Comm own = transport::duplicate(comm, join_file.timeout, "duplicating the communicator (MPI_Comm_idup)");
   int rank = 0;
   int size = 1;
   transport::check_mpi(MPI_Comm_rank(own, &rank), "MPI_Comm_rank");

@@ -14,7 +14,7 @@
 
 namespace gradwire::transport {
 
-MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
+MpiTransport::MpiTransport(MPI_Comm comm, const MpiOptions& options)
     : options_(options),
       serial_(begin_transport(comm, options.timeout)),
       level_(mpi_thread_level()),
@@ -24,10 +24,10 @@ MpiTransport::MpiTransport(MPI_Comm comm, MpiOptions options)
   check_mpi(MPI_Comm_size(comm, &world_size_), "MPI_Comm_size");
   nodes_ =
       options.some_may_end ? options.nodes : find_nodes(communicators_.first(), rank_, world_size_, options.timeout);
-  const MPI_Comm notices = options.some_may_end ? options.notices
-                                                : duplicate(communicators_.first(), options.timeout,
-                                                            "duplicating the communicator for abort messages "
-                                                            "(MPI_Comm_idup)");
+  MPI_Comm notices = options.some_may_end ? options.notices
+                                          : duplicate(communicators_.first(), options.timeout,
+                                                      "duplicating the communicator for abort messages "
+                                                      "(MPI_Comm_idup)");
   abort_channel_ = std::make_unique<MpiAbortChannel>(notices, rank_, world_size_);
   requests_.add(abort_channel_->request(), {});
 }
@@ -205,7 +205,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   return over;
 }
 
-std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options) {
+std::shared_ptr<Transport> make_mpi(MPI_Comm comm, const MpiOptions& options) {
   check_communicator(comm);
   if (options.ignore_broken_pipes) {
     ignore_broken_pipes();

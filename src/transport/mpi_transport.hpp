@@ -32,7 +32,7 @@ struct MpiOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
 };
 
-[[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, MpiOptions options);
+[[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, const MpiOptions& options);
 
 // Of a transport that make_mpi made, where MPI goes on when a rank ends (mpi_faults.hpp).
 /// Whether one of its ranks has ended or it was revoked, as far as this rank was told.
