@@ -34,7 +34,7 @@ std::optional<Acquaintance> Acquaintance::from_text(const std::string& text) {
   Acquaintance read;
   const std::size_t tab = std::min(text.find('\t'), text.size());
   std::string_view rest(text.data(), tab);
-  const auto state = std::ranges::find(kStates, next_word(rest));
+  const auto* const state = std::ranges::find(kStates, next_word(rest));
   if (tab == text.size() || state == kStates.end() || !read_number(next_word(rest), read.id) ||
       read.id >= kFirstToken) {
     return std::nullopt;
