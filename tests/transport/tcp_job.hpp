@@ -22,6 +22,7 @@
 #include "gradwire/version.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/step_share.hpp"
 #include "tests/transport/exchange.hpp"
 #include "tests/transport/tcp_world.hpp"
 #include "transport/tcp/tcp_door.hpp"
