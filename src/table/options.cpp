@@ -86,6 +86,15 @@ std::string agreement_text(const TableOptions& options, int world_size) {
   return "world size = " + std::to_string(world_size) + "\n" + option_lines(options);
 }
 
+Shard::Settings shard_settings(const TableOptions& options) noexcept {
+  return {.width = options.width,
+          .optimizer = options.optimizer,
+          .learning_rate = options.learning_rate,
+          .epsilon = options.epsilon,
+          .initial_scale = options.initial_scale,
+          .seed = options.seed};
+}
+
 std::string option_lines(const TableOptions& options) {
   std::ostringstream text;
   text << "name = " << options.name << "\nrows = " << options.rows << "\nwidth = " << options.width

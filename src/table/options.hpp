@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "gradwire/table.hpp"
+#include "table/shard.hpp"
 
 namespace gradwire::table {
 
 /// Error(invalid_argument), or Error(out_of_memory) for a cache larger than this machine's memory; names the option and
 /// the fix.
 void check_options(const TableOptions& options);
+[[nodiscard]] Shard::Settings shard_settings(const TableOptions& options) noexcept;
 /// What ranks must agree on, "name = value" lines: of the table, and with the size of the world.
 [[nodiscard]] std::string option_lines(const TableOptions& options);
 [[nodiscard]] std::string agreement_text(const TableOptions& options, int world_size);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "table/id_codec.hpp"
+#include "table/options.hpp"
 
 namespace gradwire::table {
 namespace {
@@ -27,18 +28,9 @@ Service::Service(int rank, int world_size, const TableOptions& options)
       codec_(options.codec, options.width),
       gradient_codec_(options.gradient_codec, options.width),
       exact_codec_("exact", options.width),
-      shard_(shard_settings()),
+      shard_(shard_settings(options_)),
       clocks_(world_size),
       cache_(options.cache_bytes, options.width) {}
-
-Shard::Settings Service::shard_settings() const noexcept {
-  return {.width = options_.width,
-          .optimizer = options_.optimizer,
-          .learning_rate = options_.learning_rate,
-          .epsilon = options_.epsilon,
-          .initial_scale = options_.initial_scale,
-          .seed = options_.seed};
-}
 
 void Service::send(int peer, Message message) {
   outgoing_.bytes += bytes_of(message);
@@ -367,7 +359,7 @@ void Service::tick() {
 }
 
 void Service::replace(std::span<const Shard::Row> rows) {
-  Shard shard(shard_settings());
+  Shard shard(shard_settings(options_));
   shard.continue_after(shard_.sequence());
   for (const Shard::Row& row : rows) {
     shard.restore(row);

@@ -79,7 +79,6 @@ class Service {
   void replace(std::span<const Shard::Row> rows);
   /// Every cached row is compared with its owner's before it is used again.
   void distrust_cache() noexcept { cache_.distrust(); }
-  [[nodiscard]] Shard::Settings shard_settings() const noexcept;
   [[nodiscard]] TableStatistics statistics() const;
   [[nodiscard]] std::uint64_t ages() const noexcept { return age_sum_; }
   [[nodiscard]] std::uint64_t greatest_age() const noexcept { return statistics_.maximum_age; }

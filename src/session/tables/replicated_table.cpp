@@ -36,16 +36,7 @@ ReplicatedTable::ReplicatedTable(TableOptions options)
     : options_(checked(std::move(options))),
       codec_(options_.codec, options_.width),
       gradient_codec_(options_.gradient_codec, options_.width),
-      shard_(shard_settings()) {}
-
-Shard::Settings ReplicatedTable::shard_settings() const {
-  return {.width = options_.width,
-          .optimizer = options_.optimizer,
-          .learning_rate = options_.learning_rate,
-          .epsilon = options_.epsilon,
-          .initial_scale = options_.initial_scale,
-          .seed = options_.seed};
-}
+      shard_(table::shard_settings(options_)) {}
 
 TableStatistics ReplicatedTable::statistics() const {
   TableStatistics statistics = counts_;
@@ -312,7 +303,7 @@ void ReplicatedTable::stage_rows(wire::ByteReader& in) {
 void ReplicatedTable::install() {
   const std::vector<Shard::Row> held = shard_.sorted();
   if (!std::ranges::all_of(held, [this](const Shard::Row& row) { return holds(row.id); })) {
-    Shard kept(shard_settings());
+    Shard kept(table::shard_settings(options_));
     for (const Shard::Row& row : held) {
       if (holds(row.id)) {
         kept.restore(row);
@@ -338,7 +329,7 @@ void ReplicatedTable::save(SavedState::Table& to) const {
 }
 
 void ReplicatedTable::load(std::span<const SavedState::Table* const> parts) {
-  shard_ = Shard(shard_settings());
+  shard_ = Shard(table::shard_settings(options_));
   for (const SavedState::Table* part : parts) {
     for (std::size_t i = 0; i < part->ids.size(); ++i) {
       if (holds(part->ids[i])) {

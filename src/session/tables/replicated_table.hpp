@@ -102,7 +102,6 @@ class ReplicatedTable {
     double weight;
   };
 
-  [[nodiscard]] table::Shard::Settings shard_settings() const;
   [[nodiscard]] bool holds(std::uint64_t id) const;
   [[nodiscard]] std::size_t moved_floats() const {
     return std::size_t{options_.optimizer == RowOptimizer::adagrad ? 2U : 1U} * options_.width;
