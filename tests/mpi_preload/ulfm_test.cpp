@@ -1,5 +1,6 @@
 // A job that handles the end of ranks itself is told the same with the drop-in as without, rank by rank and call by
-// call. Needs an Open MPI with ULFM (5 and later): the one of this build, or the one in the folder GRADWIRE_ULFM.
+// call. Needs an Open MPI with ULFM (5 and later): the one in the folder GRADWIRE_ULFM, the one that `./run setup elastic`
+// has fetched, or the one of this build.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,8 +24,11 @@ struct Jobs {
 };
 
 std::string tool(const std::string& name, const std::string& built_with) {
-  const char* const folder = std::getenv("GRADWIRE_ULFM");  // NOLINT(concurrency-mt-unsafe): one thread
-  return folder == nullptr ? built_with : std::string(folder) + "/bin/" + name;
+  if (const char* const folder = std::getenv("GRADWIRE_ULFM")) {  // NOLINT(concurrency-mt-unsafe): one thread
+    return std::string(folder) + "/bin/" + name;
+  }
+  const std::string fetched = GRADWIRE_SOURCE "/build/elastic/bin/" + name;
+  return std::filesystem::exists(fetched) ? fetched : built_with;
 }
 
 Jobs make_jobs() {
@@ -40,7 +44,7 @@ Jobs make_jobs() {
                 tool("mpirun", GRADWIRE_MPIEXEC) + "' --with-ft ulfm --oversubscribe --mca mpi_yield_when_idle 1 -np ";
   if (const Outcome plain = run_program(compile + "/plain' 2>&1"); plain.status != 0) {
     EXPECT_EQ(std::getenv("GRADWIRE_ULFM"), nullptr) << plain.output;
-    jobs.missing = "the MPI of this build has no ULFM; GRADWIRE_ULFM=FOLDER names an Open MPI 5. " +
+    jobs.missing = "the MPI of this build has no ULFM; `./run setup elastic` fetches Open MPI 5, GRADWIRE_ULFM=FOLDER names one. " +
                    plain.output.substr(0, plain.output.find('\n'));
     return jobs;
   }
