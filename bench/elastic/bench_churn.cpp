@@ -207,7 +207,7 @@ double loss_at(const Json& curve, double samples) {
 
 int report(const Options& options) {
   Table table({"spares", "another joins after s", "a death each s", "deaths", "s", "samples/s", "% of calm",
-               "ms a change, median", "worst", "loss", "of calm at equal samples"});
+               "ms a change, median", "worst", "at samples", "loss", "of calm"});
   Json all = make_report("gradwire.bench_churn_report.1"), calm;
   for (const std::string& file : options.files) {
     std::ifstream in(file);
@@ -221,23 +221,26 @@ int report(const Options& options) {
     const double goodput = 100 * rate / (calm.at("samples").get<double>() / calm.at("seconds").get<double>());
     auto changes = run.at("change_seconds").get<std::vector<double>>();
     const Json& curve = run.at("curve");
-    const auto& last = curve.at(curve.size() - 1);
-    const double ratio = last[1].get<double>() / loss_at(calm.at("curve"), last[0]);
+    const Json& calm_curve = calm.at("curve");
+    const double both = std::min(curve.back()[0].get<double>(), calm_curve.back()[0].get<double>());  // samples
+    const double loss = loss_at(curve, both), of_calm = loss / loss_at(calm_curve, both);
     const Json after = run.value("join_after_seconds", Json());
     table.add({fixed(run.at("spares"), 0), after.is_null() ? "-" : fixed(after, 0), period > 0 ? fixed(period, 0) : "-",
                fixed(std::floor(period > 0 ? seconds / period : 0), 0), fixed(seconds, 0), fixed(rate, 1),
                fixed(goodput, 1), fixed(changes.empty() ? NAN : 1e3 * median(changes), 0),
                fixed(changes.empty() ? NAN : 1e3 * *std::max_element(changes.begin(), changes.end()), 0),
-               scientific(last[1]), fixed(ratio, 4)});
+               fixed(both, 0), scientific(loss), fixed(of_calm, 4)});
     all["rows"].push_back({{"spares", run.at("spares")},
                            {"join_after_seconds", after},
                            {"samples_per_second", rate},
                            {"percent_of_calm", goodput},
-                           {"loss_of_calm", number_or_null(ratio)}});
+                           {"loss_of_calm", number_or_null(of_calm)}});
   }
   const std::string head =
       "A job whose ranks kill themselves, one each period, in the middle of a step. Changes: as the rank that is the "
-      "lowest at the end saw them, from the first sign of a death until the next world was there.";
+      "lowest at the end saw them, from the first sign of a death until the next world was there. Losses: after as "
+      "many "
+      "samples as this run and the calm one both have.";
   options.written.tell(head, table, all);
   return 0;
 }
