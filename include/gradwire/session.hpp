@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gradwire/communicator.hpp"
@@ -66,6 +67,10 @@ struct WorldChange {
   std::vector<std::string> lost_names = {};  // what is known of each
   std::vector<int> joined = {};              // ranks of the world now, of spares and processes that came; ascending
   std::vector<std::string> joined_names = {};
+  /// What ranks that ended had yet to send, as far as this rank has a copy that counts ([elastic] replicate): it is
+  /// sent with this rank's own. The rank, of the world before; and the step after which the copy was made: what it
+  /// dropped since is lost.
+  std::vector<std::pair<int, std::uint64_t>> residuals_kept = {};
   double seconds = 0;  // from the first sign of it on this rank until the new world was there
 };
 

@@ -6,7 +6,8 @@
 //
 // RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. In its place: checkpoints=DIRECTORY: every 50
 // steps a checkpoint goes there, and a job that is started again goes on from the newest one. spares=K: the last K
-// processes wait, and take the places of ranks that end.
+// processes wait, and take the places of ranks that end. replicate=N: after every N steps another rank gets a copy of
+// what a rank has dropped so far.
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -26,7 +27,7 @@ struct Arguments {
   std::chrono::milliseconds computing{20};  // that a real model would take
   std::vector<std::string> deaths;
   std::string checkpoints;
-  std::uint32_t spares = 0;
+  std::uint32_t spares = 0, replicate = 0;
 };
 
 void train(const std::shared_ptr<gradwire::Processes>& processes, const Arguments& arguments) {
@@ -39,7 +40,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     wanted[i] = normal(same);
   }
   gradwire::Policy policy = gradwire::Policy::uniform(arguments.codec);
-  policy.elastic = gradwire::Policy::Elastic{.spares = arguments.spares};
+  policy.elastic = gradwire::Policy::Elastic{.replicate = arguments.replicate, .spares = arguments.spares};
   gradwire::Session session(processes, policy);
   const gradwire::TensorId id = session.add("vector", gradwire::view(gradient.data(), gradient.size()));
   std::printf("%s\n", processes->describe(processes->self()).c_str());
@@ -54,8 +55,14 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
         std::printf("with %s: ", joined.c_str());
       }
       std::printf("%d ranks go on, %.0f ms after that was noticed\n", change.world_size, 1000 * change.seconds);
-      std::fflush(stdout);
+      std::printf("kept: parameters, step %llu, and what the ranks that are left have yet to send\n",
+                  static_cast<unsigned long long>(session.step()));
     }
+    for (const auto& [rank, step] : change.residuals_kept) {
+      std::printf("%s keeps what rank %d had yet to send after step %llu\n",
+                  processes->describe(processes->self()).c_str(), rank, static_cast<unsigned long long>(step));
+    }
+    std::fflush(stdout);
   });
 
   const gradwire::View parameters = gradwire::view(value.data(), value.size());
@@ -121,6 +128,8 @@ int main(int argc, char** argv) {
       arguments.checkpoints = argument.substr(prefix.size());
     } else if (argument.rfind("spares=", 0) == 0) {
       arguments.spares = static_cast<std::uint32_t>(std::atoi(argument.c_str() + 7));
+    } else if (argument.rfind("replicate=", 0) == 0) {
+      arguments.replicate = static_cast<std::uint32_t>(std::atoi(argument.c_str() + 10));
     } else {
       arguments.deaths.push_back(argument);
     }

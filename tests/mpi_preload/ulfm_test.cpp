@@ -1,6 +1,6 @@
 // A job that handles the end of ranks itself is told the same with the drop-in as without, rank by rank and call by
-// call. Needs an Open MPI with ULFM (5 and later): the one in the folder GRADWIRE_ULFM, the one that `./run setup elastic`
-// has fetched, or the one of this build.
+// call. Needs an Open MPI with ULFM (5 and later): the one in the folder GRADWIRE_ULFM, the one that `./run setup
+// elastic` has fetched, or the one of this build.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,8 +44,10 @@ Jobs make_jobs() {
                 tool("mpirun", GRADWIRE_MPIEXEC) + "' --with-ft ulfm --oversubscribe --mca mpi_yield_when_idle 1 -np ";
   if (const Outcome plain = run_program(compile + "/plain' 2>&1"); plain.status != 0) {
     EXPECT_EQ(std::getenv("GRADWIRE_ULFM"), nullptr) << plain.output;
-    jobs.missing = "the MPI of this build has no ULFM; `./run setup elastic` fetches Open MPI 5, GRADWIRE_ULFM=FOLDER names one. " +
-                   plain.output.substr(0, plain.output.find('\n'));
+    jobs.missing =
+        "the MPI of this build has no ULFM; `./run setup elastic` fetches Open MPI 5, GRADWIRE_ULFM=FOLDER names "
+        "one. " +
+        plain.output.substr(0, plain.output.find('\n'));
     return jobs;
   }
   if (run_program(jobs.launch + "1 '" + (jobs.folder / "plain").string() + "' probe").output.find("goes on") ==

@@ -15,10 +15,15 @@
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/residual_copy.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/heard_log.hpp"
 #include "tests/support/step_share.hpp"
 
 namespace gradwire::test {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
 
@@ -157,8 +162,35 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
     ASSERT_EQ(exact[0].first, std::vector<std::uint64_t>{4});
     EXPECT_LT(error_of_sums(exact), 1e-6);
     EXPECT_LT(error_of_sums(fates_with("replicate = \"1 step\"\n")), 1e-2) << "bf16";
-    EXPECT_GT(error_of_sums(fates_with("")), 2e-2) << "without, it is lost";
+    const std::vector<Fate> without = fates_with("");
+    EXPECT_GT(error_of_sums(without), 2e-2) << "without, it is lost";
+    for (const std::size_t who : {0U, 1U, 3U}) {
+      const bool keeps = who == 3;  // the next one
+      const std::vector<std::pair<int, std::uint64_t>> of_rank_2{{2, 3}}, none;
+      EXPECT_EQ(exact[who].changes.at(0).residuals_kept, keeps ? of_rank_2 : none);
+      EXPECT_EQ(without[who].changes.at(0).residuals_kept, none);
+    }
   }
+}
+
+// The log says so where nothing of a lost rank is kept. Tried by hand, red: only the rank that keeps it says what it
+// has.
+TEST(Elastic, WhatIsLostIsTold) {
+  const auto told = [](const std::string& elastic, std::map<Id, std::uint64_t> leaves) {
+    const HeardLog log;
+    run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n[elastic]\n" + elastic,
+         .leaves_before = std::move(leaves)});
+    std::string text;
+    for (const std::string& line : HeardLog::all()) {
+      text += line + "\n";
+    }
+    return text;
+  };
+  EXPECT_THAT(told("", {{2, 4}}), HasSubstr("what the lost had yet to send is lost"));
+  const std::string kept = told("replicate = \"1 step\"\n", {{2, 4}});
+  EXPECT_THAT(kept, AllOf(HasSubstr("residuals as of step 3 are kept"), Not(HasSubstr("yet to send"))));
+  EXPECT_THAT(told("replicate = \"1 step\"\n", {{2, 4}, {3, 4}}), HasSubstr("there is no copy of residuals"))
+      << "its keeper has ended as well";
 }
 
 // Synchronised in step 3: the copy that was made then holds for the local steps that follow.

@@ -21,6 +21,7 @@
 #include "base/log.hpp"
 #include "gradwire/version.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/heard_log.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/step_share.hpp"
 #include "tests/transport/exchange.hpp"
@@ -228,34 +229,5 @@ inline Half begin_to_join(const Acquaintance& process, std::uint32_t token) {
   EXPECT_TRUE(half.turn);
   return half;
 }
-
-// What is logged meanwhile.
-class HeardLog {
- public:
-  HeardLog() {
-    lines().clear();
-    set_log_sink([](LogLevel /*level*/, std::string_view line) {
-      const std::lock_guard lock(mutex());
-      lines().emplace_back(line);
-    });
-  }
-  ~HeardLog() { set_log_sink(nullptr); }
-  HeardLog(const HeardLog&) = delete;
-  HeardLog& operator=(const HeardLog&) = delete;
-  [[nodiscard]] static std::vector<std::string> all() {
-    const std::lock_guard lock(mutex());
-    return lines();
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex made;
-    return made;
-  }
-  static std::vector<std::string>& lines() {
-    static std::vector<std::string> made;
-    return made;
-  }
-};
 
 }  // namespace gradwire::test

@@ -210,14 +210,18 @@ void Elastic::replicate(std::uint64_t step, const std::vector<SavedState::Residu
 
 std::vector<Elastic::Kept> Elastic::take_kept() {
   std::vector<Kept> kept;
-  const int before = rank_in(before_, processes_->self());
-  for (std::size_t rank = 0; rank < keepers_before_.size(); ++rank) {
+  const bool is_first = world_.members.front() == processes_->self();
+  for (std::size_t rank = 0; rank < keepers_before_.size() && replicates(); ++rank) {
     const Processes::Id who = before_.members[rank];
-    if (rank_of(who) || keepers_before_[rank] != before) {
+    const Processes::Id keeper = before_.members[static_cast<std::size_t>(keepers_before_[rank])];
+    if (rank_of(who)) {
       continue;
     }
-    if (const auto copy = member_.take_copy(who, before_.epoch)) {
-      kept.push_back({static_cast<int>(rank), copy->step, decode_copy(copy->bytes)});
+    if (keeper == processes_->self()) {
+      const auto copy = member_.take_copy(who, before_.epoch);
+      kept.push_back(copy ? Kept{who, copy->step, decode_copy(copy->bytes)} : Kept{who});
+    } else if (is_first && !rank_of(keeper)) {
+      kept.push_back({who});
     }
   }
   return kept;
@@ -269,6 +273,11 @@ WorldChange Elastic::take_change() {
     if (rank_in(told_, who) < 0) {
       change.joined.push_back(rank_in(world_, who));
       change.joined_names.push_back(processes_->describe(who));
+    }
+  }
+  for (const auto& [who, step] : std::exchange(kept_, {})) {
+    if (const int rank = rank_in(told_, who); rank >= 0) {
+      change.residuals_kept.emplace_back(rank, step);
     }
   }
   told_ = world_;

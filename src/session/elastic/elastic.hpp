@@ -75,13 +75,18 @@ class Elastic {
   [[nodiscard]] bool replicates_after(std::uint64_t step) const;
   /// Sends them to the rank that keeps them for this one.
   void replicate(std::uint64_t step, const std::vector<SavedState::Residual>& residuals);
-  /// What this rank keeps of ranks that are in the world before, and not in this one.
+  /// Residuals of a rank that is in the world before, and not in this one.
   struct Kept {
-    int rank = 0;  // in the world before
-    std::uint64_t step = 0;
-    std::vector<SavedState::Residual> residuals;
+    Processes::Id who = 0;
+    std::optional<std::uint64_t> step = {};  // after which they were copied; none: there is no copy
+    std::vector<SavedState::Residual> residuals = {};
   };
+  /// Of each that ended, on the rank that keeps them; where that one has ended as well, on rank 0.
   [[nodiscard]] std::vector<Kept> take_kept();
+  /// They go on in this process.
+  void note_kept(const Kept& kept) { kept_.emplace_back(kept.who, kept.step.value()); }
+  [[nodiscard]] std::string name(Processes::Id who) const { return processes_->describe(who); }
+  [[nodiscard]] bool replicates() const noexcept { return settings_.replicate > 0; }
 
   /// A line for people, with what it costs. `residual_bytes`: that this rank holds now; 0: it is
   /// not known.
@@ -120,6 +125,7 @@ class Elastic {
   std::vector<int> keepers_;         // by rank of the world: who keeps its residuals; the rank itself: nobody
   bool copied_ = false;              // in this world
   std::vector<int> keepers_before_;  // of the world before
+  std::vector<std::pair<Processes::Id, std::uint64_t>> kept_;  // since take_change()
   std::atomic<double> commit_seconds_ = 0;
   Member member_;
 };

@@ -18,7 +18,8 @@ using session::SavedState;
 
 namespace {
 
-void log_change(const WorldChange& change, std::uint64_t step) {
+// `residuals`: what is to be said of those that ended.
+void log_change(const WorldChange& change, std::uint64_t step, const char* residuals) {
   const auto listed = [](const char* before, const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) {
@@ -30,7 +31,7 @@ void log_change(const WorldChange& change, std::uint64_t step) {
       std::to_string(change.old_world_size) + " ranks have become " + std::to_string(change.world_size) +
           listed(": without ", change.lost_names) + listed("; new: ", change.joined_names) + "; step " +
           std::to_string(step) + " begins anew, " + format_number(std::round(1e3 * change.seconds)) +
-          " ms after that was noticed");
+          " ms after that was noticed" + (change.lost.empty() ? "" : residuals));
 }
 
 }  // namespace
@@ -97,21 +98,28 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
+  const bool had_any = before.runner->held().residual_bytes() > 0;
   for (const Elastic::Kept& kept : elastic->take_kept()) {
     bool any = false;
     for (const SavedState::Residual& residual : kept.residuals) {
       const std::uint32_t tensor = residual.key.tensor;
       const bool fits = tensor < tensors.size() && residual.range.end() <= tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
-      if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step)) {
+      if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
         add(residual);
         any = true;
       }
     }
-    log(LogLevel::warning, "of rank " + std::to_string(kept.rank) + " of the world before, residuals as of step " +
-                               std::to_string(kept.step) +
-                               (any ? " are kept: what it has dropped since is lost"
-                                    : " were sent since: what it has dropped after that is lost"));
+    if (any) {
+      elastic->note_kept(kept);
+    }
+    if (had_any) {
+      log(LogLevel::warning, "of " + elastic->name(kept.who) + ", which ended, " +
+                                 (!kept.step ? "there is no copy of residuals: all that it had yet to send is lost"
+                                             : "residuals as of step " + std::to_string(*kept.step) +
+                                                   (any ? " are kept: what it has dropped since is lost"
+                                                        : " were sent since: what it has dropped after that is lost")));
+    }
   }
   if (!residuals.empty()) {
     for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
@@ -177,7 +185,9 @@ void Session::State::enter_world(std::unique_ptr<State>& self) {
 }
 
 void Session::State::tell_of(const WorldChange& change) const {
-  log_change(change, step.number());
+  const bool none_kept = !elastic->replicates() && runner->held().residual_bytes() > 0;
+  log_change(change, step.number(),
+             none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (elastic->callback) {
     const auto callback = elastic->callback;  // it may set another
     callback(change);
