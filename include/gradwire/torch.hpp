@@ -64,19 +64,18 @@ class Adapter {
   using Scales = std::function<std::span<const float>(const std::string& name)>;
   Adapter(Session& session, const ::torch::nn::Module& model, const Scales& scales, int root = 0) : session_(session) {
     ::torch::NoGradGuard no_grad;
-    std::vector<View> values;
     for (const auto& item : model.named_parameters()) {
-      values.push_back(torch::view(item.value(), item.key()));
+      values_.push_back(torch::view(item.value(), item.key()));
       if (item.value().requires_grad()) {
         add(item.key(), item.value(), scales ? scales(item.key()) : std::span<const float>());
       }
     }
     for (const auto& item : model.named_buffers()) {
       if (item.value().is_floating_point()) {
-        values.push_back(torch::view(item.value(), item.key()));
+        values_.push_back(torch::view(item.value(), item.key()));
       }
     }
-    session_.broadcast(values, root);
+    session_.broadcast(values_, root);
   }
   template <typename Contained>
   Adapter(Session& session, const ::torch::nn::ModuleHolder<Contained>& model, int root = 0)
@@ -95,8 +94,12 @@ class Adapter {
   using BeforeReady = std::function<void(const std::string& name, std::span<float> gradient)>;
   void before_ready(BeforeReady call) { before_ready_ = std::move(call); }
 
+  /// Where the model's parameters and floating-point buffers lie: with Optimizer::state() what Session::share(),
+  /// checkpoint() and restore() are to be given. Valid as long as the model.
+  [[nodiscard]] const std::vector<View>& values() const noexcept { return values_; }
+
   /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
-  /// .grad() holds the reduced value.
+  /// .grad() holds the reduced value. Where the outcome says `repeat`, set gradients to zero and do backward() again.
   StepOutcome finish() {
     for (const auto& entry : entries_) {
       if (entry->ready) {
@@ -222,6 +225,7 @@ class Adapter {
   }
 
   Session& session_;
+  std::vector<View> values_;
   std::vector<std::unique_ptr<Entry>> entries_;
   BeforeReady before_ready_;
   bool no_sync_ = false;

@@ -4,16 +4,23 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gradwire/gradwire.hpp"
+#include "gradwire/optimizer.hpp"
 #include "gradwire/torch.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -320,6 +327,70 @@ TEST(TorchAdapter, EncodesByScales) {
   for (std::size_t i = 0; i < trained[0].size(); ++i) {
     EXPECT_TRUE(torch::equal(trained[0][i], trained[1][i])) << "parameter " << i;
   }
+}
+
+// A rank ends in the middle of a step, and a spare takes its place: with the others' parameters, buffers and moments.
+// Tried by hand, red: the state of the optimizer is not shared.
+TEST(TorchAdapter, AJobGoesOnWithASpare) {
+  constexpr int kSteps = 12, kProcesses = 4, kEnds = 1, kEndsIn = 5;
+  std::array<std::vector<float>, kProcesses> parameters;
+  std::array<gradwire::WorldChange, kProcesses> changes;
+  const auto train = [&](int self, const std::shared_ptr<gradwire::Processes>& processes) {
+    Net net(self * 7.0);
+    gradwire::AdamW optimizer;
+    for (const auto& item : net->named_parameters()) {
+      item.value().mutable_grad() = torch::zeros_like(item.value());
+      const auto size = static_cast<std::size_t>(item.value().numel());
+      optimizer.add(item.key(), {item.value().data_ptr<float>(), size}, {item.value().grad().data_ptr<float>(), size});
+    }
+    Policy policy = Policy::uniform("int4");
+    policy.elastic = Policy::Elastic{.spares = 1};
+    Session session(processes, policy);
+    Adapter sync(session, net);
+    session.on_world_change([&](const gradwire::WorldChange& change) { changes.at(self) = change; });
+    std::vector<gradwire::View> shared = sync.values();
+    std::ranges::copy(optimizer.state(), std::back_inserter(shared));
+    if (!session.share(shared)) {
+      return;
+    }
+    while (session.step() < kSteps) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the spare is heard meanwhile
+      for (auto& parameter : net->parameters()) {
+        parameter.mutable_grad().zero_();
+      }
+      backward(net, input(self, static_cast<int>(session.step())), true);
+      if (self == kEnds && session.step() == kEndsIn) {
+        throw std::runtime_error("this rank ends");
+      }
+      optimizer.step(sync.finish());
+    }
+    for (const auto& parameter : net->parameters()) {
+      const float* const values = parameter.data_ptr<float>();
+      parameters.at(self).insert(parameters.at(self).end(), values, values + parameter.numel());
+    }
+  };
+  const auto processes = gradwire::make_inproc_processes(kProcesses);
+  std::array<std::exception_ptr, kProcesses> errors;
+  std::vector<std::thread> threads;
+  for (int self = 0; self < kProcesses; ++self) {
+    threads.emplace_back([&, self] {
+      try {
+        train(self, processes.at(self));
+      } catch (...) {
+        errors.at(self) = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_TRUE(errors[kEnds]) << "it has ended";
+  expect_no_errors({errors[0], errors[2], errors[3]});
+  EXPECT_EQ(parameters[0].size(), 71U);
+  EXPECT_EQ(parameters[0], parameters[2]);
+  EXPECT_EQ(parameters[0], parameters[3]) << "those of the spare";
+  EXPECT_EQ(changes[0].lost, std::vector<int>{kEnds});
+  EXPECT_EQ(changes[0].joined.size(), 1U);
 }
 
 }  // namespace

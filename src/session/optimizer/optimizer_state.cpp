@@ -1,5 +1,6 @@
 // What an optimizer saves. Little-endian: "gradopt1", u64 bytes of the body, the body, u32 CRC-32C of all before it.
 // Body: text kind, u64 steps, f64 loss scale, f64 numbers, u32 tensors; of each text name, u64 count, f32 moments.
+#include <algorithm>
 #include <cstring>
 #include <istream>
 #include <ostream>
@@ -120,13 +121,31 @@ void Optimizer::load(std::istream& stream) {
   Loaded loaded = parse(std::span(bytes).subspan(kHeadBytes, size));
   steps_ = loaded.steps;
   loss_scale_ = loaded.loss_scale;
-  numbers_ = std::move(loaded.numbers);
+  std::ranges::copy(loaded.numbers, numbers_.begin());  // state() says where they lie
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    tensors_[i].moments = std::move(loaded.moments[i]);
+    for (std::size_t m = 0; m < moments_; ++m) {
+      std::ranges::copy(loaded.moments[i][m], tensors_[i].moments[m].begin());
+    }
     if (!tensors_[i].scale.empty()) {
       renew_scale(tensors_[i]);
     }
   }
+}
+
+std::vector<View> Optimizer::state() {
+  static_assert(sizeof steps_ == sizeof(double));
+  std::vector<View> views{
+      {&steps_, 1, DType::f64}, {&loss_scale_, 1, DType::f64}, {numbers_.data(), numbers_.size(), DType::f64}};
+  for (Tensor& tensor : tensors_) {
+    for (std::vector<float>& moment : tensor.moments) {
+      views.push_back(view(moment.data(), moment.size()));
+    }
+    if (!tensor.scale.empty()) {
+      views.push_back(view(tensor.scale.data(), tensor.scale.size()));
+    }
+  }
+  std::erase_if(views, [](const View& each) { return each.count == 0; });
+  return views;
 }
 
 }  // namespace gradwire
