@@ -159,10 +159,10 @@ class Session {
   /// momentum parameters as they were last synchronised (docs/elastic.md). Returns false where it waited until the job
   /// ended: it must make no steps. Its calls that come before do nothing where they would communicate or load, its
   /// rank() is -1, and step() is 0.
-  /// Where others may come, ranks communicate afterwards in steps, pull() and sync_parameters() alone: broadcast(),
-  /// reserve(), restore(), load(), link() are Error(invalid_argument), and late results (sync = { async = true, ... })
-  /// are Error(unsupported). Error(mismatch) on a process of which version, policy, tensors, tables or parameters are
-  /// not those of the ranks, which go on without it.
+  /// Where others may come, ranks communicate afterwards in steps, pull() and sync_parameters() alone, and with late
+  /// results (sync = { async = true, ... }) in save(), checkpoint() and set_loss_scale(): broadcast(), reserve(),
+  /// restore(), load(), link() are Error(invalid_argument). Error(mismatch) on a process of which version, policy,
+  /// tensors, tables or parameters are not those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 

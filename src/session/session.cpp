@@ -105,6 +105,7 @@ void Session::broadcast(std::span<const View> values, int root) {
       throw Error(ErrorCode::invalid_argument, "broadcast: rank " + std::to_string(root) +
                                                    ", the root, has ended; broadcast from a rank that is left");
     }
+    return true;
   };
   State::call_elastically(state_, find_root, [&](State& state) { state.broadcast(values, *now); });
 }
@@ -146,7 +147,7 @@ void Session::set_weight(double samples) {
 
 void Session::set_loss_scale(double scale) {
   if (scale > 0 && std::isfinite(scale) && scale != state_->step.loss_scale()) {
-    State::reduce_late_gradients(state_, "set_loss_scale");
+    State::reduce_late_gradients(state_, "set_loss_scale", scale);
   }
   state_->checked([&] { state_->set_loss_scale(scale); });
 }
@@ -170,7 +171,7 @@ void Session::reserve() {
   }
   const auto reserve = [](State& state) { state.checked([&] { state.reserve(); }); };
   state_->elastic ? State::call_elastically(
-                        state_, [](State&) {}, reserve)
+                        state_, [](State&) { return true; }, reserve)
                   : reserve(*state_);
 }
 

@@ -92,6 +92,7 @@ struct Session::State final : private session::Progress::Work {
   std::uint64_t sent = 0;                     // the last step that sent residuals: it was not skipped
   std::uint64_t flushed = 0;                  // the last step that sent all residuals, in this world
   bool syncs = false;                         // ranks are in sync_elastically(), or this one makes it with them
+  std::optional<double> coming_loss_scale;    // ranks are in set_loss_scale() with it, and reduce late gradients
   std::unique_ptr<session::Elastic> elastic;  // of a session over Processes; ends before what it interrupts
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
@@ -160,17 +161,19 @@ struct Session::State final : private session::Progress::Work {
   void require_between_steps(const char* call);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);
   /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks.
-  /// `check` throws what is no reason to leave. `deliver` runs once the call has ended on all ranks.
+  /// `check` throws what is no reason to leave; false, on all ranks: nothing is left to be done. `deliver` runs once
+  /// the call has ended on all ranks.
   static void call_elastically(
-      std::unique_ptr<State>& self, const std::function<void(State&)>& check, const std::function<void(State&)>& call,
+      std::unique_ptr<State>& self, const std::function<bool(State&)>& check, const std::function<void(State&)>& call,
       const std::function<void(State&)>& deliver = [](State&) {});
 
   /// State::pull() over Processes; false: another world.
   [[nodiscard]] static bool pull_elastically(std::unique_ptr<State>& self, std::uint32_t table,
                                              std::span<const std::uint64_t> ids, std::span<float> rows);
 
-  /// A call of all ranks: of late gradients that could be undone none is left.
-  static void reduce_late_gradients(std::unique_ptr<State>& self, const char* call);
+  /// A call of all ranks: of late gradients that could be undone none is left. `coming_loss_scale`: what `call` sets.
+  static void reduce_late_gradients(std::unique_ptr<State>& self, const char* call,
+                                    std::optional<double> coming_loss_scale = {});
 
   /// Of a process that is no rank yet: nothing communicates.
   [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic>&& elastic,
@@ -218,6 +221,7 @@ struct Session::State final : private session::Progress::Work {
   void go_on_from(const session::Standing& others);
   void teach();
   void broadcast_what_is_taught(int teacher);
+  void reduce_late_gradients_of(std::ptrdiff_t ranks);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
 
@@ -290,8 +294,9 @@ struct Session::State final : private session::Progress::Work {
   bool enqueue(const plan::Bucket& bucket, session::StepInfo& info);
   /// What has come for a bucket may be all that its step waits for. The caller holds `state`.
   void note_arrival(std::uint32_t bucket);
-  /// Moves the background, between steps. The caller holds `wire`.
+  /// Moves the background, between steps; until nothing is in it. The caller holds `wire`.
   void progress_background();
+  void end_what_travels();
   /// At the end of a session: other ranks wait for this one's part of what is in the background.
   void end_background() noexcept;
 

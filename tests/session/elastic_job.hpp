@@ -40,7 +40,7 @@ struct Fate {
   std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
   std::vector<WorldChange> changes;
   std::vector<std::uint64_t> first;            // of each change: the first step of the new world
-  std::vector<bool> in_sync;                   // and whether it came in sync_parameters() before that
+  std::vector<bool> in_sync;                   // and whether it came in a call between steps before that
   std::vector<float> held_before, held_after;  // parameters, momentum and what is its own: the last change of these
   std::optional<Error> error;
   std::optional<std::uint64_t> restored;
@@ -70,6 +70,8 @@ struct Plan {
   Nonfinite nonfinite = Nonfinite::automatic;
   bool broadcasts = false;                         // something, before each step
   std::optional<std::uint64_t> flushes = {};       // in this step
+  bool saves = false;                              // behind each step
+  bool rescales = false;                           // behind each step
   std::optional<std::uint64_t> syncs_before = {};  // sync_parameters() before this step
   std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
   int spares = 0;                                  // processes behind the ranks
@@ -130,6 +132,9 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     ids.push_back(local ? session.add(name, whole(gradients[t]), whole(parameters[t]), {whole(momentum[t])})
                         : session.add(name, whole(gradients[t]), {.scale = scales[t]}));
   }
+  const auto loss_scale = [&](std::uint64_t step) {
+    return (plan.weighted && !outer ? 4.0F : 1.0F) * (plan.rescales ? static_cast<float>(1U << step % 3) : 1.0F);
+  };
   bool in = false;  // before, a rank may have been in no other world
   bool syncs = false;
   session.on_world_change([&](const WorldChange& change) {
@@ -142,6 +147,16 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   const auto sync = [&] {
     syncs = true;
     session.sync_parameters();
+    syncs = false;
+  };
+  const auto rescale_and_save = [&] {
+    syncs = true;
+    if (plan.rescales) {
+      session.set_loss_scale(loss_scale(session.step()));
+    }
+    if (plan.saves) {
+      static_cast<void>(state_of(session));
+    }
     syncs = false;
   };
   std::vector<View> all;
@@ -160,9 +175,8 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     }
     return values;
   };
-  const float loss_scale = plan.weighted && !outer ? 4.0F : 1.0F;
-  if (loss_scale != 1 && session.rank() >= 0) {  // spares learn it
-    session.set_loss_scale(loss_scale);
+  if (loss_scale(0) != 1 && session.rank() >= 0) {  // spares learn it
+    session.set_loss_scale(loss_scale(0));
   }
   for (bool done = false; !done;) {
     try {
@@ -236,7 +250,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     }
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
-        gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * loss_scale;
+        gradients[t][i] = gradient_of(parameters[t][i], i, self, step) * loss_scale(step);
       }
       if (plan.skips == step && self == 0) {
         gradients[t][0] = NAN;
@@ -269,7 +283,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     for (std::size_t t = 0; !outcome.skipped && t < gradients.size(); ++t) {
       for (std::size_t i = 0; i < gradients[t].size(); ++i) {
         momentum[t][i] = (local ? 0.5F * momentum[t][i] : 0.0F) + gradients[t][i];
-        parameters[t][i] -= 0.1F / loss_scale * momentum[t][i];
+        parameters[t][i] -= 0.1F / loss_scale(step) * momentum[t][i];
       }
     }
     if (!plan.checkpoints.empty()) {
@@ -281,6 +295,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
       }
       sync();
     }
+    rescale_and_save();
   }
   session.wait_for_checkpoint();
   if (leaves != plan.leaves_before.end() && leaves->second == plan.steps) {
@@ -428,6 +443,6 @@ inline const Kind kPolicies[] = {
                "sync = { async = true, staleness = 3 }\n",
      .broadcasts = true},
 };
-inline const std::span<const Kind> kNotLate(kPolicies, 10);  // those that reduce in their step
+inline constexpr std::size_t kFirstLate = 10;  // before, all is reduced in its step
 
 }  // namespace gradwire::test

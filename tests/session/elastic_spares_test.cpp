@@ -94,6 +94,10 @@ TEST(Spares, TakeItUnderLocalStepsToo) {
   EXPECT_GE(equal_to_runs_without_a_death({6, 7, 8, 9}, 12), kStepShare == 1 ? 8 : 0);
 }
 
+TEST(Spares, TakeItWithLateResultsToo) {
+  EXPECT_GE(equal_to_runs_without_a_death({10, 11, 12}, 12), kStepShare == 1 ? 6 : 0);
+}
+
 // Rank 2 leaves before step 5; before step 4 parameters were synchronised. A newcomer starts from what the ranks hold
 // alike, where they do, else from rank 0's own. Tried by hand, each red here: it starts from rank 0's own always; other
 // ranks receive them, too.
@@ -129,15 +133,6 @@ TEST(Spares, BeginFromWhatLocalStepsHold) {
   }
 }
 
-TEST(Spares, DoNotGoWithLateResults) {
-  const std::vector<Fate> fates =
-      run({.policy = kPolicies[10].policy, .errors = {ErrorCode::unsupported, ErrorCode::aborted}, .spares = 1});
-  for (const Fate& fate : fates) {
-    ASSERT_TRUE(fate.error);
-    EXPECT_NE(std::string(fate.error->what()).find("async = true"), std::string::npos) << fate.error->what();
-  }
-}
-
 // While a spare takes the place of rank 2, `victim` dies at its operation `at`; 0: nobody does.
 std::vector<Fate> run_with_a_death(const char* policy, Id victim, std::int64_t at) {
   Plan plan{.policy = policy, .leaves_before = {{2, 3}}, .errors = {ErrorCode::too_few}, .spares = 2};
@@ -150,7 +145,8 @@ std::vector<Fate> run_with_a_death(const char* policy, Id victim, std::int64_t a
 // The one that teaches dies, or the one that learns: the others hold the same, and nobody trains with half of it. Tried
 // by hand, red here: what newcomers are taught counts although it failed.
 TEST(Spares, OthersMayDieWhileASpareReceives) {
-  for (const auto& [index, victim] : {std::pair(2, Id{0}), {2, kSpare}, {9, Id{0}}, {9, kSpare}}) {
+  for (const auto& [index, victim] :
+       {std::pair(2, Id{0}), {2, kSpare}, {9, Id{0}}, {9, kSpare}, {12, Id{0}}, {12, kSpare}}) {
     const char* policy = kPolicies[index].policy;
     const std::int64_t operations = run_with_a_death(policy, victim, 0)[victim].operations;
     ASSERT_GT(operations, 10);
@@ -175,7 +171,9 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
   for (int seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
-    Plan plan = kNotLate[random() % kNotLate.size()].plan();
+    const std::size_t kind = random() % std::size(kPolicies);
+    Plan plan = kPolicies[kind].plan();
+    plan.saves = plan.rescales = kind >= kFirstLate && random() % 2 == 0;
     plan.steps = 12;
     plan.errors = {ErrorCode::too_few};  // all that held the parameters may have ended
     plan.spares = 1 + static_cast<int>(random() % 3);
@@ -338,9 +336,12 @@ TEST(Spares, WhatTheyAreToldComesBackAsItWas) {
                                    .weighted = true,
                                    .flush = true,
                                    .syncs = true,
+                                   .coming_loss_scale = 0.25,
                                    .with_residuals = {0, 7},
                                    .with_anchors = {3},
-                                   .local_steps = {{3, 1ULL << 33, true}, {4, 0, false}}};
+                                   .local_steps = {{3, 1ULL << 33, true}, {4, 0, false}},
+                                   .results = {{.tensor = 5, .step = 1ULL << 34, .scale = 2, .nonfinite = true}},
+                                   .late = {{.tensor = 6, .step = 8, .scale = 4, .weighted = true}, {.tensor = 7}}};
   const std::string text = session::encode_standing(standing);
   EXPECT_EQ(session::decode_standing(text), standing);
   for (std::size_t length = 0; length < text.size(); ++length) {

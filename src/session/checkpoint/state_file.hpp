@@ -36,6 +36,8 @@ struct SavedState {
     double scale = 1;        // their loss scale
     bool nonfinite = false;
     std::vector<std::byte> values = {};
+
+    [[nodiscard]] bool operator==(const Result&) const = default;
   };
   /// This rank's own late gradient, the reduction of which does not count yet; from one world to the next, never
   /// written.
@@ -46,6 +48,8 @@ struct SavedState {
     bool weighted = false;
     double weight = 1;
     std::vector<std::byte> values = {};
+
+    [[nodiscard]] bool operator==(const Late&) const = default;
   };
   /// Of a tensor under sync = { every = N, ... }; the same on every rank.
   struct LocalSteps {

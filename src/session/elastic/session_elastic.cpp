@@ -50,6 +50,7 @@ void Session::State::take_over(State& before) {
   told_nonfinite = before.told_nonfinite;
   syncs = before.syncs;
   checkpoints = std::move(before.checkpoints);
+  coming_loss_scale = before.coming_loss_scale;
   step.go_on_from(before.step);
   sent = std::max<std::uint64_t>(step.number(), 1) - 1;
   if (!before.plan) {
@@ -216,7 +217,7 @@ StepOutcome Session::State::finish_elastically(std::unique_ptr<State>& self) {
   return outcome;
 }
 
-void Session::State::call_elastically(std::unique_ptr<State>& self, const std::function<void(State&)>& check,
+void Session::State::call_elastically(std::unique_ptr<State>& self, const std::function<bool(State&)>& check,
                                       const std::function<void(State&)>& call,
                                       const std::function<void(State&)>& deliver) {
   if (self->tables.in_use()) {  // this call is made again where a rank ends, and does not say so
@@ -226,8 +227,7 @@ void Session::State::call_elastically(std::unique_ptr<State>& self, const std::f
         "sync_parameters(), reserve(), save(), checkpoint() and set_loss_scale() before pull() and push(), or "
         "after finish()");
   }
-  for (;;) {
-    check(*self);
+  while (check(*self)) {
     std::optional<Error> failure;
     try {
       call(*self);

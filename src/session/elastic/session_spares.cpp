@@ -62,14 +62,6 @@ std::string Session::State::facts_of_waiting() {
                                       .reduction = options.reduction,
                                       .checksum = options.checksum.value_or(true)});
   shown.tables = tables.describe();
-  if (std::ranges::any_of(shown.buckets,
-                          [](const plan::Bucket& bucket) { return bucket.sync.mode == Sync::Mode::async; })) {
-    throw Error(
-        ErrorCode::unsupported,
-        "share: the policy has sync = { async = true, ... }: results that are on their way are made of gradients "
-        "that a newcomer does not have; use sync = \"step\" or { every = N }, or neither [elastic] spares nor "
-        "processes that join");
-  }
   const std::vector<View> parameters = taught();
   std::string sizes;
   std::uint64_t bytes = 0;
@@ -111,6 +103,9 @@ bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const V
     if (self->syncs) {
       sync_elastically(self);
     }
+    if (const auto scale = std::exchange(self->coming_loss_scale, {})) {
+      self->set_loss_scale(*scale);
+    }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::too_few && !self->elastic->holds() && self->elastic->job_is_over()) {
       return false;  // ranks made their last step while it was on its way to them
@@ -132,18 +127,22 @@ std::vector<View> Session::State::taught() const {
 }
 
 std::optional<Error> Session::State::teach_newcomers() {
-  if (!elastic->has_newcomers() && !tables.to_move()) {
+  const bool any = elastic->has_newcomers();
+  if (!any && !tables.to_move()) {
     return std::nullopt;
   }
   try {
     on_wire([&] {
-      if (elastic->has_newcomers()) {
+      if (any) {
         teach();
       }
       tables.move(runner->peers(), elastic->holds());
     });
     if (elastic->commit()) {
       elastic->all_hold();
+      if (any) {
+        count_what_travelled();
+      }
       try {
         tables.install();
       } catch (const std::bad_alloc&) {
@@ -180,13 +179,16 @@ void Session::State::teach() {
     go_on_from(*teacher);
   }
   broadcast_what_is_taught(static_cast<int>(teacher - all.begin()));
+  if (!teacher->late.empty()) {
+    reduce_late_gradients_of(std::ranges::count_if(all, [](const Standing& one) { return one.holds; }));
+  }
 }
 
 // Under local steps the others' parameters are their own: these stay as they are. The caller holds `wire`.
 void Session::State::broadcast_what_is_taught(int teacher) {
   std::vector<View> views = taught();
   if (modes) {
-    std::ranges::copy(modes->anchors(), std::back_inserter(views));
+    std::ranges::copy(modes->alike(), std::back_inserter(views));
   }
   std::vector<std::byte> nowhere;
   if (elastic->holds() && runner->info().rank != teacher) {
@@ -207,15 +209,23 @@ Standing Session::State::standing() {
                     .loss_scale_set = step.loss_scale_set(),
                     .weighted = step.is_to_be_weighted(),
                     .flush = step.flushes(),
-                    .syncs = syncs};
+                    .syncs = syncs,
+                    .coming_loss_scale = coming_loss_scale.value_or(0)};
   for (const session::SavedState::Residual& held : runner->held().save_residuals(*plan)) {
     if (held.key.site == codec::EncodeSite::local) {
       standing.with_residuals.push_back(held.key.tensor);
     }
   }
   if (modes) {
-    standing.with_anchors = modes->tensors_with_anchors();
-    standing.local_steps = modes->local_steps();
+    session::SavedState held;
+    held.step = step.number();
+    modes->save(held, session::SyncModes::Values::left_out);
+    for (const session::SavedState::Anchor& anchor : held.anchors) {
+      standing.with_anchors.push_back(anchor.tensor);
+    }
+    standing.local_steps = std::move(held.local_steps);
+    standing.results = std::move(held.results);
+    standing.late = std::move(held.late);
   }
   return standing;
 }
@@ -234,10 +244,19 @@ void Session::State::go_on_from(const Standing& others) {
   runner->held().load_residuals(std::move(residuals), *plan);
   step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
   syncs = others.syncs;
+  coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
+  if (!modes && !others.results.empty()) {
+    make_modes();  // for what another policy left behind
+  }
   if (modes) {
     session::SavedState told;
     told.step = others.step;
     told.local_steps = others.local_steps;
+    told.results = others.results;
+    told.late = others.late;
+    for (session::SavedState::Late& late : told.late) {
+      late.weight = 0;  // this rank has none: zeros
+    }
     for (const std::uint32_t tensor : others.with_anchors) {
       told.anchors.push_back({tensor});  // values follow
     }

@@ -22,6 +22,20 @@ std::vector<std::uint32_t> tensors_of(wire::ByteReader& in) {
   return tensors;
 }
 
+void put_gradient(wire::Bytes& out, std::uint32_t tensor, std::uint64_t step, double scale, bool flag) {
+  wire::put_number(out, tensor);
+  wire::put_number(out, step);
+  wire::put_number(out, scale);
+  wire::put_number(out, static_cast<std::uint8_t>(flag ? 1 : 0));
+}
+
+void get_gradient(wire::ByteReader& in, std::uint32_t& tensor, std::uint64_t& step, double& scale, bool& flag) {
+  tensor = in.number<std::uint32_t>();
+  step = in.number<std::uint64_t>();
+  scale = in.number<double>();
+  flag = in.number<std::uint8_t>() != 0;
+}
+
 }  // namespace
 
 std::string encode_standing(const Standing& standing) {
@@ -31,6 +45,7 @@ std::string encode_standing(const Standing& standing) {
   }
   wire::put_number(out, standing.step);
   wire::put_number(out, standing.loss_scale);
+  wire::put_number(out, standing.coming_loss_scale);
   put_tensors(out, standing.with_residuals);
   put_tensors(out, standing.with_anchors);
   wire::put_number(out, static_cast<std::uint32_t>(standing.local_steps.size()));
@@ -38,6 +53,14 @@ std::string encode_standing(const Standing& standing) {
     wire::put_number(out, local.tensor);
     wire::put_number(out, local.put_off_to);
     wire::put_number(out, static_cast<std::uint8_t>(local.moved ? 1 : 0));
+  }
+  wire::put_number(out, static_cast<std::uint32_t>(standing.results.size()));
+  for (const SavedState::Result& result : standing.results) {
+    put_gradient(out, result.tensor, result.step, result.scale, result.nonfinite);
+  }
+  wire::put_number(out, static_cast<std::uint32_t>(standing.late.size()));
+  for (const SavedState::Late& late : standing.late) {
+    put_gradient(out, late.tensor, late.step, late.scale, late.weighted);
   }
   return std::string(wire::as_text(out));
 }
@@ -50,6 +73,7 @@ Standing decode_standing(const std::string& text) {
   }
   standing.step = in.number<std::uint64_t>();
   standing.loss_scale = in.number<double>();
+  standing.coming_loss_scale = in.number<double>();
   standing.with_residuals = tensors_of(in);
   standing.with_anchors = tensors_of(in);
   for (auto left = in.number<std::uint32_t>(); left > 0; --left) {
@@ -57,6 +81,14 @@ Standing decode_standing(const std::string& text) {
     local.tensor = in.number<std::uint32_t>();
     local.put_off_to = in.number<std::uint64_t>();
     local.moved = in.number<std::uint8_t>() != 0;
+  }
+  for (auto left = in.number<std::uint32_t>(); left > 0; --left) {
+    SavedState::Result& result = standing.results.emplace_back();
+    get_gradient(in, result.tensor, result.step, result.scale, result.nonfinite);
+  }
+  for (auto left = in.number<std::uint32_t>(); left > 0; --left) {
+    SavedState::Late& late = standing.late.emplace_back();
+    get_gradient(in, late.tensor, late.step, late.scale, late.weighted);
   }
   if (in.left() != 0) {
     in.fail("there are " + std::to_string(in.left()) + " bytes behind it");

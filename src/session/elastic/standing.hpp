@@ -17,9 +17,12 @@ struct Standing {
   bool weighted = false;
   bool flush = false;                              // wanted of the coming step
   bool syncs = false;                              // ranks are in sync_parameters(), and make it again
+  double coming_loss_scale = 0;                    // ranks are in set_loss_scale() with it; 0: they are not
   std::vector<std::uint32_t> with_residuals = {};  // tensors of which ranks hold local residuals
   std::vector<std::uint32_t> with_anchors = {};    // tensors under outer momentum that local steps have begun with
   std::vector<SavedState::LocalSteps> local_steps = {};
+  std::vector<SavedState::Result> results = {};  // that no step has delivered; values are not told here
+  std::vector<SavedState::Late> late = {};       // of which each rank has its own; nor are these, and weights
 
   [[nodiscard]] bool operator==(const Standing&) const = default;
 };

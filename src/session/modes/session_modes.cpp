@@ -71,6 +71,12 @@ void Session::State::progress_background() {
   }
 }
 
+void Session::State::end_what_travels() {
+  while (modes->busy()) {
+    progress_background();
+  }
+}
+
 void Session::State::drain(const char* call) {
   {
     const std::lock_guard lock(progress.state);
@@ -81,11 +87,7 @@ void Session::State::drain(const char* call) {
     }
   }
   progress.require_communication(call);
-  or_give_up([this] {
-    while (modes->busy()) {
-      progress_background();
-    }
-  });
+  or_give_up([this] { end_what_travels(); });
 }
 
 void Session::State::end_background() noexcept {
@@ -141,9 +143,7 @@ void Session::State::travel_between_steps(const char* call, const std::function<
   on_wire([&] {
     agree_on_plan(with_weights);
     if (enqueue(now) || elastic) {  // late gradients too, since they count behind it
-      while (modes->busy()) {
-        progress_background();
-      }
+      end_what_travels();
     }
   });
 }
@@ -154,7 +154,7 @@ void Session::State::sync_parameters() {
 
 void Session::State::sync_elastically(std::unique_ptr<State>& self) {
   call_elastically(
-      self, [](State& state) { state.syncs = true; },
+      self, [](State& state) { return state.syncs = true; },
       [](State& state) { state.checked([&] { state.sync_parameters(); }); },
       [](State& state) {
         state.count_what_travelled();
@@ -173,25 +173,51 @@ void Session::State::count_what_travelled() {
   }
 }
 
-void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const char* call) {
-  if (self->elastic && self->modes && self->modes->has_uncounted()) {
-    call_elastically(
-        self,
-        [call](State& state) {
-          state.progress.require_communication(call);
-          const std::lock_guard lock(state.progress.state);
-          state.step.require_between(call);
-        },
-        [call](State& state) {
-          state.checked([&] {
-            state.travel_between_steps(call, [&](std::uint64_t /*now*/) {
-              state.modes->release_all();
-              return true;
-            });
-          });
-        },
-        [](State& state) { state.count_what_travelled(); });
+void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const char* call,
+                                           std::optional<double> coming_loss_scale) {
+  if (!self->elastic) {
+    return;
   }
+  const auto are_left = [&](State& state) {  // none where newcomers have come meanwhile: they know of no such call
+    if (!state.modes || !state.modes->has_uncounted()) {
+      return false;
+    }
+    state.progress.require_communication(call);
+    const std::lock_guard lock(state.progress.state);
+    state.step.require_between(call);
+    state.coming_loss_scale = coming_loss_scale;
+    return true;
+  };
+  const auto reduce = [call](State& state) {
+    state.checked([&] {
+      state.travel_between_steps(call, [&](std::uint64_t /*now*/) {
+        state.modes->release_all();
+        return true;
+      });
+    });
+  };
+  if (are_left(*self)) {
+    call_elastically(self, are_left, reduce, [](State& state) { state.count_what_travelled(); });
+    self->coming_loss_scale.reset();
+  }
+}
+
+// In a world with newcomers, before these hold what the others do: nothing is left of which they have no gradient. A
+// late mean is that of the `ranks` that have one. Their weights sum to the size of the world, by which residuals count.
+// The caller holds `wire`.
+void Session::State::reduce_late_gradients_of(std::ptrdiff_t ranks) {
+  bool with_weights = false;
+  {
+    const std::lock_guard lock(progress.state);
+    with_weights = step.is_to_be_weighted();
+  }
+  agree_on_plan(with_weights);
+  std::optional<double> weight;
+  if (options.reduction == Reduction::mean) {
+    weight = elastic->holds() ? static_cast<double>(runner->info().world_size) / static_cast<double>(ranks) : 0.0;
+  }
+  modes->release_all(weight);
+  end_what_travels();
 }
 
 std::vector<View> Session::State::comparable_results() const {

@@ -245,9 +245,14 @@ void SyncModes::release_due(Entry& entry, std::size_t may_lag) {
   }
 }
 
-void SyncModes::release_all() {
+void SyncModes::release_all(std::optional<double> weight) {
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
+    for (const JobPtr& job : entry.results) {
+      if (!job->released && !job->info.weighted) {
+        job->weight = weight;
+      }
+    }
     release_due(entry, 0);
   }
 }
@@ -287,7 +292,12 @@ void SyncModes::start(Buckets& buckets) {
     if (undoable_ && !job->of_parameters) {
       job->input = job->values;
     }
-    buckets.start(plan_, *job->travels, job->memory, job->info);
+    StepInfo info = job->info;
+    if (job->weight) {
+      info.weighted = true;
+      info.weight = *job->weight;
+    }
+    buckets.start(plan_, *job->travels, job->memory, info);
   }
 }
 

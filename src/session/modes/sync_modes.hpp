@@ -38,7 +38,8 @@ class SyncModes {
   /// residuals. Returns whether there are any. deliver() follows.
   bool enqueue_all_parameters(std::uint64_t step);
   /// Between steps: the late gradients that have not begun to travel, where they wait for their step (undoable).
-  void release_all();
+  /// `weight`: what this rank's count, where ranks have given no weights of their own; none: as all others'.
+  void release_all(std::optional<double> weight = {});
   /// All ranks know that what was released has been reduced on all of them. `step`: the coming one.
   void released_count(std::uint64_t step);
   /// Starts what may start, in the order of enqueue(), which is the same on every rank.
@@ -70,15 +71,13 @@ class SyncModes {
 
   // Between steps, while not busy(), or given up. The schedule has been loaded.
   /// In a step that was not delivered: as before it.
-  void save(SavedState& state) const;
+  enum class Values : std::uint8_t { saved, left_out };
+  void save(SavedState& state, Values values = Values::saved) const;
   void load(const SavedState& state);
 
-  // Of a rank that comes later, between steps. What it is to know of local steps, and, once it has loaded that with
-  // anchors without values, where their values are. These are the same on every rank.
-  [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
-  [[nodiscard]] std::vector<std::uint32_t> tensors_with_anchors() const;
-  /// Anchors and outer momentum.
-  [[nodiscard]] std::vector<View> anchors();
+  // Of a rank that comes later, between steps, once it has loaded a state of which values were left out.
+  /// Where those values are that are the same on every rank: anchors and outer momentum, results not delivered.
+  [[nodiscard]] std::vector<View> alike();
   /// Sets parameters to them: a newcomer has changed nothing since the last synchronisation.
   void go_to_anchors();
   /// Whether local steps have moved parameters since the last synchronisation. The same on every rank.
@@ -104,6 +103,7 @@ class SyncModes {
     std::vector<std::byte> values;  // in the order of `travels`
     std::vector<TensorMemory> memory = {};
     std::vector<std::byte> input = {};  // values as they were; where undoable, from its start until it counts
+    std::optional<double> weight = {};  // see release_all()
     bool released = false;              // may start, in its turn
     bool counts = false;                // it is not undone any more
     bool done = false;
@@ -133,6 +133,7 @@ class SyncModes {
   [[nodiscard]] JobPtr gradients(Entry& entry, std::span<const TensorMemory> memory, const StepInfo& info,
                                  std::uint64_t step);
   [[nodiscard]] JobPtr parameters(Entry& entry, const StepInfo& info, std::uint64_t step);
+  [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
   void travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late);
   void drop_anchor(Entry& entry) const;
   void add(Entry& entry, const JobPtr& job, std::size_t may_lag);

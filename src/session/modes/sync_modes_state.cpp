@@ -70,27 +70,24 @@ std::vector<SavedState::LocalSteps> SyncModes::local_steps() const {
   return local_steps;
 }
 
-std::vector<std::uint32_t> SyncModes::tensors_with_anchors() const {
-  std::vector<std::uint32_t> tensors;
-  for (const Entry& entry : entries_) {
-    for (const plan::Bucket::Part& part : entry.bucket->parts) {
-      if (entry.anchor_counts) {
-        tensors.push_back(static_cast<std::uint32_t>(part.tensor));
+std::vector<View> SyncModes::alike() {
+  const std::lock_guard lock(mutex_);
+  std::vector<View> views;
+  for (Entry& entry : entries_) {
+    const auto add = [&](std::vector<std::byte>& values) {
+      views.push_back({values.data(), entry.bucket->count, entry.bucket->dtype});
+    };
+    if (entry.anchor_counts) {
+      add(entry.anchor);
+      add(entry.momentum);
+    }
+    for (const JobPtr& job : entry.results) {
+      if (job->counts) {
+        add(job->values);
       }
     }
   }
-  return tensors;
-}
-
-std::vector<View> SyncModes::anchors() {
-  std::vector<View> anchors;
-  for (Entry& entry : entries_) {
-    if (entry.anchor_counts) {
-      anchors.push_back({entry.anchor.data(), entry.bucket->count, entry.bucket->dtype});
-      anchors.push_back({entry.momentum.data(), entry.bucket->count, entry.bucket->dtype});
-    }
-  }
-  return anchors;
+  return views;
 }
 
 void SyncModes::go_to_anchors() {
@@ -105,15 +102,16 @@ bool SyncModes::have_moved() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.moved; });
 }
 
-void SyncModes::save(SavedState& state) const {
+void SyncModes::save(SavedState& state, Values values) const {
   const std::lock_guard lock(mutex_);
   state.local_steps = local_steps();
   for (const Entry& entry : entries_) {
     for (const plan::Bucket::Part& part : entry.bucket->parts) {
       const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket->dtype));
       const auto last = first + static_cast<std::ptrdiff_t>(part.count * element_bytes(entry.bucket->dtype));
-      const auto slice = [&](const std::vector<std::byte>& values) {
-        return std::vector<std::byte>(values.begin() + first, values.begin() + last);
+      const auto slice = [&](const std::vector<std::byte>& of_bucket) {
+        return values == Values::left_out ? std::vector<std::byte>()
+                                          : std::vector<std::byte>(of_bucket.begin() + first, of_bucket.begin() + last);
       };
       const auto tensor = static_cast<std::uint32_t>(part.tensor);
       if (entry.anchor_counts) {
