@@ -57,6 +57,8 @@ const Kind kMore[] = {{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", 
                        .skips = 3,
                        .nonfinite = Nonfinite::skip}};
 
+// Tried by hand, each red here: residuals are not copied; the copy does not come back; ranks believe what they gather
+// while messages are aborted.
 TEST(DeviceElastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   for (const std::span<const Kind> kinds : {kUnderStep, std::span<const Kind>(kMore)}) {
     for (const Kind& kind : kinds) {
@@ -94,7 +96,8 @@ void expect_alike(const Fate& device, const Fate& host) {
   EXPECT_TRUE(residuals_in(device.state) == residuals_in(host.state));
 }
 
-// Rank 2 leaves before step 3.
+// Rank 2 leaves before step 3. Tried by hand, each red here: finish() or broadcast() does not wait for the device; the
+// next world's device counts steps from 0.
 TEST(DeviceElastic, HasTheBitsOfASessionOverHostMemory) {
   const std::string copies = "[elastic]\nreplicate = \"1 step\"\nreplicate_as = \"exact\"\n";
   const Plan plans[] = {{.policy = alike("exact")},
@@ -117,6 +120,8 @@ TEST(DeviceElastic, HasTheBitsOfASessionOverHostMemory) {
   }
 }
 
+// Tried by hand, each red here: ranks that were there receive what a newcomer gets; a newcomer's device counts steps
+// from 0, or has not received when it says so.
 TEST(DeviceElastic, ASpareTakesThePlaceOfARank) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     SCOPED_TRACE(codec);
@@ -153,10 +158,11 @@ TEST(DeviceElastic, AProcessJoins) {
 /// Rank 0 of two; the other one makes one step and ends.
 class Left {
  public:
-  Left() {
+  explicit Left(const std::string& codec = "int4") {
+    const Policy policy = Policy::parse(alike(codec));
     auto processes = make_inproc_processes(2);
-    other_ = std::thread([own = std::move(processes[1])]() mutable { make_one_step(std::move(own)); });
-    session.emplace(on_device(std::move(processes[0]), policy(), {}, &device));
+    other_ = std::thread([policy, own = std::move(processes[1])]() mutable { make_one_step(std::move(own), policy); });
+    session.emplace(on_device(std::move(processes[0]), policy, {}, &device));
     tensor = session->add("t", view(gradient.data(), gradient.size()));
     session->ready(tensor);
     EXPECT_FALSE(session->finish().repeat);
@@ -165,13 +171,12 @@ class Left {
   Left(const Left&) = delete;
   Left& operator=(const Left&) = delete;
 
-  static void make_one_step(std::shared_ptr<Processes> own) {
+  static void make_one_step(std::shared_ptr<Processes> own, const Policy& policy) {
     std::vector<float> ones(kCount, 1.0F);
-    Session other = on_device(std::move(own), policy(), {});
+    Session other = on_device(std::move(own), policy, {});
     other.ready(other.add("t", view(ones.data(), ones.size())));
     other.finish();
   }
-  static Policy policy() { return Policy::parse(alike("int4")); }
   void wait_until_the_world_is_over() {
     other_.join();
     while (true) {
@@ -227,10 +232,24 @@ TEST(DeviceElastic, StateIsSavedBehindADeathThatNobodyHasToldOf) {
   EXPECT_EQ(left.session->world_size(), 1);
 }
 
+// Else it could write to gradients that are made anew. Tried by hand, red here: a step that is undone waits for
+// nothing.
+TEST(DeviceElastic, NothingOfAWorldThatIsOverIsLeftToRun) {
+  const Watchdog watchdog("the end of a world");
+  Left left("exact");
+  left.wait_until_the_world_is_over();
+  const std::shared_ptr<HostDevice> before = left.device;
+  left.session->ready(left.tensor);
+  EXPECT_GT(before->waiting(), 0U);
+  EXPECT_TRUE(left.session->finish().repeat);
+  EXPECT_NE(left.device, before);
+  EXPECT_EQ(before->waiting(), 0U);
+}
+
 TEST(DeviceElastic, RefusesWhatItCannot) {
   std::shared_ptr<HostDevice> device;
   std::vector<float> gradient(5000, 1.0F);
-  Session session = on_device(make_inproc_processes(1)[0], Left::policy(), {}, &device);
+  Session session = on_device(make_inproc_processes(1)[0], Policy::parse(alike("int4")), {}, &device);
   const TensorId id = session.add("t", view(gradient.data(), gradient.size()));
   session.reserve();
   device->begin_capture();
