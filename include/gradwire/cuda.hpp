@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "gradwire/policy.hpp"
+#include "gradwire/processes.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/transport.hpp"
 
@@ -24,6 +25,17 @@ namespace gradwire::cuda {
 /// Error(unsupported) without GPU or driver, with CUDA's text, and for a transport that only the thread that made it
 /// may use (MPI below MPI_THREAD_MULTIPLE). Error(invalid_argument) for a stream of another device or a null transport.
 [[nodiscard]] Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, Policy policy,
+                                   SessionOptions options = {});
+
+/// The same over processes of which some may end: the others go on (docs/elastic.md). With MPI:
+///     cuda::make_session(mpi::make_processes(MPI_COMM_WORLD), stream, policy)
+/// finish(), broadcast() and share() wait for the device: each says that this rank holds its results, so that a step
+/// counts on all ranks or on none. Bytes go through pinned host memory, also where a transport takes device memory.
+/// What share() is given is memory of the device. Work that the caller enqueues on `stream` must not wait for another
+/// rank. A new world has a pool of device memory of its own, made before the old one is given back.
+/// Error(unsupported) as above, for sync modes other than `step`, tables, and a step that is being captured.
+/// Error(invalid_argument) as above, and where another session has used `processes`.
+[[nodiscard]] Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy,
                                    SessionOptions options = {});
 
 }  // namespace gradwire::cuda

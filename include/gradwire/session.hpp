@@ -31,7 +31,9 @@ struct SessionOptions;
 
 namespace session {
 class Runner;
+using MakeRunner = std::function<std::unique_ptr<Runner>(std::shared_ptr<Transport> transport, std::uint32_t epoch)>;
 Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);
+Session make_session(std::shared_ptr<Processes> processes, MakeRunner make, Policy policy, SessionOptions options);
 }  // namespace session
 
 /// What a step with NaN or Inf in a gradient does.
@@ -183,9 +185,9 @@ class Session {
   /// flush(), the step before local steps begin).
   void wait(const Ticket& ticket);
 
-  /// Blocks until every gradient of this step holds the reduced value; over device memory it only enqueues that, and
-  /// nobody watches a caller who then waits for the stream (docs/gpu.md). Error(invalid_argument) names tensors that
-  /// were not ready on this rank (and aborts the others).
+  /// Blocks until every gradient of this step holds the reduced value. Over device memory it only enqueues that, but
+  /// over Processes; nobody watches a caller who then waits for the stream (docs/gpu.md). Error(invalid_argument) names
+  /// tensors that were not ready on this rank (and aborts the others).
   StepOutcome finish();
 
   /// Synchronises parameters under local steps (sync = { every = N, ... }) now, exactly, so that all ranks hold the
@@ -316,6 +318,8 @@ class Session {
 
  private:
   friend Session session::make_session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
+  friend Session session::make_session(std::shared_ptr<Processes> processes, session::MakeRunner make, Policy policy,
+                                       SessionOptions options);
   struct State;
   explicit Session(std::unique_ptr<State> state);
   [[nodiscard]] bool waits_to_be_rank(const char* call) const;

@@ -112,6 +112,7 @@ std::vector<std::string> DevicePeers::exchange(const std::string& mine, std::spa
   std::string all(total, '\0');
   device_.download(std::as_writable_bytes(std::span(all)), memory, timeout_);
   backend.release(memory);
+  device_.poll();  // where messages were aborted, the device went on with whatever was there
   std::vector<std::string> texts;
   for (std::uint64_t offset = 0; const std::uint64_t bytes : sizes) {
     texts.push_back(all.substr(offset, bytes));

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -115,6 +117,9 @@ class DeviceSteps {
   /// After all buckets of a step, or none where it is skipped. Returns whether NaN or Inf is known to be in results
   /// (as far as advance() did not say so).
   virtual bool end_step(bool skipped) = 0;
+  /// Blocks until the device has done all that was enqueued, so that results are there; throws what went wrong with it.
+  /// It ends the overlap of what came before with later buckets: every rank calls it at the same places.
+  virtual void settle() = 0;
   /// Whether the device has done what start() was asked for, and the wait for it.
   virtual bool complete(std::uint64_t step, std::uint32_t bucket) = 0;
   virtual void wait_complete(std::uint64_t step, std::uint32_t bucket) = 0;
@@ -187,6 +192,8 @@ class Runner : public Buckets {
   /// another rank has another one.
   [[nodiscard]] virtual std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
                                                          std::uint64_t step) = 0;
+  /// Memory such as gradients are in, for what nobody reads; until the pointer is gone.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> scratch(std::uint64_t bytes) = 0;
   /// Exact, from `root`, after a check that all ranks mean the same.
   virtual void broadcast(std::span<const View> values, int root) = 0;
   /// Error(mismatch) naming the ranks whose bytes differ.
@@ -208,7 +215,10 @@ class Runner : public Buckets {
   RunnerInfo info_;
 };
 
-/// What gradwire::nccl::make_session and gradwire::cuda::make_session call.
+// What gradwire::nccl::make_session and gradwire::cuda::make_session call.
 [[nodiscard]] Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);
+/// A session that goes on without ranks that end; `make` is called anew for each world, whose number is `epoch`.
+[[nodiscard]] Session make_session(std::shared_ptr<Processes> processes, MakeRunner make, Policy policy,
+                                   SessionOptions options);
 
 }  // namespace gradwire::session

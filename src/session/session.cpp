@@ -22,7 +22,17 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
 }
 
 // Like the other constructor. NOLINTNEXTLINE(performance-unnecessary-value-param)
-Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options) {
+Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options)
+    : Session(State::over_processes(
+          std::move(processes),
+          [options](std::shared_ptr<Transport> transport, std::uint32_t epoch) {
+            return std::make_unique<session::BucketRunner>(std::move(transport), options, epoch);
+          },
+          policy, options)) {}
+
+std::unique_ptr<Session::State> Session::State::over_processes(std::shared_ptr<Processes> processes,
+                                                               session::MakeRunner make, const Policy& policy,
+                                                               const SessionOptions& options) {
   session::bind_log();
   if (processes == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: processes is null");
@@ -33,9 +43,9 @@ Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOpt
                 "on every rank");
   }
   const Policy::Elastic settings = policy.elastic.value_or(Policy::Elastic{});
-  auto elastic = std::make_unique<session::Elastic>(std::move(processes), settings, options.timeout);
-  const auto make = elastic->waits() ? &State::in_no_world : &State::in_world;
-  state_ = make(std::move(elastic), policy, options);
+  auto elastic = std::make_unique<session::Elastic>(std::move(processes), std::move(make), settings, options.timeout);
+  return elastic->waits() ? in_no_world(std::move(elastic), policy, options)
+                          : in_world(std::move(elastic), policy, options);
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -43,6 +53,12 @@ Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options) {
   bind_log();
   return Session(std::make_unique<Session::State>(std::move(runner), std::move(policy), options));
+}
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
+Session session::make_session(std::shared_ptr<Processes> processes, MakeRunner make, Policy policy,
+                              SessionOptions options) {
+  return Session(Session::State::over_processes(std::move(processes), std::move(make), policy, options));
 }
 
 Session::Session(Session&&) noexcept = default;

@@ -156,17 +156,20 @@ void Session::State::agree_on_plan(bool weighted) {
 
 // Not under sync modes, where ranks need not be at the same step, nor over a device.
 void Session::State::compare_with_others(const std::vector<std::string>& told) {
-  if (runner->info().world_size == 1 || runner->device() != nullptr) {
+  if (runner->info().world_size == 1) {
     return;
   }
-  const bool steps_alike = !plan->has_modes();
+  const bool on_host = runner->device() == nullptr;
+  const bool steps_alike = on_host && !plan->has_modes();
   const std::optional<double> share =
       steps_alike ? session::common_slow_share(told, runner->info().rank == 0) : std::nullopt;
   observe::PeerWaits* waits = share ? runner->watch_peers() : nullptr;
   const double slower_than = elastic && policy.elastic ? policy.elastic->expel_slower_than : 0;
   if (waits == nullptr && slower_than > 0 && runner->info().rank == 0) {
     log(LogLevel::warning, std::string("[elastic] expel_slower_than does nothing: ranks are not compared ") +
-                               (steps_alike ? "with GRADWIRE_SLOW=off" : "under sync modes other than \"step\""));
+                               (steps_alike ? "with GRADWIRE_SLOW=off"
+                                : on_host   ? "under sync modes other than \"step\""
+                                            : "over device memory"));
   }
   if (waits != nullptr) {
     auto made = std::make_unique<session::RankComparison>(*runner, *waits, watch, *share);

@@ -93,6 +93,7 @@ void Session::State::count_in_tables() {
 
 // Until all members of the world hold all that this step delivers, nothing of it counts.
 void Session::State::commit_step() {
+  settle();
   if (!elastic->commit()) {
     throw Error(ErrorCode::aborted, "finish: the world changes");
   }

@@ -258,7 +258,14 @@ bool Session::State::done(const Ticket& ticket) {
       return false;
     }
   }
-  return completed(ticket);
+  try {
+    return completed(ticket);
+  } catch (const Error& error) {
+    if (!elastic || !session::may_be_of_others(error.code())) {
+      throw;
+    }
+    return true;  // as above
+  }
 }
 
 void Session::State::wait(const Ticket& ticket) {
@@ -271,13 +278,13 @@ void Session::State::wait(const Ticket& ticket) {
   });
   try {
     progress.wait_until("wait", [&] { return step.ended(ticket); });
+    wait_completed(ticket);
   } catch (const Error& error) {
     if (!elastic || !session::may_be_of_others(error.code())) {
       throw;
     }
     return;  // the result is void, as finish() says
   }
-  wait_completed(ticket);
 }
 
 void Session::State::set_loss_scale(double scale) {

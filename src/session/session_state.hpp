@@ -154,6 +154,9 @@ struct Session::State final : private session::Progress::Work {
   void restore(const std::vector<session::SavedState>& saved, const std::string& source);
 
   // Of a session over Processes: what may replace the state.
+  [[nodiscard]] static std::unique_ptr<State> over_processes(std::shared_ptr<Processes> processes,
+                                                             session::MakeRunner make, const Policy& policy,
+                                                             const SessionOptions& options);
   // `elastic` is moved from only where the call returns.
   [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
                                                        const Policy& policy, const SessionOptions& options);
@@ -307,6 +310,9 @@ struct Session::State final : private session::Progress::Work {
   /// Whether what the caller does now is captured, to be replayed later.
   [[nodiscard]] bool capturing() const;
   void check_capture() const;
+  void set_device_step();
+  /// Over Processes: what this rank says that it holds must be there. The end of overlap.
+  void settle();
 };
 
 }  // namespace gradwire

@@ -31,7 +31,7 @@ struct FrameHeader {
   std::uint16_t k = 0;     // CodecSpec::k
   std::uint8_t hop = 0;    // 0: own values, 1: a result, 4: a node's sum
   std::uint8_t terms = 0;  // kTerm...: what a call without a plan must have alike on every rank; 0 in sessions
-  std::uint8_t epoch = 0;  // of the world, modulo 256; 0 in jobs that cannot go on without ranks
+  std::uint8_t epoch = 0;  // of the world, modulo 256; 0 in jobs that cannot go on without ranks, and from devices
   std::uint32_t count = 0;
   std::uint32_t first_tile = 0;
   std::uint32_t bucket = 0;

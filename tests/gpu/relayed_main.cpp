@@ -38,20 +38,31 @@ Trainer trainer_of(cudaStream_t stream, const std::string& codec, const SessionO
           cuda::make_session(mpi::make_transport(MPI_COMM_WORLD), stream, session_policy(codec), options)};
 }
 
-void check_bits(Check& check, cudaStream_t stream, const std::string& codec) {
+void compare_steps(Check& check, Trainer& trainer, const std::string& codec, const std::string& what) {
   const Results wanted = host_results(session_policy(codec), place().world_size);
-  Trainer trainer = trainer_of(stream, codec);
   for (std::uint64_t step = 0; step < kSteps; ++step) {
     trainer.load(step);
     trainer.enqueue();
-    compare_step(check, trainer.results(), wanted, step, codec);
+    compare_step(check, trainer.results(), wanted, step, what);
   }
+}
+
+void check_bits(Check& check, cudaStream_t stream, const std::string& codec) {
+  Trainer trainer = trainer_of(stream, codec);
+  compare_steps(check, trainer, codec, codec);
   const std::string name = trainer.session().statistics().transport;
   check.that(name.find("pinned") != std::string::npos || name.find("from device memory") != std::string::npos,
              "the transport is named \"" + name + "\"");
   if (place().rank == 0) {
     std::printf("gpu_relayed: over %s\n", name.c_str());
   }
+}
+
+// Each step waits until all ranks hold it.
+void check_over_processes(Check& check, cudaStream_t stream, const std::string& codec) {
+  Trainer trainer(place().rank, stream,
+                  cuda::make_session(mpi::make_processes(MPI_COMM_WORLD), stream, session_policy(codec)));
+  compare_steps(check, trainer, codec, codec + ", over processes");
 }
 
 // The device waits for the host's thread by a memory operation: a peer that stays away must end in an error.
@@ -88,6 +99,10 @@ int run(Check& check) {
   for (const char* codec : {"int8", "int4", "topk(1%)+int8", "exact"}) {
     through = through && everywhere(check.part(std::string("relayed session, ") + codec,
                                                [&] { check_bits(check, stream, codec); }));
+  }
+  for (const char* codec : {"int4", "topk(1%)+int8"}) {
+    through = through && everywhere(check.part(std::string("relayed session over processes, ") + codec,
+                                               [&] { check_over_processes(check, stream, codec); }));
   }
   if (through) {
     check.part("a rank that stays away", [&] { check_absent(check, stream); });

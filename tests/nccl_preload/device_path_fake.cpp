@@ -104,6 +104,7 @@ class FakeDevice final : public collective::StreamDevice {
   void check(const void* /*data*/, const std::string& /*what*/) override {}
   void poll() override { messages_->poll(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
+  void end_messages(std::chrono::milliseconds /*timeout*/) override {}
 
  private:
   std::unique_ptr<CallerMessages> messages_;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic_job.hpp"
+#include "elastic_deaths.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/residual_copy.hpp"
 #include "tests/support/error_of.hpp"
@@ -27,50 +27,11 @@ using ::testing::Not;
 
 constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
 
-// A run in which the victim left between two steps is the run "that was started from the state before". Tried by hand,
-// each red here: parameters are written before the step counts; so does sync_parameters().
+// Tried by hand, each red here: parameters are written before the step counts; so does sync_parameters().
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   for (const Kind& kind : std::span(kPolicies).subspan(environment_int("GRADWIRE_KIND", 0))) {
-    const std::vector<Fate> whole = run(kind.plan());
-    const std::int64_t operations = whole[2].operations;
-    ASSERT_GT(operations, 50);
-    std::map<std::uint64_t, std::vector<Fate>> left;  // by the step before which the victim left
-    for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, operations / kMoments)) {
-      SCOPED_TRACE(std::string(kind.policy) + ", dies at operation " + std::to_string(at));
-      Plan dies = kind.plan();
-      dies.dies_after = {{2, at}};
-      const std::vector<Fate> fates = run(dies);
-      if (!fates[2].parameters.empty()) {
-        continue;  // it did all it had to before
-      }
-      ASSERT_EQ(survivors_of(fates), (std::vector<Id>{0, 1, 3}));
-      for (const Id id : {1, 3}) {
-        expect_equal(fates[0], fates[id], false);
-        ASSERT_EQ(fates[id].first, fates[0].first) << "all survivors change at one step";
-        ASSERT_EQ(fates[id].changes.size(), fates[id].world_size < kRanks ? 1U : 0U);
-        if (fates[id].changes.empty()) {
-          continue;
-        }
-        EXPECT_EQ(fates[id].changes[0].lost, std::vector<int>{2});
-        EXPECT_EQ(fates[id].changes[0].rank, id == 3 ? 2 : 1);
-        EXPECT_EQ(fates[id].changes[0].world_size, 3);
-      }
-      if (fates[0].world_size == kRanks) {  // after the last step
-        for (const Id id : {0, 1, 3}) {
-          expect_equal(fates[id], whole[id], true);
-        }
-        continue;
-      }
-      const std::uint64_t first = fates[0].first.empty() ? 0 : fates[0].first[0];
-      if (!left.contains(first)) {
-        Plan leaves = kind.plan();
-        leaves.leaves_before = {{2, first}};
-        left[first] = run(leaves);
-      }
-      for (const Id id : {0, 1, 3}) {
-        expect_equal(fates[id], left[first][id], true);
-      }
-    }
+    SCOPED_TRACE(kind.policy);
+    expect_a_death_costs_one_step(kind.plan(), kMoments);
   }
 }
 

@@ -110,6 +110,9 @@ void HostDevice::run_one() {
 }
 
 void HostDevice::run_until(Point end) {
+  if (done_ < end && !messages_over_) {
+    throw_if_aborted();
+  }
   while (done_ < end) {
     run_one();
   }
@@ -234,7 +237,29 @@ void HostDevice::check(const void* data, const std::string& what) {
   }
 }
 
+void HostDevice::abort(ErrorCode code, const std::string& message) noexcept {
+  transport_->abort(code, message);
+  const std::lock_guard lock(aborting_);
+  aborted_ = aborted_.value_or(Error(code, message));
+}
+
+void HostDevice::throw_if_aborted() {
+  const std::lock_guard lock(aborting_);
+  if (aborted_) {
+    throw Error(*aborted_);
+  }
+}
+
+void HostDevice::end_messages(std::chrono::milliseconds timeout) {
+  messages_over_ = true;
+  wait(Queue::compute, record(Queue::communication));
+  wait(mark(), timeout);
+}
+
 void HostDevice::poll() {
+  if (!messages_over_) {
+    throw_if_aborted();
+  }
   if (asynchronous_error) {
     throw Error(*asynchronous_error);
   }
@@ -250,6 +275,7 @@ void HostDevice::gather(std::span<const kernels::CopyPiece> pieces, DType tensor
 }
 
 void HostDevice::begin_group() {
+  throw_if_aborted();
   group_.clear();
   group_accesses_.clear();
 }
@@ -271,8 +297,28 @@ void HostDevice::end_group() {
   }
 }
 
-// As NCCL does: messages between two ranks match in their order.
+// Whoever is let pass finds in its memory whatever is there.
 void HostDevice::exchange(const std::vector<Message>& messages) {
+  if (!messages_over_) {
+    try {
+      exchange_now(messages);
+      return;
+    } catch (const Error& error) {
+      if (!lets_pass) {
+        throw;
+      }
+      abort(error.code(), error.what());
+    }
+  }
+  for (const Message& message : messages) {
+    if (!message.sends) {
+      std::memset(message.data, 0x5A, message.bytes);
+    }
+  }
+}
+
+// As NCCL does: messages between two ranks match in their order.
+void HostDevice::exchange_now(const std::vector<Message>& messages) {
   std::deque<Operation> operations;
   try {
     for (const Message& message : messages) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -58,6 +59,7 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   std::set<const void*> foreign;                // not this device's memory
   std::optional<Error> asynchronous_error;      // of the communicator
   bool damage_next_frame = false;               // that is received
+  bool lets_pass = false;                       // what waits for messages that are aborted, as over a transport
   std::uint64_t drop_join = ~std::uint64_t{0};  // the so manieth follow_caller() or lead_caller() does nothing
   /// Operations enqueued and not run yet.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
@@ -83,7 +85,8 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return nonfinite_steps_; }
   void check(const void* data, const std::string& what) override;
   void poll() override;
-  void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
+  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void end_messages(std::chrono::milliseconds timeout) override;
 
  private:
   class Source final : public memory::ArenaSource {
@@ -141,8 +144,10 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   void enqueue(std::size_t queue, Item item);
   void require_no_capture(const char* call) const;
   void run_until(Point end);
+  void throw_if_aborted();
   void run_one();
   void exchange(const std::vector<Message>& messages);
+  void exchange_now(const std::vector<Message>& messages);
 
   std::shared_ptr<Transport> transport_;
   Source source_;
@@ -157,6 +162,9 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   std::vector<Recorded> events_;
   AccessLog log_ = new_log();
   std::minstd_rand random_;  // which queue goes on
+  std::mutex aborting_;
+  std::optional<Error> aborted_;  // under it
+  bool messages_over_ = false;
   bool capturing_ = false;
   std::vector<std::function<void()>> graph_;
   AccessLog graph_log_ = new_log();

@@ -164,7 +164,7 @@ void CudaDevice::wait(Point point, std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   while (!reached(point)) {
-    messages_->poll();
+    poll_messages();
     const auto waited = Clock::now() - begin;
     if (waited > timeout) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(messages_->rank()) + ": device " +
@@ -240,10 +240,23 @@ void CudaDevice::check(const void* data, const std::string& what) {
 }
 
 void CudaDevice::poll() {
-  messages_->poll();
+  poll_messages();
   if (!capturing()) {
     sweep();
   }
+}
+
+void CudaDevice::poll_messages() {
+  if (!messages_over_) {
+    messages_->poll();
+  }
+}
+
+void CudaDevice::end_messages(std::chrono::milliseconds timeout) {
+  using Queue = StreamBackend::Queue;
+  messages_over_ = true;
+  backend_->wait(Queue::compute, backend_->record(Queue::communication));
+  wait(mark(), timeout);
 }
 
 }  // namespace gradwire::collective

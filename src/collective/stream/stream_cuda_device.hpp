@@ -54,6 +54,7 @@ class CudaDevice final : public StreamDevice {
   void check(const void* data, const std::string& what) override;
   void poll() override;
   void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
+  void end_messages(std::chrono::milliseconds timeout) override;
 
  private:
   struct Mark {
@@ -69,6 +70,7 @@ class CudaDevice final : public StreamDevice {
     std::byte* memory;
   };
   void sweep();
+  void poll_messages();
   [[nodiscard]] cudaStream_t compute() const noexcept { return backend_->stream(StreamBackend::Queue::compute); }
 
   std::unique_ptr<transport::DeviceMessages> messages_;
@@ -83,6 +85,7 @@ class CudaDevice final : public StreamDevice {
   std::vector<std::unique_ptr<CudaEvent>> spare_;
   std::deque<Staged> staged_;
   Point next_point_ = 1;
+  bool messages_over_ = false;
 };
 
 /// The number of devices; Error(unsupported) with CUDA's text where there is no driver, or none.

@@ -74,6 +74,9 @@ class StreamDevice {
   virtual void poll() = 0;
   /// Gives up, and tells the other ranks where that is possible; ends what waits for them. Any thread, any time.
   virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  /// After abort(): no message comes any more. Blocks until the device has done what was enqueued, with whatever bytes
+  /// there were; from then on its memory can be used and copied as before. Error(timeout). Not during capture.
+  virtual void end_messages(std::chrono::milliseconds timeout) = 0;
 };
 
 /// Scope in which the device is current.

@@ -240,9 +240,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
   if (auto_codec) {
     auto_codec->resume(first.step);
   }
-  if (session::DeviceSteps* device = runner->device()) {
-    device->set_step(first.step);
-  }
+  set_device_step();
   reset_step(std::chrono::steady_clock::now());
 }
 

@@ -10,6 +10,20 @@
 
 namespace gradwire::cuda {
 
+namespace {
+
+using Path = transport::RelayedMessages::Path;
+
+std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transport, Path path, int device,
+                                             cudaStream_t stream, const SessionOptions& options) {
+  auto messages = std::make_unique<transport::RelayedMessages>(
+      std::move(transport), std::make_unique<collective::CudaPort>(device), path, options.timeout);
+  return std::make_unique<session::DeviceRunner>(
+      std::make_shared<collective::CudaDevice>(std::move(messages), device, stream), nullptr, options);
+}
+
+}  // namespace
+
 Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, Policy policy, SessionOptions options) {
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "cuda::make_session: transport is null");
@@ -17,14 +31,19 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
   const int device = collective::current_cuda_device();
   policy.deterministic = true;  // dense as two_shot: the transport's own sums know no device memory
   const bool direct = transport->capabilities().device_memory && !environment_flag("GRADWIRE_STAGED");
-  using Path = transport::RelayedMessages::Path;
-  auto messages =
-      std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<collective::CudaPort>(device),
-                                                   direct ? Path::direct : Path::staged, options.timeout);
   return session::make_session(
-      std::make_unique<session::DeviceRunner>(
-          std::make_shared<collective::CudaDevice>(std::move(messages), device, stream), nullptr, options),
+      runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream, options),
       std::move(policy), options);
+}
+
+Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy, SessionOptions options) {
+  const int device = collective::current_cuda_device();
+  policy.deterministic = true;
+  // Staged always: a world that is over may leave receives behind, which then write to no memory of the device.
+  const auto make = [=](std::shared_ptr<Transport> transport, std::uint32_t /*epoch*/) {
+    return runner_over(std::move(transport), Path::staged, device, stream, options);
+  };
+  return session::make_session(std::move(processes), make, std::move(policy), options);
 }
 
 }  // namespace gradwire::cuda

@@ -38,7 +38,45 @@ collective::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
                                   : collective::HeldResiduals{};
 }
 
+void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
+  const auto [entry, first] = before_.try_emplace(bucket);
+  if (!first) {
+    return;
+  }
+  OfBucket& before = entry->second;
+  before = of_bucket(bucket);
+  collective::StreamBackend& backend = device_.backend();
+  for (DeviceRange<float>* range : {&before.local, &before.owner}) {
+    if (range->data != nullptr) {
+      const std::size_t bytes = range->count * sizeof(float);
+      const float* from = std::exchange(range->data, reinterpret_cast<float*>(backend.acquire(bytes)));
+      backend.copy(range->data, from, bytes);
+    }
+  }
+}
+
+void DeviceResiduals::commit() {
+  for (auto& [bucket, before] : before_) {
+    drop(device_.backend(), before.local);
+    drop(device_.backend(), before.owner);
+  }
+  before_.clear();
+}
+
+void DeviceResiduals::undo() {
+  for (auto& [bucket, before] : before_) {
+    OfBucket& now = of_bucket(bucket);
+    drop(device_.backend(), now.local);
+    drop(device_.backend(), now.owner);
+    now = before;
+  }
+  before_.clear();
+}
+
 DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collective::ResidualUse& call) {
+  if (remembers_) {
+    copy_for_undo(bucket);
+  }
   if (!call.any) {
     return {};
   }

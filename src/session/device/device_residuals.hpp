@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "collective/stream/stream_device.hpp"
@@ -35,6 +36,12 @@ class DeviceResiduals {
   /// Once all of the call is enqueued: gives back what it has folded in.
   void end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use);
 
+  // So that a step can be undone: what it changes of a bucket is copied before.
+  /// From here on.
+  void remember() noexcept { remembers_ = true; }
+  void commit();
+  void undo();
+
   /// From now on no memory is given back, since a captured step may name it.
   void keep_memory() noexcept { keeps_memory_ = true; }
 
@@ -55,6 +62,7 @@ class DeviceResiduals {
   };
   void scale(const OfBucket& now, double factor);
   OfBucket& of_bucket(std::uint32_t bucket);
+  void copy_for_undo(std::uint32_t bucket);
   void drop(collective::StreamBackend& backend, collective::DeviceRange<float>& range) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const collective::DeviceRange<float>& range,
                  std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved);
@@ -64,7 +72,9 @@ class DeviceResiduals {
   collective::StreamDevice& device_;
   int rank_;
   int world_size_;
-  std::vector<OfBucket> buckets_;  // by bucket
+  std::vector<OfBucket> buckets_;                  // by bucket
+  std::map<std::uint32_t, OfBucket> before_ = {};  // of those that the step has changed, before it
+  bool remembers_ = false;
   bool keeps_memory_ = false;
   bool captured_ = false;  // a step was
 };

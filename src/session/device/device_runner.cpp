@@ -267,6 +267,14 @@ bool DeviceRunner::end_step(bool skipped) {
   return std::exchange(nonfinite_steps_, nonfinite) != nonfinite;
 }
 
+void DeviceRunner::settle() {
+  const CurrentDevice current(*device_);
+  flush_pipeline();
+  device_->wait(device_->mark(), options_.timeout);
+  device_->poll();
+  check_device_status(*device_);
+}
+
 void DeviceRunner::require_no_capture(const char* call) {
   if (device_->capturing()) {
     throw Error(ErrorCode::invalid_argument,

@@ -21,7 +21,7 @@
 
 namespace gradwire::session {
 
-class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSteps {
+class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSteps, private StepUndo {
  public:
   /// `peers` null: agreements go over the device's communicator. Error(unsupported) for options that a device has not.
   DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
@@ -41,6 +41,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
   [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
                                                  std::uint64_t step) override;
+  [[nodiscard]] std::shared_ptr<std::byte> scratch(std::uint64_t bytes) override;
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
@@ -48,9 +49,11 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   [[nodiscard]] Peers& peers() noexcept override { return *peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
   [[nodiscard]] DeviceSteps* device() noexcept override { return this; }
+  [[nodiscard]] StepUndo* undo() noexcept override { return this; }
 
  private:
   bool end_step(bool skipped) override;
+  void settle() override;
   bool complete(std::uint64_t step, std::uint32_t bucket) override;
   void wait_complete(std::uint64_t step, std::uint32_t bucket) override;
   [[nodiscard]] bool capturing() override { return device_->capturing(); }
@@ -63,6 +66,10 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) override;
   void scale_residuals(float factor) override;
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
+
+  void remember() override;
+  void commit() override { residuals_.commit(); }
+  void undo_step() override;
 
   using Point = collective::StreamDevice::Point;
   using Clock = std::chrono::steady_clock;
@@ -119,6 +126,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   std::uint32_t nonfinite_steps_ = 0;              // of the device, as last seen
   bool captured_ = false;                          // a step was, and may be replayed
   bool followed_ = false;                          // the caller's stream, since the step began
+  bool remembers_ = false;                         // what a step changes, so that it can be undone
   std::uint64_t current_step_ = 0;
   std::deque<Flight> flights_;
   std::vector<Ended> started_;

@@ -100,6 +100,11 @@ std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> mem
   return agree_on_nonfinite(*peers_, any_nonfinite(memory), scale, step);
 }
 
+std::shared_ptr<std::byte> DeviceRunner::scratch(std::uint64_t bytes) {
+  StreamBackend& backend = device_->backend();
+  return {backend.acquire(bytes), [&backend](std::byte* memory) { backend.release(memory); }};
+}
+
 void DeviceRunner::broadcast(std::span<const View> values, int root) {
   require_no_capture("broadcast");
   const CurrentDevice current(*device_);
@@ -164,6 +169,15 @@ std::vector<SavedState::Residual> DeviceRunner::save_residuals(const plan::Plan&
   require_no_capture("save");
   const CurrentDevice current(*device_);
   device_->follow_caller();
+  try {
+    return residuals_.save(plan, options_.timeout);
+  } catch (const Error& error) {
+    if (!remembers_ || error.code() == ErrorCode::timeout) {
+      throw;
+    }
+  }
+  // The world is over. Between its steps no message was on its way, so what is held is whole.
+  device_->end_messages(options_.timeout);
   return residuals_.save(plan, options_.timeout);
 }
 
@@ -179,6 +193,18 @@ void DeviceRunner::scale_residuals(float factor) {
   device_->follow_caller();
   residuals_.scale(factor);
   device_->lead_caller();
+}
+
+void DeviceRunner::remember() {
+  remembers_ = true;
+  residuals_.remember();
+}
+
+// The world is over: what it has sent comes no more, and nothing may write to gradients once the step is made again.
+void DeviceRunner::undo_step() {
+  const CurrentDevice current(*device_);
+  device_->end_messages(options_.timeout);
+  residuals_.undo();
 }
 
 }  // namespace gradwire::session

@@ -11,11 +11,13 @@
 
 namespace gradwire::session {
 
-/// Error(corrupt) where a frame was not as expected. Kernels may write meanwhile.
+/// Error(corrupt) where a frame was not as expected. Kernels may write meanwhile. Where messages were aborted, kernels
+/// decoded what happened to be there: then the Error is that of the messages.
 inline void check_device_status(collective::StreamDevice& device) {
   const auto read = [](std::uint32_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); };
   kernels::DeviceStatus& status = device.status();
   if (const std::uint32_t bad = read(status.bad_frames); bad > 0) {
+    device.poll();
     const std::uint32_t first = read(status.first_bad);
     throw Error(ErrorCode::corrupt,
                 std::to_string(bad) + " frame(s) arrived damaged on rank " + std::to_string(device.backend().rank()) +

@@ -10,6 +10,11 @@ namespace gradwire {
 
 // A captured step must not need what only the host can do while it runs.
 void Session::State::check_capture() const {
+  if (elastic) {
+    throw Error(ErrorCode::unsupported,
+                "this step is being captured into a graph, but a session that goes on without ranks that end agrees in "
+                "each step whether it counts; make its steps without a graph");
+  }
   const char* why = nullptr;
   if (!step.has_agreed()) {
     why = "nothing is reserved; call reserve() on every rank before the capture begins";
@@ -74,7 +79,8 @@ void Session::State::reserve() {
   require_no_capture("reserve");
   on_wire([&] {
     agree_on_plan(weighted);
-    if (session::DeviceSteps* device = runner->device()) {  // the host's pool grows when it must
+    session::DeviceSteps* device = runner->device();
+    if (device != nullptr && !elastic) {  // else nothing is captured; the host's pool grows when it must
       device->reserve(*plan, info);
     }
   });
@@ -111,6 +117,18 @@ bool Session::State::end_device_step() {
     on_wire([&] { nonfinite = runner->device()->end_step(skipped); });
   }
   return nonfinite;
+}
+
+void Session::State::set_device_step() {
+  if (session::DeviceSteps* device = runner->device()) {
+    device->set_step(step.number());
+  }
+}
+
+void Session::State::settle() {
+  if (session::DeviceSteps* device = runner->device()) {
+    on_wire([&] { device->settle(); });
+  }
 }
 
 }  // namespace gradwire

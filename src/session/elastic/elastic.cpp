@@ -65,9 +65,10 @@ membership::Settings settings_of(const Processes& processes, const Policy::Elast
 
 }  // namespace
 
-Elastic::Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings,
+Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, const Policy::Elastic& settings,
                  std::chrono::milliseconds timeout)
     : processes_(std::move(processes)),
+      make_runner_(std::move(make_runner)),
       settings_(settings),
       timeout_(timeout),
       member_(processes_, settings_of(*processes_, settings)) {

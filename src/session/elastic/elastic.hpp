@@ -15,6 +15,7 @@
 #include "gradwire/session.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/member.hpp"
+#include "session/runner.hpp"
 
 namespace gradwire::session {
 
@@ -26,7 +27,8 @@ namespace gradwire::session {
 class Elastic {
  public:
   /// Error(invalid_argument) where spares leave too few ranks.
-  Elastic(std::shared_ptr<Processes> processes, const Policy::Elastic& settings, std::chrono::milliseconds timeout);
+  Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, const Policy::Elastic& settings,
+          std::chrono::milliseconds timeout);
 
   /// Whether this process is in no world yet: a spare, or one that joins.
   [[nodiscard]] bool waits() const noexcept { return world_.members.empty(); }
@@ -59,6 +61,10 @@ class Elastic {
   /// A transport over the world that counts now; worlds that are over before it is made are passed over.
   /// Error(expelled), Error(too_few).
   [[nodiscard]] std::shared_ptr<Transport> connect();
+  /// What moves the buckets of the world of the last connect(), or of a process that is in none.
+  [[nodiscard]] std::unique_ptr<Runner> runner_over(std::shared_ptr<Transport> transport) const {
+    return make_runner_(std::move(transport), epoch());
+  }
   /// Of the world of the last connect().
   [[nodiscard]] std::uint32_t epoch() const noexcept { return world_.epoch; }
   [[nodiscard]] const std::vector<Processes::Id>& members() const noexcept { return world_.members; }
@@ -113,6 +119,7 @@ class Elastic {
   void find_keepers(const std::vector<std::uint32_t>& nodes);
 
   std::shared_ptr<Processes> processes_;
+  const MakeRunner make_runner_;
   const Policy::Elastic settings_;
   const std::chrono::milliseconds timeout_;
   Member::World world_;                 // of the transport in use

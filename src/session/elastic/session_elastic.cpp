@@ -7,7 +7,6 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "session/host/bucket_runner.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -52,6 +51,7 @@ void Session::State::take_over(State& before) {
   checkpoints = std::move(before.checkpoints);
   coming_loss_scale = before.coming_loss_scale;
   step.go_on_from(before.step);
+  set_device_step();
   sent = std::max<std::uint64_t>(step.number(), 1) - 1;
   if (!before.plan) {
     return;
@@ -133,8 +133,7 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
 std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
                                                          const SessionOptions& options) {
   std::shared_ptr<Transport> transport = elastic->connect();
-  auto state = std::make_unique<State>(
-      std::make_unique<session::BucketRunner>(std::move(transport), options, elastic->epoch()), policy, options);
+  auto state = std::make_unique<State>(elastic->runner_over(std::move(transport)), policy, options);
   state->elastic = std::move(elastic);
   state->runner->undo()->remember();
   state->elastic->watch([runner = state->runner.get()] {
@@ -231,6 +230,7 @@ void Session::State::call_elastically(std::unique_ptr<State>& self, const std::f
     std::optional<Error> failure;
     try {
       call(*self);
+      self->settle();
       if (self->elastic->commit()) {
         deliver(*self);
         return;

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "gradwire/version.hpp"
-#include "session/device/device_pointer.hpp"
 #include "session/elastic/standing.hpp"
-#include "session/host/bucket_runner.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -28,14 +26,14 @@ bool lies_within(const View& part, const View& whole) {
 }
 
 // Of a rank that has no use for what is sent: one place for all of it, one view after another.
-std::vector<std::byte> send_to_one_place(std::vector<View>& views) {
+std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, session::Runner& runner) {
   std::uint64_t largest = 0;
   for (const View& view : views) {
     largest = std::max(largest, bytes_of(view));
   }
-  std::vector<std::byte> place(largest);
+  std::shared_ptr<std::byte> place = runner.scratch(largest);
   for (View& view : views) {
-    view.data = place.data();
+    view.data = place.get();
   }
   return place;
 }
@@ -46,8 +44,7 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
                                                             const SessionOptions& options) {
   auto places = make_inproc_world(elastic->processes() + 1);  // its own place alone is taken
   auto own = std::move(places.back());
-  auto state =
-      std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(own), options), policy, options);
+  auto state = std::make_unique<State>(elastic->runner_over(std::move(own)), policy, options);
   state->elastic = std::move(elastic);
   state->runner->undo()->remember();
   return state;
@@ -190,11 +187,14 @@ void Session::State::broadcast_what_is_taught(int teacher) {
   if (modes) {
     std::ranges::copy(modes->alike(), std::back_inserter(views));
   }
-  std::vector<std::byte> nowhere;
+  std::shared_ptr<std::byte> nowhere;
   if (elastic->holds() && runner->info().rank != teacher) {
-    nowhere = send_to_one_place(views);
+    nowhere = send_to_one_place(views, *runner);
   }
   runner->broadcast(views, teacher);
+  if (session::DeviceSteps* device = runner->device()) {
+    device->settle();
+  }
   if (!elastic->holds() && modes) {
     modes->go_to_anchors();
   }
@@ -243,6 +243,7 @@ void Session::State::go_on_from(const Standing& others) {
   }
   runner->held().load_residuals(std::move(residuals), *plan);
   step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
+  set_device_step();
   syncs = others.syncs;
   coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
   if (!modes && !others.results.empty()) {
@@ -309,7 +310,7 @@ bool Session::share(std::span<const View> parameters) {
     if (element_bytes(parameter.dtype) == 0 || (parameter.data == nullptr && parameter.count > 0)) {
       throw Error(ErrorCode::invalid_argument, "share: a parameter has null data or an unknown dtype");
     }
-    session::require_host_memory(parameter.data, "share: a parameter");
+    state_->runner->check_memory(parameter, "share: a parameter");
   }
   if (state_->elastic && state_->elastic->waits()) {
     return State::become_rank(state_, parameters);

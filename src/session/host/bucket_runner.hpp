@@ -44,6 +44,9 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
   [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
                                                  std::uint64_t step) override;
+  [[nodiscard]] std::shared_ptr<std::byte> scratch(std::uint64_t bytes) override {
+    return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+  }
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
