@@ -108,11 +108,20 @@ void Tables::agree(Peers& peers) {
   if (agreed_) {
     return;
   }
-  std::string text;
+  constexpr const char* kWhat = "the agreement on tables";
+  const std::string begin = "agreement: tables\n";
+  std::string text = begin;
   for (const std::string& line : describe()) {
     text += line + "\n";
   }
-  agree_on_text(peers, text, "the agreement on tables", "tables");
+  const std::vector<std::string> all = peers.all_gather(text, kWhat);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].starts_with(begin)) {  // it tells of something else
+      throw Error(ErrorCode::mismatch, std::string(kWhat) + ": rank " + std::to_string(rank) +
+                                           " is in another call; make each pull() on every rank, in the same order");
+    }
+  }
+  compare_texts(all, "tables");
   agreed_ = true;
 }
 
