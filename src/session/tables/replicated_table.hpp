@@ -14,6 +14,7 @@
 #include "gradwire/reduction.hpp"
 #include "gradwire/table.hpp"
 #include "session/checkpoint/state_file.hpp"
+#include "table/flat_index.hpp"
 #include "table/merge.hpp"
 #include "table/replica_ring.hpp"
 #include "table/row_codec.hpp"
@@ -103,6 +104,7 @@ class ReplicatedTable {
   };
 
   [[nodiscard]] bool holds(std::uint64_t id) const;
+  void check_encodes(std::span<const std::uint64_t> ids, const std::vector<float>& sums) const;
   [[nodiscard]] std::size_t moved_floats() const {
     return std::size_t{options_.optimizer == RowOptimizer::adagrad ? 2U : 1U} * options_.width;
   }
@@ -114,7 +116,8 @@ class ReplicatedTable {
   int rank_ = 0;
   table::ReplicaRing ring_;
   table::Shard shard_;
-  Rows pending_;  // pushed by this rank in the step under way; ids ascending
+  Rows pending_;                       // pushed by this rank in the step under way, each id once, in any order
+  table::FlatIndex place_in_pending_;  // by id
   // Of all ranks, in this step, of rows that this rank holds.
   std::vector<std::uint64_t> pushed_ids_;
   std::vector<Part> parts_;
