@@ -147,7 +147,7 @@ void ReplicatedTable::check_encodes(std::span<const std::uint64_t> ids, const st
       fits = gradient_codec_.finite(encoded.data());
     }
     if (!fits) {
-      throw Error(ErrorCode::invalid_argument, said("push") + ": the gradient for id " + std::to_string(merged.ids[i]) +
+      throw Error(ErrorCode::invalid_argument, said("push") + ": the gradient for id " + std::to_string(ids[i]) +
                                                    " has NaN or Inf, or has as " + gradient_codec_.name() +
                                                    "; nothing of this call was kept: leave this step out");
     }
@@ -348,26 +348,22 @@ void ReplicatedTable::install() {
   staged_ = {};
 }
 
-void ReplicatedTable::save(SavedState::Table& to) const {
-  for (const Shard::Row& row : shard_.sorted()) {
-    if (ring_.holders(row.id)[0] == rank_) {
-      to.ids.push_back(row.id);
-      to.values.insert(to.values.end(), row.values.begin(), row.values.end());
-      to.values.insert(to.values.end(), row.accumulators.begin(), row.accumulators.end());
-    }
-  }
+void ReplicatedTable::save(SavedState::Table& to) {
+  const auto copy = std::make_shared<const Shard>(shard_.copy());
+  to.own = copy->sorted();
+  std::erase_if(to.own, [this](const Shard::Row& row) { return ring_.holders(row.id)[0] != rank_; });
+  to.shard = copy;
 }
 
-void ReplicatedTable::load(std::span<const SavedState::Table* const> parts) {
-  shard_ = Shard(table::shard_settings(options_));
-  for (const SavedState::Table* part : parts) {
-    for (std::size_t i = 0; i < part->ids.size(); ++i) {
-      if (holds(part->ids[i])) {
-        const auto floats = std::span<const float>(part->values).subspan(i * moved_floats(), moved_floats());
-        shard_.restore({part->ids[i], floats.first(options_.width), floats.subspan(options_.width)});
-      }
-    }
+bool ReplicatedTable::restore(const Shard::Row& row) {
+  if (!holds(row.id)) {
+    return true;
   }
+  if (!shard_.find(row.id).empty()) {
+    return false;
+  }
+  shard_.restore(row);
+  return true;
 }
 
 }  // namespace gradwire::session

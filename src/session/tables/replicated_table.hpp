@@ -86,10 +86,12 @@ class ReplicatedTable {
   /// What was staged is held from here on, and nothing else than this world gives this rank.
   void install();
 
-  /// Rows of which this rank has the first copy.
-  void save(SavedState::Table& to) const;
-  /// Replaces all rows by those of `parts` of which this rank has a copy.
-  void load(std::span<const SavedState::Table* const> parts);
+  /// Rows of which this rank has the first copy, as they are now. Takes memory for those that change until `to` goes.
+  void save(SavedState::Table& to);
+  /// A row of a file, where this rank has a copy of it; false: it came before.
+  [[nodiscard]] bool restore(const table::Shard::Row& row);
+  /// Goes on with the rows of one that is like it.
+  void take_rows(ReplicatedTable&& other) { shard_ = std::move(other.shard_); }
 
  private:
   struct Rows {
