@@ -1,6 +1,6 @@
 /* gradwire for C: embedding tables whose rows are shared out over the ranks of a job. Only rows that are asked for
  * travel. docs/tables.md says what a read may miss, what travels and what files hold; gradwire/mpi.h makes tables from
- * an MPI_Comm.
+ * an MPI_Comm. A session has tables, too, whose rows count with its steps: below.
  *
  * Rows are `width` floats in host memory. Ids are 0 .. rows - 1, in any order, also several times or none; ids and rows
  * may be NULL where their count is 0. Calls may come from any thread, below MPI_THREAD_SERIALIZED only from the one
@@ -48,6 +48,8 @@ typedef struct gradwire_table_options {
   uint64_t cache_bytes;       /* of other ranks' rows kept here; 0: none */
   int64_t timeout_ms;         /* for any single wait; 0: five minutes */
   const char* tensor;         /* the name that rules of a policy match; NULL: name */
+  uint32_t copies;            /* of each row, on as many ranks; 0: 1. Of a session's table alone */
+  uint32_t reserved;          /* 0 */
 } gradwire_table_options;
 
 /* Since the table was made, on this rank. Rows are counted after duplicates were merged. */
@@ -131,6 +133,28 @@ GRADWIRE_API gradwire_status gradwire_table_snapshot_visit(const gradwire_table_
                                                                          const float* values, uint32_t width),
                                                            void* context);
 GRADWIRE_API void gradwire_table_snapshot_destroy(gradwire_table_snapshot* snapshot);
+
+/* Tables of a session: a pull sees the pushes of all steps before, and of no other. The session's save and load hold
+ * their rows. Calls come from the thread that makes steps; GRADWIRE_INVALID_ARGUMENT harms nobody, any other error ends
+ * the session on every rank. */
+
+/* Adds a table; same options and order on every rank, before the first step. `policy` as in
+ * gradwire_table_create_mpi(). `table` receives its number; NULL: not wanted, numbers count from 0.
+ * GRADWIRE_INVALID_ARGUMENT for options of a gradwire_table alone: staleness, cache_bytes, read_own_writes. */
+GRADWIRE_API gradwire_status gradwire_session_add_table(gradwire_session* session, const gradwire_policy* policy,
+                                                        const gradwire_table_options* options, uint32_t* table);
+/* Copies row ids[i] to rows[i * width]; `rows` has room for count * width floats. On every rank, between a finish and
+ * the first ready, for the same table. Blocks. */
+GRADWIRE_API gradwire_status gradwire_session_pull(gradwire_session* session, uint32_t table, const uint64_t* ids,
+                                                   uint64_t count, float* rows);
+/* Adds gradients[i * width] to what the step under way pushes to row ids[i]: once a row, as the ranks' sum or mean, it
+ * is applied in finish. On any rank, any number of times; the memory is free on return. GRADWIRE_INVALID_ARGUMENT names
+ * an id with NaN or Inf; nothing of that call was kept then. */
+GRADWIRE_API gradwire_status gradwire_session_push(gradwire_session* session, uint32_t table, const uint64_t* ids,
+                                                   uint64_t count, const float* gradients);
+/* As gradwire_table_statistics(), since the session was made. */
+GRADWIRE_API gradwire_status gradwire_session_table_statistics(const gradwire_session* session, uint32_t table,
+                                                               gradwire_row_statistics* statistics);
 
 /* NOLINTEND(modernize-*) */
 #ifdef __cplusplus

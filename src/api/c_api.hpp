@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +27,8 @@ struct gradwire_policy {
 };
 struct gradwire_session {
   gradwire::Session session;
-  std::vector<int> nonfinite_ranks = {};  // of the step that ended last
+  std::vector<int> nonfinite_ranks = {};         // of the step that ended last
+  std::vector<std::uint32_t> table_widths = {};  // by number of the table
 };
 struct gradwire_communicator {
   gradwire::Communicator communicator;
@@ -147,6 +149,16 @@ void write_struct(const T& values, T* target) {
 /// `policy` may be null.
 [[nodiscard]] TableOptions table_options_of(const gradwire_table_options* given, const gradwire_policy* policy,
                                             const char* function);
+/// Errors as of check_data(). `rows`: `width` floats of each of `count` ids.
+[[nodiscard]] std::span<const std::uint64_t> ids_of(const std::uint64_t* ids, std::uint64_t count,
+                                                    const char* function);
+template <typename Float>
+std::span<Float> rows_of(Float* rows, std::uint64_t count, std::uint64_t width, const char* function,
+                         const char* argument) {
+  check_data(rows, count, width * sizeof *rows, function, argument);
+  return {rows, static_cast<std::size_t>(count * width)};
+}
+[[nodiscard]] gradwire_row_statistics row_statistics_of(const TableStatistics& found) noexcept;
 [[nodiscard]] gradwire_statistics statistics_of(const Statistics& statistics) noexcept;
 
 }  // namespace gradwire::api

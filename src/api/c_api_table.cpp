@@ -8,7 +8,9 @@
 using gradwire::RowOptimizer;
 using gradwire::Table;
 using gradwire::api::guard;
+using gradwire::api::ids_of;
 using gradwire::api::required;
+using gradwire::api::rows_of;
 using gradwire::api::table_of;
 
 namespace {
@@ -20,20 +22,6 @@ RowOptimizer row_optimizer_of(gradwire_row_optimizer optimizer, const char* func
     case GRADWIRE_ROW_ADAGRAD: return RowOptimizer::adagrad;
   }
   gradwire::api::refuse(function, "optimizer", optimizer, "GRADWIRE_ROW_SGD or GRADWIRE_ROW_ADAGRAD");
-}
-
-std::span<const std::uint64_t> ids_of(const std::uint64_t* ids, std::uint64_t count, const char* function) {
-  gradwire::api::check_data(ids, count, sizeof *ids, function, "ids");
-  return {ids, static_cast<std::size_t>(count)};
-}
-
-/// The rows of `count` ids.
-template <typename Float>
-std::span<Float> rows_of(const Table& table, Float* rows, std::uint64_t count, const char* function,
-                         const char* argument) {
-  const std::uint64_t width = table.options().width;
-  gradwire::api::check_data(rows, count, width * sizeof *rows, function, argument);
-  return {rows, static_cast<std::size_t>(count * width)};
 }
 
 const gradwire_table_snapshot& snapshot_of(const gradwire_table_snapshot* handle, const char* function) {
@@ -63,11 +51,40 @@ TableOptions table_options_of(const gradwire_table_options* given, const gradwir
   options.read_own_writes = switch_of(known.read_own_writes, function, "read_own_writes").value_or(true);
   options.cache_bytes = known.cache_bytes;
   options.timeout = timeout_of(known.timeout_ms, function);
+  options.copies = known.copies;
+  if (known.reserved != 0) {
+    throw Error(ErrorCode::unsupported, std::string(function) + ": reserved is not 0");
+  }
   if (policy == nullptr) {
     return options;
   }
   const std::string tensor = known.tensor == nullptr ? options.name : known.tensor;
   return table_options(policy->policy, tensor, std::move(options));
+}
+
+std::span<const std::uint64_t> ids_of(const std::uint64_t* ids, std::uint64_t count, const char* function) {
+  check_data(ids, count, sizeof *ids, function, "ids");
+  return {ids, static_cast<std::size_t>(count)};
+}
+
+gradwire_row_statistics row_statistics_of(const TableStatistics& found) noexcept {
+  return {.struct_size = sizeof(gradwire_row_statistics),
+          .rows_pulled = found.rows_pulled,
+          .rows_own = found.rows_own,
+          .rows_cached = found.rows_cached,
+          .rows_unchanged = found.rows_unchanged,
+          .rows_received = found.rows_received,
+          .rows_pushed = found.rows_pushed,
+          .maximum_age = found.maximum_age,
+          .rows_held = found.rows_held,
+          .rows_nonfinite = found.rows_nonfinite,
+          .cache_bytes = found.cache_bytes,
+          .bytes_sent = found.traffic.bytes_sent,
+          .bytes_received = found.traffic.bytes_received,
+          .messages_sent = found.traffic.messages_sent,
+          .messages_received = found.traffic.messages_received,
+          .mean_age = found.mean_age,
+          .wait_seconds = found.wait_seconds};
 }
 
 }  // namespace gradwire::api
@@ -91,7 +108,7 @@ gradwire_status gradwire_table_pull(gradwire_table* table, const uint64_t* ids, 
   return guard([&] {
     Table& of = table_of(table, function);
     const auto which = ids_of(ids, count, function);
-    of.pull(which, rows_of(of, rows, count, function, "rows"));
+    of.pull(which, rows_of(rows, count, of.options().width, function, "rows"));
   });
 }
 
@@ -101,7 +118,7 @@ gradwire_status gradwire_table_push(gradwire_table* table, const uint64_t* ids, 
   return guard([&] {
     Table& of = table_of(table, function);
     const auto which = ids_of(ids, count, function);
-    of.push(which, rows_of(of, gradients, count, function, "gradients"));
+    of.push(which, rows_of(gradients, count, of.options().width, function, "gradients"));
   });
 }
 
@@ -110,7 +127,7 @@ gradwire_status gradwire_table_assign(gradwire_table* table, const uint64_t* ids
   return guard([&] {
     Table& of = table_of(table, function);
     const auto which = ids_of(ids, count, function);
-    of.assign(which, rows_of(of, values, count, function, "values"));
+    of.assign(which, rows_of(values, count, of.options().width, function, "values"));
   });
 }
 
@@ -165,24 +182,7 @@ gradwire_status gradwire_table_statistics(const gradwire_table* table, gradwire_
     required(statistics, function, "statistics");
     gradwire::api::check_struct_size(statistics, "gradwire_row_statistics");
     const gradwire::TableStatistics found = of.statistics();
-    const gradwire_row_statistics values{.struct_size = sizeof values,
-                                         .rows_pulled = found.rows_pulled,
-                                         .rows_own = found.rows_own,
-                                         .rows_cached = found.rows_cached,
-                                         .rows_unchanged = found.rows_unchanged,
-                                         .rows_received = found.rows_received,
-                                         .rows_pushed = found.rows_pushed,
-                                         .maximum_age = found.maximum_age,
-                                         .rows_held = found.rows_held,
-                                         .rows_nonfinite = found.rows_nonfinite,
-                                         .cache_bytes = found.cache_bytes,
-                                         .bytes_sent = found.traffic.bytes_sent,
-                                         .bytes_received = found.traffic.bytes_received,
-                                         .messages_sent = found.traffic.messages_sent,
-                                         .messages_received = found.traffic.messages_received,
-                                         .mean_age = found.mean_age,
-                                         .wait_seconds = found.wait_seconds};
-    gradwire::api::write_struct(values, statistics);
+    gradwire::api::write_struct(gradwire::api::row_statistics_of(found), statistics);
   });
 }
 

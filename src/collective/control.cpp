@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
 
+constexpr unsigned kSizeBits = 40;  // of a head of all_to_all(); the call stands above them
+constexpr const char* kAnotherCall = " is in another call; every rank must make the same calls in the same order";
+
 constexpr std::chrono::microseconds kEager{500};
 
 // The peers of those that are pending.
@@ -202,6 +205,9 @@ std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byt
   std::vector<std::uint64_t> counts(world);
   for (std::size_t rank = 0; rank < world; ++rank) {
     std::memcpy(&counts[rank], sizes[rank].data(), sizeof(std::uint64_t));
+    if (counts[rank] >> kSizeBits != 0) {  // a head of all_to_all()
+      fail(ErrorCode::mismatch, what + ": rank " + std::to_string(rank) + kAnotherCall);
+    }
     if (counts[rank] > kMostBytes) {
       fail(ErrorCode::corrupt, what + ": rank " + std::to_string(rank) + " announced " + std::to_string(counts[rank]) +
                                    " bytes; does it run the same version?");
@@ -218,7 +224,6 @@ void Control::fail(ErrorCode code, const std::string& message) {
 
 std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
                                                         const std::string& what) {
-  constexpr unsigned kSizeBits = 40;
   std::vector<std::vector<std::byte>> heads;
   for (const std::vector<std::byte>& message : to) {
     const std::uint64_t head = std::uint64_t{call} << kSizeBits | message.size();
@@ -236,8 +241,7 @@ std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<
   for (std::size_t rank = 0; rank < to.size(); ++rank) {
     std::memcpy(&sizes[rank], heads[rank].data(), sizeof(std::uint64_t));
     if (sizes[rank] >> kSizeBits != call) {
-      fail(ErrorCode::mismatch, what + ": rank " + std::to_string(rank) +
-                                    " is in another call; every rank must make the same calls in the same order");
+      fail(ErrorCode::mismatch, what + ": rank " + std::to_string(rank) + kAnotherCall);
     }
     sizes[rank] &= (std::uint64_t{1} << kSizeBits) - 1;
     if (sizes[rank] > kMostBytes) {

@@ -13,15 +13,6 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's text; more means that the size itself is damaged
 
-void compare_texts(const std::vector<std::string>& texts, const std::string& about) {
-  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] != texts[0]) {
-      throw Error(ErrorCode::mismatch, "ranks disagree about " + about + ": " +
-                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)));
-    }
-  }
-}
-
 // Ends the group when something throws: the library keeps it open for the thread otherwise.
 class Group {
  public:
@@ -143,6 +134,15 @@ std::vector<std::string> DevicePeers::all_gather(const std::string& mine, const 
     return exchange(mine, sizes);
   } catch (const Error& error) {
     throw Error(error.code(), what + ": " + error.what());
+  }
+}
+
+void compare_texts(const std::vector<std::string>& texts, const std::string& about) {
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] != texts[0]) {
+      throw Error(ErrorCode::mismatch, "ranks disagree about " + about + ": " +
+                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)));
+    }
   }
 }
 

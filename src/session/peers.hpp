@@ -97,6 +97,7 @@ class DevicePeers final : public Peers {
 // What ranks agree on; each throws Error(mismatch) on every rank.
 /// The same text everywhere; `what` names the exchange, `about` what ranks disagree about.
 void agree_on_text(Peers& peers, const std::string& mine, const std::string& what, const std::string& about);
+void compare_texts(const std::vector<std::string>& texts, const std::string& about);
 /// The same for agreement_text(): a fingerprint first, since it is long and mostly equal. Returns what each rank says
 /// `beside` it, which may differ.
 std::vector<std::string> agree_on_plan(Peers& peers, const std::string& mine, const std::string& beside);

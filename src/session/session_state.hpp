@@ -151,7 +151,8 @@ struct Session::State final : private session::Progress::Work {
   void tell(const StepOutcome& outcome, std::chrono::steady_clock::time_point now);
   /// For save() and load(). The caller holds `wire`.
   [[nodiscard]] session::SavedState saved_state();
-  void restore(const std::vector<session::SavedState>& saved, const std::string& source);
+  void restore(const std::vector<session::SavedState>& saved, session::Tables::Loading&& rows,
+               const std::string& source);
 
   // Of a session over Processes: what may replace the state.
   [[nodiscard]] static std::unique_ptr<State> over_processes(std::shared_ptr<Processes> processes,

@@ -51,7 +51,8 @@ PINNED(row_optimizers, GRADWIRE_ROW_SGD == 1 && GRADWIRE_ROW_ADAGRAD == 2);
 PINNED(unbounded, GRADWIRE_UNBOUNDED == UINT64_MAX);
 PINNED(table_options,
        offsetof(gradwire_table_options, width) == 24 && offsetof(gradwire_table_options, read_own_writes) == 44 &&
-           offsetof(gradwire_table_options, staleness) == 72 && offsetof(gradwire_table_options, tensor) == 96);
+           offsetof(gradwire_table_options, staleness) == 72 && offsetof(gradwire_table_options, tensor) == 96 &&
+           offsetof(gradwire_table_options, copies) == 104);
 PINNED(row_statistics, offsetof(gradwire_row_statistics, rows_pushed) == 48 &&
                            offsetof(gradwire_row_statistics, bytes_sent) == 88 &&
                            offsetof(gradwire_row_statistics, wait_seconds) == 128);

@@ -21,6 +21,9 @@ int c_side_local_steps(MPI_Comm comm);
 /* A table that is trained, looked at and saved below `directory`. */
 int c_side_table(MPI_Comm comm, const char* directory);
 
+/* A table of a session, trained, saved below `directory`, and loaded by another session. */
+int c_side_session_table(MPI_Comm comm, const char* directory);
+
 #ifdef __cplusplus
 }
 #endif

@@ -100,3 +100,62 @@ int c_side_table(MPI_Comm comm, const char* directory) {
   gradwire_table_destroy(table);
   return line;
 }
+
+/* Steps of a session whose table counts with them: each rank pushes a gradient of 1 to every row. */
+static int session_steps(gradwire_session* session, uint32_t table, int steps) {
+  uint64_t ids[kRows];
+  float ones[kRows * kWidth];
+  for (int i = 0; i < kRows * kWidth; ++i) {
+    ids[i / kWidth] = (uint64_t)(i / kWidth);
+    ones[i] = 1;
+  }
+  float before[kWidth] = {0};
+  TRY(gradwire_session_pull(session, table, ids + 5, 1, before));
+  for (int step = 0; step < steps; ++step) {
+    TRY(gradwire_session_push(session, table, ids, kRows, ones));
+    TRY(gradwire_session_finish(session, NULL));
+  }
+  float rows[kRows * kWidth] = {0};
+  TRY(gradwire_session_pull(session, table, ids, kRows, rows));
+  for (int i = 0; i < kRows * kWidth; ++i) {
+    HOLDS(fabsf(rows[i] - (before[0] - 0.5F * (float)steps)) < 1e-5F);
+  }
+  return 0;
+}
+
+int c_side_session_table(MPI_Comm comm, const char* directory) {
+  const gradwire_table_options options = {.struct_size = sizeof options,
+                                          .name = "items",
+                                          .rows = kRows,
+                                          .width = kWidth,
+                                          .learning_rate = 0.5F,
+                                          .copies = 2};
+  float left[kWidth] = {0};
+  for (int run = 0; run < 2; ++run) { /* the second one goes on where the first was saved */
+    gradwire_session* session = NULL;
+    TRY(gradwire_session_create_mpi(comm, NULL, NULL, &session));
+    uint32_t table = 99;
+    TRY(gradwire_session_add_table(session, NULL, &options, &table));
+    HOLDS(table == 0);
+    const uint64_t id = kRows - 1;
+    if (run == 0) {
+      const int line = session_steps(session, table, kClocks);
+      if (line != 0) {
+        return line;
+      }
+      TRY(gradwire_session_pull(session, table, &id, 1, left));
+      TRY(gradwire_session_finish(session, NULL));
+      TRY(gradwire_session_save(session, directory));
+    } else {
+      TRY(gradwire_session_load(session, directory));
+      float found[kWidth] = {0};
+      TRY(gradwire_session_pull(session, table, &id, 1, found));
+      for (int i = 0; i < kWidth; ++i) {
+        HOLDS(found[i] == left[i] && fabsf(found[i] + 0.5F * kClocks) < 1e-5F);
+      }
+    }
+    gradwire_session_destroy(session);
+    MPI_Barrier(comm); /* all have saved before one loads */
+  }
+  return 0;
+}

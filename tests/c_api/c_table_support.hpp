@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "c_api_support.hpp"
@@ -30,6 +33,23 @@ inline Ids all_ids() {
   Ids ids(kRows);
   std::iota(ids.begin(), ids.end(), 0U);
   return ids;
+}
+
+/// A folder of rank 0's for the files of all.
+inline std::string shared_folder() {
+  std::string name = (std::filesystem::temp_directory_path() / "gradwire-c-table-XXXXXX").string();
+  if (world_rank() == 0 && mkdtemp(name.data()) == nullptr) {
+    ADD_FAILURE() << "cannot make " << name;
+  }
+  MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+  return name;
+}
+
+inline void remove_shared(const std::string& folder) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (world_rank() == 0) {
+    std::filesystem::remove_all(folder);
+  }
 }
 
 class CTable : public ::testing::Test {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -15,23 +14,6 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-/// A folder of rank 0's for the files of all.
-std::string shared_folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "gradwire-c-table-XXXXXX").string();
-  if (world_rank() == 0 && mkdtemp(name.data()) == nullptr) {
-    ADD_FAILURE() << "cannot make " << name;
-  }
-  MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-  return name;
-}
-
-void remove_shared(const std::string& folder) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (world_rank() == 0) {
-    std::filesystem::remove_all(folder);
-  }
-}
 
 TEST_F(CTable, ServesAProgramInC) {
   const std::string folder = shared_folder();

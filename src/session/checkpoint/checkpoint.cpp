@@ -36,7 +36,7 @@ void check_tables(const SavedState& saved, const session::Tables& tables, const 
     return "\"" + table.name + "\" " + std::to_string(table.rows) + " x " + std::to_string(table.width) +
            (table.optimizer == RowOptimizer::sgd ? ", sgd" : ", adagrad");
   };
-  const std::vector<SavedState::Table> here = tables.save(session::Tables::Saved::heads);
+  const std::vector<SavedState::Table> here = tables.heads();
   for (std::size_t i = 0; i < std::max(saved.tables.size(), here.size()); ++i) {
     const std::string theirs = i < saved.tables.size() ? describe(saved.tables[i]) : "nothing";
     const std::string ours = i < here.size() ? describe(here[i]) : "nothing";
@@ -182,11 +182,12 @@ SavedState Session::State::saved_state() {
   if (modes) {
     modes->save(saved);
   }
-  saved.tables = tables.save(session::Tables::Saved::all);
+  saved.tables = tables.save();
   return saved;
 }
 
-void Session::State::restore(const std::vector<SavedState>& saved, const std::string& source) {
+void Session::State::restore(const std::vector<SavedState>& saved, session::Tables::Loading&& rows,
+                             const std::string& source) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
   if (step.in_step() || step.stepped()) {
@@ -229,7 +230,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, const std::st
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
-  tables.load(saved);
+  tables.load(std::move(rows));
   runner->held().load_residuals(std::move(residuals), *plan);
   step.modes().load(*plan, first);
   if (modes) {
@@ -278,9 +279,10 @@ void Session::load(const std::filesystem::path& directory) {
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);
+    session::Tables::Loading rows(state.tables);
     const std::vector<SavedState> saved =
-        session::read_state_files(directory, rank(), world_size(), !state.tables.empty());
-    state.restore(saved, directory.string());
+        session::read_state_files(directory, rank(), world_size(), state.tables.empty() ? nullptr : &rows);
+    state.restore(saved, std::move(rows), directory.string());
     state.known_files = {directory, saved.front().step};
   });
 }
@@ -304,7 +306,7 @@ void Session::load(std::istream& stream) {
                                            std::to_string(rank()) + " of " + std::to_string(world_size()) +
                                            "; load a directory to change the world size");
     }
-    state.restore(saved, "load");
+    state.restore(saved, {}, "load");
   });
 }
 

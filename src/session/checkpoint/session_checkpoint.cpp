@@ -39,16 +39,19 @@ Verdict verdict_of(const std::exception& error) {
 
 struct Read {
   std::vector<SavedState> states;
+  session::Tables::Loading rows;
   std::vector<wire::Bytes> parameters;  // of rank 0
   Verdict verdict = Verdict::unusable;
   std::string why = {};
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size, bool has_tables) {
+                     std::span<const View> parameters, int rank, int world_size, const session::Tables& tables) {
   Read read;
+  read.rows = session::Tables::Loading(tables);
   try {
-    read.states = session::read_state_files(directory / name.text(), rank, world_size, has_tables);
+    read.states =
+        session::read_state_files(directory / name.text(), rank, world_size, tables.empty() ? nullptr : &read.rows);
     if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
       throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
     }
@@ -132,6 +135,22 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
                         .hash = static_cast<std::uint64_t>(text[2]) * kHalf + static_cast<std::uint64_t>(text[3])};
 }
 
+// What is written is gone when it returns, though a future keeps what it was made with.
+void write_checkpoint(const std::filesystem::path& directory, const CheckpointName& name, int keep, SavedState saved,
+                      wire::Bytes parameters) {
+  try {
+    session::write_checkpoint_state(directory, name, saved);
+    if (saved.rank == 0) {
+      session::write_checkpoint_parameters(directory, name, parameters);
+      session::rotate_checkpoints(directory, keep);
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        "the checkpoint of step " + std::to_string(name.step) + " is not written, training goes on: " + error.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 void Session::checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep) {
@@ -148,6 +167,9 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
     state.catch_up_with_replays();
     const std::lock_guard lock(state.progress.wire);
     state.drain("checkpoint");
+    if (state.checkpoints.writing.valid()) {
+      state.checkpoints.writing.wait();  // one at a time is held; what went wrong was told
+    }
     SavedState saved = state.saved_state();
     if (state.checkpoints.directory != directory) {
       if (const std::uint64_t latest = session::latest_checkpoint_step(directory); latest > saved.step) {
@@ -160,22 +182,9 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
     }
     const CheckpointName name{saved.step, saved.world_size, session::hash_of(parameters)};
     wire::Bytes bytes = saved.rank == 0 ? session::encode_parameters(parameters, saved.step) : wire::Bytes();
-    if (state.checkpoints.writing.valid()) {
-      state.checkpoints.writing.wait();  // one at a time; what went wrong was told
-    }
-    state.checkpoints.writing =
-        std::async(std::launch::async, [directory, name, keep, saved = std::move(saved), bytes = std::move(bytes)] {
-          try {
-            session::write_checkpoint_state(directory, name, saved);
-            if (saved.rank == 0) {
-              session::write_checkpoint_parameters(directory, name, bytes);
-              session::rotate_checkpoints(directory, keep);
-            }
-          } catch (const std::exception& error) {
-            log(LogLevel::warning, "the checkpoint of step " + std::to_string(saved.step) +
-                                       " is not written, training goes on: " + error.what());
-            throw;
-          }
+    state.checkpoints.writing = std::async(
+        std::launch::async, [directory, name, keep, saved = std::move(saved), bytes = std::move(bytes)]() mutable {
+          write_checkpoint(directory, name, keep, std::exchange(saved, {}), std::exchange(bytes, {}));
         });
   });
 }
@@ -221,9 +230,10 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     if (!name) {
       break;
     }
-    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), !state_->tables.empty());
+    read = {};  // before the next one takes memory
+    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->tables);
     verdict = verdict_of_all(*this, read.verdict);
-    if (world_size() != world) {
+    if (world_size() != world || !state_->tables.still_for(read.rows)) {
       return std::nullopt;
     }
     refuse(verdict, read, name->text());
@@ -231,7 +241,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
   if (name) {
     state_->checked([&] {
       const std::lock_guard lock(state_->progress.wire);
-      state_->restore(read.states, (directory / name->text()).string());
+      state_->restore(read.states, std::move(read.rows), (directory / name->text()).string());
     });
     for (std::size_t i = 0; i < read.parameters.size(); ++i) {
       std::memcpy(parameters[i].data, read.parameters[i].data(), read.parameters[i].size());

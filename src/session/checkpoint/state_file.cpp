@@ -26,12 +26,12 @@ namespace {
   throw Error(ErrorCode::invalid_argument, path.string() + ": " + what);
 }
 
-SavedState read_state_file(const std::filesystem::path& file) {
+SavedState read_state_file(const std::filesystem::path& file, RowSink* rows) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) {
     fail_io(file, "cannot be read (" + std::generic_category().message(errno) + ")");
   }
-  return read_state(stream, file.string());
+  return read_state(stream, file.string(), rows);
 }
 
 std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
@@ -101,7 +101,8 @@ void write_state_file(const SavedState& state, const std::filesystem::path& dire
   file.commit(before && before != state.step && keeps ? DurableFile::Old::kept : DurableFile::Old::replaced);
 }
 
-std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size, bool all) {
+std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
+                                         RowSink* rows) {
   const std::set<int> worlds = worlds_in(directory);
   if (worlds.empty()) {
     fail_io(directory, "holds no state (rank-R-of-N.gradwire); name the directory that save() wrote to");
@@ -116,7 +117,7 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
   const int saved = *worlds.begin();
   const auto complete = complete_step(directory, saved);
   std::vector<SavedState> states;
-  const bool own = saved == world_size && !all;
+  const bool own = saved == world_size && rows == nullptr;
   for (int r = own ? rank : 0; r < (own ? rank + 1 : saved); ++r) {
     std::filesystem::path file = directory / state_file_name(r, saved);
     if (complete && step_of(file) != complete) {
@@ -124,7 +125,7 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
       log(LogLevel::warning, "load: " + directory.string() + ": the last save is not complete; step " +
                                  std::to_string(*complete) + " is the last of which every rank has a file");
     }
-    states.push_back(read_state_file(file));
+    states.push_back(read_state_file(file, rows));
     const SavedState& state = states.back();
     if (state.rank != r || state.world_size != saved) {
       throw Error(ErrorCode::mismatch, file.string() + ": is the state of rank " + std::to_string(state.rank) + " of " +
@@ -141,8 +142,13 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
                                           ": rows of tables lay on other ranks than when rank 0's file was "
                                           "written; some may be in none of the files: use another save");
     }
+    if (saved == world_size && r != rank) {  // read for the rows of tables alone
+      states.back().residuals = {};
+      states.back().anchors = {};
+      states.back().results = {};
+    }
   }
-  if (saved == world_size && all) {
+  if (saved == world_size && rows != nullptr) {
     std::swap(states.front(), states[static_cast<std::size_t>(rank)]);
   }
   return states;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <istream>
+#include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "gradwire/reduction.hpp"
 #include "gradwire/table.hpp"
 #include "plan/residual_store.hpp"
+#include "table/shard.hpp"
 
 namespace gradwire::session {
 
@@ -59,15 +62,18 @@ struct SavedState {
 
     [[nodiscard]] bool operator==(const LocalSteps&) const = default;
   };
-  /// Of a table: rows that were ever written, of which this rank has the first copy.
+  /// Of a table.
   struct Table {
     std::string name;
     std::uint64_t rows = 0;  // of the table
     std::uint32_t width = 0;
     RowOptimizer optimizer = RowOptimizer::sgd;
-    std::uint64_t layout = 0;             // of who holds rows: alike in files that belong together
-    std::vector<std::uint64_t> ids = {};  // ascending
-    std::vector<float> values = {};       // of each: `width`, with Adagrad its sums of squares behind them
+    std::uint64_t layout = 0;  // of who holds rows: alike in files that belong together
+    /// To be written: rows that were ever written to, of which this rank has the first copy, by ascending id; their
+    /// memory is `shard`, which training does not change. What is read goes to a RowSink.
+    std::shared_ptr<const table::Shard> shard = {};
+    std::vector<table::Shard::Row> own = {};
+    [[nodiscard]] std::string said() const { return "table \"" + name + "\""; }
     [[nodiscard]] std::size_t row_floats() const {
       return std::size_t{optimizer == RowOptimizer::adagrad ? 2U : 1U} * width;
     }
@@ -94,10 +100,26 @@ struct SavedState {
   }
 };
 
-/// Error(invalid_argument) where the stream fails.
+/// Where rows of tables go while a file is read.
+class RowSink {
+ public:
+  RowSink() = default;
+  RowSink(const RowSink&) = default;
+  RowSink(RowSink&&) = default;
+  RowSink& operator=(const RowSink&) = default;
+  RowSink& operator=(RowSink&&) = default;
+  virtual ~RowSink() = default;
+  /// Whether rows of this table, the `number`th of the file, are to come.
+  [[nodiscard]] virtual bool wants(std::size_t number, const SavedState::Table& table) = 0;
+  /// `row` is valid during the call. False: it came before.
+  [[nodiscard]] virtual bool take(std::size_t number, const table::Shard::Row& row) = 0;
+};
+
+/// Takes no memory for rows of tables. Error(invalid_argument) where the stream fails.
 void write_state(const SavedState& state, std::ostream& stream);
-/// `source` is for messages. Error(corrupt) for anything that write_state() did not write.
-[[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source);
+/// `source` is for messages; without `rows` those of tables are passed over. Error(corrupt) for anything that
+/// write_state() did not write: rows that were handed to `rows` are worth nothing then.
+[[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source, RowSink* rows = nullptr);
 
 /// The step of a state, by its head alone; nothing where it is none or cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> read_step(std::istream& stream);
@@ -114,9 +136,9 @@ struct KnownFiles {
 void write_state_file(const SavedState& state, const std::filesystem::path& directory,
                       const std::optional<KnownFiles>& known);
 /// What rank `rank` of a world of `world_size` needs of a directory: its own file, or those of all ranks of another
-/// world. `all`: those of all ranks in any case, its own one first. Error(corrupt) where rows of tables lay otherwise
-/// when one was written than when another was.
+/// world. With `rows`: those of all ranks in any case, its own one first. Error(corrupt) where rows of tables lay
+/// otherwise when one was written than when another was.
 [[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
-                                                       bool all = false);
+                                                       RowSink* rows = nullptr);
 
 }  // namespace gradwire::session

@@ -1,6 +1,8 @@
 #include "session/tables/replicated_table.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <numeric>
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
@@ -135,16 +137,9 @@ void ReplicatedTable::give(const Pull& pull, std::size_t ids, std::span<float> r
   }
 }
 
-void ReplicatedTable::push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {
-  check("push", ids, gradients.size());
-  std::vector<std::uint64_t> all_ids = pending_.ids;
-  std::vector<float> all = pending_.values;
-  all_ids.insert(all_ids.end(), ids.begin(), ids.end());
-  all.insert(all.end(), gradients.begin(), gradients.end());
-  const table::MergedIds merged = table::merge_ids(all_ids, options_.rows, said("push").c_str());
-  std::vector<float> sums = table::add_rows(merged, all, options_.width);
+void ReplicatedTable::check_encodes(std::span<const std::uint64_t> ids, const std::vector<float>& sums) const {
   std::vector<std::byte> encoded(gradient_codec_.row_bytes());
-  for (std::size_t i = 0; i < merged.ids.size(); ++i) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
     const float* row = sums.data() + i * options_.width;
     bool fits = finite(row, options_.width);
     if (fits) {
@@ -152,18 +147,52 @@ void ReplicatedTable::push(std::span<const std::uint64_t> ids, std::span<const f
       fits = gradient_codec_.finite(encoded.data());
     }
     if (!fits) {
-      throw Error(ErrorCode::invalid_argument, said("push") + ": the gradient for id " + std::to_string(merged.ids[i]) +
+      throw Error(ErrorCode::invalid_argument, said("push") + ": the gradient for id " + std::to_string(ids[i]) +
                                                    " has NaN or Inf, or has as " + gradient_codec_.name() +
                                                    "; nothing of this call was kept: leave this step out");
     }
   }
-  counts_.rows_pushed += merged.ids.size() - pending_.ids.size();
-  pending_ = {merged.ids, std::move(sums)};
+}
+
+// Only rows of this call are touched. A row's gradients add up in the order of calls, and in each as given.
+void ReplicatedTable::push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {
+  check("push", ids, gradients.size());
+  const table::MergedIds merged = table::merge_ids(ids, options_.rows, said("push").c_str());
+  const std::size_t width = options_.width;
+  std::vector<float> sums(merged.ids.size() * width);
+  std::vector<std::uint32_t> places;
+  for (std::size_t i = 0; i < merged.ids.size(); ++i) {
+    places.push_back(place_in_pending_.find(merged.ids[i]));
+    if (places[i] != table::FlatIndex::kNone) {
+      std::copy_n(pending_.values.data() + places[i] * width, width, sums.data() + i * width);
+    }
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    float* sum = sums.data() + merged.place_of(i) * width;
+    for (std::size_t j = 0; j < width; ++j) {
+      sum[j] += gradients[i * width + j];
+    }
+  }
+  check_encodes(merged.ids, sums);
+  for (std::size_t i = 0; i < merged.ids.size(); ++i) {
+    const float* sum = sums.data() + i * width;
+    if (places[i] != table::FlatIndex::kNone) {
+      std::copy_n(sum, width, pending_.values.data() + places[i] * width);
+    } else {
+      place_in_pending_.insert(merged.ids[i], static_cast<std::uint32_t>(pending_.ids.size()));
+      pending_.ids.push_back(merged.ids[i]);
+      pending_.values.insert(pending_.values.end(), sum, sum + width);
+      ++counts_.rows_pushed;
+    }
+  }
 }
 
 void ReplicatedTable::send_pushes(std::uint32_t number, std::vector<wire::Bytes>& to) const {
+  std::vector<std::size_t> ascending(pending_.ids.size());
+  std::iota(ascending.begin(), ascending.end(), 0U);
+  std::ranges::sort(ascending, {}, [this](std::size_t i) { return pending_.ids[i]; });
   std::vector<std::vector<std::size_t>> for_rank(to.size());
-  for (std::size_t i = 0; i < pending_.ids.size(); ++i) {
+  for (const std::size_t i : ascending) {
     for (const int rank : ring_.holders(pending_.ids[i])) {
       for_rank[static_cast<std::size_t>(rank)].push_back(i);
     }
@@ -233,6 +262,7 @@ void ReplicatedTable::count() {
 
 void ReplicatedTable::forget_pushes() {
   pending_ = {};
+  place_in_pending_ = {};
   sums_ = {};
   pushed_ids_.clear();
   parts_.clear();
@@ -318,26 +348,22 @@ void ReplicatedTable::install() {
   staged_ = {};
 }
 
-void ReplicatedTable::save(SavedState::Table& to) const {
-  for (const Shard::Row& row : shard_.sorted()) {
-    if (ring_.holders(row.id)[0] == rank_) {
-      to.ids.push_back(row.id);
-      to.values.insert(to.values.end(), row.values.begin(), row.values.end());
-      to.values.insert(to.values.end(), row.accumulators.begin(), row.accumulators.end());
-    }
-  }
+void ReplicatedTable::save(SavedState::Table& to) {
+  const auto copy = std::make_shared<const Shard>(shard_.copy());
+  to.own = copy->sorted();
+  std::erase_if(to.own, [this](const Shard::Row& row) { return ring_.holders(row.id)[0] != rank_; });
+  to.shard = copy;
 }
 
-void ReplicatedTable::load(std::span<const SavedState::Table* const> parts) {
-  shard_ = Shard(table::shard_settings(options_));
-  for (const SavedState::Table* part : parts) {
-    for (std::size_t i = 0; i < part->ids.size(); ++i) {
-      if (holds(part->ids[i])) {
-        const auto floats = std::span<const float>(part->values).subspan(i * moved_floats(), moved_floats());
-        shard_.restore({part->ids[i], floats.first(options_.width), floats.subspan(options_.width)});
-      }
-    }
+bool ReplicatedTable::restore(const Shard::Row& row) {
+  if (!holds(row.id)) {
+    return true;
   }
+  if (!shard_.find(row.id).empty()) {
+    return false;
+  }
+  shard_.restore(row);
+  return true;
 }
 
 }  // namespace gradwire::session

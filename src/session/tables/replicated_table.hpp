@@ -14,6 +14,7 @@
 #include "gradwire/reduction.hpp"
 #include "gradwire/table.hpp"
 #include "session/checkpoint/state_file.hpp"
+#include "table/flat_index.hpp"
 #include "table/merge.hpp"
 #include "table/replica_ring.hpp"
 #include "table/row_codec.hpp"
@@ -85,10 +86,12 @@ class ReplicatedTable {
   /// What was staged is held from here on, and nothing else than this world gives this rank.
   void install();
 
-  /// Rows of which this rank has the first copy.
-  void save(SavedState::Table& to) const;
-  /// Replaces all rows by those of `parts` of which this rank has a copy.
-  void load(std::span<const SavedState::Table* const> parts);
+  /// Rows of which this rank has the first copy, as they are now. Takes memory for those that change until `to` goes.
+  void save(SavedState::Table& to);
+  /// A row of a file, where this rank has a copy of it; false: it came before.
+  [[nodiscard]] bool restore(const table::Shard::Row& row);
+  /// Goes on with the rows of one that is like it.
+  void take_rows(ReplicatedTable&& other) { shard_ = std::move(other.shard_); }
 
  private:
   struct Rows {
@@ -103,6 +106,7 @@ class ReplicatedTable {
   };
 
   [[nodiscard]] bool holds(std::uint64_t id) const;
+  void check_encodes(std::span<const std::uint64_t> ids, const std::vector<float>& sums) const;
   [[nodiscard]] std::size_t moved_floats() const {
     return std::size_t{options_.optimizer == RowOptimizer::adagrad ? 2U : 1U} * options_.width;
   }
@@ -114,7 +118,8 @@ class ReplicatedTable {
   int rank_ = 0;
   table::ReplicaRing ring_;
   table::Shard shard_;
-  Rows pending_;  // pushed by this rank in the step under way; ids ascending
+  Rows pending_;                       // pushed by this rank in the step under way, each id once, in any order
+  table::FlatIndex place_in_pending_;  // by id
   // Of all ranks, in this step, of rows that this rank holds.
   std::vector<std::uint64_t> pushed_ids_;
   std::vector<Part> parts_;

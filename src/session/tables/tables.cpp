@@ -108,11 +108,20 @@ void Tables::agree(Peers& peers) {
   if (agreed_) {
     return;
   }
-  std::string text;
+  constexpr const char* kWhat = "the agreement on tables";
+  const std::string begin = "agreement: tables\n";
+  std::string text = begin;
   for (const std::string& line : describe()) {
     text += line + "\n";
   }
-  agree_on_text(peers, text, "the agreement on tables", "tables");
+  const std::vector<std::string> all = peers.all_gather(text, kWhat);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].starts_with(begin)) {  // it tells of something else
+      throw Error(ErrorCode::mismatch, std::string(kWhat) + ": rank " + std::to_string(rank) +
+                                           " is in another call; make each pull() on every rank, in the same order");
+    }
+  }
+  compare_texts(all, "tables");
   agreed_ = true;
 }
 
@@ -288,28 +297,48 @@ void Tables::install() {
   lies_ = std::exchange(to_lie_in_, {});
 }
 
-std::vector<SavedState::Table> Tables::save(Saved what) const {
-  std::vector<SavedState::Table> saved;
+std::vector<SavedState::Table> Tables::heads() const {
+  std::vector<SavedState::Table> heads;
   for (const ReplicatedTable& table : tables_) {
     const TableOptions& options = table.options();
-    saved.push_back(
+    heads.push_back(
         {.name = options.name, .rows = options.rows, .width = options.width, .optimizer = options.optimizer});
-    if (what == Saved::all) {
-      saved.back().layout =
-          hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
-      saved.back().layout =
-          hash_of(world_.nodes.data(), world_.nodes.size() * sizeof(std::uint32_t), saved.back().layout);
-      table.save(saved.back());
-    }
+  }
+  return heads;
+}
+
+std::vector<SavedState::Table> Tables::save() {
+  std::vector<SavedState::Table> saved = heads();
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    saved[i].layout =
+        hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
+    saved[i].layout = hash_of(world_.nodes.data(), world_.nodes.size() * sizeof(std::uint32_t), saved[i].layout);
+    tables_[i].save(saved[i]);
   }
   return saved;
 }
 
-void Tables::load(const std::vector<SavedState>& files) {
+Tables::Loading::Loading(const Tables& to) : world_(to.world_) {
+  for (const ReplicatedTable& table : to.tables_) {
+    tables_.emplace_back(table.options());
+    tables_.back().enter(to.world_, to.rank_);
+  }
+}
+
+bool Tables::Loading::wants(std::size_t number, const SavedState::Table& table) {
+  layout_ = layout_.value_or(table.layout);
+  if (number >= tables_.size() || table.layout != layout_) {
+    return false;  // whoever reads the files says why
+  }
+  const TableOptions& options = tables_[number].options();
+  return table.rows == options.rows && table.width == options.width && table.optimizer == options.optimizer;
+}
+
+bool Tables::Loading::take(std::size_t number, const table::Shard::Row& row) { return tables_[number].restore(row); }
+
+void Tables::load(Loading&& loading) {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    std::vector<const SavedState::Table*> parts;
-    std::ranges::transform(files, std::back_inserter(parts), [i](const SavedState& file) { return &file.tables[i]; });
-    tables_[i].load(parts);
+    tables_[i].take_rows(std::move(loading.tables_[i]));
   }
   if (!tables_.empty()) {
     lies_ = world_;

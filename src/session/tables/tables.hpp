@@ -52,10 +52,26 @@ class Tables {
   void install();
 
   /// What files hold: of each table what it is, or also the rows of which this rank has the first copy.
-  enum class Saved : std::uint8_t { heads, all };
-  [[nodiscard]] std::vector<SavedState::Table> save(Saved what) const;
-  /// Rows are those of all ranks' files from here on; on all ranks, between the same calls that communicate.
-  void load(const std::vector<SavedState>& files);
+  [[nodiscard]] std::vector<SavedState::Table> heads() const;
+  [[nodiscard]] std::vector<SavedState::Table> save();
+  /// Rows of which this rank has a copy, from the files of all ranks, beside those that it has now.
+  class Loading final : public RowSink {
+   public:
+    Loading() = default;
+    explicit Loading(const Tables& to);
+    [[nodiscard]] bool wants(std::size_t number, const SavedState::Table& table) override;
+    [[nodiscard]] bool take(std::size_t number, const table::Shard::Row& row) override;
+
+   private:
+    friend class Tables;
+    std::vector<ReplicatedTable> tables_;
+    TableWorld world_;
+    std::optional<std::uint64_t> layout_;  // of the files
+  };
+  /// Whether who holds which rows is still as it was when `loading` was made; the same on all ranks.
+  [[nodiscard]] bool still_for(const Loading& loading) const { return loading.world_ == world_; }
+  /// Rows are those of `loading` from here on; on all ranks, between the same calls that communicate.
+  void load(Loading&& loading);
 
  private:
   // On what they are; on nothing else, since ranks that begin a step anew may have come to different places of it.

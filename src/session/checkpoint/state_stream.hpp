@@ -1,0 +1,128 @@
+// A state on its way to a stream, or from one, piece by piece: numbers as memory has them, and the XXH3-64 of all that
+// has passed. docs/state-format.md has the bytes.
+#pragma once
+
+#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <istream>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::session {
+
+inline constexpr std::string_view kStateMagic = "gradwire";
+inline constexpr std::uint32_t kStateVersion = 4;
+inline constexpr std::uint32_t kStateWithoutTables = 3;
+inline constexpr std::size_t kStateHeadBytes = 24;  // magic, version, zero, bytes of the body
+
+/// XXH3-64 of what comes in pieces.
+class StateHash {
+ public:
+  StateHash() noexcept { XXH3_64bits_reset(&state_); }
+  void update(const void* data, std::size_t bytes) noexcept { XXH3_64bits_update(&state_, data, bytes); }
+  [[nodiscard]] std::uint64_t value() const noexcept { return XXH3_64bits_digest(&state_); }
+
+ private:
+  XXH3_state_t state_;
+};
+
+class StateWriter {
+ public:
+  /// Null: what is put is only counted.
+  explicit StateWriter(std::ostream* stream) noexcept : stream_(stream) {}
+
+  void put(const void* data, std::size_t bytes) {
+    bytes_ += bytes;
+    if (stream_ != nullptr && bytes > 0) {
+      hash_.update(data, bytes);
+      stream_->write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+    }
+  }
+  template <class T>
+  void number(T value) {
+    put(&value, sizeof value);
+  }
+  template <class T>
+  void numbers(std::span<const T> values) {
+    put(values.data(), values.size_bytes());
+  }
+  void text(std::string_view text) {
+    number(static_cast<std::uint32_t>(text.size()));
+    put(text.data(), text.size());
+  }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_.value(); }
+
+ private:
+  std::ostream* stream_;
+  std::uint64_t bytes_ = 0;
+  StateHash hash_;
+};
+
+/// Trusts nothing, as wire::ByteReader: where something is missing or wrong it throws Error(corrupt).
+class StateReader {
+ public:
+  /// Reads the head. Error(unsupported) for another version.
+  StateReader(std::istream& stream, std::string source);
+
+  [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
+  [[noreturn]] void fail(const std::string& what) const;
+
+  void read(void* to, std::uint64_t bytes);
+  void skip(std::uint64_t bytes);
+  template <class T>
+  T number() {
+    T value{};
+    read(&value, sizeof value);
+    return value;
+  }
+  /// Memory grows with what has come: a damaged count must not become an allocation.
+  template <class T>
+  std::vector<T> numbers(std::uint64_t count) {
+    require(count, sizeof(T));
+    std::vector<T> values;
+    while (values.size() < count) {
+      const std::size_t before = values.size();
+      values.resize(before + std::min<std::uint64_t>(count - before, kPieceBytes / sizeof(T)));
+      read(values.data() + before, (values.size() - before) * sizeof(T));
+    }
+    return values;
+  }
+  std::string text() {
+    const auto letters = numbers<char>(number<std::uint32_t>());
+    return {letters.begin(), letters.end()};
+  }
+  /// Fails where the rest of the body has not so much.
+  void require(std::uint64_t count, std::uint64_t bytes_each) const {
+    if (count > left_ / bytes_each) {
+      fail("it ends too early");
+    }
+  }
+  void expect_end() const;
+  /// Passes over the rest of the body, and fails where the hash behind it is not that of all before.
+  void check_hash();
+
+ private:
+  static constexpr std::size_t kPieceBytes = 1 << 20;
+  std::uint64_t take(void* to, std::uint64_t bytes);
+  [[noreturn]] void cut(std::uint64_t beyond = 0) const;
+
+  std::istream& stream_;
+  std::string source_;
+  std::uint32_t version_ = 0;
+  std::uint64_t body_ = 0;
+  std::uint64_t left_ = kStateHeadBytes;  // of the head, then of the body
+  StateHash hash_;
+};
+
+}  // namespace gradwire::session
