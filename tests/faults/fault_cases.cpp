@@ -192,21 +192,19 @@ FaultCase draw_case(int seed) {
   Chance chance(seed);
   FaultCase drawn{
       .seed = seed, .end = static_cast<std::size_t>(seed % kMany), .policy = {}, .options = {}, .faults = {}};
-  drawn.mode = static_cast<std::size_t>((seed + seed / kMany) % 3);
+  drawn.mode = static_cast<std::size_t>((seed % kMany + seed / kMany) % 3);
   drawn.codec = static_cast<std::size_t>((seed + seed / (3 * kMany)) % 4);
   drawn.ranks = 3 + chance.below(3);
   if (drawn.end == kNode || drawn.end == kSecond || drawn.end == kKeeper) {
     drawn.ranks = 4 + chance.below(2);
   }
   if (drawn.end == kSpare || drawn.end == kLastSpare) {
-    drawn.mode = drawn.mode == 2 ? 0 : drawn.mode;  // no spares with late results
     drawn.spares = 1;
   }
   if (drawn.end == kJoin || drawn.end == kLastJoin) {
-    drawn.mode = drawn.mode == 2 ? 0 : drawn.mode;
     drawn.joins = 1;
   }
-  drawn.open = drawn.joins > 0 || (drawn.mode != 2 && chance.one_in(3));
+  drawn.open = drawn.joins > 0 || chance.one_in(3);
   drawn.checkpoints = drawn.spares == 0 && !drawn.open && chance.one_in(3);
   const bool nodes = drawn.end == kNode || (drawn.end != kKeeper && chance.one_in(3));
   drawn.policy = policy_of(drawn, drawn.end == kKeeper || chance.one_in(2));

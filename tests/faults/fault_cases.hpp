@@ -45,7 +45,7 @@ struct FaultCase {
   [[nodiscard]] std::string to_text() const;
 };
 
-/// The same for the same seed; every end meets every mode and codec within 168 seeds; newcomers meet no `async`.
+/// The same for the same seed; every end meets every mode and codec within 168 seeds.
 [[nodiscard]] FaultCase draw_case(int seed);
 
 /// What came of it.

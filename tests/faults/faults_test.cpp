@@ -7,8 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/faults/fault_cases.hpp"
@@ -19,6 +22,16 @@ namespace {
 int environment_int(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// 14 ends and one more are a multiple of the modes: a draw by their sum gave each end one mode alone.
+TEST(Faults, EveryEndMeetsEveryModeAndCodec) {
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t>> met;
+  for (int seed = 1; seed <= 168; ++seed) {
+    const FaultCase drawn = draw_case(seed);
+    met.emplace(drawn.end, drawn.mode, drawn.codec);
+  }
+  EXPECT_EQ(met.size(), std::size(kEnds) * std::size(kModes) * std::size(kCodecs));
 }
 
 TEST(Faults, TheOthersGoOn) {
