@@ -43,16 +43,17 @@ struct Options {
   ReportFiles written;       // report: where the table goes
 };
 
-// Another process like this one, which joins the job `seconds` later. It has nothing of this one's MPI job.
-void send_for_another(char** argv, double seconds) {
+// Another process like this one, which joins the job `seconds` later. It has nothing of this one's MPI job, and says
+// what it has to say to the file `log`.
+void send_for_another(char** argv, double seconds, const std::string& log) {
   const pid_t child = fork();
   if (child != 0) {
     return;
   }
   setsid();
-  const int nowhere = open("/dev/null", O_RDWR);
+  const int nowhere = open("/dev/null", O_RDONLY), said = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   for (int fd = 0; fd < 1024; ++fd) {
-    fd <= 2 ? dup2(nowhere, fd) : close(fd);
+    fd <= 2 ? dup2(fd == 0 ? nowhere : said, fd) : close(fd);
   }
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   if (const char* file = std::getenv("GRADWIRE_LET_JOIN")) {  // else this one has joined, too
@@ -161,7 +162,7 @@ class Worker {
       std::mt19937 chance(static_cast<unsigned>(periods_));
       if (static_cast<int>(chance() % static_cast<unsigned>(session_.world_size())) == session_.rank()) {
         if (options_.join_after >= 0) {
-          send_for_another(argv_, options_.join_after);
+          send_for_another(argv_, options_.join_after, options_.files.front() + ".log");
         }
         std::raise(SIGKILL);
       }

@@ -52,8 +52,9 @@ class Optimizer {
   /// model or optimizer, or where its length is damaged; nothing has changed then.
   void save(std::ostream& stream) const;
   void load(std::istream& stream);
-  /// What save() holds, where it lies: for Session::share(), checkpoint() and restore(), beside the parameters. Host
-  /// memory of this object. After every add() and scale(); numbers that are no gradients are in it, to be copied only.
+  /// What save() holds, where it lies: for Session::share() and restore(), and as ConstView for checkpoint(), beside
+  /// the parameters. Not the learning rate: set that by Session::step(), which a newcomer is told. Host memory of this
+  /// object. After every add() and scale(); numbers that are no gradients are in it, to be copied only.
   [[nodiscard]] std::vector<View> state();
 
  private:

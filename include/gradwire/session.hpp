@@ -248,7 +248,8 @@ class Session {
   /// The factor by which this step's gradients (and all later ones) are too large, as a loss scaler sets it; the same
   /// on every rank, finite and above 0, between steps. Results keep that factor. Residuals follow it, so that what is
   /// carried over from steps with another scale is right. From the first call on steps with NaN or Inf are skipped,
-  /// unless options say otherwise.
+  /// unless options say otherwise. With late results and where others may come: after all changes of what is shared,
+  /// and before save() and checkpoint() (docs/elastic.md).
   void set_loss_scale(double scale);
 
   /// The next step travels exactly and carries all residuals, none of which is left afterwards; on every rank, between
@@ -280,7 +281,7 @@ class Session {
   /// for bit (under local steps: after sync_parameters()). It copies both and returns; a thread of its own writes them,
   /// one checkpoint at a time. What cannot be written is told in the log, and training goes on. The newest `keep`
   /// complete ones stay, and meanwhile the one that is being written. Error(invalid_argument) where the directory holds
-  /// checkpoints of later steps that restore() has not seen.
+  /// checkpoints of later steps that restore() has not seen, Error(unsupported) over device memory.
   void checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep = 3);
   /// Until what checkpoint() began is on the disk; throws what kept it from that.
   void wait_for_checkpoint();
@@ -288,8 +289,8 @@ class Session {
   /// ranks wrote it, as load() does: loads states, fills `parameters` on every rank, and returns the step; 0 where
   /// there is none. After every add(), before the first ready(), on every rank; blocks. What was passed over is named
   /// in the log and renamed to NAME.unusable. Error(mismatch) where the newest is of another model,
-  /// Error(invalid_argument) where a rank cannot read what is there: nothing has changed then. A directory belongs to
-  /// one job.
+  /// Error(invalid_argument) where a rank cannot read what is there: nothing has changed then. Error(unsupported)
+  /// over device memory. A directory belongs to one job.
   std::uint64_t restore(const std::filesystem::path& directory, std::span<const View> parameters);
 
   /// Agrees on the plan with all ranks, as the first step would, and, over device memory, takes the memory that steps

@@ -94,8 +94,8 @@ class Adapter {
   using BeforeReady = std::function<void(const std::string& name, std::span<float> gradient)>;
   void before_ready(BeforeReady call) { before_ready_ = std::move(call); }
 
-  /// Where the model's parameters and floating-point buffers lie: with Optimizer::state() what Session::share(),
-  /// checkpoint() and restore() are to be given. Valid as long as the model.
+  /// Where the model's parameters and floating-point buffers lie: with Optimizer::state() what Session::share() and
+  /// restore() are to be given, and checkpoint() as ConstView. Valid as long as the model.
   [[nodiscard]] const std::vector<View>& values() const noexcept { return values_; }
 
   /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every

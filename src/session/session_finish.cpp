@@ -108,7 +108,7 @@ void Session::State::commit_step() {
   }
   if (elastic->replicates_after(step.number())) {
     try {
-      elastic->replicate(step.number(), runner->held().save_residuals(*plan));
+      elastic->replicate(step.number(), {step.loss_scale(), runner->held().save_residuals(*plan)});
     } catch (const std::exception& error) {  // the step counts all the same
       log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
     }

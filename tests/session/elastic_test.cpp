@@ -73,7 +73,8 @@ std::vector<double> worth_of(const std::vector<std::string>& states) {
     for (const auto& residual : state.residuals) {
       const double share = residual.key.site == codec::EncodeSite::owner ? 1.0 : 1.0 / state.world_size;
       for (std::size_t i = 0; i < residual.range.values.size(); ++i) {
-        worth[first[residual.key.tensor] + residual.range.offset + i] += share * residual.range.values[i];
+        worth[first[residual.key.tensor] + residual.range.offset + i] +=
+            share * residual.range.values[i] / state.loss_scale;
       }
     }
   }
@@ -110,7 +111,17 @@ double error_of_sums(const std::vector<Fate>& fates) {
   return largest(difference);
 }
 
-// Rank 2 leaves behind step 3, and what it had dropped is with the rank that keeps it.
+Plan plan_of(const std::string& codec, const std::string& rest, std::optional<std::uint64_t> leaves) {
+  Plan plan{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + codec + "\"\n" + rest, .keeps_states = true};
+  if (leaves) {
+    plan.leaves_before = {{2, *leaves}};
+    plan.steps = *leaves + 1;
+  }
+  return plan;
+}
+
+// Rank 2 leaves behind step 3, and what it had dropped is with the rank that keeps it. Tried by hand, red: a copy
+// counts as if the loss scale had not changed since.
 TEST(Elastic, ResidualsOfALostRankAreKept) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     SCOPED_TRACE(codec);
@@ -122,6 +133,9 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
     const std::vector<Fate> exact = fates_with("replicate = \"1 step\"\nreplicate_as = \"exact\"\n");
     ASSERT_EQ(exact[0].first, std::vector<std::uint64_t>{4});
     EXPECT_LT(error_of_sums(exact), 1e-6);
+    Plan rescales = plan_of(codec, "[elastic]\nreplicate = \"1 step\"\nreplicate_as = \"exact\"\n", 4);
+    rescales.rescales = true;
+    EXPECT_LT(error_of_sums(run(rescales)), 1e-6);
     EXPECT_LT(error_of_sums(fates_with("replicate = \"1 step\"\n")), 1e-2) << "bf16";
     const std::vector<Fate> without = fates_with("");
     EXPECT_GT(error_of_sums(without), 2e-2) << "without, it is lost";
@@ -156,15 +170,6 @@ TEST(Elastic, WhatIsLostIsTold) {
 
 // Synchronised in step 3: the copy that was made then holds for the local steps that follow.
 constexpr const char* kOuter = "sync = { every = 16, offset = 13, outer = {} }\n";
-
-Plan plan_of(const std::string& codec, const std::string& rest, std::optional<std::uint64_t> leaves) {
-  Plan plan{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + codec + "\"\n" + rest, .keeps_states = true};
-  if (leaves) {
-    plan.leaves_before = {{2, *leaves}};
-    plan.steps = *leaves + 1;
-  }
-  return plan;
-}
 
 // Tried by hand, each red here: a copy counts only if it is of the last step; the share of residuals of changes is that
 // of gradients with weights.
@@ -276,8 +281,9 @@ TEST(Elastic, CopiesComeBackAsTheyWere) {
   residuals.push_back({{3, codec::EncodeSite::local}, {7, {1.5F, -0.0F, 3.140625F}}});
   residuals.push_back({{0, codec::EncodeSite::owner}, {1ULL << 40, {}}});
   for (const bool exact : {false, true}) {
-    const wire::Bytes bytes = session::encode_copy(residuals, exact);
-    const auto back = session::decode_copy(bytes);
+    const wire::Bytes bytes = session::encode_copy(residuals, 0.5, exact);
+    const auto [scale, back] = session::decode_copy(bytes);
+    EXPECT_EQ(scale, 0.5);
     ASSERT_EQ(back.size(), 2U);
     EXPECT_EQ(back[0].key, residuals[0].key);
     EXPECT_EQ(back[0].range.offset, 7U);

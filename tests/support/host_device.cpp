@@ -202,6 +202,14 @@ void HostDevice::wait(Point point, std::chrono::milliseconds /*timeout*/) {
   static_cast<void>(reached(point));
 }
 
+void HostDevice::wait_alone(Point point, std::chrono::milliseconds /*timeout*/) {
+  require_no_capture("wait_alone");
+  while (done_ < point) {
+    run_one();
+  }
+  static_cast<void>(reached(point));
+}
+
 void HostDevice::download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) {
   require_no_capture("download");
   const auto staging =

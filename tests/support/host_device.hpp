@@ -76,6 +76,7 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   [[nodiscard]] Point mark() override;
   [[nodiscard]] bool reached(Point point) override;
   void wait(Point point, std::chrono::milliseconds timeout) override;
+  void wait_alone(Point point, std::chrono::milliseconds timeout) override;
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) override;
   void upload(void* to, std::span<const std::byte> from) override;
   void zero(void* data, std::size_t bytes) override;

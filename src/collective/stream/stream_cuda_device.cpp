@@ -20,21 +20,14 @@ using memory::cuda_check;
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 constexpr std::chrono::seconds kEndTimeout{30};
 
-class Scope {
- public:
-  explicit Scope(int device) : previous_(device) {
-    cudaGetDevice(&previous_);
-    cuda_check(cudaSetDevice(device), "choosing device " + std::to_string(device));
-  }
-  ~Scope() { cudaSetDevice(previous_); }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  int previous_;
-};
-
 }  // namespace
+
+OnCudaDevice::OnCudaDevice(int device) : previous_(device) {
+  cudaGetDevice(&previous_);
+  cuda_check(cudaSetDevice(device), "choosing device " + std::to_string(device));
+}
+
+OnCudaDevice::~OnCudaDevice() { cudaSetDevice(previous_); }
 
 int cuda_devices() {
   int count = 0;
@@ -55,7 +48,7 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
     throw Error(ErrorCode::invalid_argument,
                 "device " + std::to_string(device) + " is not there; this process sees " + std::to_string(count));
   }
-  const Scope current(device_);
+  const OnCudaDevice current(device_);
   int streams = device_;
 #if CUDART_VERSION >= 12080  // older toolkits cannot be asked
   if (caller_ != nullptr) {
@@ -77,7 +70,7 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
 // What is still under way uses the pool.
 CudaDevice::~CudaDevice() {
   try {
-    const Scope current(device_);
+    const OnCudaDevice current(device_);
     wait(mark(), kEndTimeout);
   } catch (const std::exception& error) {
     messages_->abort(ErrorCode::aborted, error.what());
@@ -160,11 +153,13 @@ bool CudaDevice::reached(Point point) {
   return marks_.empty() || point < marks_.front().point;
 }
 
-void CudaDevice::wait(Point point, std::chrono::milliseconds timeout) {
+void CudaDevice::wait(Point point, std::chrono::milliseconds timeout, bool polls) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   while (!reached(point)) {
-    poll_messages();
+    if (polls) {
+      poll_messages();
+    }
     const auto waited = Clock::now() - begin;
     if (waited > timeout) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(messages_->rank()) + ": device " +

@@ -16,6 +16,18 @@
 
 namespace gradwire::collective {
 
+/// Makes a device current for the calling thread, and what was so before again at its end.
+class OnCudaDevice {
+ public:
+  explicit OnCudaDevice(int device);
+  ~OnCudaDevice();
+  OnCudaDevice(const OnCudaDevice&) = delete;
+  OnCudaDevice& operator=(const OnCudaDevice&) = delete;
+
+ private:
+  int previous_;
+};
+
 class CudaDevice final : public StreamDevice {
  public:
   /// `caller` is the stream that the caller's work is on, of `device`; it stays the caller's. Error(unsupported) with
@@ -42,7 +54,8 @@ class CudaDevice final : public StreamDevice {
 
   [[nodiscard]] Point mark() override;
   [[nodiscard]] bool reached(Point point) override;
-  void wait(Point point, std::chrono::milliseconds timeout) override;
+  void wait(Point point, std::chrono::milliseconds timeout) override { wait(point, timeout, true); }
+  void wait_alone(Point point, std::chrono::milliseconds timeout) override { wait(point, timeout, false); }
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) override;
   void upload(void* to, std::span<const std::byte> from) override;
   void zero(void* data, std::size_t bytes) override;
@@ -57,6 +70,7 @@ class CudaDevice final : public StreamDevice {
   void end_messages(std::chrono::milliseconds timeout) override;
 
  private:
+  void wait(Point point, std::chrono::milliseconds timeout, bool polls);
   struct Mark {
     Point point;
     std::unique_ptr<CudaEvent> event;

@@ -44,12 +44,14 @@ class StreamDevice {
   /// Whether the caller's stream is being captured into a graph.
   [[nodiscard]] virtual bool capturing() = 0;
 
-  /// None of these four during capture.
+  /// None of these five during capture.
   [[nodiscard]] virtual Point mark() = 0;
   /// Never blocks.
   [[nodiscard]] virtual bool reached(Point point) = 0;
   /// Blocks until reached. Error(timeout), and whatever poll() throws.
   virtual void wait(Point point, std::chrono::milliseconds timeout) = 0;
+  /// The same where nothing before the point waits for another rank: what became of messages is not looked at.
+  virtual void wait_alone(Point point, std::chrono::milliseconds timeout) = 0;
   /// Blocks until what the compute queue holds is done and copied. Error(timeout).
   virtual void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) = 0;
 

@@ -151,9 +151,18 @@ void write_checkpoint(const std::filesystem::path& directory, const CheckpointNa
   }
 }
 
+void require_host(session::Runner& runner, const char* call) {
+  if (runner.device() != nullptr) {
+    throw Error(ErrorCode::unsupported, std::string(call) +
+                                            ": not in a session over device memory; use save() and "
+                                            "load(), and write the parameters yourself");
+  }
+}
+
 }  // namespace
 
 void Session::checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep) {
+  require_host(*state_->runner, "checkpoint");
   State::reduce_late_gradients(state_, "checkpoint");
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
@@ -196,6 +205,7 @@ void Session::wait_for_checkpoint() {
 }
 
 std::uint64_t Session::restore(const std::filesystem::path& directory, std::span<const View> parameters) {
+  require_host(*state_->runner, "restore");
   if (waits_to_be_rank("restore")) {
     return 0;
   }

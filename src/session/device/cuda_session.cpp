@@ -16,6 +16,7 @@ using Path = transport::RelayedMessages::Path;
 
 std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transport, Path path, int device,
                                              cudaStream_t stream, const SessionOptions& options) {
+  const collective::OnCudaDevice current(device);  // a new world is made on a thread of the caller
   auto messages = std::make_unique<transport::RelayedMessages>(
       std::move(transport), std::make_unique<collective::CudaPort>(device), path, options.timeout);
   return std::make_unique<session::DeviceRunner>(

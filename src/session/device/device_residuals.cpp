@@ -39,20 +39,28 @@ collective::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
 }
 
 void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
-  const auto [entry, first] = before_.try_emplace(bucket);
-  if (!first) {
+  if (before_.contains(bucket)) {
     return;
   }
-  OfBucket& before = entry->second;
-  before = of_bucket(bucket);
+  const OfBucket& now = of_bucket(bucket);
+  OfBucket before = now;
   collective::StreamBackend& backend = device_.backend();
-  for (DeviceRange<float>* range : {&before.local, &before.owner}) {
-    if (range->data != nullptr) {
-      const std::size_t bytes = range->count * sizeof(float);
-      const float* from = std::exchange(range->data, reinterpret_cast<float*>(backend.acquire(bytes)));
-      backend.copy(range->data, from, bytes);
+  const auto copy = [&](DeviceRange<float>& range) {
+    if (range.data != nullptr) {
+      const std::size_t bytes = range.count * sizeof(float);
+      float* const made = reinterpret_cast<float*>(backend.acquire(bytes));
+      backend.copy(made, range.data, bytes);
+      range.data = made;
     }
+  };
+  copy(before.local);
+  try {
+    copy(before.owner);
+  } catch (...) {
+    drop(backend, before.local);
+    throw;
   }
+  before_.emplace(bucket, before);
 }
 
 void DeviceResiduals::commit() {

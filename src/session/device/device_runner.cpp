@@ -263,6 +263,9 @@ bool DeviceRunner::end_step(bool skipped) {
     marks_.pop_front();
   }
   note_memory();
+  if (remembers_) {  // no later step may tell of this one: the next world has a device runner of its own
+    device_->wait_alone(device_->mark(), options_.timeout);  // the step counts, whoever has ended meanwhile
+  }
   const std::uint32_t nonfinite = device_->nonfinite_steps();
   return std::exchange(nonfinite_steps_, nonfinite) != nonfinite;
 }

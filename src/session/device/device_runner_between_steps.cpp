@@ -101,6 +101,7 @@ std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> mem
 }
 
 std::shared_ptr<std::byte> DeviceRunner::scratch(std::uint64_t bytes) {
+  const CurrentDevice current(*device_);
   StreamBackend& backend = device_->backend();
   return {backend.acquire(bytes), [&backend](std::byte* memory) { backend.release(memory); }};
 }

@@ -11,7 +11,6 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "policy/bounds.hpp"
-#include "session/elastic/residual_copy.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -197,12 +196,13 @@ bool Elastic::replicates_after(std::uint64_t step) const {
   return settings_.replicate > 0 && world_.members.size() > 1 && (!copied_ || (step + 1) % settings_.replicate == 0);
 }
 
-void Elastic::replicate(std::uint64_t step, const std::vector<SavedState::Residual>& residuals) {
+void Elastic::replicate(std::uint64_t step, const ResidualCopy& of) {
   copied_ = true;
   const int rank = rank_in(world_, processes_->self());
   const int keeper = keepers_[static_cast<std::size_t>(rank)];
-  const Member::Copy copy{
-      .epoch = world_.epoch, .step = step, .bytes = encode_copy(residuals, settings_.replicate_exact)};
+  const Member::Copy copy{.epoch = world_.epoch,
+                          .step = step,
+                          .bytes = encode_copy(of.residuals, of.loss_scale, settings_.replicate_exact)};
   if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], copy)) {
     log(LogLevel::info, "step " + std::to_string(step) +
                             ": the copy of residuals before this one is still on its way; " + "this one is left out");
@@ -215,8 +215,8 @@ std::vector<Elastic::Kept> Elastic::take_kept() {
   for (std::size_t rank = 0; rank < keepers_before_.size() && replicates(); ++rank) {
     const Processes::Id who = before_.members[rank];
     const Processes::Id keeper = before_.members[static_cast<std::size_t>(keepers_before_[rank])];
-    if (rank_of(who)) {
-      continue;
+    if (rank_of(who) || !std::binary_search(holders_.begin(), holders_.end(), who)) {
+      continue;  // a newcomer that ends before it holds anything has nothing to send
     }
     if (keeper == processes_->self()) {
       const auto copy = member_.take_copy(who, before_.epoch);

@@ -15,6 +15,7 @@
 #include "gradwire/session.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/member.hpp"
+#include "session/elastic/residual_copy.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -80,12 +81,12 @@ class Elastic {
   /// Whether residuals are to be copied after this step; after the first one in a world they are.
   [[nodiscard]] bool replicates_after(std::uint64_t step) const;
   /// Sends them to the rank that keeps them for this one.
-  void replicate(std::uint64_t step, const std::vector<SavedState::Residual>& residuals);
+  void replicate(std::uint64_t step, const ResidualCopy& copy);
   /// Residuals of a rank that is in the world before, and not in this one.
   struct Kept {
     Processes::Id who = 0;
     std::optional<std::uint64_t> step = {};  // after which they were copied; none: there is no copy
-    std::vector<SavedState::Residual> residuals = {};
+    ResidualCopy copy = {};
   };
   /// Of each that ended, on the rank that keeps them; where that one has ended as well, on rank 0.
   [[nodiscard]] std::vector<Kept> take_kept();

@@ -43,8 +43,9 @@ std::vector<float> take_values(wire::ByteReader& in, std::uint64_t count, bool e
 
 }  // namespace
 
-wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, bool exact) {
+wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, double loss_scale, bool exact) {
   wire::Bytes out;
+  wire::put_number(out, loss_scale);
   wire::put_number(out, static_cast<std::uint8_t>(exact ? Form::exact : Form::bf16));
   wire::put_number(out, static_cast<std::uint64_t>(residuals.size()));
   for (const SavedState::Residual& residual : residuals) {
@@ -57,13 +58,13 @@ wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, bool
   return out;
 }
 
-std::vector<SavedState::Residual> decode_copy(std::span<const std::byte> bytes) {
+ResidualCopy decode_copy(std::span<const std::byte> bytes) {
   wire::ByteReader in(bytes, "a copy of residuals");
+  ResidualCopy copy{.loss_scale = in.number<double>()};
   const auto form = in.number<std::uint8_t>();
   if (form != static_cast<std::uint8_t>(Form::exact) && form != static_cast<std::uint8_t>(Form::bf16)) {
     in.fail("its form is " + std::to_string(form));
   }
-  std::vector<SavedState::Residual> residuals;
   for (auto left = in.number<std::uint64_t>(); left > 0; --left) {
     SavedState::Residual residual;
     residual.key.tensor = in.number<std::uint32_t>();
@@ -75,12 +76,12 @@ std::vector<SavedState::Residual> decode_copy(std::span<const std::byte> bytes) 
     residual.range.offset = in.number<std::uint64_t>();
     const auto count = in.number<std::uint64_t>();
     residual.range.values = take_values(in, count, form == static_cast<std::uint8_t>(Form::exact));
-    residuals.push_back(std::move(residual));
+    copy.residuals.push_back(std::move(residual));
   }
   if (in.left() != 0) {
     in.fail("there are " + std::to_string(in.left()) + " bytes behind it");
   }
-  return residuals;
+  return copy;
 }
 
 }  // namespace gradwire::session

@@ -10,9 +10,15 @@
 
 namespace gradwire::session {
 
+struct ResidualCopy {
+  double loss_scale = 1;  // that residuals are in
+  std::vector<SavedState::Residual> residuals = {};
+};
+
 /// `exact`: in fp32; else rounded to bf16.
-[[nodiscard]] wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, bool exact);
+[[nodiscard]] wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, double loss_scale,
+                                      bool exact);
 /// Error(corrupt) for what no encode_copy() made.
-[[nodiscard]] std::vector<SavedState::Residual> decode_copy(std::span<const std::byte> bytes);
+[[nodiscard]] ResidualCopy decode_copy(std::span<const std::byte> bytes);
 
 }  // namespace gradwire::session

@@ -81,10 +81,11 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
   const float ratio =
       static_cast<float>(runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   plan::ResidualStore residuals;
-  const auto add = [&](const SavedState::Residual& residual) {
+  const auto add = [&](const SavedState::Residual& residual, double factor = 1) {
     const bool averaged = plain_mean || held.has_anchor(residual.key.tensor);  // changes have no weights
     const bool owner = residual.key.site == codec::EncodeSite::owner;
-    residuals.add(residual.key, residual.range.offset, residual.range.values, averaged && !owner ? ratio : 1.0F);
+    residuals.add(residual.key, residual.range.offset, residual.range.values,
+                  static_cast<float>(factor) * (averaged && !owner ? ratio : 1.0F));
   };
   // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
   for (const SavedState::Residual& residual : before.runner->held().save_residuals(*before.plan)) {
@@ -101,25 +102,30 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
   };
   const bool had_any = before.runner->held().residual_bytes() > 0;
   for (const Elastic::Kept& kept : elastic->take_kept()) {
-    bool any = false;
-    for (const SavedState::Residual& residual : kept.residuals) {
+    bool any = false, all = true;
+    for (const SavedState::Residual& residual : kept.copy.residuals) {
       const std::uint32_t tensor = residual.key.tensor;
       const bool fits = tensor < tensors.size() && residual.range.end() <= tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
       if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
-        add(residual);
+        add(residual, step.loss_scale() / kept.copy.loss_scale);
         any = true;
+      } else {
+        all = false;
       }
     }
     if (any) {
       elastic->note_kept(kept);
     }
     if (had_any) {
-      log(LogLevel::warning, "of " + elastic->name(kept.who) + ", which ended, " +
-                                 (!kept.step ? "there is no copy of residuals: all that it had yet to send is lost"
-                                             : "residuals as of step " + std::to_string(*kept.step) +
-                                                   (any ? " are kept: what it has dropped since is lost"
-                                                        : " were sent since: what it has dropped after that is lost")));
+      log(LogLevel::warning,
+          "of " + elastic->name(kept.who) + ", which ended, " +
+              (!kept.step ? "there is no copy of residuals: all that it had yet to send is lost"
+                          : "residuals as of step " + std::to_string(*kept.step) +
+                                (any && all ? " are kept: what it has dropped since is lost"
+                                 : any      ? " are kept of some tensors, those of others were sent "
+                                              "since: what it has dropped after that is lost"
+                                            : " were sent since: what it has dropped after that is lost")));
     }
   }
   if (!residuals.empty()) {

@@ -289,8 +289,9 @@ void Session::State::require_nobody_comes(const char* call) const {
   if (elastic && elastic->lets_in()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(call) +
-                    ": with [elastic] spares, or where processes may join, ranks communicate in steps and "
-                    "sync_parameters() alone after share(), since a newcomer knows of nothing else; call it before");
+                    ": with [elastic] spares, or where processes may join, ranks communicate after share() "
+                    "in steps, pull(), sync_parameters() and for late results alone, since a newcomer knows of nothing "
+                    "else; call it before");
   }
 }
 

@@ -185,10 +185,10 @@ void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const c
     state.progress.require_communication(call);
     const std::lock_guard lock(state.progress.state);
     state.step.require_between(call);
-    state.coming_loss_scale = coming_loss_scale;
     return true;
   };
-  const auto reduce = [call](State& state) {
+  const auto reduce = [call, coming_loss_scale](State& state) {
+    state.coming_loss_scale = coming_loss_scale;
     state.checked([&] {
       state.travel_between_steps(call, [&](std::uint64_t /*now*/) {
         state.modes->release_all();
