@@ -135,8 +135,9 @@ GRADWIRE_API gradwire_status gradwire_table_snapshot_visit(const gradwire_table_
 GRADWIRE_API void gradwire_table_snapshot_destroy(gradwire_table_snapshot* snapshot);
 
 /* Tables of a session: a pull sees the pushes of all steps before, and of no other. The session's save and load hold
- * their rows. Calls come from the thread that makes steps; GRADWIRE_INVALID_ARGUMENT harms nobody, any other error ends
- * the session on every rank. */
+ * their rows. Calls come from the thread that makes steps; GRADWIRE_INVALID_ARGUMENT and
+ * GRADWIRE_UNSUPPORTED harm nobody, any other error ends the session on every rank. timeout_ms is not looked at: that of
+ * the session counts. */
 
 /* Adds a table; same options and order on every rank, before the first step. `policy` as in
  * gradwire_table_create_mpi(). `table` receives its number; NULL: not wanted, numbers count from 0.

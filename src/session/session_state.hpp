@@ -75,6 +75,7 @@ struct Session::State final : private session::Progress::Work {
   // Of checkpoint() and restore(), between steps.
   struct Checkpoints {
     std::filesystem::path directory;  // holds none of a later step
+    std::string restored;             // the name there of the one that this session goes on from
     std::future<void> writing;        // the last one; ends before the session does
   } checkpoints;
 

@@ -178,7 +178,10 @@ TEST(SessionTables, RefuseWhatCannotWork) {
     refused("need 4 elements, not 3", [&] { (void)session.pull(table, good, std::span(rows).first(3)); });
     refused("need 4 elements, not 3", [&] { session.push(table, good, std::span(rows).first(3)); });
     refused("there is no table 1", [&] { session.push(TableId{1}, good, rows); });
+    const ScratchFolder saved;
+    session.save(saved.path());
     session.push(table, good, std::vector<float>{1, 2, 3, 4});
+    refused("pull() or push()", [&] { session.load(saved.path()); });
     refused("id 1 has NaN", [&] { session.push(table, good, std::vector<float>{1, NAN, 0, 0}); });
     session.ready(tensor);
     refused("pull: step 0 is under way", [&] { (void)session.pull(table, good, rows); });

@@ -190,8 +190,9 @@ void Session::State::restore(const std::vector<SavedState>& saved, session::Tabl
                              const std::string& source) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
-  if (step.in_step() || step.stepped()) {
-    throw Error(ErrorCode::invalid_argument, "load: comes after the first ready(); load before training goes on");
+  if (step.in_step() || step.stepped() || tables.in_use()) {
+    throw Error(ErrorCode::invalid_argument,
+                "load: comes after the first ready(), pull() or push(); load before training goes on");
   }
   for (const SavedState& state : saved) {
     check_tensors(state, tensors.infos(), source);

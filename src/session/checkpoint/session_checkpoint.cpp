@@ -188,8 +188,12 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
                                                      "; call restore() first, or name another directory");
       }
       state.checkpoints.directory = directory;
+      state.checkpoints.restored.clear();
     }
     const CheckpointName name{saved.step, saved.world_size, session::hash_of(parameters)};
+    if (name.text() == state.checkpoints.restored) {
+      return;  // it is there, whole; written file by file once more it could be lost
+    }
     wire::Bytes bytes = saved.rank == 0 ? session::encode_parameters(parameters, saved.step) : wire::Bytes();
     state.checkpoints.writing = std::async(
         std::launch::async, [directory, name, keep, saved = std::move(saved), bytes = std::move(bytes)]() mutable {
@@ -268,6 +272,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
     }
   }
+  state_->checkpoints.restored = name ? name->text() : "";
   state_->checkpoints.directory = directory;  // once rank 0 has looked, there are none of later steps
   return name ? name->step : 0;
 }

@@ -77,6 +77,9 @@ void read_sync_modes(StateReader& body, SavedState& state) {
 
 void read_local_steps(StateReader& body, SavedState& state) {
   const auto tensors = body.number<std::uint32_t>();
+  if (tensors > state.tensors.size()) {
+    body.fail("local steps are of more tensors than there are");
+  }
   for (std::uint32_t i = 0; i < tensors; ++i) {
     SavedState::LocalSteps local{.tensor = body.number<std::uint32_t>()};
     local.put_off_to = body.number<std::uint64_t>();
@@ -174,6 +177,9 @@ SavedState read_body(StateReader& body, RowSink* rows) {
     tensor.name = body.text();
     tensor.dtype = static_cast<DType>(body.number<std::uint8_t>());
     tensor.count = body.number<std::uint64_t>();
+    if (element_bytes(tensor.dtype) == 0) {  // else zeros would make tensors, of more memory than they take in the file
+      body.fail("a tensor has no dtype");
+    }
     state.tensors.push_back(std::move(tensor));
   }
   if (!(state.loss_scale > 0) || !std::isfinite(state.loss_scale)) {
@@ -199,9 +205,10 @@ SavedState read_state(std::istream& stream, const std::string& source, RowSink* 
   StateReader in(stream, source);
   SavedState state;
   try {
+    in.require_version();
     state = read_body(in, rows);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::corrupt) {
+    if (error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported) {
       in.check_hash();  // that bytes are damaged says more than what they then seem to hold
     }
     throw;

@@ -17,12 +17,22 @@ StateReader::StateReader(std::istream& stream, std::string source) : stream_(str
   version_ = number<std::uint32_t>();
   static_cast<void>(number<std::uint32_t>());  // zero
   const auto body = number<std::uint64_t>();
+  body_ = left_ = body;
+}
+
+void StateReader::require_version() const {
   if (version_ < kOldestVersion || version_ > kStateVersion) {
     throw Error(ErrorCode::unsupported, source_ + ": is of version " + std::to_string(version_) +
                                             " of the format; this build reads versions " +
                                             std::to_string(kOldestVersion) + " to " + std::to_string(kStateVersion));
   }
-  body_ = left_ = body;
+}
+
+// A disk that fails now says nothing about the file.
+void StateReader::require_stream() const {
+  if (stream_.bad()) {
+    throw Error(ErrorCode::invalid_argument, source_ + ": cannot be read to its end");
+  }
 }
 
 void StateReader::fail(const std::string& what) const {
@@ -31,6 +41,7 @@ void StateReader::fail(const std::string& what) const {
 
 std::uint64_t StateReader::take(void* to, std::uint64_t bytes) {
   stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
+  require_stream();
   const auto taken = static_cast<std::uint64_t>(stream_.gcount());
   hash_.update(to, taken);
   left_ -= taken;
@@ -69,6 +80,7 @@ void StateReader::check_hash() {
   skip(left_);
   std::uint64_t hash = 0;
   stream_.read(reinterpret_cast<char*>(&hash), sizeof hash);
+  require_stream();
   if (stream_.gcount() != sizeof hash) {
     cut(static_cast<std::uint64_t>(stream_.gcount()));
   }

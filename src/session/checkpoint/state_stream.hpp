@@ -72,8 +72,10 @@ class StateWriter {
 /// Trusts nothing, as wire::ByteReader: where something is missing or wrong it throws Error(corrupt).
 class StateReader {
  public:
-  /// Reads the head. Error(unsupported) for another version.
+  /// Reads the head. This and all that reads: Error(invalid_argument) where the stream fails, and does not end.
   StateReader(std::istream& stream, std::string source);
+  /// Error(unsupported) for a version that this build does not know.
+  void require_version() const;
 
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
   [[noreturn]] void fail(const std::string& what) const;
@@ -116,6 +118,7 @@ class StateReader {
   static constexpr std::size_t kPieceBytes = 1 << 20;
   std::uint64_t take(void* to, std::uint64_t bytes);
   [[noreturn]] void cut(std::uint64_t beyond = 0) const;
+  void require_stream() const;
 
   std::istream& stream_;
   std::string source_;
