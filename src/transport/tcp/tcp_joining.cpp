@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@ using State = Acquaintance::State;
 constexpr std::chrono::milliseconds kBetweenAttempts{100};  // before all is tried again
 constexpr std::chrono::milliseconds kAttempt{4000};  // less than a turn: who gives up has not been dropped before
 constexpr std::chrono::seconds kPatience{30};        // with others that come first
+constexpr std::chrono::milliseconds kAsk{1000};      // with one that is only asked who has ended
 constexpr int kFruitless = 4;  // times that nobody answered, in a row; who is busy may not for 5 s
 
 constexpr std::chrono::seconds kBetweenWords{30};
@@ -38,6 +40,9 @@ class Joining {
         known_.try_emplace(process.id, std::move(process));
       }
       begin_attempt();
+      if (!asked_) {
+        ask_the_newest();
+      }
       if (take_turns() && be_admitted()) {
         return seat();
       }
@@ -75,11 +80,31 @@ class Joining {
   }
   // For what is under way now.
   [[nodiscard]] Clock::time_point until() const {
-    return std::min(deadline_, held_.empty() ? Clock::now() + kPatience : attempt_ends_);
+    return std::min(asks_until_.value_or(deadline_), held_.empty() ? Clock::now() + kPatience : attempt_ends_);
   }
   [[nodiscard]] std::string name_of(Id id) const {
     const std::string& name = known_.at(id).name;
     return name.empty() ? "process " + std::to_string(id) : name;
+  }
+
+  // Who has ended, of the one that is most likely there. In the file they stay, and somebody else may listen at their
+  // ports now, who does not answer.
+  void ask_the_newest() {
+    const std::string why = why_;
+    for (auto newest = known_.rbegin(); newest != known_.rend() && !asked_; ++newest) {
+      asks_until_ = Clock::now() + std::min<Clock::duration>(kAsk, options_.timeout / 4);
+      if (const auto turn = take_turn(newest->first)) {
+        asked_ = true;
+        for (const Acquaintance& told : turn->known) {
+          if (const auto known = known_.find(told.id); known != known_.end() && told.state == State::ended) {
+            known->second.state = State::ended;
+          }
+        }
+      }
+    }
+    asks_until_.reset();
+    held_.clear();
+    why_ = why;
   }
 
   // Of all processes, ascending. False: one of them did not give it.
@@ -217,6 +242,8 @@ class Joining {
   std::uint32_t token_;
   Clock::time_point deadline_;
   Clock::time_point attempt_ends_;
+  std::optional<Clock::time_point> asks_until_;
+  bool asked_ = false;
   Listening listening_;
   std::map<Id, Acquaintance> known_;
   std::map<Id, Held> held_;  // where it is this process's turn
