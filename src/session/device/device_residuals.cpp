@@ -48,7 +48,7 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
   const auto copy = [&](DeviceRange<float>& range) {
     if (range.data != nullptr) {
       const std::size_t bytes = range.count * sizeof(float);
-      float* const made = reinterpret_cast<float*>(backend.acquire(bytes));
+      auto* const made = reinterpret_cast<float*>(backend.acquire(bytes));
       backend.copy(made, range.data, bytes);
       range.data = made;
     }

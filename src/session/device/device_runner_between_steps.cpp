@@ -160,6 +160,7 @@ std::vector<std::uint64_t> DeviceRunner::hashes(std::span<const View> values) {
   device_->download(std::as_writable_bytes(std::span(sums)), memory, options_.timeout);
   backend.release(memory);
   std::vector<std::uint64_t> hashes;
+  hashes.reserve(sums.size());
   for (const auto& [low, high] : sums) {
     hashes.push_back(std::uint64_t{high} << 32U | low);
   }

@@ -196,14 +196,14 @@ bool Elastic::replicates_after(std::uint64_t step) const {
   return settings_.replicate > 0 && world_.members.size() > 1 && (!copied_ || (step + 1) % settings_.replicate == 0);
 }
 
-void Elastic::replicate(std::uint64_t step, const ResidualCopy& of) {
+void Elastic::replicate(std::uint64_t step, const ResidualCopy& copy) {
   copied_ = true;
   const int rank = rank_in(world_, processes_->self());
   const int keeper = keepers_[static_cast<std::size_t>(rank)];
-  const Member::Copy copy{.epoch = world_.epoch,
+  const Member::Copy sent{.epoch = world_.epoch,
                           .step = step,
-                          .bytes = encode_copy(of.residuals, of.loss_scale, settings_.replicate_exact)};
-  if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], copy)) {
+                          .bytes = encode_copy(copy.residuals, copy.loss_scale, settings_.replicate_exact)};
+  if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], sent)) {
     log(LogLevel::info, "step " + std::to_string(step) +
                             ": the copy of residuals before this one is still on its way; " + "this one is left out");
   }
