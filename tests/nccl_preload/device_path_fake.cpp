@@ -80,6 +80,7 @@ class FakeDevice final : public collective::StreamDevice {
   [[nodiscard]] Point mark() override { return 0; }
   [[nodiscard]] bool reached(Point /*point*/) override { return true; }
   void wait(Point /*point*/, std::chrono::milliseconds /*timeout*/) override {}
+  void wait_alone(Point /*point*/, std::chrono::milliseconds /*timeout*/) override {}
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds /*timeout*/) override {
     const std::size_t each = to.size() / static_cast<std::size_t>(messages_->world_size());
     const std::byte* mine = static_cast<const std::byte*>(from) + static_cast<std::size_t>(messages_->rank()) * each;
