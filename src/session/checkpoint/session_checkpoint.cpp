@@ -136,8 +136,9 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
 }
 
 // What is written is gone when it returns, though a future keeps what it was made with.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void write_checkpoint(const std::filesystem::path& directory, const CheckpointName& name, int keep, SavedState saved,
-                      wire::Bytes parameters) {
+                      wire::Bytes parameters) {  // NOLINT(performance-unnecessary-value-param)
   try {
     session::write_checkpoint_state(directory, name, saved);
     if (saved.rank == 0) {
