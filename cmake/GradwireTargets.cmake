@@ -11,6 +11,8 @@ target_compile_options(gradwire_flags INTERFACE
     -Wno-error=stringop-overread -Wno-error=free-nonheap-object -Wno-error=maybe-uninitialized>)
 if(GRADWIRE_SANITIZE)
   target_compile_options(gradwire_flags INTERFACE -fsanitize=${GRADWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # g++ 12 cannot inline what is to be inlined always of xxhash's hash in pieces.
+  target_compile_definitions(gradwire_flags INTERFACE XXH_NO_INLINE_HINTS=1)
   target_link_options(gradwire_flags INTERFACE -fsanitize=${GRADWIRE_SANITIZE})
 endif()
 target_include_directories(gradwire_flags INTERFACE

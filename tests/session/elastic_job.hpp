@@ -235,7 +235,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
       life.end_after(dies->second.second);
     }
     if (plan.broadcasts) {
-      double word = static_cast<double>(step);
+      auto word = static_cast<double>(step);
       try {
         session.broadcast(view(&word, 1));
       } catch (const Error& error) {  // the root has ended
@@ -359,7 +359,7 @@ inline void live(std::shared_ptr<Processes> own, const Plan& plan, Fate& fate, P
 
 inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name());
-  const auto start = static_cast<std::size_t>(ranks + plan.spares);
+  const std::size_t start = static_cast<std::size_t>(ranks) + static_cast<std::size_t>(plan.spares);
   std::vector<Fate> fates(start + plan.joins_at.size());
   auto processes = make_inproc_processes(static_cast<int>(start), !plan.joins_at.empty());
   const auto any = plan.joins_at.empty() ? nullptr : join_inproc_processes(*processes[0]);  // to join by
@@ -451,7 +451,7 @@ inline const Kind kPolicies[] = {
                "sync = { async = true, staleness = 3 }\n",
      .broadcasts = true},
 };
-inline constexpr std::size_t kFirstLate = 10;  // before, all is reduced in its step
+inline constexpr std::size_t kFirstLate = 10;                 // before, all is reduced in its step
 inline const std::span<const Kind> kUnderStep(kPolicies, 6);  // no local steps, nothing late
 
 }  // namespace gradwire::test

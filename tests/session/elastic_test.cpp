@@ -1,5 +1,6 @@
 // Ranks end at any moment, and the others go on: steps are delivered on all of them or on none, and nothing of a step
 // that is made again is left over.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
