@@ -6,15 +6,11 @@
 #include <cstring>
 #include <filesystem>
 #include <sstream>
-#include <stdexcept>
-#include <streambuf>
-#include <utility>
 
 #include "base/durable_file.hpp"
 #include "model.hpp"
 #include "reseal.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -243,30 +239,6 @@ TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
   std::stringstream stream(good);
   trainer.session.load(stream);
   EXPECT_EQ(trainer.session.step(), 2U);
-}
-
-// A file up to a place where the disk fails.
-class FailingFile : public std::streambuf {
- public:
-  explicit FailingFile(std::string bytes) : bytes_(std::move(bytes)) {
-    setg(bytes_.data(), bytes_.data(), bytes_.data() + bytes_.size());
-  }
-
- private:
-  int_type underflow() override { throw std::runtime_error("the disk fails"); }
-  std::string bytes_;
-};
-
-// Such a file may be whole: a checkpoint must not be set aside for it.
-TEST(Checkpoint, ADiskThatFailsIsNoDamage) {
-  const std::string good = saved_bytes();
-  for (const std::size_t length : {std::size_t{4}, std::size_t{30}, good.size() / 2, good.size() - 3}) {
-    FailingFile file(good.substr(0, length));
-    std::istream stream(&file);
-    EXPECT_EQ(error_of([&] { static_cast<void>(session::read_state(stream, "it")); }).code(),
-              ErrorCode::invalid_argument)
-        << length;
-  }
 }
 
 // Version 1 ended after the residuals, version 2 after results on their way.

@@ -5,10 +5,15 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <stdexcept>
+#include <streambuf>
+#include <string>
+#include <utility>
 
 #include "model.hpp"
 #include "reseal.hpp"
 #include "session/checkpoint/state_file.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -43,11 +48,7 @@ TEST(StateFile, DirectoriesThatCannotServeAreNamed) {
   EXPECT_NE(error([&] { session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
 }
 
-// Any bytes behind a right head and a right checksum: an error, or a state within its bounds.
-TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
-  const unsigned seed = 5;
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+std::string bytes_of_a_state() {
   session::SavedState state;
   state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
   state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
@@ -57,7 +58,39 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   state.local_steps.push_back({.tensor = 1, .put_off_to = 4, .moved = true});
   std::stringstream stream;
   session::write_state(state, stream);
-  const std::string good = stream.str();
+  return stream.str();
+}
+
+// A file up to a place where the disk fails.
+class FailingFile : public std::streambuf {
+ public:
+  explicit FailingFile(std::string bytes) : bytes_(std::move(bytes)) {
+    setg(bytes_.data(), bytes_.data(), bytes_.data() + bytes_.size());
+  }
+
+ private:
+  int_type underflow() override { throw std::runtime_error("the disk fails"); }
+  std::string bytes_;
+};
+
+// Such a file may be whole: a checkpoint must not be set aside for it.
+TEST(StateFile, ADiskThatFailsIsNoDamage) {
+  const std::string good = bytes_of_a_state();
+  for (const std::size_t length : {std::size_t{4}, std::size_t{30}, good.size() / 2, good.size() - 3}) {
+    FailingFile file(good.substr(0, length));
+    std::istream stream(&file);
+    EXPECT_EQ(error_of([&] { static_cast<void>(session::read_state(stream, "it")); }).code(),
+              ErrorCode::invalid_argument)
+        << length;
+  }
+}
+
+// Any bytes behind a right head and a right checksum: an error, or a state within its bounds.
+TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
+  const unsigned seed = 5;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::string good = bytes_of_a_state();
   int loaded = 0;
   for (int round = 0; round < 4000; ++round) {
     std::string bad = good;

@@ -92,6 +92,9 @@ class Joining {
   void ask_the_newest() {
     const std::string why = why_;
     for (auto newest = known_.rbegin(); newest != known_.rend() && !asked_; ++newest) {
+      if (newest->second.state == State::ended) {
+        continue;
+      }
       asks_until_ = Clock::now() + std::min<Clock::duration>(kAsk, options_.timeout / 4);
       if (const auto turn = take_turn(newest->first)) {
         asked_ = true;
