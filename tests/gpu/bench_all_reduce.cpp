@@ -30,6 +30,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// How a compressed all-reduce is made.
+struct Arm {
+  const char* codec;
+  bool one_lane = false;  ///< A shard is one chunk, not four or more: fewest messages and launches, no overlap.
+
+  [[nodiscard]] std::string name() const { return codec + std::string(one_lane ? ", one lane," : ""); }
+};
+
 class Bench {
  public:
   Bench(Check& check, const World& world)
@@ -40,13 +48,13 @@ class Bench {
     defaults_ = std::getenv("NCCL_ALGO") == nullptr;
   }
 
-  void run(std::uint64_t mib, const std::vector<const char*>& codecs) {
+  void run(std::uint64_t mib, const std::vector<Arm>& arms) {
     const std::string text = std::to_string(mib) + " MiB";
     const std::uint64_t count = (mib << 20) / sizeof(float);
     const Buffers buffers(count * sizeof(float));
     fill(buffers, count);
     std::vector<double> nccl_ms;
-    std::vector<std::vector<double>> ours_ms(codecs.size());
+    std::vector<std::vector<double>> ours_ms(arms.size());
     const auto nccl_call = [&] {
       nccl(ncclAllReduce(buffers.input, buffers.output, count, ncclFloat, ncclSum, world_.communicator(),
                          world_.stream()),
@@ -56,12 +64,12 @@ class Bench {
       const double begun = check_.elapsed_s();
       const double nccl_time = time(nccl_call);
       std::vector<double> times;
-      for (const char* codec : codecs) {
-        times.push_back(time([&] { enqueue(codec, buffers, count); }));
+      for (const Arm& arm : arms) {
+        times.push_back(time([&] { enqueue(arm, buffers, count); }));
       }
       if (round > 0) {  // the first makes connections and takes memory
         nccl_ms.push_back(nccl_time);
-        for (std::size_t i = 0; i < codecs.size(); ++i) {
+        for (std::size_t i = 0; i < arms.size(); ++i) {
           ours_ms[i].push_back(times[i]);
         }
       }
@@ -74,18 +82,18 @@ class Bench {
     const double theirs = median(nccl_ms);
     const std::string rounds = std::to_string(nccl_ms.size()) + " in turn, median";
     check_.row("ncclAllReduce " + text + setting, number(theirs, 2), "ms", "", "info", rounds);
-    for (std::size_t i = 0; i < codecs.size(); ++i) {
+    for (std::size_t i = 0; i < arms.size(); ++i) {
       const double ours = median(ours_ms[i]);
-      check_.row(std::string(codecs[i]) + " " + text + setting, number(ours, 2), "ms", "", "info",
+      check_.row(arms[i].name() + " " + text + setting, number(ours, 2), "ms", "", "info",
                  rounds + ", " + number(theirs / ours, 2) + " times as fast as ncclAllReduce");
     }
-    enqueue(codecs[0], buffers, count);
+    enqueue(arms[0], buffers, count);
     Bytes result(count * sizeof(float));
     download(result.data(), buffers.output, result.size());
     const bool same = world_.agree(result);
     check_.that(same, text + ": ranks differ");
     check_.row("ranks bit-identical " + text + setting, same ? "yes" : "no", "", "yes", same ? "ok" : "failed",
-               codecs[0]);
+               arms[0].codec);
   }
 
  private:
@@ -103,12 +111,14 @@ class Bench {
     }
   }
 
-  void enqueue(const char* codec, const Buffers& buffers, std::uint64_t count) {
+  void enqueue(const Arm& arm, const Buffers& buffers, std::uint64_t count) {
+    const collective::ChunkSize several = collective::stream_chunk_bytes(world_.world_size());
+    const collective::ChunkSize whole(count * sizeof(float), true);
     collective::Resolved resolved =
-        collective::resolve({.codec = CodecSpec::parse(codec),
-                             .second_hop = CodecSpec::parse(codec),
+        collective::resolve({.codec = CodecSpec::parse(arm.codec),
+                             .second_hop = CodecSpec::parse(arm.codec),
                              .count = count,
-                             .chunk_bytes = collective::stream_chunk_bytes(world_.world_size())},
+                             .chunk_bytes = arm.one_lane ? whole : several},
                             {world_.rank(), world_.world_size()});
     device_.follow_caller();
     executor_.run(std::move(resolved.schedule), {.input = {buffers.input, 0, count},
@@ -148,9 +158,9 @@ int run(Check& check) {
     check.write_no_rows();
   }
   Bench bench(check, world);
-  bench.run(16, {"int8"});
-  bench.run(256, {"int8"});
-  bench.run(64, {"int8", "bf16", "int4"});
+  bench.run(16, {{"int8"}, {"int8", true}});
+  bench.run(256, {{"int8"}, {"int8", true}});
+  bench.run(64, {{"int8"}, {"int8", true}, {"bf16"}, {"int4"}});
   return check.finish();
 }
 

@@ -10,18 +10,18 @@
 namespace gradwire::gpu {
 namespace {
 
-Trainer trainer_of(const World& world, const std::string& codec) {
+Trainer trainer_of(const World& world, const std::string& codec, bool scaled = false) {
   return {world.rank(), world.stream(),
-          nccl::make_session(world.communicator(), world.stream(), session_policy(codec))};
+          nccl::make_session(world.communicator(), world.stream(), session_policy(codec)), scaled};
 }
 
-void check_bits(Check& check, const World& world, const std::string& codec) {
-  const Results wanted = host_results(session_policy(codec), world.world_size());
-  Trainer trainer = trainer_of(world, codec);
+void check_bits(Check& check, const World& world, const std::string& codec, bool scaled = false) {
+  const Results wanted = host_results(session_policy(codec), world.world_size(), scaled);
+  Trainer trainer = trainer_of(world, codec, scaled);
   for (std::uint64_t step = 0; step < kSteps; ++step) {
     trainer.load(step);
     trainer.enqueue();
-    compare_step(check, trainer.results(), wanted, step, codec);
+    compare_step(check, trainer.results(), wanted, step, codec + (scaled ? ", scaled" : ""));
   }
   check.that(trainer.session().statistics().device_memory->held_bytes > 0, "no device memory is counted");
 }
@@ -86,6 +86,9 @@ int run(Check& check) {
   }
   for (const char* codec : {"int8", "int4", "topk(1%)+int8", "exact"}) {
     check.part(std::string("session, ") + codec, [&] { check_bits(check, world, codec); });
+  }
+  for (const char* codec : {"int8", "int4", "topk(1%)+int8"}) {
+    check.part(std::string("session with scales, ") + codec, [&] { check_bits(check, world, codec, true); });
   }
   for (const char* codec : {"int8", "int4", "topk(1%)+int8"}) {
     check.part(std::string("captured session, ") + codec, [&] { check_capture(check, world, codec); });

@@ -36,6 +36,15 @@ inline std::vector<float> values_of(std::size_t tensor, int rank, std::uint64_t 
   return values;
 }
 
+/// A tensor's scale: a positive number for each element, the same on all ranks.
+inline std::vector<float> scale_of(std::size_t tensor) {
+  std::vector<float> scale(kCounts[tensor]);
+  for (std::size_t i = 0; i < scale.size(); ++i) {
+    scale[i] = static_cast<float>(1.5 + std::sin(0.01 * static_cast<double>(i)));
+  }
+  return scale;
+}
+
 inline std::span<const std::byte> bytes_of(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
@@ -43,7 +52,7 @@ inline std::span<const std::byte> bytes_of(const std::vector<float>& values) {
 using Results = std::vector<std::vector<float>>;  // tensor after tensor, step after step
 
 // All ranks on the host, as threads; what rank 0 got is what every rank gets.
-inline Results host_results(const Policy& policy, int world_size) {
+inline Results host_results(const Policy& policy, int world_size, bool scaled = false) {
   auto world = make_inproc_world(world_size);
   Results results;
   std::vector<std::thread> threads;
@@ -51,10 +60,13 @@ inline Results host_results(const Policy& policy, int world_size) {
     threads.emplace_back([&, rank] {
       Session session(world[static_cast<std::size_t>(rank)], policy);
       Results gradients(kTensors);
+      Results scales(kTensors);
       std::vector<TensorId> ids;
       for (std::size_t t = 0; t < kTensors; ++t) {
         gradients[t].resize(kCounts[t]);
-        ids.push_back(session.add("t" + std::to_string(t), view(gradients[t].data(), kCounts[t])));
+        scales[t] = scaled ? scale_of(t) : std::vector<float>();
+        ids.push_back(
+            session.add("t" + std::to_string(t), view(gradients[t].data(), kCounts[t]), {.scale = scales[t]}));
       }
       for (std::uint64_t step = 0; step < kSteps; ++step) {
         for (std::size_t t = 0; t < kTensors; ++t) {
@@ -78,13 +90,24 @@ inline Results host_results(const Policy& policy, int world_size) {
 /// One rank's gradients on the device, and its session over them on `stream`.
 class Trainer {
  public:
-  Trainer(int rank, cudaStream_t stream, Session session) : rank_(rank), stream_(stream), session_(std::move(session)) {
+  Trainer(int rank, cudaStream_t stream, Session session, bool scaled = false)
+      : rank_(rank), stream_(stream), session_(std::move(session)) {
     for (std::size_t t = 0; t < kTensors; ++t) {
       gradients_.push_back(static_cast<float*>(device_allocate(kCounts[t] * sizeof(float))));
-      ids_.push_back(session_.add("t" + std::to_string(t), view(gradients_[t], kCounts[t])));
+      std::span<const float> scale;
+      if (scaled) {
+        const std::vector<float> values = scale_of(t);
+        scales_.push_back(static_cast<float*>(device_allocate(kCounts[t] * sizeof(float))));
+        upload(scales_.back(), values.data(), bytes_of(values).size());
+        scale = {scales_.back(), kCounts[t]};
+      }
+      ids_.push_back(session_.add("t" + std::to_string(t), view(gradients_[t], kCounts[t]), {.scale = scale}));
     }
   }
   ~Trainer() {
+    for (float* scale : scales_) {
+      device_free(scale);
+    }
     for (float* gradient : gradients_) {
       device_free(gradient);
     }
@@ -127,6 +150,7 @@ class Trainer {
   cudaStream_t stream_;
   Session session_;
   std::vector<float*> gradients_;
+  std::vector<float*> scales_;  // empty where tensors have none
   std::vector<TensorId> ids_;
   std::vector<float> staged_;
 };
