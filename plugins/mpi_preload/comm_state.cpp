@@ -216,12 +216,12 @@ void CommState::begin_agreement() {
 void CommState::complete_agreement() {
   const drop_in::Configuration& configuration = process().configuration;
   if (!inter && size > 1) {
-    agreement = drop_in::agree(answers_->finish(configuration.timeout, kNoAnswer));
+    agreement = drop_in::agree(answers_->finish(configuration.longest_wait(), kNoAnswer));
     // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
     if (!last_answers_) {
       last_answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
     }
-    static_cast<void>(last_answers_->finish(configuration.timeout, kGaveUp));
+    static_cast<void>(last_answers_->finish(configuration.longest_wait(), kGaveUp));
     answers_.reset();
     last_answers_.reset();
     if (rank == 0 && !agreement.disabled_because.empty()) {
@@ -280,7 +280,7 @@ drop_in::CommunicatorName CommState::find_name() const {
 MPI_Comm CommState::make_private() const {
   MPI_Comm base = beside != MPI_COMM_NULL ? beside : comm;
   // MPI can make none without waiting.
-  transport::check_in(base, process().configuration.timeout, "making a private communicator");
+  transport::check_in(base, process().configuration.longest_wait(), "making a private communicator");
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Comm made = MPI_COMM_NULL;
   check_mpi(PMPI_Comm_group(base, &group), "MPI_Comm_group");
@@ -305,7 +305,7 @@ MPI_Comm CommState::make_private_apart() const {
 std::shared_ptr<Transport> CommState::connect() const {
   const QuietErrors quiet(comm);
   MPI_Comm base = make_private();
-  const auto timeout = process().configuration.timeout;
+  const auto timeout = process().configuration.longest_wait();
   auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls, .timeout = timeout});
   PMPI_Comm_free(&base);
   const std::lock_guard lock(connecting_);

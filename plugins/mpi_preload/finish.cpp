@@ -40,7 +40,7 @@ constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(10);
 
 // Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
 bool gather_ledgers(int rank, int size) {
-  const auto timeout = process().configuration.timeout;
+  const auto timeout = process().configuration.longest_wait();
   const bool all_answer = process().agreed_by_all.has_value();
   const auto limit = rank == 0 || !all_answer ? std::min(timeout, kLongestWait) : timeout;
   auto gathering = std::make_unique<Gathering>();

@@ -52,7 +52,7 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
     : store_(store), options_(options), configuration_(drop_in::Configuration::read(true)) {
   // The job's own: a rank may be late by an evaluation. A rank that has ended is known at once.
   configuration_.timeout =
-      environment("GRADWIRE_TIMEOUT") ? std::min(configuration_.timeout, options.timeout) : options.timeout;
+      environment("GRADWIRE_TIMEOUT") ? std::min(configuration_.longest_wait(), options.timeout) : options.timeout;
   configuration_.recording.reset();  // a choice is kept by communicators of MPI, which have names
   configuration_.script.reset();
   agreement_ = agree(store);
@@ -91,11 +91,11 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
   for (int rank = 0; rank < options_.world_size; ++rank) {
     std::string text;
     try {
-      text = store.get(key_of(rank), configuration_.timeout);
+      text = store.get(key_of(rank), configuration_.longest_wait());
     } catch (const std::exception& error) {
       throw Error(ErrorCode::timeout,
                   "gradwire rank " + std::to_string(options_.rank) + ": rank " + std::to_string(rank) +
-                      " has not joined the process group within " + format_duration(configuration_.timeout) +
+                      " has not joined the process group within " + format_duration(configuration_.longest_wait()) +
                       "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")");
     }
     if (text.size() != sizeof(mine)) {
@@ -109,12 +109,12 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
 
 std::shared_ptr<Transport> Core::connect() const {
   if (environment("GRADWIRE_TORCH_TRANSPORT") == "mpi") {
-    return connect_over_mpi(store_, options_.rank, options_.world_size, configuration_.timeout);
+    return connect_over_mpi(store_, options_.rank, options_.world_size, configuration_.longest_wait());
   }
   return transport::make_tcp(store_, {.rank = options_.rank,
                                       .world_size = options_.world_size,
                                       .interface = environment("GRADWIRE_SOCKET_IFNAME").value_or(""),
-                                      .timeout = configuration_.timeout});
+                                      .timeout = configuration_.longest_wait()});
 }
 
 drop_in::Call Core::describe(drop_in::Function function, std::optional<DType> dtype, std::optional<Reduction> reduction,

@@ -19,7 +19,9 @@ namespace gradwire::drop_in {
 namespace {
 
 constexpr std::size_t kMaxChoicesBytes = std::size_t{64} << 20;
-constexpr std::array<char, 8> kMagic{'g', 'w', 's', 'h', 'i', 'm', '0', '1'};
+constexpr std::array<char, 4> kMagic{'g', 'w', 'd', '2'};
+// The default of `mpirun`'s own waits is forever; this is close, and may be added to a clock.
+constexpr std::chrono::hours kForever{24 * 365 * 10};
 
 template <std::size_t N>
 void put(std::array<char, N>& field, std::string_view text) {
@@ -42,6 +44,9 @@ Policy policy_of_environment(bool measures) {
     return Policy::load(*file);
   }
   const bool automatic = codec ? *codec == "auto" : measures;
+  if (automatic && !measures) {
+    throw Error(ErrorCode::unsupported, "GRADWIRE_CODEC is auto: " + std::string(plan::kAutoOfNccl));
+  }
   if (codec && !automatic) {
     try {
       static_cast<void>(CodecSpec::parse(*codec));
@@ -94,8 +99,11 @@ void read_into(Configuration& configuration, bool measures) {
   }
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
+    configuration.mode = Mode::disabled;
     return;
   }
+  const bool named = environment("GRADWIRE_POLICY") || environment("GRADWIRE_CODEC");
+  configuration.mode = named && !configuration.dry_run ? Mode::compressing : Mode::observing;
   configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   configuration.planner = plan::CallPlanner(policy_of_environment(measures));
   if (!measures && configuration.planner.is_auto()) {
@@ -109,7 +117,8 @@ void read_into(Configuration& configuration, bool measures) {
 
 std::string first_of(std::span<const RankSettings> all, std::size_t rank) {
   const RankSettings& settings = all[rank];
-  return "rank " + std::to_string(rank) + " has policy " + std::string(get(settings.policy)) +
+  const char* what = settings.mode == Mode::compressing ? " has policy " : " only observes, policy ";
+  return "rank " + std::to_string(rank) + what + std::string(get(settings.text)) +
          (settings.dry_run != 0 ? ", dry run" : "") + " (" + std::string(get(settings.fingerprint)) + ")";
 }
 
@@ -117,12 +126,15 @@ std::string first_of(std::span<const RankSettings> all, std::size_t rank) {
 
 std::string Configuration::policy_fingerprint() const { return plan::fingerprint_of(planner.describe()); }
 
+std::chrono::milliseconds Configuration::longest_wait() const noexcept { return timeout.value_or(kForever); }
+
 Configuration Configuration::read(bool measures) {
   Configuration configuration;
   try {
     read_into(configuration, measures);
   } catch (const std::exception& error) {
     configuration.disabled = error.what();
+    configuration.mode = Mode::disabled;
   }
   return configuration;
 }
@@ -130,14 +142,16 @@ Configuration Configuration::read(bool measures) {
 RankSettings RankSettings::of(const Configuration& configuration) {
   RankSettings settings;
   settings.magic = kMagic;
-  settings.disabled = configuration.disabled.empty() ? 0 : 1;
+  settings.mode = configuration.mode;
   settings.dry_run = configuration.dry_run ? 1 : 0;
+  const std::string timeout =
+      configuration.timeout ? std::to_string(configuration.timeout->count()) + " ms" : std::string("none");
   put(settings.fingerprint,
-      plan::fingerprint_of("gradwire " + std::string(kVersion) + ", timeout " +
-                           std::to_string(configuration.timeout.count()) + " ms\n" + configuration.planner.describe() +
+      plan::fingerprint_of("gradwire " + std::string(kVersion) + ", timeout " + timeout + "\n" +
+                           configuration.planner.describe() +
                            (configuration.script ? choices_to_text(*configuration.script, "") : "")));
-  put(settings.policy, configuration.planner.policy().source);
-  put(settings.why, configuration.disabled);
+  put(settings.text, configuration.mode == Mode::disabled ? std::string_view(configuration.disabled)
+                                                          : std::string_view(configuration.planner.policy().source));
   return settings;
 }
 
@@ -147,21 +161,22 @@ Agreement agree(std::span<const RankSettings> all) {
   std::optional<std::size_t> other;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const RankSettings& settings = all[rank];
-    if (settings.disabled != 0) {
+    if (settings.mode == Mode::disabled) {
       disabled.push_back(static_cast<int>(rank));
     } else if (!other && (settings.fingerprint != all[0].fingerprint || settings.magic != all[0].magic ||
-                          settings.dry_run != all[0].dry_run)) {
+                          settings.mode != all[0].mode || settings.dry_run != all[0].dry_run)) {
       other = rank;
     }
   }
   agreement.disabled = !disabled.empty();
   agreement.ranks_differ = other.has_value();
+  agreement.mode = all.empty() || agreement.disabled || other ? Mode::disabled : all[0].mode;
   agreement.dry_run = !all.empty() && all[0].dry_run != 0;
   agreement.requests =
       std::all_of(all.begin(), all.end(), [](const RankSettings& settings) { return settings.requests != 0; });
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
-    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.why)) + ")";
+    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.text)) + ")";
   } else if (other) {
     agreement.disabled_because = "ranks differ: " + first_of(all, 0) + ", " + first_of(all, *other) +
                                  "; give every rank the same policy, GRADWIRE_ variables and version";

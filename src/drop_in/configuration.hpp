@@ -14,7 +14,16 @@
 
 namespace gradwire::drop_in {
 
+/// What a process does with the job's calls.
+enum class Mode : std::uint8_t {
+  disabled,     ///< Passes them and looks at nothing (GRADWIRE_DISABLE=1, or an environment that cannot be read).
+  observing,    ///< Passes and times them. The default, and what a dry run does: no bit of the job changes.
+  compressing,  ///< A codec or a policy was named: compresses what that says.
+};
+
 struct Configuration {
+  Mode mode = Mode::observing;
+  /// While observing: what is sampled, and what a dry run counts.
   plan::CallPlanner planner{Policy()};
   std::optional<ChoicesOfJob> script;    // what codec = "auto" is to choose, from an earlier job; none: it measures
   std::optional<std::string> recording;  // the file where what it chooses is to be kept
@@ -24,32 +33,39 @@ struct Configuration {
   bool tells_status = false;             // now and then
   bool raise_threads = false;            // MPI is to be initialised with MPI_THREAD_MULTIPLE whatever the job asks for
   std::optional<std::string> report;
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. None: as long as the library would.
+  std::optional<std::chrono::milliseconds> timeout;
+
+  [[nodiscard]] bool observes() const noexcept { return mode == Mode::observing; }
+  [[nodiscard]] bool compresses() const noexcept { return mode == Mode::compressing; }
+  /// `timeout`, or longer than any job runs.
+  [[nodiscard]] std::chrono::milliseconds longest_wait() const noexcept;
 
   /// From the environment. What is wrong there (a bad policy file) disables, and is told in `disabled`: a job does not
-  /// end because of us. `measures`: calls can be measured, so codec = "auto" is the default; else it is refused.
+  /// end because of us. `measures`: calls can be compared both ways, so codec = "auto" is allowed; else it is refused.
   [[nodiscard]] static Configuration read(bool measures);
 
   /// Of the policy alone.
   [[nodiscard]] std::string policy_fingerprint() const;
 };
 
-/// What one rank says of itself: the bytes that travel.
+/// What one rank says of itself: the bytes that travel. What is too long for it, the rank tells itself.
 struct RankSettings {
-  std::array<char, 8> magic{};
-  std::uint8_t disabled = 0;
+  std::array<char, 4> magic{};
+  Mode mode = Mode::disabled;
   std::uint8_t dry_run = 0;
   std::uint8_t requests = 0;           // calls that return a request can be compressed here
-  std::array<char, 22> fingerprint{};  // of policy and version; zero-terminated as the others
-  std::array<char, 96> policy{};       // where it came from
-  std::array<char, 127> why{};         // disabled
+  std::uint8_t reserved = 0;
+  std::array<char, 20> fingerprint{};  // of policy and version; zero-terminated as the other
+  std::array<char, 36> text{};         // where the policy came from, or why it is disabled; may be cut off
 
   [[nodiscard]] static RankSettings of(const Configuration& configuration);
 };
-static_assert(sizeof(RankSettings) == 256, "no padding: it travels as bytes");
+static_assert(sizeof(RankSettings) == 64, "no padding: it travels as bytes");
 
 /// What follows when all have answered. The same on every rank.
 struct Agreement {
+  Mode mode = Mode::disabled;  // of all ranks; disabled where some rank is, or where ranks differ
   bool disabled = false;
   bool ranks_differ = false;
   bool one_process = false;  // several of them are in one: asked for devices only

@@ -117,6 +117,9 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
   if (settings.one_process) {
     return Reason::one_process;
   }
+  if (settings.observing) {
+    return Reason::observing;
+  }
   if (call.learning) {
     return Reason::learning;
   }
@@ -154,6 +157,8 @@ const char* text(Reason reason) noexcept {
     case Reason::measuring: return "being measured";
     case Reason::no_faster: return "no faster on this link";
     case Reason::recorded: return "passed in the recorded job";
+    case Reason::observing: return "observed: no codec was named";
+    case Reason::aside: return "some rank cannot compress here";
   }
   return "";
 }
@@ -168,6 +173,8 @@ bool lasts(Reason reason) noexcept {
     case Reason::disabled:
     case Reason::ranks_differ:
     case Reason::one_process:
+    case Reason::observing:
+    case Reason::aside:
     case Reason::policy_exact: return true;
     default: return false;
   }

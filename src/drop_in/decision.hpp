@@ -67,9 +67,11 @@ enum class Reason : std::uint8_t {
   measuring,          // to compare how long it takes both ways
   no_faster,          // compressed, as was measured
   recorded,           // so it was in the job whose choices are followed
+  observing,          // no codec was named: it would be compressed, or measured, with `--codec auto`
+  aside,              // some rank cannot compress on this communicator; a line said why
 };
 
-inline constexpr std::size_t kReasons = 22;
+inline constexpr std::size_t kReasons = 24;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
@@ -101,6 +103,7 @@ struct Settings {
   bool device_path = true;  // false: calls on device memory cannot be compressed
   bool requests = false;    // calls that return a request are compressed, too, but for persistent ones
   bool disabled = false;    // by some rank
+  bool observing = false;   // no codec was named, and this is no dry run
   bool ranks_differ = false;
   bool one_process = false;  // several of the ranks are in one process
 };

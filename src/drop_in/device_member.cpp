@@ -152,7 +152,7 @@ void DeviceMember::swap(const Exchange& exchange) {
 std::vector<std::byte> DeviceMember::download(Exchange& exchange) {
   backend_.wait(Queue::compute, backend_.record(Queue::communication));
   std::vector<std::byte> all(exchange.each * static_cast<std::size_t>(world_));
-  device_.download(all, exchange.memory, configuration_.timeout);
+  device_.download(all, exchange.memory, configuration_.longest_wait());
   backend_.release(std::exchange(exchange.memory, nullptr));
   return all;
 }

@@ -59,7 +59,7 @@ void Member::make_worst(std::span<double> values) {
 Communicator& Member::communicator() {
   if (!communicator_) {
     communicator_.emplace(connect_(),
-                          CommunicatorOptions{.timeout = configuration_.timeout,
+                          CommunicatorOptions{.timeout = configuration_.longest_wait(),
                                               .link = configuration_.planner.policy().link,
                                               .in_flight_bytes = configuration_.planner.policy().in_flight_bytes});
   }

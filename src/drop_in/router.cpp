@@ -68,6 +68,7 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
   settings_.disabled = agreement.disabled;
   settings_.ranks_differ = agreement.ranks_differ;
   settings_.one_process = agreement.one_process;
+  settings_.observing = agreement.mode == Mode::observing && !agreement.dry_run;
   for (const Policy::Rule& rule : configuration.planner.policy().rules) {
     settings_.f64 |= rule.match.dtype == DType::f64;
     by_name_ |= rule.match.glob.has_value();
