@@ -13,9 +13,9 @@ namespace gradwire::cli {
 
 /// Names without a value have that of mpirun's own environment.
 struct McaFiles {
-  std::optional<std::string> list;   // mca_base_env_list
-  char delimiter = ';';              // mca_base_env_list_delimiter, also of the command and the environment
-  std::vector<std::string> exports;  // of -x: "NAME" or "NAME=VALUE"
+  std::optional<std::string> list = std::nullopt;  // mca_base_env_list
+  char delimiter = ';';                   // mca_base_env_list_delimiter, also of the command and the environment
+  std::vector<std::string> exports = {};  // of -x: "NAME" or "NAME=VALUE"
 };
 
 /// Of the files that mpirun, the word `launcher` of the command, would read: those of --tune before those of

@@ -14,12 +14,12 @@ namespace gradwire::cli {
 
 /// What has been seen so far, for messages about a job that left no report.
 struct SeenRanks {
-  int begun = 0;                        // processes that were about to call MPI_Init
-  int asked = 0;                        // ranks that came out of it
-  std::set<std::string> hosts;          // of all of them
-  std::set<std::string> hosts_of_root;  // of ranks 0
-  std::vector<int> missing;             // of the first world that some were missing of
-  int missing_of = 0;                   // its size
+  int begun = 0;                             // processes that were about to call MPI_Init
+  int asked = 0;                             // ranks that came out of it
+  std::set<std::string> hosts = {};          // of all of them
+  std::set<std::string> hosts_of_root = {};  // of ranks 0
+  std::vector<int> missing = {};             // of the first world that some were missing of
+  int missing_of = 0;                        // its size
 };
 
 class RegistrationWorlds {
