@@ -275,6 +275,18 @@ TEST(Registration, WhoDoesNotHaveTheTokenIsDropped) {
   EXPECT_EQ(server.seen().begun, 0);
 }
 
+TEST(Registration, WhoSaysNothingIsDropped) {
+  Registrations::Options given = options(kLong);
+  given.to_speak = milliseconds(100);
+  const Registrations server(given);
+  const tcp::Socket silent = connect_to(server.variable());
+  ASSERT_TRUE(silent.valid());
+  std::byte byte{};
+  const auto begin = tcp::Clock::now();
+  EXPECT_FALSE(tcp::read_until(silent, std::span(&byte, 1), begin + kLong));
+  EXPECT_LT(tcp::Clock::now() - begin, kLong / 2) << "it was not closed";
+}
+
 // Seeded: silence, halves of letters, garbage with and without the token, letters that cannot be, crowds.
 TEST(Registration, NobodyWhoConnectsHoldsUpAnother) {
   Registrations::Options given = options(kLong);

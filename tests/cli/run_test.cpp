@@ -308,7 +308,7 @@ TEST_F(Run, LeavesNothingBehind) {
       busy +
       "{ bin/gradwire run -- sleep 30 & } && pid=$!; for i in $(seq 300); do [ -e tmp/gradwire-*/.lock ] && break; "
       "sleep 0.1; done; bin/gradwire run -- true 2>/dev/null; ls -d tmp/gradwire-* | wc -l; sleeper=$(pgrep -P $pid "
-      "-x sleep); kill -KILL $pid; wait $pid; kill $sleeper; ls -d tmp/gradwire-* | wc -l; "
+      "-x sleep); kill -KILL $pid; wait $pid 2>/dev/null; kill $sleeper; ls -d tmp/gradwire-* | wc -l; "
       "bin/gradwire run -- true 2>/dev/null; ls tmp | grep -c gradwire");
   EXPECT_THAT(killed.output, ::testing::EndsWith("1\n1\n0\n"));
   const Outcome nowhere = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe, "TMPDIR=/proc/none");
