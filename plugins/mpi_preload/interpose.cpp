@@ -93,16 +93,20 @@ GRADWIRE_EXPORT int MPI_Comm_disconnect(MPI_Comm* comm) {
 
 GRADWIRE_EXPORT int MPI_Init(int* argc, char*** argv) {
   int granted = MPI_THREAD_SINGLE;
+  before_init();
   const int code = process().configuration.raise_threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &granted)
                                                          : PMPI_Init(argc, argv);
+  after_init();
   watch_for_an_early_end();
   begin_metrics();
   return code;
 }
 
 GRADWIRE_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* granted) {
+  before_init();
   const int code =
       PMPI_Init_thread(argc, argv, process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : required, granted);
+  after_init();
   watch_for_an_early_end();
   begin_metrics();
   return code;

@@ -17,6 +17,9 @@ namespace gradwire::mpi_preload {
 
 // The ranks of a communicator; 0 where that is not known, and then nothing but its error will come of it.
 inline int size_of(MPI_Comm comm) noexcept {
+  if (forwards_only()) {
+    return 0;
+  }
   if (const auto* state = cached_state(comm)) {
     return state->size;
   }

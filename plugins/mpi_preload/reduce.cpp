@@ -110,6 +110,7 @@ drop_in::Call describe(const Reduce& call, const CommState& state) {
                    (!receives || call.receive != MPI_IN_PLACE) && !aliased(call, state.rank) && rooted &&
                    (!call.root || receives || call.send != MPI_IN_PLACE) &&
                    (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
+          .known = !state.foreign,
           .intra = !state.inter};
 }
 

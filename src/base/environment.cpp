@@ -46,12 +46,15 @@ constexpr std::array kVariables{
                         "1: device memory is sent over MPI through host memory even where MPI supports it as it is"},
     EnvironmentVariable{"GRADWIRE_THREADS", "job | multiple", "job",
                         "multiple: MPI is initialised with it, so that nonblocking calls can be compressed"},
-    EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
-                        "how long a replaced call waits for other ranks before it fails and names them"},
+    EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "none",
+                        "how long a compressed call waits for other ranks before it fails and names them; unset: as "
+                        "long as the library would"},
     EnvironmentVariable{"GRADWIRE_TORCH_TRANSPORT", "tcp | mpi", "tcp",
                         "what the PyTorch backend compresses over: its own connections, or MPI under mpirun"},
     EnvironmentVariable{"GRADWIRE_TRACE", "directory[:steps=first-last]", "none",
                         "every rank writes there what it did and when; of these steps alone"},
+    EnvironmentVariable{"GRADWIRE_WARN_AFTER", "duration", "60s",
+                        "how long a replaced call waits for another rank before a line says for which"},
 };
 
 // Whether "a | b | c" has the value.

@@ -97,6 +97,9 @@ void read_into(Configuration& configuration, bool measures) {
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
   }
+  if (const auto wait = environment("GRADWIRE_WARN_AFTER")) {
+    configuration.warn_after = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*wait));
+  }
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
     configuration.mode = Mode::disabled;

@@ -36,6 +36,9 @@ struct Configuration {
   /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. None: as long as the library would.
   std::optional<std::chrono::milliseconds> timeout;
 
+  /// GRADWIRE_WARN_AFTER: how long a call waits for another rank before a line says for whom, and again after each.
+  std::chrono::milliseconds warn_after{std::chrono::minutes(1)};
+
   [[nodiscard]] bool observes() const noexcept { return mode == Mode::observing; }
   [[nodiscard]] bool compresses() const noexcept { return mode == Mode::compressing; }
   /// `timeout`, or longer than any job runs.

@@ -120,6 +120,9 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
   if (settings.observing) {
     return Reason::observing;
   }
+  if (settings.aside) {
+    return Reason::aside;
+  }
   if (call.learning) {
     return Reason::learning;
   }
@@ -174,7 +177,6 @@ bool lasts(Reason reason) noexcept {
     case Reason::ranks_differ:
     case Reason::one_process:
     case Reason::observing:
-    case Reason::aside:
     case Reason::policy_exact: return true;
     default: return false;
   }

@@ -55,6 +55,9 @@ class Member {
   }
 
   [[nodiscard]] const Settings& settings() const noexcept { return router_.settings(); }
+  /// These as Router's.
+  void stand_aside(bool aside, bool for_good) noexcept { router_.stand_aside(aside, for_good); }
+  [[nodiscard]] bool could_compress(const Call& call) { return router_.could_compress(call); }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
   /// Bytes of the residuals it holds.
   [[nodiscard]] std::uint64_t residual_bytes() const;

@@ -77,6 +77,23 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
   tracker_ = StepTracker(by_order_);
 }
 
+bool Router::could_compress(const Call& call) {
+  Settings settings = settings_;
+  settings.aside = false;
+  return decide(call, settings).compress && (by_name_ || by_order_ || plan_of(call).compress());
+}
+
+bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
+  for (const Policy::Rule& rule : planner.policy().rules) {
+    if (rule.match.glob || rule.match.order) {
+      return false;
+    }
+  }
+  const plan::CallPlan plan = planner.resolve(
+      {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+  return !plan.policy.is_auto() && !needs_step(plan);
+}
+
 Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {
   Route route = decide_route(call, op, origin);
   if (observe::on() && !route.decision.compress) {

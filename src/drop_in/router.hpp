@@ -22,6 +22,10 @@
 
 namespace gradwire::drop_in {
 
+/// Whether what becomes of a call follows from its arguments and the policy alone, so that it can be said before the
+/// calls in front of it have been made. Any thread.
+[[nodiscard]] bool decides_at_once(const plan::CallPlanner& planner, const Call& call);
+
 class Router {
  public:
   /// Whether every rank has this value here. Collective; blocks. Never asked for in a dry run.
@@ -76,6 +80,14 @@ class Router {
   void count_passed(const Route& route, std::uint64_t bytes, double seconds);
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
+  /// From now on calls pass, or are compressed again; the same on every rank. `for_good`: that will not change.
+  void stand_aside(bool aside, bool for_good) noexcept {
+    settings_.aside = aside;
+    settings_.aside_for_good = for_good;
+  }
+  /// Whether the policy could compress such a call, whatever was measured and wherever in its step it stands. By what
+  /// all ranks know alike.
+  [[nodiscard]] bool could_compress(const Call& call);
   [[nodiscard]] bool dry_run() const noexcept { return dry_run_; }
   /// Steps that were known and changed. What was kept under an order before is another call's now.
   [[nodiscard]] std::uint64_t resets() const noexcept { return resets_; }
