@@ -245,13 +245,13 @@ void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
 
 // What this rank says. A thread that cannot be started, or memory that is not there, is a reason for all to stand
 // aside: later it would be an error of the call.
-Terms CommState::terms_of_rank(const Reduce& call, std::unique_ptr<drop_in::CallQueue>& queue) {
+Terms CommState::terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue) {
   Terms mine;
   if (rank == 0) {
     mine.number = has_slot() ? slot_.number
                              : static_cast<std::uint64_t>(process().world->rank()) << 32 | ++process().numbered;
   }
-  if (!has_memory(bytes_of(call.count, call.type))) {
+  if (!has_memory(bytes_of(made.count, made.type))) {
     mine.refuse(Refusal::memory);
     warn_once("calls on " + number_text(*this) + " pass: this rank has no memory for what a call takes beside the job");
   }
@@ -267,7 +267,7 @@ Terms CommState::terms_of_rank(const Reduce& call, std::unique_ptr<drop_in::Call
   return mine;
 }
 
-void CommState::settle(const Reduce& call, bool could_compress) {
+void CommState::settle(const Reduce& made, bool could_compress) {
   const bool for_requests = wants_requests && !asked_for_requests && process().agreement.requests;
   // Slots may come free, or only have been offered elsewhere at that moment: it is tried again, ever more rarely.
   compressible += could_compress && !has_slot() ? 1 : 0;
@@ -278,17 +278,14 @@ void CommState::settle(const Reduce& call, bool could_compress) {
   const QuietErrors quiet(comm);
   std::unique_ptr<drop_in::CallQueue> queue;
   transport::SlotTable& slots = process().world->slots();
-  Terms mine = terms_of_rank(call, queue);
+  Terms mine = terms_of_rank(made, queue);
   transport::SlotTable::Offer offer{.free = {}, .place = ~std::size_t{0}};
   if (!has_slot()) {
     offer = slots.offer();
     mine.slots = offer.free;
   }
-  const Waiting waiting{.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) +
-                                " elements",
-                        .ranks = ranks};
   Terms all;
-  if (agree_on_terms(comm, mine, waiting, all) != MPI_SUCCESS) {  // the library's own call says why
+  if (agree_on_terms(comm, mine, {.call = call, .ranks = ranks}, all) != MPI_SUCCESS) {  // the library's own call says why
     static_cast<void>(slots.settle(offer, {}));
     drop();
     return;
@@ -314,17 +311,17 @@ void CommState::settle(const Reduce& call, bool could_compress) {
 }
 
 // The router's own plans are its thread's while requests are under way.
-bool CommState::decides_at_once(const drop_in::Call& call) {
+bool CommState::decides_at_once(const drop_in::Call& what) {
   constexpr std::size_t kMost = 4096;
-  if (!call.dtype) {
+  if (!what.dtype) {
     return true;
   }
   if (at_once.size() >= kMost) {
     at_once.clear();
   }
-  const auto [found, made] = at_once.try_emplace({call.count, *call.dtype});
+  const auto [found, made] = at_once.try_emplace({what.count, *what.dtype});
   if (made) {
-    found->second = drop_in::decides_at_once(process().configuration.planner, call);
+    found->second = drop_in::decides_at_once(process().configuration.planner, what);
   }
   return found->second;
 }
@@ -361,7 +358,7 @@ std::shared_ptr<Transport> CommState::connect() {
       of_world.push_back(ranks[static_cast<std::size_t>(peer)]);
     }
     if (!process().configuration.quiet) {
-      tell("a compressed call on " + number_text(*this) + " waits for " + drop_in::name_ranks(of_world) +
+      tell(call + " on " + number_text(*this) + " is compressed and waits for " + drop_in::name_ranks(of_world) +
            " (of MPI_COMM_WORLD)" +
            (process().configuration.timeout ? "" : ", as it would without gradwire; GRADWIRE_TIMEOUT bounds such waits"));
     }

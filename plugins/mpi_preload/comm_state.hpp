@@ -70,6 +70,7 @@ struct CommState {
 
   // What follows is used inside the job's calls only, which do not overlap on one communicator. Ranks have the same
   // here: it follows from their calls and from what they agreed on.
+  std::string call;                    // that is under way, for lines about ranks that do not come
   std::uint64_t others = 0;            // calls that were counted elsewhere: they return a request and passed
   std::uint64_t compressible = 0;      // calls that the agreed policy could compress, without a slot
   bool wants_requests = false;         // a call that returns a request could have been compressed
@@ -92,7 +93,7 @@ struct CommState {
   /// Before a blocking call on it, the same one on every rank. Where `compressible`, or where a call that returns a
   /// request could have been compressed, and the ranks have not agreed on that: they do. Under the mutex; waits for the
   /// other ranks as the library's own call would.
-  void settle(const Reduce& call, bool could_compress);
+  void settle(const Reduce& made, bool could_compress);
   /// Whether what becomes of such a call follows from its arguments and the policy alone. Without the mutex.
   [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
   /// Whether it has a slot, so that calls on it may be compressed.
@@ -113,7 +114,7 @@ struct CommState {
  private:
   [[nodiscard]] std::vector<int> find_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
-  [[nodiscard]] Terms terms_of_rank(const Reduce& call, std::unique_ptr<drop_in::CallQueue>& queue);
+  [[nodiscard]] Terms terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue);
   void take_terms(const Terms& all);
   void drop() noexcept;
   [[nodiscard]] std::shared_ptr<Transport> connect();

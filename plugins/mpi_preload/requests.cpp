@@ -119,6 +119,7 @@ void Requests::route_and_make(Posted& posted) {
   const drop_in::Member::Route route = state_.member->route(
       describe(call, state_), name_of_op(call.op), {.name = posted.name, .buffer = buffer, .others = posted.others});
   if (route.decision.compress && !state_.member->dry_run()) {
+    state_.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     return compress(call, state_, route);
   }
   const auto begin = std::chrono::steady_clock::now();

@@ -34,6 +34,7 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 Verdict decide_and_do(const Reduce& call, CommState& state) {
   const drop_in::Call described = describe(call, state);
   if (compresses()) {
+    state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     state.settle(call, state.member->could_compress(described));
     if (state.lost) {
       return {};

@@ -95,10 +95,9 @@ std::vector<Settings> settings_of_all(const Settings& mine, int rank, int size) 
   return {};
 }
 
-// In a thread other ranks do not know of: whether requests can be compressed at all is part of what ranks exchange.
+// Whether requests can be compressed is part of what ranks exchange, so their thread starts before.
 bool can_take_requests() {
-  return process().configuration.compresses() && transport::mpi_thread_level() == MPI_THREAD_MULTIPLE &&
-         !transport::tolerates_faults();  // see D139
+  return transport::mpi_thread_level() == MPI_THREAD_MULTIPLE && !transport::tolerates_faults();  // see D139
 }
 
 void begin() {
@@ -111,7 +110,9 @@ void begin() {
   std::unique_ptr<drop_in::CallQueue> queue;
   if (can_take_requests()) {
     try {
-      queue = std::make_unique<drop_in::CallQueue>();
+      if (self.configuration.compresses()) {
+        queue = std::make_unique<drop_in::CallQueue>();
+      }
       mine.requests = 1;
     } catch (const std::exception& error) {
       tell(std::string("MPI_Iallreduce and the like pass through on all ranks: no thread can be started here (") +
