@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
 #include "base/units.hpp"
@@ -33,14 +34,43 @@ std::string_view get(const std::array<char, N>& field) {
   return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
 }
 
-Policy policy_of_environment(bool measures) {
-  const auto file = environment("GRADWIRE_POLICY");
-  const auto codec = environment("GRADWIRE_CODEC");
-  if (file && codec) {
+// A policy says these things itself.
+void check_beside_a_policy() {
+  const auto refuse = [](const char* name, const char* instead) {
+    const std::string value = environment(name).value_or("");
+    if (!value.empty() && value != "0" && value != "auto") {
+      throw Error(ErrorCode::invalid_argument,
+                  "GRADWIRE_POLICY and " + std::string(name) + " are both set; " + instead);
+    }
+  };
+  if (environment("GRADWIRE_CODEC")) {  // auto, too
     throw Error(ErrorCode::invalid_argument,
                 "GRADWIRE_POLICY and GRADWIRE_CODEC are both set; a policy names its codecs itself, so unset one");
   }
+  refuse("GRADWIRE_ERROR_FEEDBACK", "write error_feedback in the policy, and unset this");
+  refuse("GRADWIRE_MAX_ERROR", "write max_error in the policy, and unset this");
+  refuse("GRADWIRE_F64", "write a rule with dtype = \"f64\" in the policy, and unset this");
+}
+
+// What GRADWIRE_CODEC cannot say.
+void add_options(Policy& policy) {
+  const auto feedback = environment("GRADWIRE_ERROR_FEEDBACK");
+  if (feedback && *feedback != "auto") {
+    policy.defaults.error_feedback = *feedback == "on" ? ErrorFeedback::on : ErrorFeedback::off;
+  }
+  if (const auto bound = environment("GRADWIRE_MAX_ERROR")) {
+    policy.defaults.max_error = parse_fraction(*bound);
+  }
+  if (environment_flag("GRADWIRE_F64")) {
+    policy.rules.push_back({.match = {.dtype = DType::f64}, .policy = policy.defaults});
+  }
+}
+
+Policy policy_of_environment(bool measures) {
+  const auto file = environment("GRADWIRE_POLICY");
+  const auto codec = environment("GRADWIRE_CODEC");
   if (file) {
+    check_beside_a_policy();
     return Policy::load(*file);
   }
   const bool automatic = codec ? *codec == "auto" : measures;
@@ -57,6 +87,7 @@ Policy policy_of_environment(bool measures) {
   }
   Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
   policy.source = codec ? "GRADWIRE_CODEC=" + *codec : "built-in";
+  add_options(policy);
   return policy;
 }
 
@@ -87,7 +118,7 @@ void read_into(Configuration& configuration, bool measures) {
     configuration.report = place.calls;
     std::error_code ignored;  // who writes the file says what is wrong
     if (place.directory) {
-      std::filesystem::create_directories(*place.directory, ignored);
+      make_own_folders(*place.directory, ignored);
     }
   }
   if (const auto mark = configuration.report ? configuration.report->find("%p") : std::string::npos;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/own_files.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 
@@ -207,6 +208,7 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
 }
 
 std::optional<std::string> write_report(const std::string& file, const std::string& json) {
+  make_own_file(file);
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   stream << json << std::flush;
