@@ -150,8 +150,6 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   if (lost) {
     return;  // it was counted then
   }
-  const auto first_passed =
-      agreed && member->settings().requests ? Function::mpi_allreduce_init : Function::mpi_iallreduce;
   known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     std::unique_lock lock(mutex, std::defer_lock);
     return !early || lock.try_lock() ? member->measured(what) : std::nullopt;
@@ -161,9 +159,7 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
       continue;
     }
     const Function function{static_cast<std::uint8_t>(i)};
-    const drop_in::Reason reason = inter                      ? drop_in::Reason::intercommunicator
-                                   : function >= first_passed ? drop_in::Reason::nonblocking
-                                                              : drop_in::Reason::below_floor;
+    const drop_in::Reason reason = inter ? drop_in::Reason::intercommunicator : drop_in::Reason::below_floor;
     ledger.add({.function = function, .communicator_size = size, .reason = reason},
                drop_in::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
