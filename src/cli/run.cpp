@@ -218,7 +218,7 @@ void tell_of(const fs::path& report, std::ostream& out) {
       out << "gradwire: warning: the job called no function that gradwire handles, so nothing was compressed\n";
     } else if (read.ranks == 1) {
       out << "gradwire: warning: the job has one rank, which sends nothing; start more, as by mpirun -np 4\n";
-    } else if (read.compressed_calls == 0) {
+    } else if (read.compressed_calls == 0 && !read.observed) {
       out << "gradwire: warning: no call was compressed; the table says why\n";
     }
   } catch (const Error& error) {
