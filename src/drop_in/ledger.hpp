@@ -13,6 +13,7 @@
 
 #include "drop_in/choice_file.hpp"
 #include "drop_in/decision.hpp"
+#include "drop_in/observed.hpp"
 
 namespace gradwire::drop_in {
 
@@ -49,7 +50,11 @@ struct CallTotals {
   std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
   double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
   std::optional<Measured> measured = std::nullopt;  // at the latest comparison
-  std::string algorithm = {};  // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::string algorithm = {};     // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::uint64_t lossy_calls = 0;  // compressed calls whose result the job got from a lossy codec
+  /// The largest relative error (norm of the difference over norm of the sum) of those that were compared with an exact
+  /// sum, whole or in samples. None: no call was.
+  std::optional<double> largest_error = std::nullopt;
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;
@@ -58,12 +63,12 @@ struct CallTotals {
 /// A perfect algorithm's share of one rank.
 [[nodiscard]] CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size);
 
-/// Any thread may add.
 /// What a drop-in tells once when Ledger::nonfinite() says so.
 inline constexpr std::string_view kNonfiniteWarning =
     "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
     "tile of 4096 with topk, on all ranks alike; told once";
 
+/// Any thread may add.
 class Ledger {
  public:
   using Classes = std::map<CallClass, CallTotals>;
@@ -85,6 +90,15 @@ class Ledger {
   [[nodiscard]] ChoicesOfJob choices() const {
     const std::lock_guard lock(mutex_);
     return choices_;
+  }
+  /// What an observing process saw, once, when it has made its last call.
+  void add_observed(const Observed& observed) {
+    const std::lock_guard lock(mutex_);
+    observed_.add(observed);
+  }
+  [[nodiscard]] Observed observed() const {
+    const std::lock_guard lock(mutex_);
+    return observed_;
   }
   [[nodiscard]] Classes classes() const {
     const std::lock_guard lock(mutex_);
@@ -112,6 +126,7 @@ class Ledger {
   mutable std::mutex mutex_;
   Classes classes_;
   ChoicesOfJob choices_;
+  Observed observed_;
   std::uint64_t resets_ = 0;
   std::atomic<bool> nonfinite_ = false;
 };
@@ -119,11 +134,11 @@ class Ledger {
 /// What a report says besides the classes.
 struct ReportHead {
   int world_size = 1;
-  std::string implementation;  // "Open MPI 4.1.4"
+  std::string implementation = {};  // "Open MPI 4.1.4"
   bool dry_run = false;
-  std::string policy;
-  std::string disabled;  // why, or empty
-  std::string note;      // such as that some ranks' numbers are missing; or empty
+  std::string policy = {};
+  std::string disabled = {};  // why, or empty
+  std::string note = {};      // such as that some ranks' numbers are missing; or empty
 };
 
 /// The report file: one JSON object.

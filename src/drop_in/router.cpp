@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
+#include "drop_in/sent_bytes.hpp"
 #include "observe/record.hpp"
 
 namespace gradwire::drop_in {
@@ -39,6 +40,12 @@ std::uint64_t hash_of(std::string_view text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   return hash;
+}
+
+// Of the call that the job made, whatever stands in for it: an MPI_Reduce is made as an all-reduce, and one_shot sends
+// to all.
+std::uint64_t bytes_dense_of(const CallClass& what) {
+  return passed_totals(what.function, 1, what.count * element_bytes(*what.dtype), what.communicator_size).bytes_dense;
 }
 
 constexpr std::size_t kMostPlans = 4096;  // that are kept
@@ -303,7 +310,7 @@ void Router::count(const Route& route, const Statistics& statistics, const std::
   CallTotals totals{.calls = 1,
                     .compressed_calls = 1,
                     .bytes_in = statistics.bytes_in,
-                    .bytes_dense = statistics.bytes_uncompressed,
+                    .bytes_dense = bytes_dense_of(route.what),
                     .bytes_sent = statistics.bytes_sent,
                     .seconds = statistics.total_seconds,
                     .algorithm = algorithm};
@@ -320,12 +327,8 @@ void Router::count(const Route& route, const Statistics& statistics, const std::
 CallTotals Router::passed_totals(const Route& route, std::uint64_t bytes) const {
   CallTotals totals = drop_in::passed_totals(route.what.function, 1, bytes, route.what.communicator_size);
   if (route.decision.compress) {  // a dry run: what it would send
-    const double dense_bits = 8.0 * static_cast<double>(element_bytes(*route.what.dtype));
     totals.compressed_calls = 1;
-    totals.bytes_sent = static_cast<std::uint64_t>(
-        static_cast<double>(totals.bytes_dense) *
-        (policy::bits_per_element(route.stage.codec) + policy::bits_per_element(route.stage.second_hop)) /
-        (2 * dense_bits));
+    totals.bytes_sent = sent_bytes(route, configuration_.planner.policy());
   }
   return totals;
 }

@@ -1,0 +1,219 @@
+#include "drop_in/observation.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "base/elapsed.hpp"
+#include "drop_in/auto_call.hpp"
+#include "drop_in/sample.hpp"
+#include "transport/tcp/tcp_socket.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+constexpr std::uint64_t kNotesToOneTimed = 16;
+constexpr std::size_t kMostKept = 32;     // times of one size
+constexpr std::size_t kMostSamples = 24;  // of one class
+constexpr double kSampleShare = 5e-3;     // of the run; as much again is left for notes
+constexpr double kFirstGuess = 2e-9;      // seconds that sampling a byte takes, before one was sampled
+constexpr std::size_t kLeastSample = std::size_t{64} << 10;  // bytes, unless a call has fewer
+
+// The two bits below the highest one.
+std::size_t quarter_of(std::uint64_t bytes) {
+  const auto width = static_cast<int>(std::bit_width(bytes));
+  return width < 3 ? 0 : static_cast<std::size_t>((bytes >> (width - 3)) & 3U);
+}
+
+double lower_quartile(std::vector<float> values) {
+  if (values.empty()) {
+    return 0;
+  }
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+// Of all that auto may choose, what sends least; a named codec as it is after its warm-up.
+std::optional<CodecSpec> codec_for(const plan::CallPlanner& planner, const ObservedClass& what, std::uint64_t bytes) {
+  const std::size_t each = element_bytes(what.dtype);
+  if (each == 0 || what.communicator_size < 2) {
+    return std::nullopt;
+  }
+  const plan::CallPlan plan =
+      planner.resolve({.count = bytes / each,
+                       .dtype = what.dtype,
+                       .communicator_size = static_cast<std::uint32_t>(what.communicator_size)});
+  if (!plan.compress()) {
+    return std::nullopt;
+  }
+  if (plan.policy.is_auto()) {
+    return plan.ways.empty() ? std::nullopt : std::optional(plan.ways.back().codec);
+  }
+  return plan.stages.back().codec;
+}
+
+// What runs too seldom to be disturbed twice: the sample whose codec was quickest to the byte stands for the speed.
+SampledValues sum_of(const std::vector<SampledValues>& samples) {
+  SampledValues sum;
+  std::vector<double> encode;
+  std::vector<double> decode;
+  for (const SampledValues& one : samples) {
+    sum.add(one);
+    encode.push_back(one.encode_seconds / one.bytes);
+    decode.push_back(one.decode_seconds / one.bytes);
+  }
+  const auto median = [](std::vector<double>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  };
+  if (!samples.empty()) {
+    sum.encode_seconds = median(encode) * sum.bytes;
+    sum.decode_seconds = median(decode) * sum.bytes;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Observation::Observation(const plan::CallPlanner& planner) : planner_(planner), seconds_a_byte_(kFirstGuess) {}
+
+Observation::Class* Observation::class_of(const ObservedClass& what, std::uint64_t bytes) {
+  auto found = classes_.find(what);
+  if (found == classes_.end()) {
+    if (classes_.size() >= kMostClasses) {
+      return nullptr;
+    }
+    found = classes_.try_emplace(what).first;
+    found->second.codec = codec_for(planner_, what, bytes);
+  }
+  return &found->second;
+}
+
+void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds) {
+  Class* one = class_of(what, bytes);
+  if (one == nullptr) {
+    return;
+  }
+  ++one->calls;
+  Timed& timed = one->sizes.at(quarter_of(bytes));
+  if (timed.calls++ % timed.every == 0) {
+    if (timed.kept.size() == kMostKept) {  // every other one goes
+      for (std::size_t i = 0; i < kMostKept / 2; ++i) {
+        timed.kept[i] = timed.kept[2 * i];
+      }
+      timed.kept.resize(kMostKept / 2);
+      timed.every *= 2;
+    }
+    timed.kept.push_back(static_cast<float>(seconds));
+  }
+  timed.bytes += static_cast<double>(bytes);
+  timed.seconds += seconds;
+}
+
+void Observation::note(const ObservedClass& what, std::uint64_t bytes, double seconds) {
+  const std::lock_guard lock(mutex_);
+  if (notes_++ % kNotesToOneTimed != 0) {
+    note_locked(what, bytes, seconds);
+    return;
+  }
+  const Clock::time_point begin = Clock::now();
+  note_locked(what, bytes, seconds);
+  timed_notes_seconds_ += seconds_since(begin);
+}
+
+std::size_t Observation::affordable_bytes() const noexcept {
+  const double left = kSampleShare * seconds_since(begin_) - sample_seconds_;
+  return left <= 0 ? 0 : static_cast<std::size_t>(std::min<double>(left / seconds_a_byte_, kMostSampledBytes));
+}
+
+bool Observation::wants_sample(const ObservedClass& what) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    const auto found = classes_.find(what);
+    if (sampling_ || found == classes_.end() || !found->second.codec ||
+        found->second.calls < found->second.next_sample || found->second.samples.size() >= kMostSamples) {
+      return false;
+    }
+    return affordable_bytes() >=
+           std::min<std::size_t>(kLeastSample, std::size_t{1} << std::min<unsigned>(what.size, 30U));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void Observation::sample(const ObservedClass& what, ConstView input) {
+  std::optional<CodecSpec> codec;
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = classes_.find(what);
+    if (found == classes_.end() || !found->second.codec || sampling_) {
+      return;
+    }
+    codec = found->second.codec;
+    bytes = std::max(affordable_bytes(), kLeastSample);
+    sampling_ = true;
+  }
+  const Clock::time_point begin = Clock::now();
+  SampledValues values;
+  try {
+    values = sample_values(*codec, input, bytes);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory, or no such codec: it stays unknown
+  }
+  const double seconds = seconds_since(begin);
+  const std::lock_guard lock(mutex_);
+  sampling_ = false;
+  sample_seconds_ += seconds;
+  Class& one = classes_.at(what);
+  one.next_sample = one.calls + one.calls / 2 + 1;  // more seldom with time
+  if (values.samples > 0) {
+    seconds_a_byte_ = seconds / values.bytes;
+    one.samples.push_back(values);
+  }
+}
+
+void Observation::measured_transfer(const ObservedClass& what, std::uint64_t dense_bytes, double dense_seconds,
+                                    std::uint64_t frame_bytes, double frame_seconds) {
+  const std::lock_guard lock(mutex_);
+  Class* one = class_of(what, dense_bytes);
+  if (one != nullptr) {
+    one->transfer = {.dense_bytes = static_cast<double>(dense_bytes),
+                     .dense_seconds = dense_seconds,
+                     .frame_bytes = static_cast<double>(frame_bytes),
+                     .frame_seconds = frame_seconds};
+  }
+}
+
+Observed Observation::observed() const {
+  Observed all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [what, one] : classes_) {
+    ObservedTotals totals{
+        .codec = one.codec ? one.codec->to_string() : "", .sampled = sum_of(one.samples), .transfer = one.transfer};
+    for (std::size_t i = 0; i < totals.sizes.size(); ++i) {
+      const Timed& timed = one.sizes.at(i);
+      totals.sizes.at(i) = {.calls = timed.calls,
+                            .bytes = timed.bytes,
+                            .seconds = timed.seconds,
+                            .quick_seconds = lower_quartile(timed.kept)};
+    }
+    all.classes.try_emplace(what, std::move(totals));
+  }
+  all.hosts[transport::tcp::host_identity()] = {
+      .ranks = 1, .cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
+  all.run_seconds = seconds_since(begin_);
+  all.cost_seconds = sample_seconds_ + timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed);
+  return all;
+}
+
+double Observation::cost_seconds() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return sample_seconds_ + timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed);
+}
+
+}  // namespace gradwire::drop_in
