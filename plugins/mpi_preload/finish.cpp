@@ -13,6 +13,7 @@
 #include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/quiet_errors.hpp"
 #include "transport/mpi_check.hpp"
@@ -121,6 +122,9 @@ void finish_or_throw() {
   // there is nothing to gather.
   const QuietErrors quiet(MPI_COMM_WORLD);
   const bool gathers = self.all_are_here && self.agreement.mode != drop_in::Mode::disabled && size > 1;
+  if (self.agreement.mode == drop_in::Mode::observing) {
+    end_observing(rank, size, gathers && !self.failed && !transport::is_faulty(MPI_COMM_WORLD));
+  }
   const bool complete =
       !gathers || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD) && gather_ledgers(rank, size));
   if (rank != 0) {

@@ -4,6 +4,7 @@
 
 #include "base/current_error.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/requests.hpp"
 #include "transport/mpi_faults.hpp"
@@ -17,6 +18,7 @@ Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise
 Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
+  observe_values(call, route.what);
   try {
     if (route.lasting || route.choice) {
       verdict.known = state.known.remember({call.function, call.type, call.op, call.count}, bytes, route);
@@ -171,6 +173,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
   try {
     if (owned != nullptr) {
       process().ledger.add(*owned, {.seconds = seconds});
+      observe_seconds(*owned, seconds);
     }
     if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen)) {
       return;
@@ -186,6 +189,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (verdict.known != nullptr) {
       add_to<std::uint64_t>(verdict.known->timed, 1);
       add_to(verdict.known->seconds, seconds);
+      observe_seconds(verdict.known->what, seconds);
     }
     if (verdict.chosen) {
       state->member->measured(seconds);

@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "drop_in/registration.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
+#include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
@@ -23,7 +24,7 @@ using transport::check_mpi;
 using Settings = drop_in::RankSettings;
 
 // How long ranks that nobody knows of are waited for, and how long making the private communicator may take.
-constexpr std::chrono::milliseconds kForAnswers = std::chrono::seconds(60);
+constexpr std::chrono::milliseconds kMostForAnswers = std::chrono::seconds(60);
 constexpr std::chrono::milliseconds kForTheWorld = std::chrono::minutes(5);
 
 drop_in::Registration& registration() {
@@ -40,12 +41,13 @@ std::vector<Settings> settings_in(std::span<const std::byte> bytes) {
 // Where it is not known that every rank has the drop-in: a nonblocking call, which tells who has not answered. To go on
 // without an answer would not be safe, since a rank may only be late.
 std::vector<Settings> ask_all(const Settings& mine) {
+  const auto limit = std::min(kMostForAnswers, process().configuration.longest_wait());
   const transport::Records records =
-      transport::exchange_records(MPI_COMM_WORLD, std::as_bytes(std::span(&mine, 1)), kForAnswers);
+      transport::exchange_records(MPI_COMM_WORLD, std::as_bytes(std::span(&mine, 1)), limit);
   if (!records.missing.empty()) {
     say("no answer from " + drop_in::name_ranks(records.missing) + " of " +
         std::to_string(records.all.size() / sizeof(Settings)) + " in MPI_Init within " +
-        format_duration(kForAnswers) +
+        format_duration(limit) +
         ": it runs without gradwire. Give every rank the same preload, on other hosts too, or start the job by "
         "`gradwire run`, which finds that out and passes every call");
     PMPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
@@ -133,6 +135,7 @@ void begin() {
     g_standing = Standing::compresses;
     make_world_state(self.agreement.requests ? std::move(queue) : nullptr);
   } else if (self.agreement.mode != drop_in::Mode::disabled) {
+    begin_observing();
     g_standing = Standing::observes;
   }
 }
