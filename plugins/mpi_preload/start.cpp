@@ -126,8 +126,8 @@ void begin() {
     return;
   }
   self.all_are_here = true;
-  self.agreement = drop_in::agree(all);
-  if (rank == 0 && !self.agreement.disabled_because.empty()) {
+  self.agreement = drop_in::agree(all, rank, &self.configuration);
+  if (rank == self.agreement.teller && !self.agreement.disabled_because.empty()) {
     warn_once(self.agreement.warning());
   }
   if (self.agreement.mode == drop_in::Mode::compressing && size > 1) {

@@ -189,7 +189,7 @@ RankSettings RankSettings::of(const Configuration& configuration) {
   return settings;
 }
 
-Agreement agree(std::span<const RankSettings> all) {
+Agreement agree(std::span<const RankSettings> all, int rank_here, const Configuration* mine) {
   Agreement agreement;
   std::vector<int> disabled;
   std::optional<std::size_t> other;
@@ -210,7 +210,10 @@ Agreement agree(std::span<const RankSettings> all) {
       std::all_of(all.begin(), all.end(), [](const RankSettings& settings) { return settings.requests != 0; });
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
-    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.text)) + ")";
+    agreement.teller = disabled.front();
+    const bool here = mine != nullptr && rank_here == agreement.teller;
+    const std::string why = here ? mine->disabled : std::string(get(first.text));
+    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + why + ")";
   } else if (other) {
     agreement.disabled_because = "ranks differ: " + first_of(all, 0) + ", " + first_of(all, *other) +
                                  "; give every rank the same policy, GRADWIRE_ variables and version";
