@@ -159,6 +159,8 @@ const char* text(Reason reason) noexcept {
     case Reason::recorded: return "passed in the recorded job";
     case Reason::observing: return "observed: no codec was named";
     case Reason::aside: return "some rank cannot compress here";
+    case Reason::untried: return "too large to be made both ways";
+    case Reason::inaccurate: return "error above max_error";
   }
   return "";
 }

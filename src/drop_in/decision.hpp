@@ -69,9 +69,11 @@ enum class Reason : std::uint8_t {
   recorded,           // so it was in the job whose choices are followed
   observing,          // no codec was named: it would be compressed, or measured, with `--codec auto`
   aside,              // some rank cannot compress on this communicator; a line said why
+  untried,            // codec = "auto" cannot make it both ways: it is too large, or some rank has no memory for that
+  inaccurate,         // the relative error of calls like it went above `max_error`
 };
 
-inline constexpr std::size_t kReasons = 24;
+inline constexpr std::size_t kReasons = 26;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;

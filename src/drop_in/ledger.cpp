@@ -24,9 +24,14 @@ json or_null(const std::string& text) { return text.empty() ? json() : json(text
 json dtype_json(const std::optional<DType>& dtype) { return dtype ? json(std::string(to_string(*dtype))) : json(); }
 
 json totals_json(const CallTotals& totals) {
-  return {{"calls", totals.calls},           {"compressed_calls", totals.compressed_calls},
-          {"bytes_in", totals.bytes_in},     {"bytes_dense", totals.bytes_dense},
-          {"bytes_sent", totals.bytes_sent}, {"ratio", totals.ratio()}};
+  return {{"calls", totals.calls},
+          {"compressed_calls", totals.compressed_calls},
+          {"bytes_in", totals.bytes_in},
+          {"bytes_dense", totals.bytes_dense},
+          {"bytes_sent", totals.bytes_sent},
+          {"ratio", totals.ratio()},
+          {"lossy_calls", totals.lossy_calls},
+          {"largest_error", or_null(totals.largest_error)}};
 }
 
 json measured_json(const std::optional<CallTotals::Measured>& measured) {
@@ -62,6 +67,10 @@ void CallTotals::add(const CallTotals& other) {
   if (!other.algorithm.empty()) {
     algorithm = other.algorithm;
   }
+  lossy_calls += other.lossy_calls;
+  if (other.largest_error) {
+    largest_error = std::max(largest_error.value_or(0), *other.largest_error);
+  }
 }
 
 double CallTotals::ratio() const {
@@ -96,7 +105,7 @@ std::string Ledger::to_text() const {
                     what.count, what.communicator_size, or_null(what.order), what.name, what.codec,
                     static_cast<int>(what.reason), totals.calls, totals.compressed_calls, totals.bytes_in,
                     totals.bytes_dense, totals.bytes_sent, totals.seconds, measured_json(totals.measured),
-                    totals.algorithm});
+                    totals.algorithm, totals.lossy_calls, or_null(totals.largest_error)});
   }
   return json{{"resets", resets()}, {"rows", rows}, {"choices", choices_to_text(choices(), "")}}.dump(
       -1, ' ', false, json::error_handler_t::replace);
@@ -123,6 +132,10 @@ void Ledger::merge(const std::string& text) {
     if (const json& compared = row.at(15); !compared.is_null()) {
       measured = {compared.at("passed_seconds"), compared.at("compressed_seconds")};
     }
+    std::optional<double> largest_error;
+    if (!row.at(18).is_null()) {
+      largest_error = row.at(18).get<double>();
+    }
     add(what, {.calls = row.at(9),
                .compressed_calls = row.at(10),
                .bytes_in = row.at(11),
@@ -130,7 +143,9 @@ void Ledger::merge(const std::string& text) {
                .bytes_sent = row.at(13),
                .seconds = row.at(14),
                .measured = measured,
-               .algorithm = row.at(16)});
+               .algorithm = row.at(16),
+               .lossy_calls = row.at(17),
+               .largest_error = largest_error});
   }
   for (const auto& [communicator, choices] : choices_from_text(other.at("choices"), "")) {
     add_choices(communicator, choices);

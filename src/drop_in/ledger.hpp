@@ -49,7 +49,11 @@ struct CallTotals {
   std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
   double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
   std::optional<Measured> measured = std::nullopt;  // at the latest comparison
-  std::string algorithm = {};  // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::string algorithm = {};     // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::uint64_t lossy_calls = 0;  // compressed calls whose result the job got from a lossy codec
+  /// The largest relative error (norm of the difference over norm of the sum) of those that were compared with an exact
+  /// sum, whole or in samples. None: no call was.
+  std::optional<double> largest_error = std::nullopt;
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;

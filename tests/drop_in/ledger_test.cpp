@@ -90,6 +90,24 @@ TEST(Ledger, TheCollectiveTravelsToo) {
   EXPECT_TRUE(plain.at("algorithm_reason").is_null());
 }
 
+TEST(Ledger, LossyCallsAndTheirLargestErrorTravelToo) {
+  Ledger one;
+  Ledger other;
+  one.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .lossy_calls = 1, .largest_error = 0.25});
+  one.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .lossy_calls = 1});
+  other.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .lossy_calls = 1, .largest_error = 0.125});
+  one.merge(other.to_text());
+  const json report = json::parse(report_json({}, one));
+  for (const json& row : {report.at("classes").at(0), report.at("totals")}) {
+    EXPECT_EQ(row.at("lossy_calls"), 3);
+    EXPECT_EQ(row.at("largest_error"), 0.25);
+  }
+  Ledger none;
+  none.add(compressed_class(), {.calls = 1, .compressed_calls = 1});
+  one.merge(none.to_text());
+  EXPECT_TRUE(json::parse(report_json({}, none)).at("classes").at(0).at("largest_error").is_null());
+}
+
 TEST(Ledger, TheReportSaysAll) {
   Ledger ledger;
   ledger.add(compressed_class(),
