@@ -174,8 +174,10 @@ void Core::route_and_make(const Posted& posted, std::uint64_t others) {
                      posted.reduction == Reduction::sum ? "sum" : "mean",
                      {.name = posted.name, .buffer = posted.input, .others = others, .order = posted.order});
   const auto begin = std::chrono::steady_clock::now();
-  if (route.decision.compress && !member_->dry_run()) {
-    const ConstView input{posted.input, posted.count, posted.dtype};
+  const ConstView input{posted.input, posted.count, posted.dtype};
+  if (route.turn.trial) {
+    make_both_ways(posted, route);
+  } else if (route.decision.compress && !member_->dry_run()) {
     if (posted.counts.empty()) {
       member_->all_reduce(route, input, {posted.output, posted.count, posted.dtype}, posted.reduction);
     } else {
@@ -186,12 +188,35 @@ void Core::route_and_make(const Posted& posted, std::uint64_t others) {
     posted.pass();
     member_->count_passed(route, posted.count * element_bytes(posted.dtype), seconds_since(begin));
   }
+  for (const std::string& line : member_->take_lines()) {
+    if (!configuration_.quiet) {
+      say(line);
+    }
+  }
   if (options_.rank == 0 && !configuration_.quiet && ledger().nonfinite()) {
     tell_of_nonfinite();
   }
   if (route.turn.timed) {
     member_->measured(seconds_since(begin));
   }
+}
+
+// The result is Gloo's.
+void Core::make_both_ways(const Posted& posted, const drop_in::Member::Route& route) {
+  const std::uint64_t own =
+      posted.counts.empty() ? posted.count : posted.counts[static_cast<std::size_t>(options_.rank)];
+  const ConstView input{posted.input, posted.count, posted.dtype};
+  member_->begin_trial(route, input, true, posted.counts, posted.reduction);  // Gloo may use it
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    posted.pass();
+  } catch (...) {
+    member_->drop_trial();
+    throw;
+  }
+  const double seconds = seconds_since(begin);
+  member_->end_trial(seconds, {posted.output, own, posted.dtype});
+  member_->count_passed(route, posted.count * element_bytes(posted.dtype), seconds);
 }
 
 void report() noexcept {

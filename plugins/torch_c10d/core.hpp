@@ -70,6 +70,7 @@ class Core {
                                        std::optional<Reduction> reduction, std::uint64_t count) const;
   void make(const Posted& posted, std::uint64_t others);
   void route_and_make(const Posted& posted, std::uint64_t others);
+  void make_both_ways(const Posted& posted, const drop_in::Member::Route& route);
 
   transport::Rendezvous store_;
   CoreOptions options_;

@@ -144,6 +144,10 @@ void read_into(Configuration& configuration, bool measures) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kAutoOfNccl));
   }
+  if (!measures && configuration.planner.bounds_errors()) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));
+  }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
     read_choices(configuration, *file);
   }
