@@ -11,6 +11,7 @@
 #include "base/environment.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
+#include "base/start_directory.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -41,7 +42,9 @@ Policy policy_of_environment(bool measures) {
                 "GRADWIRE_POLICY and GRADWIRE_CODEC are both set; a policy names its codecs itself, so unset one");
   }
   if (file) {
-    return Policy::load(*file);
+    Policy policy = Policy::load(from_start_directory(*file));
+    policy.source = *file;
+    return policy;
   }
   const bool automatic = codec ? *codec == "auto" : measures;
   if (automatic && !measures) {
@@ -83,7 +86,7 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   if (const auto report = environment("GRADWIRE_REPORT")) {
-    const ReportPlace place = report_place(*report);
+    const ReportPlace place = report_place(from_start_directory(*report));
     configuration.report = place.calls;
     std::error_code ignored;  // who writes the file says what is wrong
     if (place.directory) {
@@ -111,7 +114,7 @@ void read_into(Configuration& configuration, bool measures) {
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kAutoOfNccl));
   }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
-    read_choices(configuration, *file);
+    read_choices(configuration, from_start_directory(*file));
   }
 }
 

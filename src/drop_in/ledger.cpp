@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/units.hpp"
+#include "base/world_name.hpp"
 #include "gradwire/version.hpp"
 
 namespace gradwire::drop_in {
@@ -206,7 +207,8 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
 }
 
-std::optional<std::string> write_report(const std::string& file, const std::string& json) {
+std::optional<std::string> write_report(const std::string& name, const std::string& json) {
+  const std::string file = file_with_world_name(name);
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   stream << json << std::flush;
