@@ -12,6 +12,7 @@
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "plugins/mpi_preload/next.hpp"
 #include "plugins/mpi_preload/reduce.hpp"
 
 namespace gradwire::mpi_preload {
@@ -32,6 +33,7 @@ namespace gradwire::mpi_preload {
 /// The same for a call that returns a request, without asking MPI for the state.
 [[nodiscard]] inline bool passes_as_small(drop_in::Function function, std::int64_t count, MPI_Datatype type,
                                           MPI_Comm comm) noexcept {
+  note_reached();
   if (forwards_only()) {
     return true;
   }
@@ -42,6 +44,7 @@ namespace gradwire::mpi_preload {
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
 [[nodiscard]] inline bool passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
+  note_reached();
   if (forwards_only()) {
     return true;
   }

@@ -8,6 +8,7 @@
 #define MPI_Comm_free PMPI_Comm_free
 #define MPI_Comm_group PMPI_Comm_group
 #define MPI_Comm_get_attr PMPI_Comm_get_attr
+#define MPI_Comm_get_parent PMPI_Comm_get_parent
 #define MPI_Comm_idup PMPI_Comm_idup
 #define MPI_Comm_rank PMPI_Comm_rank
 #define MPI_Comm_set_errhandler PMPI_Comm_set_errhandler

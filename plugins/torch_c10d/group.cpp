@@ -148,6 +148,10 @@ Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& o
 }
 
 Group::~Group() {
+  if (home_.is_elsewhere()) {  // its threads are the parent's
+    static_cast<void>(core_.release());
+    return;
+  }
   const WithoutInterpreter waiting;
   if (core_ && core_->on_own_thread()) {
     end_elsewhere(std::move(core_), std::move(inner_));

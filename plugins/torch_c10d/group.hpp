@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "plugins/torch_c10d/core.hpp"
 #include "plugins/torch_c10d/torch_version.hpp"
 
@@ -74,6 +75,7 @@ class Group final : public Base {
   WorkPointer scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                            const c10d::ReduceScatterOptions& opts);
 
+  Home home_;
   Inner inner_;
   std::unique_ptr<Core> core_;
 };

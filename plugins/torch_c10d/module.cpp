@@ -7,6 +7,7 @@
 #include <chrono>
 #include <string>
 
+#include "base/forked.hpp"
 #include "gradwire/version.hpp"
 #include "plugins/torch_c10d/ddp_names.hpp"
 #include "plugins/torch_c10d/group.hpp"
@@ -77,7 +78,10 @@ PYBIND11_MODULE(gradwire_torch, module) {
 #else
   enlist("gradwire", module.attr("_create"));
 #endif
-  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+  py::module_::import("atexit").attr("register")(py::cpp_function([home = gradwire::Home()] {
+    if (home.is_elsewhere()) {
+      return;
+    }
     own::wait_for_ending_groups();
     own::report();
   }));

@@ -12,6 +12,7 @@
 #include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
+#include "base/start_directory.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -71,7 +72,9 @@ Policy policy_of_environment(bool measures) {
   const auto codec = environment("GRADWIRE_CODEC");
   if (file) {
     check_beside_a_policy();
-    return Policy::load(*file);
+    Policy policy = Policy::load(from_start_directory(*file));
+    policy.source = *file;
+    return policy;
   }
   const bool automatic = codec ? *codec == "auto" : measures;
   if (automatic && !measures) {
@@ -114,7 +117,7 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   if (const auto report = environment("GRADWIRE_REPORT")) {
-    const ReportPlace place = report_place(*report);
+    const ReportPlace place = report_place(from_start_directory(*report));
     configuration.report = place.calls;
     std::error_code ignored;  // who writes the file says what is wrong
     if (place.directory) {
@@ -149,7 +152,7 @@ void read_into(Configuration& configuration, bool measures) {
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));
   }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
-    read_choices(configuration, *file);
+    read_choices(configuration, from_start_directory(*file));
   }
 }
 

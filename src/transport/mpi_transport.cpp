@@ -6,11 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "base/forked.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_endpoint.hpp"
 #include "transport/mpi_environment.hpp"
 #include "transport/mpi_faults.hpp"
 #include "transport/mpi_remains.hpp"
+#include "transport/mpi_spawned.hpp"
 
 namespace gradwire::transport {
 
@@ -238,7 +240,8 @@ std::shared_ptr<Transport> make_mpi(MPI_Comm comm, const MpiOptions& options) {
   if (options.ignore_broken_pipes) {
     ignore_broken_pipes();
   }
-  return std::make_shared<MpiTransport>(comm, options);
+  name_spawned_world();
+  return make_shared_at_home<MpiTransport>(comm, options);
 }
 
 bool is_faulty(const Transport& transport) noexcept { return static_cast<const MpiTransport&>(transport).is_faulty(); }

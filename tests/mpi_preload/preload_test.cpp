@@ -66,6 +66,12 @@ TEST_P(Preload, JobsInFortran) {
     expect_ok(outcome, "fortran");
     EXPECT_EQ(compressed_calls(report()), level == "multiple" ? 3U * 5 : 3U * 4);
   }
+  std::filesystem::remove(report_file());
+  const Outcome by_any =
+      run_program(GetParam().launch + " 3 env LD_PRELOAD='" GRADWIRE_ANY "' GRADWIRE_CODEC=int8 GRADWIRE_REPORT='" +
+                  report_file() + "' '" + job + "' single");
+  expect_ok(by_any, "fortran");
+  EXPECT_EQ(compressed_calls(report()), 3U * 4);
 }
 
 TEST_P(Preload, ResultsOverTheirOwnInput) {
