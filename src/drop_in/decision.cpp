@@ -159,6 +159,7 @@ const char* text(Reason reason) noexcept {
     case Reason::recorded: return "passed in the recorded job";
     case Reason::observing: return "observed: no codec was named";
     case Reason::aside: return "some rank cannot compress here";
+    case Reason::failed: return "ended with an error";
   }
   return "";
 }

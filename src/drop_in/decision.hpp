@@ -69,9 +69,10 @@ enum class Reason : std::uint8_t {
   recorded,           // so it was in the job whose choices are followed
   observing,          // no codec was named: it would be compressed, or measured, with `--codec auto`
   aside,              // some rank cannot compress on this communicator; a line said why
+  failed,             // it ended with an error, which its caller was given
 };
 
-inline constexpr std::size_t kReasons = 24;
+inline constexpr std::size_t kReasons = 25;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
