@@ -182,6 +182,7 @@ const char* text(Reason reason) noexcept {
     case Reason::aside: return "some rank cannot compress here";
     case Reason::untried: return "too large to be made both ways";
     case Reason::inaccurate: return "error above max_error";
+    case Reason::failed: return "ended with an error";
   }
   return "";
 }

@@ -286,30 +286,42 @@ void Router::forget_slots(std::vector<Slot>& slots) {
 }
 
 // Nothing is to be found out about the step. Another call in a place is another step's, as when DDP has made its
-// buckets anew.
+// buckets anew. Each sequence has its own places: two models may take turns on one communicator.
 void Router::route_placed(Route& route, const Call& call, const Origin& origin) {
+  Placed& placed = placed_[origin.sequence];
   const std::uint64_t order = *origin.order;
-  if (order < placed_.size() && placed_[order].plan &&
-      !(placed_[order].call == Signature{call.function, *call.dtype, call.count} &&
-        (!by_name_ || placed_[order].name == origin.name || placed_[order].name.empty()))) {
-    forget_slots(placed_);
+  if (order < placed.slots.size() && placed.slots[order].plan &&
+      !(placed.slots[order].call == Signature{call.function, *call.dtype, call.count} &&
+        (!by_name_ || placed.slots[order].name == origin.name || placed.slots[order].name.empty()))) {
+    for (const Slot& slot : placed.slots) {
+      if (slot.plan) {
+        free_numbers_.push_back(slot.number);
+      }
+    }
+    forget_slots(placed.slots);
   }
-  if (latest_order_ && order <= *latest_order_) {
-    ++placed_step_;
+  if (placed.latest_order && order <= *placed.latest_order) {
+    ++placed.step;
   }
-  latest_order_ = order;
-  placed_.resize(std::max<std::size_t>(placed_.size(), order + 1));
-  Slot& slot = placed_[order];
+  placed.latest_order = order;
+  placed.slots.resize(std::max<std::size_t>(placed.slots.size(), order + 1));
+  Slot& slot = placed.slots[order];
   if (!slot.plan) {
     fill(slot, call, order, origin.name);
+    if (free_numbers_.empty()) {
+      slot.number = placed_calls_++;
+    } else {
+      slot.number = free_numbers_.back();
+      free_numbers_.pop_back();
+    }
   }
   route.what.order = order;
   route.what.name = slot.name;
-  route.stage = policy::stage_at(slot.plan->stages, placed_step_);
+  route.stage = policy::stage_at(slot.plan->stages, placed.step);
   judge(route, call, *slot.plan);
   route.resets = resets_;
   if (route.decision.compress && slot.keeps) {
-    route.keeps = StepTracker::kLongestPeriod + order;  // beside those of calls whose place is found
+    route.keeps = StepTracker::kLongestPeriod + slot.number;  // beside those of calls whose place is found
   }
 }
 

@@ -72,6 +72,8 @@ class Router {
     /// Where the caller knows it, the same on every rank: calls before it in its step.
     /// One that is no higher than the one before begins a step.
     std::optional<std::uint64_t> order = {};
+    /// With `order`: who counts it. Each such caller has steps and residuals of its own.
+    std::uint32_t sequence = 0;
   };
 
   /// Decides about the next call. A call that could be compressed counts in the step whether it is or not.
@@ -125,6 +127,13 @@ class Router {
     std::string name;
     bool keeps = false;  // residuals
     Signature call = {};
+    std::uint64_t number = 0;  // of a placed call: unique on the communicator
+  };
+  // Calls whose caller knows their order.
+  struct Placed {
+    std::vector<Slot> slots;  // by order
+    std::uint64_t step = 0;
+    std::optional<std::uint64_t> latest_order;
   };
 
   [[nodiscard]] Route decide_route(const Call& call, std::string_view op, const Origin& origin);
@@ -160,12 +169,6 @@ class Router {
   AllSay all_say_;
   StepTracker tracker_;
   std::uint64_t resets_ = 0;
-  std::uint64_t passed_ = 0;  // calls here that could not be compressed
-  std::uint64_t others_ = 0;  // these and those elsewhere, at the latest that could
-  std::vector<Slot> slots_;   // by order; empty while the step is not known
-  std::vector<Slot> placed_;  // the same of calls whose callers know their order
-  std::uint64_t placed_step_ = 0;
-  std::optional<std::uint64_t> latest_order_;  // of these
   // Calls of one class with one codec.
   struct Watched {
     std::uint64_t calls = 0;    // that were compressed
@@ -178,7 +181,13 @@ class Router {
   };
   [[nodiscard]] Watched& watched_of(const Route& route);
 
-  bool placeless_;  // nothing depends on a call's place in the step, and it is not looked for
+  std::uint64_t passed_ = 0;                 // calls here that could not be compressed
+  std::uint64_t others_ = 0;                 // these and those elsewhere, at the latest that could
+  std::vector<Slot> slots_;                  // by order; empty while the step is not known
+  std::map<std::uint32_t, Placed> placed_;   // by sequence
+  std::uint64_t placed_calls_ = 0;           // numbers of such calls that were given
+  std::vector<std::uint64_t> free_numbers_;  // of those that were forgotten
+  bool placeless_;                           // nothing depends on a call's place in the step, and it is not looked for
   std::map<std::pair<std::uint64_t, DType>, plan::CallPlan> plans_;  // then: by count
   Worst worst_;
   CanCopy can_copy_;

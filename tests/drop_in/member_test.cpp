@@ -182,6 +182,37 @@ TEST(Member, KnownPlacesNeedNoSteps) {
   });
 }
 
+// Two models on one communicator, each of which counts its own calls: places and residuals are its own, too. Mutation
+// tried: places are found by order alone; then each call of one model adds what the other's left out.
+TEST(Member, CallersThatCountApartShareNoResidual) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Rank rank(configuration, transport);
+    std::vector<float> values(2 * kCount, 0.3F);
+    const auto reduce = [&](std::uint64_t count, std::uint32_t sequence, std::uint64_t order) {
+      const Member::Route route =
+          rank.member.route(all_reduce_of(count, rank.world), "sum", {.order = order, .sequence = sequence});
+      EXPECT_TRUE(route.decision.compress) << text(route.decision.reason);
+      rank.member.all_reduce(route, view(values.data(), count), view(values.data(), count));
+      return route.feedback;
+    };
+    std::set<const FeedbackBuffer*> residuals;
+    for (int step = 0; step < 3; ++step) {
+      for (std::uint32_t model = 0; model < 2; ++model) {
+        residuals.insert(reduce(kCount, model, 0));
+        residuals.insert(reduce(kCount * (1 + model), model, 1));
+      }
+    }
+    EXPECT_EQ(residuals.size(), 4U);
+    EXPECT_EQ(rank.ledger.resets(), 0U) << "models of other sizes take turns";
+    reduce(2 * kCount, 0, 0);  // one model's buckets are made anew
+    EXPECT_EQ(rank.ledger.resets(), 1U);
+    EXPECT_NE(reduce(kCount, 0, 1), nullptr);
+    EXPECT_NE(reduce(kCount, 0, 1), reduce(kCount, 1, 0));
+    EXPECT_EQ(rank.ledger.resets(), 1U);
+  });
+}
+
 TEST(Member, EqualLayersShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
