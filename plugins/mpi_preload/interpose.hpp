@@ -62,6 +62,11 @@ struct Verdict {
   KnownCall* known = nullptr;
   drop_in::CallClass* counted = nullptr;
   bool chosen = false;  // and AutoCall is to be told
+  // The call is made both ways; what this rank then has of the library's sum.
+  bool trial = false;
+  void* result = nullptr;
+  std::uint64_t result_count = 0;
+  DType dtype = DType::f32;
 };
 
 /// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.

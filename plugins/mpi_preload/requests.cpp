@@ -122,11 +122,17 @@ void Requests::route_and_make(Posted& posted) {
     state_.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     return compress(call, state_, route);
   }
+  if (route.turn.trial) {
+    begin_trial(call, state_, route);
+  }
   const auto begin = std::chrono::steady_clock::now();
   posted.code = forward(call);
   const double seconds = seconds_since(begin);
   state_.member->count_passed(route, bytes_of(call.count, call.type), seconds);
-  if (route.turn.timed) {
+  if (route.turn.trial && posted.code == MPI_SUCCESS) {
+    end_trial(state_, result_of(call, state_), *route.what.dtype, seconds);
+    tell_lines(state_);
+  } else if (route.turn.timed && !route.turn.trial) {
     state_.member->measured(seconds);
   }
 }

@@ -50,7 +50,16 @@ Verdict decide_and_do(const Reduce& call, CommState& state) {
     compress(call, state, route);
     return {.next = Verdict::Next::done};
   }
-  return count(call, state, route);
+  Verdict verdict = count(call, state, route);
+  if (route.turn.trial) {
+    begin_trial(call, state, route);
+    const Result result = result_of(call, state);
+    verdict.trial = true;
+    verdict.result = result.data;
+    verdict.result_count = result.count;
+    verdict.dtype = *route.what.dtype;
+  }
+  return verdict;
 }
 
 // What blocking calls and those that return a request do with what goes wrong.
@@ -175,8 +184,8 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       process().ledger.add(*owned, {.seconds = seconds});
       observe_seconds(*owned, seconds);
     }
-    if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen)) {
-      return;
+    if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen && !verdict.trial)) {
+      return;  // after an error nothing of the communicator is used; its next call drops a trial
     }
     CommState* state = find_state(comm);
     if (state == nullptr) {
@@ -191,9 +200,12 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       add_to(verdict.known->seconds, seconds);
       observe_seconds(verdict.known->what, seconds);
     }
-    if (verdict.chosen) {
+    if (verdict.trial) {
+      end_trial(*state, {verdict.result, verdict.result_count}, verdict.dtype, seconds);
+    } else if (verdict.chosen) {
       state->member->measured(seconds);
     }
+    tell_lines(*state);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the call has succeeded
   }
 }
