@@ -10,11 +10,14 @@ constexpr std::size_t kMostWorlds = 1 << 14;  // of a script that starts job aft
 
 }  // namespace
 
+// A process tries several addresses at once, and closes all connections but one: it begins as long as one is left. What
+// comes after its question comes late.
 void RegistrationWorlds::begin(Visitor visitor, const Process& process) {
-  const bool known = std::any_of(beginning_.begin(), beginning_.end(),
-                                 [&](const auto& other) { return other.second.number == process.number; });
-  if (!known) {
-    beginning_.emplace_back(visitor, process);
+  if (asked_.contains(process.number)) {
+    return;
+  }
+  beginning_.emplace_back(visitor, process);
+  if (begun_.insert(process.number).second) {
     ++seen_.begun;
     seen_.hosts.insert(process.host);
   }
@@ -24,6 +27,7 @@ bool RegistrationWorlds::ask(Visitor visitor, const Process& process, int world_
   if (process.rank < 0 || process.rank >= world_size || world_size > kMostRanks || process.job.empty()) {
     return false;
   }
+  asked_.insert(process.number);
   std::erase_if(beginning_, [&](const auto& other) { return other.second.number == process.number; });
   World& world = world_of(process, world_size, now);
   if (world.asked.emplace(process.rank, process.number).second) {
@@ -86,10 +90,14 @@ std::optional<std::vector<int>> RegistrationWorlds::missing_of(const World& worl
     return std::nullopt;
   }
   std::set<int> beginning;
-  std::size_t unknown = 0;  // ranks that are not known yet
+  std::set<std::uint64_t> unknown;  // processes whose rank is not known yet
   for (const auto& [visitor, process] : beginning_) {
     if (process.job == world.job) {
-      process.rank >= 0 ? static_cast<void>(beginning.insert(process.rank)) : static_cast<void>(++unknown);
+      if (process.rank >= 0) {
+        beginning.insert(process.rank);
+      } else {
+        unknown.insert(process.number);
+      }
     }
   }
   std::vector<int> silent;
@@ -102,7 +110,7 @@ std::optional<std::vector<int>> RegistrationWorlds::missing_of(const World& worl
       }
     }
   }
-  if (missing.size() <= unknown && now < world.first + patience_.longest) {
+  if (missing.size() <= unknown.size() && now < world.first + patience_.longest) {
     return std::nullopt;
   }
   return missing.empty() ? silent : missing;

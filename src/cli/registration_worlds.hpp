@@ -72,6 +72,8 @@ class RegistrationWorlds {
   Patience patience_;
   std::vector<World> worlds_;                           // in the order of their first questions
   std::vector<std::pair<Visitor, Process>> beginning_;  // those that have not asked
+  std::set<std::uint64_t> begun_;                       // processes
+  std::set<std::uint64_t> asked_;
   SeenRanks seen_;
 };
 

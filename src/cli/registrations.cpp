@@ -25,7 +25,6 @@ namespace gradwire::cli {
 namespace {
 
 namespace tcp = transport::tcp;
-using tcp::Clock;
 using Letter = tcp::RegistrationLetter;
 using Reply = tcp::RegistrationReply;
 
@@ -53,17 +52,6 @@ bool is_token(const std::array<char, tcp::kTokenDigits>& said, const std::string
   }
   return different == 0;
 }
-
-// One connection. It says one letter after another; answers are small, and what does not fit at once waits for room.
-struct Visitor {
-  RegistrationWorlds::Visitor number = 0;
-  tcp::Socket socket;
-  Clock::time_point until;  // it must have said a letter
-  enum class State : std::uint8_t { stranger, beginning, asking, answered } state = State::stranger;
-  Letter letter = {};
-  std::size_t heard = 0;
-  std::string unsent = {};
-};
 
 }  // namespace
 
@@ -119,6 +107,17 @@ class Registrations::Server {
   }
 
  private:
+  // One connection. It says one letter after another; answers are small, and what does not fit at once waits for room.
+  struct Visitor {
+    RegistrationWorlds::Visitor number = 0;
+    tcp::Socket socket;
+    tcp::Clock::time_point until;  // it must have said a letter
+    enum class State : std::uint8_t { stranger, beginning, asking, answered } state = State::stranger;
+    Letter letter = {};
+    std::size_t heard = 0;
+    std::string unsent = {};
+  };
+
   void listen_by_tcp() {
     try {
       for (const std::string& address : tcp::addresses_for(options_.interface, options_.on_loopback)) {
@@ -166,7 +165,7 @@ class Registrations::Server {
     while (!ending_) {
       wait();
       const std::lock_guard lock(mutex_);
-      const auto now = Clock::now();
+      const auto now = tcp::Clock::now();
       full_ = false;
       for (const tcp::Socket& listener : listeners_) {
         let_in(listener, now);
@@ -181,9 +180,9 @@ class Registrations::Server {
   // Until something comes, or a time is over.
   void wait() {
     std::vector<pollfd> entries{{.fd = wake_.fd(), .events = POLLIN, .revents = 0}};
-    auto until = Clock::now() + std::chrono::hours(1);
+    auto until = tcp::Clock::now() + std::chrono::hours(1);
     if (full_) {
-      until = Clock::now() + kUntilThereIsRoom;
+      until = tcp::Clock::now() + kUntilThereIsRoom;
     }
     for (const tcp::Socket& listener : listeners_) {
       entries.push_back({.fd = full_ ? -1 : listener.fd(), .events = POLLIN, .revents = 0});
@@ -195,15 +194,15 @@ class Registrations::Server {
         entries.push_back({.fd = visitor.socket.fd(), .events = static_cast<short>(events), .revents = 0});
         until = visitor.state == Visitor::State::stranger ? std::min(until, visitor.until) : until;
       }
-      until = std::min(until, worlds_.next(Clock::now()).value_or(until));
+      until = std::min(until, worlds_.next(tcp::Clock::now()).value_or(until));
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - tcp::Clock::now());
     ::poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
     std::uint64_t count = 0;
     static_cast<void>(::read(wake_.fd(), &count, sizeof(count)) == 0);
   }
 
-  void let_in(const tcp::Socket& listener, Clock::time_point now) {
+  void let_in(const tcp::Socket& listener, tcp::Clock::time_point now) {
     constexpr int kAtOnce = 64;  // then those are heard who are in
     for (int i = 0; i < kAtOnce; ++i) {
       tcp::Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -251,7 +250,7 @@ class Registrations::Server {
     return visitors_.erase(visitor);
   }
 
-  bool stays(Visitor& visitor, Clock::time_point now) {
+  bool stays(Visitor& visitor, tcp::Clock::time_point now) {
     if (visitor.state == Visitor::State::stranger && now >= visitor.until) {
       return false;
     }
@@ -259,7 +258,7 @@ class Registrations::Server {
   }
 
   // False: the connection has ended, or is none of ours.
-  bool hear(Visitor& visitor, Clock::time_point now) {
+  bool hear(Visitor& visitor, tcp::Clock::time_point now) {
     for (;;) {
       const auto bytes = std::as_writable_bytes(std::span(&visitor.letter, 1)).subspan(visitor.heard);
       const ssize_t count = ::recv(visitor.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -282,7 +281,7 @@ class Registrations::Server {
     }
   }
 
-  bool read(Visitor& visitor, Clock::time_point now) {
+  bool read(Visitor& visitor, tcp::Clock::time_point now) {
     const Letter& letter = visitor.letter;
     if (letter.version != tcp::kRegistrationVersion) {
       static_cast<void>(answer(visitor, Reply::Kind::version, {}));
@@ -306,7 +305,7 @@ class Registrations::Server {
     return worlds_.ask(visitor.number, process, letter.world_size, now);
   }
 
-  void give_answers(Clock::time_point now) {
+  void give_answers(tcp::Clock::time_point now) {
     for (const RegistrationWorlds::Answer& given : worlds_.take_answers(now)) {
       const auto visitor = std::find_if(visitors_.begin(), visitors_.end(),
                                         [&](const Visitor& each) { return each.number == given.visitor; });

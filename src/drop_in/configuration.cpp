@@ -63,7 +63,10 @@ void add_options(Policy& policy) {
     policy.defaults.max_error = parse_fraction(*bound);
   }
   if (environment_flag("GRADWIRE_F64")) {
-    policy.rules.push_back({.match = {.dtype = DType::f64}, .policy = policy.defaults});
+    Policy::Rule rule;
+    rule.match.dtype = DType::f64;
+    rule.policy = policy.defaults;
+    policy.rules.push_back(rule);
   }
 }
 

@@ -370,6 +370,22 @@ TEST(Registration, HydrasProxyNamesTheJob) {
   EXPECT_EQ(drop_in::hydra_job(words({"hydra_pmi_proxy", "--control-port"})), "");
 }
 
+TEST(RegistrationWorlds, AProcessBeginsAsLongAsOneOfItsConnectionsIsLeft) {
+  RegistrationWorlds worlds({.usual = milliseconds(10), .longest = milliseconds(40)});
+  const RegistrationWorlds::Time start{};
+  const RegistrationWorlds::Process slow{.number = 7, .job = "job", .rank = 1, .host = "h"};
+  worlds.begin(1, slow);
+  worlds.begin(2, slow);
+  worlds.leave(1);
+  ASSERT_TRUE(worlds.ask(3, {.number = 8, .job = "job", .rank = 0, .host = "h"}, 2, start));
+  EXPECT_THAT(worlds.take_answers(start + milliseconds(20)), IsEmpty()) << "rank 1 is in MPI_Init";
+  ASSERT_TRUE(worlds.ask(2, slow, 2, start + milliseconds(20)));
+  EXPECT_EQ(worlds.take_answers(start + milliseconds(20)).size(), 2U);
+  worlds.begin(4, slow);  // late
+  EXPECT_EQ(worlds.seen().begun, 1);
+  EXPECT_EQ(worlds.seen().asked, 2);
+}
+
 // Seeded: ranks of several worlds of one name begin, ask, ask again, leave in any order. Each world has one answer.
 TEST(RegistrationWorlds, EveryRankOfAWorldGetsTheSameAnswer) {
   std::mt19937 random(9);
