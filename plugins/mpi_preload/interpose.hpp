@@ -33,7 +33,7 @@ namespace gradwire::mpi_preload {
 /// The same for a call that returns a request, without asking MPI for the state.
 [[nodiscard]] inline bool passes_as_small(drop_in::Function function, std::int64_t count, MPI_Datatype type,
                                           MPI_Comm comm) noexcept {
-  note_reached();
+  note_reached(function);
   if (forwards_only()) {
     return true;
   }
@@ -44,7 +44,7 @@ namespace gradwire::mpi_preload {
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
 [[nodiscard]] inline bool passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
-  note_reached();
+  note_reached(function);
   if (forwards_only()) {
     return true;
   }

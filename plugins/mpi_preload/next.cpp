@@ -32,20 +32,26 @@ bool may_speak() {
   return true;
 }
 
-// One line at the end of a job with MPI none of whose sums came here because another object takes them.
+// One line at the end of a job with MPI, where another object takes sums and none of these has come here.
 void tell_who_takes_the_calls() {
   int initialized = 0;
   PMPI_Initialized(&initialized);
-  if (initialized == 0 || g_reached || in_child() || !may_speak()) {
+  if (initialized == 0 || in_child() || !may_speak()) {
     return;
   }
   std::string object;
   std::string names;
-  for (const char* name : {"MPI_Allreduce", "MPI_Reduce", "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
-                           "MPI_Iallreduce", "MPI_Ireduce_scatter", "MPI_Ireduce_scatter_block"}) {
-    if (const std::string taker = object_in_front(name); !taker.empty() && (object.empty() || taker == object)) {
+  using drop_in::Function;
+  for (const Function function :
+       {Function::mpi_allreduce, Function::mpi_reduce, Function::mpi_reduce_scatter, Function::mpi_reduce_scatter_block,
+        Function::mpi_iallreduce, Function::mpi_ireduce_scatter, Function::mpi_ireduce_scatter_block}) {
+    const std::string name(drop_in::name_of(function));
+    if (const std::string taker = object_in_front(name.c_str()); !taker.empty()) {
+      if (g_reached[static_cast<std::uint8_t>(function)]) {
+        return;  // it hands on, and the others were not called
+      }
       object = taker;
-      names += (names.empty() ? "" : ", ") + std::string(name);
+      names += (names.empty() ? "" : ", ") + name;
     }
   }
   if (object.empty()) {
@@ -54,7 +60,7 @@ void tell_who_takes_the_calls() {
   const bool program =
       std::filesystem::exists("/proc/self/exe") && std::filesystem::equivalent(object, "/proc/self/exe");
   std::fputs(("gradwire: " + object + " takes " + names +
-              " before gradwire does and hands nothing on, so that no call was seen; " +
+              " before gradwire does and hands nothing on, so that gradwire saw none of these; " +
               (program ? "build the tool as a shared library and link or preload it behind gradwire\n"
                        : "put gradwire in front of it in LD_PRELOAD, or on the link line\n"))
                  .c_str(),

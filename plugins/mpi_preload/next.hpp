@@ -3,9 +3,12 @@
 // calls. What the drop-in sends itself goes to the library's PMPI_ names, past all tools.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <string>
 
+#include "drop_in/decision.hpp"
 #include "plugins/mpi_preload/child.hpp"
 
 namespace gradwire::mpi_preload {
@@ -33,12 +36,13 @@ template <auto Profiling>
 /// front of it or the program itself; empty where gradwire is the first.
 [[nodiscard]] std::string object_in_front(const char* name);
 
-/// Notes that a sum of the job has reached gradwire: whatever stands in front hands on.
-inline std::atomic<bool> g_reached = false;
-inline void note_reached() noexcept {
-  if (!g_reached.load(std::memory_order_relaxed)) [[unlikely]] {
+/// Notes that a call of this function has reached gradwire: whatever stands in front of it hands on.
+inline std::array<std::atomic<bool>, 256> g_reached{};
+inline void note_reached(drop_in::Function function) noexcept {
+  std::atomic<bool>& reached = g_reached[static_cast<std::uint8_t>(function)];
+  if (!reached.load(std::memory_order_relaxed)) [[unlikely]] {
     note_rank_process();  // of a job whose MPI_Init was not seen
-    g_reached.store(true, std::memory_order_relaxed);
+    reached.store(true, std::memory_order_relaxed);
   }
 }
 

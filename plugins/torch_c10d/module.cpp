@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "base/forked.hpp"
@@ -49,8 +50,17 @@ Inner make_inner(const py::object& store, int rank, int size, const py::object& 
   return inner;
 }
 
+// The process that makes groups: a child that it forks off waits for none and reports nothing.
+std::optional<Home>& home_of_groups() {
+  static std::optional<Home> home;
+  return home;
+}
+
 BasePointer create(const py::object& store, int rank, int size, const py::object& timeout) {
   static bool first = true;
+  if (!home_of_groups() || home_of_groups()->is_elsewhere()) {
+    home_of_groups().emplace();
+  }
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.cast<std::chrono::duration<double>>());
   Inner inner = make_inner(store, rank, size, timeout);
@@ -83,8 +93,8 @@ PYBIND11_MODULE(_gradwire_torch, module) {
 #else
   enlist("gradwire", module.attr("_create"));
 #endif
-  py::module_::import("atexit").attr("register")(py::cpp_function([home = gradwire::Home()] {
-    if (home.is_elsewhere()) {
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    if (!own::home_of_groups() || own::home_of_groups()->is_elsewhere()) {
       return;
     }
     own::wait_for_ending_groups();
