@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/functional/instancenorm.h>  // which modules/instancenorm.h does not include
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -130,6 +131,9 @@ class Adapter {
   /// Where the model's parameters and dense floating-point buffers lie: with Optimizer::state() what Session::share()
   /// and restore() are to be given, and checkpoint() as ConstView. Valid as long as the model.
   [[nodiscard]] const std::vector<View>& values() const noexcept { return values_; }
+  /// Floating-point buffers that were not sent, by name: sparse ones, those of other devices, those of types that
+  /// gradwire does not know, and those whose elements share memory otherwise than expand() makes it.
+  [[nodiscard]] const std::vector<std::string>& skipped_buffers() const noexcept { return skipped_buffers_; }
 
   /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
   /// .grad() holds the reduced value. Where the outcome says `repeat`, set gradients to zero and do backward() again.

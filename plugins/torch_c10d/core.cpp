@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "base/current_error.hpp"
@@ -56,7 +57,7 @@ struct FailedPass {
   std::exception_ptr error;
 };
 
-void count_failed(drop_in::CallClass what, std::uint64_t bytes) {
+void count_failed_call(drop_in::CallClass what, std::uint64_t bytes) {
   what.reason = drop_in::Reason::failed;
   what.codec.clear();
   ledger().add(what, {.calls = 1, .bytes_in = bytes});
@@ -224,7 +225,7 @@ void PassedCall::ended(bool failed) const noexcept {
       watch->end(number);
     }
     if (failed) {
-      count_failed(what, totals.bytes_in);
+      count_failed_call(what, totals.bytes_in);
       return;
     }
     drop_in::CallTotals timed = totals;
@@ -263,8 +264,13 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
                  .reason = decision.reason};
   passed.totals = drop_in::passed_totals(asked.function, 1, asked.bytes, options_.world_size);
   if (watch_) {
-    passed.number = watch_->begin(
-        CallWatch::Way::passed, [asked] { return text_of(asked); }, std::move(fail));
+    try {
+      passed.number = watch_->begin(
+          CallWatch::Way::passed, [asked] { return text_of(asked); }, std::move(fail));
+    } catch (const Error& error) {
+      count_failed(asked);
+      throw std::runtime_error("gradwire: " + std::string(error.what()));
+    }
     passed.watch = watch_;
   }
   return passed;
@@ -274,7 +280,7 @@ void Core::count_other(std::uint64_t bytes, bool failed) {
   ++others_;
   const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = drop_in::Reason::function};
   if (failed) {
-    count_failed(what, bytes);
+    count_failed_call(what, bytes);
   } else {
     ledger().add(what, drop_in::passed_totals(drop_in::Function::other, 1, bytes, options_.world_size));
   }
@@ -282,8 +288,14 @@ void Core::count_other(std::uint64_t bytes, bool failed) {
 
 void Core::post(Posted posted) {
   std::optional<std::uint64_t> number;
-  if (watch_) {
-    number = watch_->begin(CallWatch::Way::compressed, [asked = posted.asked] { return text_of(asked); }, {});
+  try {
+    if (watch_) {
+      number = watch_->begin(CallWatch::Way::compressed, [asked = posted.asked] { return text_of(asked); }, {});
+    }
+  } catch (const Error& error) {
+    count_failed(posted.asked);
+    posted.done(std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(error.what()))));
+    return;
   }
   queue_->post([this, number, others = others_, mine = std::make_shared<Posted>(std::move(posted))] {
     make(*mine, others);
@@ -307,13 +319,17 @@ void Core::make(const Posted& posted, std::uint64_t others) {
       failure_ = "an earlier reduction of this process group failed: " + std::string(current_error().what());
     }
     error = std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(current_error().what())));
-    count_failed({.function = posted.asked.function,
-                  .dtype = posted.asked.dtype,
-                  .count = posted.asked.count,
-                  .communicator_size = options_.world_size},
-                 posted.asked.bytes);
+    count_failed(posted.asked);
   }
   posted.done(error);
+}
+
+void Core::count_failed(const Asked& asked) const {
+  count_failed_call({.function = asked.function,
+                     .dtype = asked.dtype,
+                     .count = asked.count,
+                     .communicator_size = options_.world_size},
+                    asked.bytes);
 }
 
 void Core::route_and_make(const Posted& posted, std::uint64_t others) {
@@ -355,7 +371,7 @@ void Core::pass(const Posted& posted, const drop_in::Member::Route& route) {
     member_->measured(seconds);  // also where it failed: other ranks may not know of that, and count this call, too
   }
   if (error) {
-    count_failed(route.what, posted.asked.bytes);
+    count_failed_call(route.what, posted.asked.bytes);
     throw FailedPass{error};
   }
   member_->count_passed(route, posted.asked.bytes, seconds);

@@ -100,6 +100,7 @@ class Core {
   void pass(const Posted& posted, const drop_in::Member::Route& route);
   void compress(const Posted& posted, const drop_in::Member::Route& route);
   void abort(const std::string& why) noexcept;
+  void count_failed(const Asked& asked) const;
 
   transport::Rendezvous store_;
   CoreOptions options_;

@@ -24,6 +24,9 @@ class NamedBuckets {
  public:
   NamedBuckets(c10::intrusive_ptr<Group> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
       : group_(std::move(group)), sequence_(group_->next_sequence()), names_(std::move(names)) {
+    if (!group_->core().may_compress()) {
+      return;  // each bucket stays one sum, as without a hook
+    }
     for (const Policy::Rule& rule : group_->core().configuration().planner.policy().rules) {
       if (rule.match.glob) {
         globs_.emplace_back(*rule.match.glob);
@@ -39,7 +42,7 @@ class NamedBuckets {
     }
     {
       const at::NoGradGuard no_grad;
-      buffer.div_(group_->getSize());
+      buffer.mul_(1.0 / group_->getSize());   // as DDP does without a hook, to the last bit
       if (buffer.layout() != at::kStrided) {  // a sparse gradient is alone in its bucket
         pieces.append(sum(buffer, {}));
       } else {

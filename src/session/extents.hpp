@@ -18,7 +18,7 @@ class Extents {
     std::uint32_t part = kGradient;
   };
   static constexpr std::uint32_t kGradient = 0;
-  static constexpr std::uint32_t kParameter = 1;  // and of its optimizer state 0, 1, ...: kParameter + 1 + i
+  static constexpr std::uint32_t kParameter = 1;  // and of its optimizer state i, counted from 1: kParameter + i
   static constexpr std::uint32_t kScale = UINT32_MAX;
 
   /// "the gradient", "the parameter", "state 2" or "the scale"

@@ -52,14 +52,14 @@ TEST(SharedMemory, OfParametersAndStateIsRefused) {
   Session session = one_rank();
   session.add("a", at(0), at(10), {at(20), at(30)});
   expect_refused([&] { session.add("b", at(40), at(15)); }, "the parameter of \"b\"", "the parameter of \"a\"");
-  expect_refused([&] { session.add("b", at(29)); }, "the gradient of \"b\"", "state 0 of \"a\"");
-  expect_refused([&] { session.add("b", at(40), at(50), {at(35)}); }, "state 0 of \"b\"", "state 1 of \"a\"");
+  expect_refused([&] { session.add("b", at(29)); }, "the gradient of \"b\"", "state 1 of \"a\"");
+  expect_refused([&] { session.add("b", at(40), at(50), {at(35)}); }, "state 1 of \"b\"", "state 2 of \"a\"");
   expect_refused([&] { session.add("b", at(40), at(45)); }, "the parameter of \"b\"", "the gradient of the same");
   expect_refused(
       [&] {
         session.add("b", at(40), at(50), {at(60), at(60)});
       },
-      "state 1 of \"b\"", "state 0 of the same");
+      "state 2 of \"b\"", "state 1 of the same");
   session.add("b", at(40), at(50), {at(60)});  // nothing of a refused tensor was kept
 }
 

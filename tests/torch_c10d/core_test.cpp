@@ -170,7 +170,7 @@ void differ(int rank, Core& core) {
   ASSERT_EQ(why.wait_for(30s), std::future_status::ready);
   EXPECT_THAT(why.get(), names_both);
   passed->ended(true);
-  EXPECT_THROW(static_cast<void>(core.passes(sum_of(few))), Error);
+  EXPECT_THROW(static_cast<void>(core.passes(sum_of(few))), std::runtime_error);
 }
 
 TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBothSizes) {

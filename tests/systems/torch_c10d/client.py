@@ -282,9 +282,9 @@ def observing(rank, world):
             for work in works:
                 work.wait()
             check(f"all_reduce {count} {dtype}", ours, theirs)
-    for zero in (False, True):
+    for zero, named in ((False, False), (True, False), (False, True)):
         theirs, their_end = train(rank, world, gloo, zero)
-        ours, our_end = train(rank, world, None, zero)
+        ours, our_end = train(rank, world, None, zero, named)
         check("losses", ours, theirs)
         check("parameters", our_end, their_end)
     failing = torch.ones(100_000, dtype=torch.bfloat16)
