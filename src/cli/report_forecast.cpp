@@ -28,10 +28,12 @@ std::optional<double> known(const json& object, const char* key) {
   return value.is_null() ? std::nullopt : std::optional(value.get<double>());
 }
 
-bool is_nccl(const json& report) { return report.at("library").get<std::string>().starts_with("NCCL"); }
-
 std::string command_of(const json& report) {
-  return is_nccl(report) ? "GRADWIRE_CODEC=int8" : "gradwire run --codec auto -- ...";
+  const std::string library = report.at("library").get<std::string>();
+  if (library.starts_with("NCCL")) {
+    return "GRADWIRE_CODEC=int8";
+  }
+  return library == "c10d" ? "GRADWIRE_CODEC=auto" : "gradwire run --codec auto -- ...";
 }
 
 std::string time(double seconds) {
