@@ -65,7 +65,7 @@ struct Parts {
 Parts parts_of(const ObservedClass& what, double bytes, const CodecSpeed& codec, double link_rate) {
   const int ranks = what.communicator_size;
   const double share = ranks_share(ranks);
-  const double frames = share * bytes / codec.ratio * (is_reduce_scatter(what.function) ? 1 : 2);
+  const double frames = frame_bytes_of(what, bytes, codec.ratio);
   Parts parts;
   parts.wire = frames / link_rate;
   parts.work = bytes * share * (codec.encode + codec.decode) + frames * kTransportSeconds;
@@ -198,6 +198,10 @@ class Forecaster {
 };
 
 }  // namespace
+
+double frame_bytes_of(const ObservedClass& what, double bytes, double ratio) {
+  return ranks_share(what.communicator_size) * bytes / ratio * (is_reduce_scatter(what.function) ? 1 : 2);
+}
 
 std::optional<LinkFit> fit_link(std::span<const TimedSize> sizes) {
   if (sizes.size() < kLeastSizes) {

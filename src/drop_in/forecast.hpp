@@ -32,6 +32,9 @@ struct LinkFit {
 /// fewer are known, where they lie too close together, and where the line is poor.
 [[nodiscard]] std::optional<LinkFit> fit_link(std::span<const TimedSize> sizes);
 
+/// Bytes of the frames that a rank sends for a call of so many bytes: both hops, where there are two.
+[[nodiscard]] double frame_bytes_of(const ObservedClass& what, double bytes, double ratio);
+
 struct ForecastClass {
   ObservedClass what;
   std::string codec;

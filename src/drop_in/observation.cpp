@@ -1,8 +1,11 @@
 #include "drop_in/observation.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <bit>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <thread>
 #include <utility>
@@ -16,11 +19,23 @@ namespace gradwire::drop_in {
 namespace {
 
 constexpr std::uint64_t kNotesToOneTimed = 16;
-constexpr std::size_t kMostKept = 32;     // times of one size
-constexpr std::size_t kMostSamples = 24;  // of one class
-constexpr double kSampleShare = 5e-3;     // of the run; as much again is left for notes
-constexpr double kFirstGuess = 2e-9;      // seconds that sampling a byte takes, before one was sampled
+constexpr std::size_t kMostKept = 32;         // times of one size
+constexpr std::size_t kMostSamples = 24;      // of one class
+constexpr double kSampleShare = 5e-3;         // of the run
+constexpr double kNoteShare = 4e-3;           // likewise
+constexpr double kLeastRun = 1e-2;            // seconds: before that, shares say nothing
+constexpr double kClockSeconds = 6e-8;        // that the caller of note() takes for two looks at a clock
+constexpr double kLongestNote = 2e-6;         // one that took longer was interrupted
+constexpr std::uint32_t kMostSkipped = 1023;  // in the mean
+constexpr double kFirstGuess = 2e-9;          // seconds that sampling a byte takes, before one was sampled
 constexpr std::size_t kLeastSample = std::size_t{64} << 10;  // bytes, unless a call has fewer
+
+// Of a core: what others do meanwhile is none of a sample's cost.
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 // The two bits below the highest one.
 std::size_t quarter_of(std::uint64_t bytes) {
@@ -94,14 +109,24 @@ Observation::Class* Observation::class_of(const ObservedClass& what, std::uint64
   return &found->second;
 }
 
-void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds) {
+bool Observation::wants_note() noexcept {
+  const std::uint32_t left = skip_.load(std::memory_order_relaxed);
+  if (left == 0) {
+    return true;
+  }
+  skip_.store(left - 1, std::memory_order_relaxed);  // another thread's may be lost: it skips one more
+  skipped_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t weight) {
   Class* one = class_of(what, bytes);
   if (one == nullptr) {
     return;
   }
-  ++one->calls;
+  one->calls += weight;
   Timed& timed = one->sizes.at(quarter_of(bytes));
-  if (timed.calls++ % timed.every == 0) {
+  if (timed.noted++ % timed.every == 0) {
     if (timed.kept.size() == kMostKept) {  // every other one goes
       for (std::size_t i = 0; i < kMostKept / 2; ++i) {
         timed.kept[i] = timed.kept[2 * i];
@@ -111,19 +136,39 @@ void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, do
     }
     timed.kept.push_back(static_cast<float>(seconds));
   }
-  timed.bytes += static_cast<double>(bytes);
-  timed.seconds += seconds;
+  timed.calls += weight;
+  timed.bytes += static_cast<double>(weight * bytes);
+  timed.seconds += static_cast<double>(weight) * seconds;
 }
 
 void Observation::note(const ObservedClass& what, std::uint64_t bytes, double seconds) {
   const std::lock_guard lock(mutex_);
+  const std::uint64_t weight = 1 + skipped_.exchange(0, std::memory_order_relaxed);
   if (notes_++ % kNotesToOneTimed != 0) {
-    note_locked(what, bytes, seconds);
-    return;
+    note_locked(what, bytes, seconds, weight);
+  } else {
+    const Clock::time_point begin = Clock::now();
+    note_locked(what, bytes, seconds, weight);
+    timed_notes_seconds_ += std::min(seconds_since(begin), kLongestNote);
+    choose_skips();
   }
-  const Clock::time_point begin = Clock::now();
-  note_locked(what, bytes, seconds);
-  timed_notes_seconds_ += seconds_since(begin);
+  // By chance, so that calls that take turns are all seen.
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
+  skip_.store(mean_skip_ == 0 ? 0 : static_cast<std::uint32_t>((notes_ * kGolden >> 32U) % (2 * mean_skip_ + 1)),
+              std::memory_order_relaxed);
+}
+
+double Observation::note_seconds() const noexcept {
+  return timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed) + kClockSeconds * static_cast<double>(notes_);
+}
+
+void Observation::choose_skips() {
+  const double share = note_seconds() / std::max(seconds_since(begin_), kLeastRun);
+  if (share > kNoteShare) {
+    mean_skip_ = std::min(2 * mean_skip_ + 1, kMostSkipped);
+  } else if (share < kNoteShare / 2) {
+    mean_skip_ /= 2;
+  }
 }
 
 std::size_t Observation::affordable_bytes() const noexcept {
@@ -159,13 +204,13 @@ void Observation::sample(const ObservedClass& what, ConstView input) {
     bytes = std::max(affordable_bytes(), kLeastSample);
     sampling_ = true;
   }
-  const Clock::time_point begin = Clock::now();
+  const double begin = thread_seconds();
   SampledValues values;
   try {
     values = sample_values(*codec, input, bytes);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory, or no such codec: it stays unknown
   }
-  const double seconds = seconds_since(begin);
+  const double seconds = thread_seconds() - begin;
   const std::lock_guard lock(mutex_);
   sampling_ = false;
   sample_seconds_ += seconds;
@@ -175,6 +220,27 @@ void Observation::sample(const ObservedClass& what, ConstView input) {
     seconds_a_byte_ = seconds / values.bytes;
     one.samples.push_back(values);
   }
+}
+
+std::vector<Observation::Candidate> Observation::largest(std::size_t most) const {
+  std::vector<std::pair<double, Candidate>> all;  // with the bytes of all calls
+  const Observed seen = observed();
+  for (const auto& [what, totals] : seen.classes) {
+    const SampledValues& sampled = totals.sampled;
+    if (totals.codec.empty() || totals.calls() == 0 || sampled.frame_bytes <= 0) {
+      continue;
+    }
+    const double bytes = totals.bytes() / static_cast<double>(totals.calls());
+    const double frames = frame_bytes_of(what, bytes, sampled.bytes / sampled.frame_bytes);
+    all.emplace_back(totals.bytes(), Candidate{.what = what,
+                                               .bytes = static_cast<std::uint64_t>(bytes),
+                                               .frame_bytes = static_cast<std::uint64_t>(frames)});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  all.resize(std::min(all.size(), most));
+  std::vector<Candidate> candidates;
+  std::transform(all.begin(), all.end(), std::back_inserter(candidates), [](const auto& one) { return one.second; });
+  return candidates;
 }
 
 void Observation::measured_transfer(const ObservedClass& what, std::uint64_t dense_bytes, double dense_seconds,
@@ -207,13 +273,13 @@ Observed Observation::observed() const {
   all.hosts[transport::tcp::host_identity()] = {
       .ranks = 1, .cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
   all.run_seconds = seconds_since(begin_);
-  all.cost_seconds = sample_seconds_ + timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed);
+  all.cost_seconds = sample_seconds_ + note_seconds();
   return all;
 }
 
 double Observation::cost_seconds() const noexcept {
   const std::lock_guard lock(mutex_);
-  return sample_seconds_ + timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed);
+  return sample_seconds_ + note_seconds();
 }
 
 }  // namespace gradwire::drop_in

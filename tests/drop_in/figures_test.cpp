@@ -172,6 +172,29 @@ TEST(Figures, OfSmallMessagesWhereTheCostModelSendsToAll) {
   }
 }
 
+// What sessions and metrics count: the statistics of each call.
+TEST(Figures, OfACommunicator) {
+  constexpr std::uint64_t kCount = 1 << 14;
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (const Algorithm algorithm : {Algorithm::two_shot, Algorithm::one_shot}) {
+      std::mutex mutex;
+      std::uint64_t dense = 0;
+      test::run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+        Communicator communicator(transport);
+        std::vector<float> values(kCount, 1.0F);
+        CallOptions options;
+        options.codec = CodecSpec::parse("int8");
+        options.algorithm = algorithm;
+        const Statistics statistics = communicator.all_reduce(view(values.data(), kCount), options);
+        const std::lock_guard lock(mutex);
+        dense += statistics.bytes_uncompressed;
+      });
+      const double perfect = 2.0 * (ranks - 1) * kCount * sizeof(float);
+      EXPECT_NEAR(static_cast<double>(dense), perfect, 1e-4 * perfect) << ranks << " ranks, " << to_string(algorithm);
+    }
+  }
+}
+
 TEST(Figures, OfNodesOfSeveralRanks) {
   for (const auto& [ranks, each] : {std::pair{4, 2}, std::pair{6, 3}, std::pair{8, 2}, std::pair{8, 4}}) {
     check({.algorithm = "hierarchical", .ranks = ranks, .ranks_per_node = each, .count = 1U << 17});

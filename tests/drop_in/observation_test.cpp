@@ -248,6 +248,19 @@ TEST(Observed, TravelsAndAddsUp) {
   EXPECT_TRUE(nlohmann::json::parse(report_json({}, Ledger())).at("forecast").is_null());
 }
 
+TEST(Observed, TheSummaryNamesTheCommandAndTheForecast) {
+  Ledger ledger;
+  ledger.add({.function = Function::mpi_allreduce, .reason = Reason::observing}, {.calls = 60, .bytes_in = 1 << 20});
+  const ReportHead head{.world_size = 2};
+  EXPECT_EQ(report_summary(head, ledger),
+            "0 of 60 calls compressed; main reason: observed: no codec was named; to "
+            "compress: gradwire run --codec auto -- ...");
+  ledger.add_observed(job(kGigabit, 2, sizes_of_a_model(), exactly));
+  EXPECT_NE(report_summary(head, ledger).find("; forecast: gradwire run --codec auto -- ... would save "),
+            std::string::npos)
+      << report_summary(head, ledger);
+}
+
 TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
   const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"auto\"\n");
   Observation observation(planner);
@@ -294,6 +307,49 @@ TEST(Observation, CountsCallsByQuartersOfAClassAndForgetsNone) {
     EXPECT_NEAR(size.seconds, 1, 1e-9);
     EXPECT_NEAR(size.quick_seconds, 1e-3, 1e-6);
   }
+}
+
+// Calls of a microsecond, a million in a second: one note stands for many, and the two sizes that take turns both
+// count.
+TEST(Observation, CostsLittleWhereCallsAreShort) {
+  const plan::CallPlanner planner = planner_of("");
+  Observation observation(planner);
+  const auto begin = Observation::Clock::now();
+  std::uint64_t calls = 0;
+  std::uint64_t noted = 0;
+  while (std::chrono::duration<double>(Observation::Clock::now() - begin).count() < 0.5) {
+    const std::uint64_t bytes = calls++ % 2 == 0 ? 1 << 10 : 1 << 12;
+    if (observation.wants_note()) {
+      ++noted;
+      observation.note(class_of(bytes, 2), bytes, 1e-6);
+    }
+  }
+  EXPECT_LT(noted, calls / 4);
+  const double run = std::chrono::duration<double>(Observation::Clock::now() - begin).count();
+  EXPECT_LT(observation.cost_seconds(), 0.01 * run);
+  const Observed observed = observation.observed();
+  double both = 0;
+  for (const auto& [what, totals] : observed.classes) {
+    EXPECT_NEAR(static_cast<double>(totals.calls()), static_cast<double>(calls) / 2, 0.2 * static_cast<double>(calls));
+    both += static_cast<double>(totals.calls());
+  }
+  EXPECT_NEAR(both, static_cast<double>(calls), 4096);
+}
+
+TEST(Observation, NamesTheClassesOfMostBytesForRealMessages) {
+  const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"int8\"\n");
+  Observation observation(planner);
+  const std::vector<float> values(1 << 16, 0.5F);
+  for (const std::uint64_t bytes : {1U << 10, 1U << 18, 1U << 24, 1U << 20}) {
+    observation.note(class_of(bytes, 4), bytes, 1e-3);
+    observation.sample(class_of(bytes, 4), view(values.data(), values.size()));
+  }
+  const std::vector<Observation::Candidate> largest = observation.largest(2);
+  ASSERT_EQ(largest.size(), 2U);
+  EXPECT_EQ(largest[0].what, class_of(1 << 24, 4));
+  EXPECT_EQ(largest[0].bytes, 1U << 24);
+  EXPECT_NEAR(static_cast<double>(largest[0].frame_bytes), 1.5 * (1 << 24) / 3.97, 1e5) << "two hops of 3 in 4 parts";
+  EXPECT_EQ(largest[1].what, class_of(1 << 20, 4));
 }
 
 TEST(Observation, BoundsItsClasses) {
