@@ -218,7 +218,7 @@ TEST(Policy, BadValues) {
            {"[bucket]\ndecay = 0.5", "2:1", "unknown key \"decay\" in [bucket]; write it in [defaults]"},
            {"[defaults]\nmax_error = 0", "2:13", "max_error is 0; write a share of the sum above 0 and below 1"},
            {"[[rule]]\nmax_error = 1.5", "2:13", "max_error is 1.5; write a share"},
-           {"[defaults]\nmax_error = \"much\"", "2:13", "much"},
+           {"[defaults]\nmax_error = \"much\"", "2:13", "bad share \"much\""},
            {"[bucket]\nmax_error = 0.5", "2:1", "unknown key \"max_error\" in [bucket]; write it in [defaults]"},
            {"[defaults]\ncodec = \"topk(101%)+int8\"", "2:9", "codec \"topk(101%)+int8\": bad share \"101%\""},
            {"[defaults]\ncodec = \"sign\"\nerror_feedback = \"off\"", "3:18",
