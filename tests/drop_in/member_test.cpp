@@ -126,7 +126,12 @@ TEST(Member, NothingIsConnectedForWhatPasses) {
     EXPECT_EQ(differing.reduce(kCount).decision.reason, Reason::ranks_differ);
     Rank dry(configuration, transport, {.dry_run = true, .disabled_because = {}});
     EXPECT_TRUE(dry.reduce(kCount).decision.compress);
-    EXPECT_EQ(small.connections + disabled.connections + differing.connections + dry.connections, 0);
+    Rank observing(configuration, transport, {.mode = Mode::observing, .disabled_because = {}});
+    const Member::Route observed = observing.reduce(kCount);
+    EXPECT_EQ(observed.decision.reason, Reason::observing);
+    EXPECT_TRUE(observed.lasting);
+    EXPECT_EQ(
+        small.connections + disabled.connections + differing.connections + dry.connections + observing.connections, 0);
   });
 }
 
