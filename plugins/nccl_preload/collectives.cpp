@@ -3,6 +3,7 @@
 #include "plugins/nccl_preload/real.hpp"
 #include "plugins/nccl_preload/reductions.hpp"
 #include "plugins/nccl_preload/requests.hpp"
+#include "plugins/nccl_preload/state.hpp"
 
 // A function that is decided on: its parameters as in nccl.h, and the same as a Request. gradwire_X is what
 // gradwire/replace/nccl.h calls.
@@ -23,8 +24,8 @@
     if (gradwire::nccl_preload::may_compress()) {                                                          \
       return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });               \
     }                                                                                                      \
-    gradwire::nccl_preload::observe(request);                                                              \
-    return real arguments;                                                                                 \
+    const auto timed = gradwire::nccl_preload::observe(request);                                           \
+    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                      \
   }                                                                                                        \
   GRADWIRE_NCCL_REPLACEMENT(name)
 

@@ -9,6 +9,7 @@
 
 #include "drop_in/device_calls.hpp"
 #include "drop_in/ledger.hpp"
+#include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -27,6 +28,7 @@ struct Newborn {
 struct Group {
   int depth = 1;
   std::vector<Entry> calls = {};
+  std::vector<TimedCall> timed = {};  // of an observing job; a group is timed where it is one call
   std::vector<Newborn> newborn = {};
   std::vector<drop_in::DeviceCall> recorded = {};                     // that its end may compress
   std::vector<std::shared_ptr<drop_in::DeviceMember>> agreeing = {};  // whose ranks agree at its end

@@ -57,7 +57,10 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
     return end_it();
   }
   std::optional<Communicator> old;
-  unseen([&] { old = state().communicators.take(comm); });
+  unseen([&] {
+    state().timer.collect();
+    old = state().communicators.take(comm);
+  });
   const bool has_member = old && old->state && old->state->member;
   if (has_member) {
     forget_recorded(*old->state);
@@ -93,6 +96,18 @@ ncclResult_t group_started(ncclResult_t result) noexcept {
     }
   }
   return result;
+}
+
+/// The call that the outermost end runs, where the group is that one alone: the times of several cannot be told apart.
+std::optional<TimedCall> timed_by_end() noexcept {
+  std::optional<TimedCall> timed;
+  unseen([&] {
+    if (!InsideNccl::active() && open_group != nullptr && open_group->depth == 1 && open_group->timed.size() == 1 &&
+        open_group->calls.size() == 1 && open_group->recorded.empty()) {
+      timed = open_group->timed.front();
+    }
+  });
+  return timed;
 }
 
 /// Before a simulated end: what it simulates.
@@ -207,7 +222,7 @@ REMEMBERED(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), {
 })
 
 REMEMBERED(ncclGroupStart, (), { return group_started(real()); })
-REMEMBERED(ncclGroupEnd, (), { return group_ended(real(), true); })
+REMEMBERED(ncclGroupEnd, (), { return group_ended(make_timed(timed_by_end(), real), true); })
 REMEMBERED(ncclGroupSimulateEnd, (ncclSimInfo_t * info), {
   const ncclResult_t completed = complete_group();
   const ncclResult_t result = group_ended(real(info), false);

@@ -74,8 +74,9 @@ ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member
   }
 }
 
-// No value: the call is to be handed on.
-std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward) {
+// No value: the call is to be handed on, and `timed` where it says so.
+std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward,
+                                               std::optional<TimedCall>& timed) {
   Described described = describe(request);
   drop_in::Call& call = described.call;
   call.captured = is_captured(request.stream);
@@ -104,6 +105,9 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
   if (!member->may_compress(call)) {
     const drop_in::Router::Route route = member->route(call, made.op, made.reduce);
     count(route.what, member->passed_totals(route, made.bytes));
+    if (route.what.reason == drop_in::Reason::observing || member->dry_run()) {
+      timed = to_be_timed(route.what, made.bytes, request.stream);
+    }
     return std::nullopt;
   }
   if (open_group != nullptr) {
@@ -119,8 +123,9 @@ bool may_compress() noexcept { return has_device_path() && !InsideNccl::active()
 
 ncclResult_t reduce(const Request& request, const Forward& forward) noexcept {
   std::optional<ncclResult_t> done;
-  unseen([&] { done = compress_or_record(request, forward); });
-  return done ? *done : forward();
+  std::optional<TimedCall> timed;
+  unseen([&] { done = compress_or_record(request, forward, timed); });
+  return done ? *done : make_timed(timed, forward);
 }
 
 ncclResult_t run_recorded(Group& group) noexcept {

@@ -1,11 +1,11 @@
 #include "plugins/nccl_preload/requests.hpp"
 
 #include <cuda.h>
-#include <dlfcn.h>
 
 #include <array>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/group.hpp"
@@ -93,15 +93,7 @@ bool point_to_point(Function function) noexcept {
 }  // namespace
 
 bool is_captured(cudaStream_t stream) noexcept {
-  static const auto ask = [] {
-    void* found = dlsym(RTLD_DEFAULT, "cuStreamIsCapturing");
-    if (found == nullptr) {
-      if (void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); driver != nullptr) {
-        found = dlsym(driver, "cuStreamIsCapturing");
-      }
-    }
-    return reinterpret_cast<decltype(&cuStreamIsCapturing)>(found);
-  }();
+  static const auto ask = reinterpret_cast<decltype(&cuStreamIsCapturing)>(driver_function("cuStreamIsCapturing"));
   if (ask == nullptr) {
     return false;
   }
@@ -155,9 +147,22 @@ void count(const Described& described, drop_in::Reason reason) {
   count(what, drop_in::passed_totals(what.function, 1, described.bytes, what.communicator_size));
 }
 
-void observe(const Request& request) noexcept {
+std::optional<TimedCall> to_be_timed(const drop_in::CallClass& what, std::uint64_t bytes, cudaStream_t stream) {
+  if (!state().configuration.observes() || !what.dtype) {
+    return std::nullopt;
+  }
+  TimedCall call{.what = what, .bytes = bytes, .stream = stream};
+  if (open_group == nullptr) {
+    return call;
+  }
+  open_group->timed.push_back(std::move(call));
+  return std::nullopt;
+}
+
+std::optional<TimedCall> observe(const Request& request) noexcept {
+  std::optional<TimedCall> timed;
   if (InsideNccl::active()) {
-    return;
+    return timed;
   }
   unseen([&] {
     Described described = describe(request);
@@ -172,7 +177,13 @@ void observe(const Request& request) noexcept {
       reason = drop_in::decide(described.call, state().settings).reason;
     }
     count(described, reason);
+    if (reason == drop_in::Reason::device_path) {
+      drop_in::CallClass what = described.what;
+      what.reason = reason;
+      timed = to_be_timed(what, described.bytes, request.stream);
+    }
   });
+  return timed;
 }
 
 }  // namespace gradwire::nccl_preload

@@ -9,6 +9,7 @@
 #include "drop_in/decision.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/nccl_preload/communicators.hpp"
+#include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -41,7 +42,11 @@ struct Described {
 void count(const Described& described, drop_in::Reason reason);
 void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals);
 
-/// Counts what is always handed on.
-void observe(const Request& request) noexcept;
+/// Counts what is always handed on. Returns what is to be timed.
+std::optional<TimedCall> observe(const Request& request) noexcept;
+
+/// Where the process observes: the call, to be timed now, unless it is in a group, which may be timed at its end.
+[[nodiscard]] std::optional<TimedCall> to_be_timed(const drop_in::CallClass& what, std::uint64_t bytes,
+                                                   cudaStream_t stream);
 
 }  // namespace gradwire::nccl_preload

@@ -62,6 +62,9 @@ std::string summary(const State& self) {
     text += separator + std::to_string(count) + " " + reason;
     separator = ", ";
   }
+  if (by_reason.contains(drop_in::text(drop_in::Reason::observing))) {
+    text += "; GRADWIRE_CODEC=int8 compresses what was observed";
+  }
   const std::string& why = self.configuration.disabled;
   return why.empty() ? text : text + " (" + why + ")";
 }
@@ -85,7 +88,7 @@ __attribute__((destructor)) void tell() {
     if (made == nullptr || getpid() != kProcess) {
       return;
     }
-    const State& self = *made;
+    State& self = *made;
     if (!self.ledger.any() || self.largest.get().rank != 0) {
       return;
     }
@@ -93,6 +96,9 @@ __attribute__((destructor)) void tell() {
       std::fprintf(stderr, "gradwire: %s\n", summary(self).c_str());
     }
     if (self.configuration.report) {
+      if (self.configuration.observes()) {
+        self.ledger.add_observed(self.observation.observed());
+      }
       write_report(self, *self.configuration.report + ".nccl");
     }
   });

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "drop_in/configuration.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/nccl_preload/communicators.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -21,6 +24,8 @@ struct State {
   std::string implementation;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
   Communicators communicators;
   drop_in::Ledger ledger;
+  drop_in::Observation observation{configuration.planner};
+  CallTimer timer{ledger, observation};
   LargestCommunicator largest;
 
   State();
@@ -35,6 +40,17 @@ void unseen(F&& bookkeeping) noexcept {
     bookkeeping();
   } catch (...) {  // NOLINT(bugprone-empty-catch)
   }
+}
+
+/// Makes a call, which enqueues it, and times it on the device where that is asked for.
+template <typename F>
+ncclResult_t make_timed(const std::optional<TimedCall>& timed, F&& call) {
+  std::optional<CallTimer::Running> running = timed ? state().timer.begin(*timed) : std::nullopt;
+  const ncclResult_t result = call();
+  if (running) {
+    state().timer.end(std::move(*running), result == ncclSuccess);
+  }
+  return result;
 }
 
 }  // namespace gradwire::nccl_preload

@@ -58,6 +58,8 @@ constexpr std::array kVariables{
                         "what the PyTorch backend compresses over: its own connections, or MPI under mpirun"},
     EnvironmentVariable{"GRADWIRE_TRACE", "directory[:steps=first-last]", "none",
                         "every rank writes there what it did and when; of these steps alone"},
+    EnvironmentVariable{"GRADWIRE_WARN_AFTER", "duration", "60s",
+                        "how long a replaced call waits for another rank before a line says for which"},
 };
 
 // Whether "a | b | c" has the value.

@@ -9,6 +9,8 @@
 #include "base/read_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/report_advice.hpp"
+#include "cli/report_forecast.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli {
@@ -141,37 +143,58 @@ std::string saving(const json& root, std::uint64_t compressed_calls) {
   if (any) {
     return "compression saves nothing here, as measured: its calls took no less time than the library's own\n";
   }
-  return compressed_calls == 0 ? ""
-                               : "what compression saved was not measured: a codec that is named, or recorded, is not "
-                                 "compared; auto compares\n";
+  const json& classes = root.at("classes");
+  const bool being_measured = std::any_of(classes.begin(), classes.end(), [](const json& entry) {
+    return text_or(entry, "reason", "") == "being measured";
+  });
+  return compressed_calls == 0 && !being_measured ? "" : why_not_measured(root);
+}
+
+// "; lossy calls: 120, largest sampled relative error 0.8%".
+std::string lossy(const json& totals) {
+  const auto calls = totals.find("lossy_calls");
+  if (calls == totals.end() || calls->get<std::uint64_t>() == 0) {
+    return "";
+  }
+  constexpr int kFew = 3;
+  constexpr double kPercent = 100;
+  const auto error = totals.find("largest_error");
+  return "; lossy calls: " + std::to_string(calls->get<std::uint64_t>()) +
+         (error == totals.end() || error->is_null()
+              ? ", no error sampled"
+              : ", largest sampled relative error " + format_number(error->get<double>() * kPercent, kFew) + "%");
 }
 
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
-  Report report{number(totals, "calls"), number(totals, "compressed_calls"), number(root, "world"), {}};
+  Report report{
+      number(totals, "calls"), number(totals, "compressed_calls"), number(root, "world"), only_observed(root), {}};
   const bool dry = root.at("dry_run").get<bool>();
   const std::string policy = root.at("policy").get<std::string>();
   report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
                 ", " + std::to_string(report.ranks) + (report.ranks == 1 ? " rank" : " ranks") + ", policy " + policy +
                 (dry ? "; dry run: nothing was compressed, these are the bytes that would have been sent\n" : "\n");
-  report.text = (dry ? "" : saving(root, report.compressed_calls)) + report.text;
+  report.text = (dry ? "" : forecast_lead(root) + saving(root, report.compressed_calls)) + report.text;
   if (dry && (policy == "built-in" || policy == "GRADWIRE_CODEC=auto")) {
-    report.text += "a run without --dry-run measures first, and then compresses only calls that this makes faster\n";
+    report.text += policy == "built-in" ? "no codec was named: these are the bytes of int8; without --dry-run nothing "
+                                          "is compressed until one is named, as by --codec auto\n"
+                                        : "a run without --dry-run compares first, and then compresses only calls that "
+                                          "this makes faster\n";
   }
   const std::string disabled = text_or(root, "disabled", "");
   const std::string note = text_or(root, "note", "");
   if (!disabled.empty()) {
     report.text += "every call is passed through: " + disabled + '\n';
   }
-  report.text += '\n' + class_table(root.at("classes")) + choices(root.at("classes")) +
-                 "\ncalls: " + std::to_string(report.calls) +
-                 ", compressed: " + std::to_string(report.compressed_calls) +
-                 "; bytes in: " + format_bytes(number(totals, "bytes_in")) +
-                 ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
-                 format_bytes(number(totals, "bytes_dense")) + "\nratio: " + ratio(totals, "ratio_compressed") +
-                 " on compressed calls, " + ratio(totals, "ratio") + " over all (calls, bytes and time: " +
-                 (note.empty() ? "all ranks)\n" : "of the ranks that told theirs)\nnote: " + note + '\n') +
-                 "dense bytes: what a perfect uncompressed algorithm sends for such calls\n";
+  report.text +=
+      '\n' + class_table(root.at("classes")) + choices(root.at("classes")) + advice_of(root) + forecast_table(root) +
+      "\ncalls: " + std::to_string(report.calls) + ", compressed: " + std::to_string(report.compressed_calls) +
+      "; bytes in: " + format_bytes(number(totals, "bytes_in")) +
+      ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
+      format_bytes(number(totals, "bytes_dense")) + lossy(totals) + "\nratio: " + ratio(totals, "ratio_compressed") +
+      " on compressed calls, " + ratio(totals, "ratio") + " over all (calls, bytes and time: " +
+      (note.empty() ? "all ranks)\n" : "of the ranks that told theirs)\nnote: " + note + '\n') +
+      "dense bytes: what a perfect uncompressed algorithm sends for such calls\n";
   return report;
 }
 

@@ -11,7 +11,8 @@ struct Report {
   std::uint64_t calls = 0;             // of functions that gradwire handles
   std::uint64_t compressed_calls = 0;  // in a dry run: that would have been
   std::uint64_t ranks = 0;
-  std::string text;  // the table
+  bool observed = false;  // no codec was named, so that nothing could be compressed
+  std::string text;       // the table
 };
 
 /// Error(corrupt) that names the file where it is no report.

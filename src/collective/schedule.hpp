@@ -70,6 +70,18 @@ struct Schedule {
   std::string_view name;  // for messages: "two_shot all-reduce"
   std::uint64_t lanes = 0;
   std::function<Lane(std::uint64_t lane)> make_lane;
+  /// Of what it sends, uncompressed, the part that a perfect algorithm would send: where it sends more to save latency.
+  struct Share {
+    std::uint64_t of = 1;
+    std::uint64_t all = 1;
+  };
+  Share dense_share = {};
+
+  /// What counts as sent by an uncompressed call where this schedule sends a chunk of so many bytes of the tensors'
+  /// own.
+  [[nodiscard]] std::uint64_t dense_bytes(std::uint64_t bytes) const noexcept {
+    return bytes * dense_share.of / dense_share.all;
+  }
 };
 
 }  // namespace gradwire::collective

@@ -12,6 +12,7 @@
 #include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
+#include "base/start_directory.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -74,7 +75,9 @@ Policy policy_of_environment(bool measures) {
   const auto codec = environment("GRADWIRE_CODEC");
   if (file) {
     check_beside_a_policy();
-    return Policy::load(*file);
+    Policy policy = Policy::load(from_start_directory(*file));
+    policy.source = *file;
+    return policy;
   }
   const bool automatic = codec ? *codec == "auto" : measures;
   if (automatic && !measures) {
@@ -117,7 +120,7 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   if (const auto report = environment("GRADWIRE_REPORT")) {
-    const ReportPlace place = report_place(*report);
+    const ReportPlace place = report_place(from_start_directory(*report));
     configuration.report = place.calls;
     std::error_code ignored;  // who writes the file says what is wrong
     if (place.directory) {
@@ -130,6 +133,9 @@ void read_into(Configuration& configuration, bool measures) {
   }
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
+  }
+  if (const auto wait = environment("GRADWIRE_WARN_AFTER")) {
+    configuration.warn_after = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*wait));
   }
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
@@ -144,8 +150,12 @@ void read_into(Configuration& configuration, bool measures) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kAutoOfNccl));
   }
+  if (!measures && configuration.planner.bounds_errors()) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));
+  }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
-    read_choices(configuration, *file);
+    read_choices(configuration, from_start_directory(*file));
   }
 }
 
@@ -189,7 +199,7 @@ RankSettings RankSettings::of(const Configuration& configuration) {
   return settings;
 }
 
-Agreement agree(std::span<const RankSettings> all) {
+Agreement agree(std::span<const RankSettings> all, int rank_here, const Configuration* mine) {
   Agreement agreement;
   std::vector<int> disabled;
   std::optional<std::size_t> other;
@@ -210,7 +220,10 @@ Agreement agree(std::span<const RankSettings> all) {
       std::all_of(all.begin(), all.end(), [](const RankSettings& settings) { return settings.requests != 0; });
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
-    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.text)) + ")";
+    agreement.teller = disabled.front();
+    const bool here = mine != nullptr && rank_here == agreement.teller;
+    const std::string why = here ? mine->disabled : std::string(get(first.text));
+    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + why + ")";
   } else if (other) {
     agreement.disabled_because = "ranks differ: " + first_of(all, 0) + ", " + first_of(all, *other) +
                                  "; give every rank the same policy, GRADWIRE_ variables and version";

@@ -55,8 +55,6 @@ constexpr bool rows_in_order() {
 }
 static_assert(rows_in_order(), "kFunctions is indexed by Function");
 
-bool is_nccl(Function function) { return function >= Function::nccl_all_reduce && function != Function::other; }
-
 // Types that are never compressed count as the widest that are, as they do where nothing but the count is looked at.
 bool below(const Call& call, std::uint64_t floor_bytes) {
   constexpr std::uint64_t kWidest = 8;
@@ -80,10 +78,6 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   if (!call.intra) {
     return Reason::intercommunicator;
   }
-  const Returns returns = row(call.function).returns;
-  if (!call.blocking || (returns != Returns::result && !(returns == Returns::request && settings.requests))) {
-    return Reason::nonblocking;
-  }
   if (call.grouped) {
     return Reason::grouped;
   }
@@ -99,6 +93,12 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   if (!call.dtype || element_bytes(*call.dtype) == 0 ||
       (*call.dtype == DType::f64 && (!settings.f64 || is_nccl(call.function)))) {
     return Reason::dtype;
+  }
+  // Behind these, so that a call which would be passed anyway is not said to pass for its request. The size of a
+  // communicator that does not block is not known.
+  const Returns returns = row(call.function).returns;
+  if (!call.blocking || (returns != Returns::result && !(returns == Returns::request && settings.requests))) {
+    return Reason::nonblocking;
   }
   return call.world_size < 2 ? Reason::alone : Reason::none;
 }
@@ -120,6 +120,9 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
   if (settings.observing) {
     return Reason::observing;
   }
+  if (settings.aside) {
+    return Reason::aside;
+  }
   if (call.learning) {
     return Reason::learning;
   }
@@ -132,6 +135,24 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
 }  // namespace
 
 std::string_view name_of(Function function) noexcept { return row(function).name; }
+
+bool is_nccl(Function function) noexcept {
+  return function >= Function::nccl_all_reduce && function != Function::other;
+}
+
+bool is_reduce_scatter(Function function) noexcept {
+  switch (function) {
+    case Function::mpi_reduce_scatter:
+    case Function::mpi_reduce_scatter_block:
+    case Function::mpi_ireduce_scatter:
+    case Function::mpi_ireduce_scatter_block:
+    case Function::mpi_reduce_scatter_init:
+    case Function::mpi_reduce_scatter_block_init:
+    case Function::c10d_reduce_scatter:
+    case Function::nccl_reduce_scatter: return true;
+    default: return false;
+  }
+}
 
 const char* text(Reason reason) noexcept {
   switch (reason) {
@@ -159,6 +180,9 @@ const char* text(Reason reason) noexcept {
     case Reason::recorded: return "passed in the recorded job";
     case Reason::observing: return "observed: no codec was named";
     case Reason::aside: return "some rank cannot compress here";
+    case Reason::untried: return "too large to be made both ways";
+    case Reason::inaccurate: return "error above max_error";
+    case Reason::failed: return "ended with an error";
   }
   return "";
 }
@@ -174,7 +198,6 @@ bool lasts(Reason reason) noexcept {
     case Reason::ranks_differ:
     case Reason::one_process:
     case Reason::observing:
-    case Reason::aside:
     case Reason::policy_exact: return true;
     default: return false;
   }

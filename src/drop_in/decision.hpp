@@ -41,21 +41,24 @@ enum class Function : std::uint8_t {
 
 /// "MPI_Allreduce", "c10d allreduce", "ncclAllReduce", ...
 [[nodiscard]] std::string_view name_of(Function function) noexcept;
+[[nodiscard]] bool is_nccl(Function function) noexcept;
+/// Each rank gets its segment of the sum: blocking or not, of whichever library.
+[[nodiscard]] bool is_reduce_scatter(Function function) noexcept;
 
 /// Why a call is passed through. Their order is that in which decide() looks for them: the first that holds is given.
-/// The last three are the choice of codec = "auto".
+/// `measuring`, `no_faster` and `recorded` are the choice of codec = "auto".
 enum class Reason : std::uint8_t {
   none,               // it is compressed
   function,           // a function that is passed on, always
   bad_arguments,      // the error is the library's own to give
   unknown,            // a communicator whose making the drop-in did not see
   intercommunicator,  // two groups
-  nonblocking,        // of the call, or of the communicator: its request or state stays the library's
   grouped,            // inside a group of calls that runs as one
   captured,           // into a graph
   below_floor,        // too small
   operation,          // neither sum nor average, or the user's own
   dtype,              // no predefined floating-point type, or one that is not asked for
+  nonblocking,        // of the call, or of the communicator: its request or state stays the library's
   alone,              // a communicator of one rank
   agreeing,           // the ranks of the communicator have not agreed yet
   disabled,           // some rank has GRADWIRE_DISABLE=1
@@ -69,9 +72,12 @@ enum class Reason : std::uint8_t {
   recorded,           // so it was in the job whose choices are followed
   observing,          // no codec was named: it would be compressed, or measured, with `--codec auto`
   aside,              // some rank cannot compress on this communicator; a line said why
+  untried,            // codec = "auto" cannot make it both ways: it is too large, or some rank has no memory for that
+  inaccurate,         // the relative error of calls like it went above `max_error`
+  failed,             // it ended with an error, which its caller was given
 };
 
-inline constexpr std::size_t kReasons = 24;
+inline constexpr std::size_t kReasons = 27;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
@@ -106,6 +112,8 @@ struct Settings {
   bool observing = false;   // no codec was named, and this is no dry run
   bool ranks_differ = false;
   bool one_process = false;  // several of the ranks are in one process
+  bool aside = false;           // ranks agreed that calls of the communicator pass, as some rank cannot compress here
+  bool aside_for_good = false;  // and it is not tried again
 };
 
 struct Decision {

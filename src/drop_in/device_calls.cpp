@@ -23,7 +23,11 @@ bool attempt(DeviceMember& member, DeviceLibrary& library, Body&& body) {
   }
 }
 
+// What ranks tell each other is cut off, so each says its own reason, too, where that is a long one.
 void note_agreement(const DeviceMember& member, DeviceLibrary& library) {
+  if (member.disabled().size() >= sizeof RankSettings::text) {
+    library.say("rank " + std::to_string(member.rank()) + " compresses nothing: " + member.disabled());
+  }
   if (member.rank() == 0 && !member.agreement().disabled_because.empty()) {
     library.say(member.agreement().warning());
   }

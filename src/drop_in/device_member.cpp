@@ -97,7 +97,9 @@ void DeviceMember::open() {
     device_.load_kernels();
   } catch (const Error& error) {
     configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
+    configuration.mode = Mode::disabled;
   }
+  disabled_ = configuration.disabled;
   DeviceRank mine{.settings = RankSettings::of(configuration), .process = process_, .identity = 0};
   mine.identity = new_identity(process_);
   upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
@@ -121,7 +123,7 @@ void DeviceMember::close() {
 
 bool DeviceMember::never() const noexcept {
   const Settings& settings = router_->settings();
-  return settings.disabled || settings.ranks_differ || settings.one_process || router_->dry_run();
+  return settings.disabled || settings.ranks_differ || settings.one_process || settings.observing || router_->dry_run();
 }
 
 Router::Route DeviceMember::route(const Call& call, std::string_view op, const DeviceReduce& reduce) {

@@ -63,8 +63,12 @@ class DeviceMember {
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] const Agreement& agreement() const noexcept { return agreement_; }
+  /// Why this rank compresses nothing, in full; empty where it would. The others are told the beginning.
+  [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
   /// After the agreement: whether it alone says that nothing is compressed, or not really.
   [[nodiscard]] bool never() const noexcept;
+
+  [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
   /// As Router's, after the agreement. May wait for the other ranks.
   [[nodiscard]] Router::Route route(const Call& call, std::string_view op, const DeviceReduce& reduce);
@@ -135,6 +139,7 @@ class DeviceMember {
   std::vector<Residuals> residuals_;  // by order
   std::uint32_t bad_frames_ = 0;      // of the device, as last told
   std::uint32_t* step_ = nullptr;     // device memory: runs so far
+  std::string disabled_;
   std::string failure_;
 };
 

@@ -1,6 +1,7 @@
 // What became of the calls, by class: the numbers behind the report.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <compare>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "drop_in/choice_file.hpp"
 #include "drop_in/decision.hpp"
+#include "drop_in/observed.hpp"
 
 namespace gradwire::drop_in {
 
@@ -49,7 +51,11 @@ struct CallTotals {
   std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
   double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
   std::optional<Measured> measured = std::nullopt;  // at the latest comparison
-  std::string algorithm = {};  // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::string algorithm = {};     // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::uint64_t lossy_calls = 0;  // compressed calls whose result the job got from a lossy codec
+  /// The largest relative error (norm of the difference over norm of the sum) of those that were compared with an exact
+  /// sum, whole or in samples. None: no call was.
+  std::optional<double> largest_error = std::nullopt;
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;
@@ -58,12 +64,12 @@ struct CallTotals {
 /// A perfect algorithm's share of one rank.
 [[nodiscard]] CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size);
 
-/// Any thread may add.
 /// What a drop-in tells once when Ledger::nonfinite() says so.
 inline constexpr std::string_view kNonfiniteWarning =
     "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
     "tile of 4096 with topk, on all ranks alike; told once";
 
+/// Any thread may add. One for a process.
 class Ledger {
  public:
   using Classes = std::map<CallClass, CallTotals>;
@@ -77,6 +83,10 @@ class Ledger {
   /// A compressed call had NaN or Inf.
   void count_nonfinite() { nonfinite_ = true; }
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
+  /// What a process tells once.
+  enum class Told : std::uint8_t { lossy, small_values };
+  /// Whether nobody asked for it before.
+  [[nodiscard]] bool first(Told what) noexcept { return !told_[static_cast<std::size_t>(what)].exchange(true); }
   /// What codec = "auto" chose on a communicator.
   void add_choices(const CommunicatorName& communicator, const Choices& choices) {
     const std::lock_guard lock(mutex_);
@@ -85,6 +95,15 @@ class Ledger {
   [[nodiscard]] ChoicesOfJob choices() const {
     const std::lock_guard lock(mutex_);
     return choices_;
+  }
+  /// What an observing process saw, once, when it has made its last call.
+  void add_observed(const Observed& observed) {
+    const std::lock_guard lock(mutex_);
+    observed_.add(observed);
+  }
+  [[nodiscard]] Observed observed() const {
+    const std::lock_guard lock(mutex_);
+    return observed_;
   }
   [[nodiscard]] Classes classes() const {
     const std::lock_guard lock(mutex_);
@@ -112,18 +131,20 @@ class Ledger {
   mutable std::mutex mutex_;
   Classes classes_;
   ChoicesOfJob choices_;
+  Observed observed_;
   std::uint64_t resets_ = 0;
   std::atomic<bool> nonfinite_ = false;
+  std::array<std::atomic<bool>, 2> told_{};
 };
 
 /// What a report says besides the classes.
 struct ReportHead {
   int world_size = 1;
-  std::string implementation;  // "Open MPI 4.1.4"
+  std::string implementation = {};  // "Open MPI 4.1.4"
   bool dry_run = false;
-  std::string policy;
-  std::string disabled;  // why, or empty
-  std::string note;      // such as that some ranks' numbers are missing; or empty
+  std::string policy = {};
+  std::string disabled = {};  // why, or empty
+  std::string note = {};      // such as that some ranks' numbers are missing; or empty
 };
 
 /// The report file: one JSON object.

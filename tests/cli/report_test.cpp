@@ -124,9 +124,79 @@ TEST_F(ReportTable, ShowsWhatAClassDoesNotHaveAsADash) {
 TEST_F(ReportTable, SaysWhenItIsADryRunOrDisabled) {
   EXPECT_THAT(read(replaced("\"dry_run\": false", "\"dry_run\": true")).text,
               AllOf(HasSubstr("dry run: nothing was compressed"),
-                    HasSubstr("\na run without --dry-run measures first, and then compresses only calls")));
+                    HasSubstr("\nno codec was named: these are the bytes of int8; without --dry-run nothing is")));
+  std::string automatic = replaced("\"dry_run\": false", "\"dry_run\": true");
+  automatic.replace(automatic.find("built-in"), 8, "GRADWIRE_CODEC=auto");
+  EXPECT_THAT(read(automatic).text, HasSubstr("\na run without --dry-run compares first, and then compresses only"));
   EXPECT_THAT(read(replaced("\"disabled\": null", "\"disabled\": \"GRADWIRE_DISABLE=1 on rank 2\"")).text,
               HasSubstr("every call is passed through: GRADWIRE_DISABLE=1 on rank 2\n"));
+}
+
+// Tried by hand, each red here: "measured" in a forecast; a saving that is told where none is known.
+TEST_F(ReportTable, AForecastIsNoMeasurement) {
+  const auto with = [&](const std::string& saved, const std::string& of_all) {
+    std::string text = replaced("\"codec\": \"int8\", \"calls\": 12, \"compressed_calls\": 12",
+                                "\"codec\": null, \"calls\": 12, \"compressed_calls\": 0");
+    text.replace(text.find("\"compressed_calls\": 12, \"bytes_in\": 805306752"), 22, "\"compressed_calls\": 0");
+    text.replace(text.rfind("\"reason\": null"), 14, "\"reason\": \"observed: no codec was named\"");
+    text.replace(text.rfind('}'), 1,
+                 R"(, "forecast": { "saved_seconds": )" + of_all + R"(, "run_seconds": 100,
+      "cost_seconds": 0.25, "classes": [
+      { "function": "MPI_Allreduce", "dtype": "f32", "size_class": 26, "communicator_size": 4, "codec": "int8",
+        "calls": 12, "bytes": 67108864, "passed_seconds": 0.9, "forecast_seconds": 0.25,
+        "forecast_saved_seconds": )" +
+                     saved + R"(, "ratio": 3.97, "relative_error": 0.0071, "zeroed_share": 0.02,
+        "small_nmse": null } ] } })");
+    return read(text);
+  };
+  const Report gains = with("0.65", "7.8");
+  EXPECT_TRUE(gains.observed);
+  EXPECT_THAT(gains.text,
+              StartsWith("forecast: compression would save 650 ms a call, 1.95 s of each rank's time (3 calls "
+                         "a rank): gradwire run --codec auto -- ...\n"));
+  EXPECT_THAT(gains.text, HasSubstr("observing took 0.25% of the run"));
+  EXPECT_THAT(gains.text,
+              ContainsRegex("MPI_Allreduce +f32 +64MiB +4 +12 +int8 +900 ms +250 ms +3\\.97 +0\\.71% +2% +-\n"));
+  EXPECT_THAT(gains.text, Not(HasSubstr("measured")));
+  EXPECT_THAT(with("0", "0").text, StartsWith("forecast: compression would save nothing here, so gradwire run --codec "
+                                              "auto -- ... would pass these calls on\n"));
+  const Report unknown = with("null", "null");
+  EXPECT_THAT(unknown.text, StartsWith("no codec was named, so every call was the library's own; to compress: gradwire "
+                                       "run --codec auto -- ...\n"));
+  EXPECT_FALSE(read(test::kReport).observed);
+}
+
+TEST_F(ReportTable, SaysWhyNothingWasMeasured) {
+  const auto because = [&](const std::string& reason, const std::string& policy = "GRADWIRE_CODEC=auto") {
+    std::string text = replaced("below the floor", reason);
+    return read(text.replace(text.find("built-in"), 8, policy)).text;
+  };
+  EXPECT_THAT(because("being measured"),
+              StartsWith("what compression saves is not known: too few calls were compared."));
+  EXPECT_THAT(because("being measured"), Not(HasSubstr("is named")));
+  EXPECT_THAT(because("passed in the recorded job"),
+              StartsWith("what compression saved was not measured: the choices were recorded by an earlier job"));
+  EXPECT_THAT(because("below the floor", "GRADWIRE_CODEC=int8"),
+              StartsWith("what compression saved was not measured: a codec that is named is not compared; auto"));
+}
+
+TEST_F(ReportTable, AdvisesWhatTheUserCanDo) {
+  EXPECT_THAT(read(replaced("below the floor", "step not known yet")).text, HasSubstr("`gradwire run --no-feedback`"));
+  std::string doubles = replaced("below the floor", "type is not compressed");
+  EXPECT_THAT(read(doubles).text, Not(HasSubstr("--f64"))) << "of f32 nothing is to be done";
+  doubles.replace(doubles.find("\"dtype\": \"f32\""), 14, "\"dtype\": \"f64\"");
+  EXPECT_THAT(read(doubles).text, HasSubstr("`gradwire run --f64`, or a rule with dtype = \"f64\" in a policy"));
+  EXPECT_THAT(read(test::kReport).text, Not(HasSubstr("--no-feedback")));
+}
+
+TEST_F(ReportTable, CountsLossyCallsApart) {
+  const auto with = [&](const std::string& fields) {
+    return read(replaced("\"ratio_compressed\": 3.9735", "\"ratio_compressed\": 3.9735, " + fields)).text;
+  };
+  EXPECT_THAT(with(R"("lossy_calls": 12, "largest_error": 0.0071)"),
+              HasSubstr("; lossy calls: 12, largest sampled relative error 0.71%\n"));
+  EXPECT_THAT(with(R"("lossy_calls": 12, "largest_error": null)"), HasSubstr("; lossy calls: 12, no error sampled\n"));
+  EXPECT_THAT(with(R"("lossy_calls": 0, "largest_error": null)"), Not(HasSubstr("lossy")));
 }
 
 TEST_F(ReportTable, KeepsTheLargestOfVeryManyClasses) {

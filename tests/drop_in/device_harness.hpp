@@ -19,6 +19,7 @@ namespace gradwire::drop_in {
 
 inline Configuration configuration_of(const std::string& policy) {
   Configuration configuration;
+  configuration.mode = Mode::compressing;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n" + policy));
   configuration.timeout = std::chrono::seconds(20);
   return configuration;

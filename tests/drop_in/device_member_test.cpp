@@ -202,6 +202,7 @@ TEST(DeviceMember, RanksThatDifferPassEverything) {
   const Configuration other = configuration_of("[defaults]\ncodec = \"bf16\"\n");
   Configuration off = configuration_of("");
   off.disabled = "GRADWIRE_DISABLE=1";
+  off.mode = Mode::disabled;
   for (const bool disabled : {false, true}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const int self = transport->rank();
@@ -234,6 +235,7 @@ TEST(DeviceMember, SeveralRanksInOneProcessPass) {
 TEST(DeviceMember, ADryRunCountsAndPasses) {
   Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   configuration.dry_run = true;
+  configuration.mode = Mode::observing;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport);
     std::vector<float> values;

@@ -90,6 +90,24 @@ TEST(Ledger, TheCollectiveTravelsToo) {
   EXPECT_TRUE(plain.at("algorithm_reason").is_null());
 }
 
+TEST(Ledger, LossyCallsAndTheirLargestErrorTravelToo) {
+  Ledger one;
+  Ledger other;
+  one.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .lossy_calls = 1, .largest_error = 0.25});
+  one.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .lossy_calls = 1});
+  other.add(compressed_class(), {.calls = 1, .compressed_calls = 1, .lossy_calls = 1, .largest_error = 0.125});
+  one.merge(other.to_text());
+  const json report = json::parse(report_json({}, one));
+  for (const json& row : {report.at("classes").at(0), report.at("totals")}) {
+    EXPECT_EQ(row.at("lossy_calls"), 3);
+    EXPECT_EQ(row.at("largest_error"), 0.25);
+  }
+  Ledger none;
+  none.add(compressed_class(), {.calls = 1, .compressed_calls = 1});
+  one.merge(none.to_text());
+  EXPECT_TRUE(json::parse(report_json({}, none)).at("classes").at(0).at("largest_error").is_null());
+}
+
 TEST(Ledger, TheReportSaysAll) {
   Ledger ledger;
   ledger.add(compressed_class(),
@@ -161,6 +179,7 @@ TEST(Agreement, EqualRanksAgree) {
   const Agreement agreement = agree(all(4));
   EXPECT_FALSE(agreement.disabled || agreement.ranks_differ || agreement.dry_run);
   EXPECT_TRUE(agreement.warning().empty());
+  EXPECT_EQ(agreement.mode, Mode::observing) << "no codec was named";
 }
 
 TEST(Ledger, TheSummaryNamesTheMainReasonWhereNothingWasCompressed) {
@@ -168,7 +187,8 @@ TEST(Ledger, TheSummaryNamesTheMainReasonWhereNothingWasCompressed) {
   ledger.add({.function = Function::mpi_allreduce, .reason = Reason::below_floor}, {.calls = 9, .bytes_in = 72});
   ledger.add({.function = Function::mpi_allreduce, .reason = Reason::learning}, {.calls = 2, .bytes_in = 8192});
   EXPECT_EQ(report_summary(ReportHead(), ledger),
-            "0 of 11 calls compressed; main reason: step not known yet (name the buffers)");
+            "0 of 11 calls compressed; main reason: step not known yet (error_feedback = \"off\", as by "
+            "--no-feedback, compresses them)");
   ledger.add({.function = Function::mpi_allreduce, .codec = "int8"},
              {.calls = 1, .compressed_calls = 1, .bytes_in = 4096, .bytes_dense = 4096, .bytes_sent = 1024});
   EXPECT_TRUE(report_summary(ReportHead(), ledger).starts_with("1 of 12 calls compressed, 1KiB sent for 4KiB"));
@@ -188,6 +208,7 @@ TEST(Ledger, TellsWhatWasCompressedSoFar) {
 TEST(Agreement, OneDisabledDisables) {
   Configuration configuration;
   configuration.disabled = "GRADWIRE_DISABLE=1";
+  configuration.mode = Mode::disabled;
   std::vector<RankSettings> ranks = all(4);
   ranks[2] = RankSettings::of(configuration);
   const Agreement agreement = agree(ranks);
@@ -197,18 +218,21 @@ TEST(Agreement, OneDisabledDisables) {
 }
 
 TEST(Agreement, AnyDifferenceIsOne) {
-  std::vector<Configuration> others(2);
+  std::vector<Configuration> others(3);
   others[0].planner = plan::CallPlanner(Policy::uniform("bf16"));
   others[1].dry_run = true;
+  others[2].mode = Mode::compressing;
   for (const Configuration& other : others) {
     std::vector<RankSettings> ranks = all(3);
     ranks[1] = RankSettings::of(other);
     const Agreement agreement = agree(ranks);
     EXPECT_TRUE(agreement.ranks_differ);
-    EXPECT_NE(agreement.warning().find("rank 1 has policy"), std::string::npos) << agreement.warning();
+    EXPECT_EQ(agreement.mode, Mode::disabled);
+    const char* rank = other.mode == Mode::observing ? "rank 1 only observes, policy" : "rank 1 has policy";
+    EXPECT_NE(agreement.warning().find(rank), std::string::npos) << agreement.warning();
   }
   std::vector<RankSettings> ranks = all(3);
-  ranks[1].magic[7] = '9';  // of another version
+  ranks[1].magic[3] = '9';  // of another version
   EXPECT_TRUE(agree(ranks).ranks_differ);
 }
 

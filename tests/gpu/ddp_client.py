@@ -1,5 +1,5 @@
 # PyTorch's DDP over NCCL, a process a rank; knows nothing of gradwire. With the drop-in preloaded:
-#   tests/gpu/ranks --defaults -- env LD_PRELOAD=build/cuda/lib/libgradwire_nccl.so python3 tests/gpu/ddp_client.py
+#   tests/gpu/ranks --defaults -- env GRADWIRE_CODEC=int8 LD_PRELOAD=build/cuda/lib/libgradwire_nccl.so python3 tests/gpu/ddp_client.py
 import hashlib
 import os
 import time

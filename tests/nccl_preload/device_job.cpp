@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "nccl_preload/fake_nccl.hpp"
 
@@ -14,6 +15,46 @@ extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* 
   *status =
       stream == reinterpret_cast<CUstream>(0x70) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
+}
+
+// Events of that driver: each record is a millisecond later than the one before, and none is ready when it is asked for
+// the first time.
+#undef cuEventElapsedTime
+#undef cuEventDestroy
+struct CUevent_st {
+  int at = 0;
+  bool asked = false;
+};
+namespace {
+struct Events {
+  int made = 0;
+  int recorded = 0;
+  int captured = 0;
+  int destroyed = 0;
+};
+Events events;
+}  // namespace
+extern "C" {
+CUresult cuEventCreate(CUevent* event, unsigned int /*flags*/) {
+  *event = new CUevent_st;
+  ++events.made;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  event->at = ++events.recorded;
+  events.captured += stream == reinterpret_cast<CUstream>(0x70) ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent event) { return std::exchange(event->asked, true) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
+  *milliseconds = static_cast<float>(end->at - begin->at);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  delete event;
+  ++events.destroyed;
+  return CUDA_SUCCESS;
+}
 }
 
 namespace {
@@ -206,6 +247,28 @@ void failed_send() {
   std::printf("groups: %ld started %ld ended\n", fake_nccl_calls("ncclGroupStart"), fake_nccl_calls("ncclGroupEnd"));
 }
 
+void observed() {
+  ncclComm_t comm = agreed();
+  for (int call = 0; call < 3; ++call) {
+    reduce(comm);
+  }
+  ncclGroupStart();
+  reduce(comm, 2 * kLarge);
+  ncclGroupEnd();
+  ncclGroupStart();
+  reduce(comm, 3 * kLarge);
+  reduce(comm, 4 * kLarge);
+  ncclGroupEnd();
+  reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70));
+  for (int other = 0; other < 8; ++other) {  // whoever ends asks what is ready
+    ncclComm_t next = init();
+    ncclCommDestroy(next);
+  }
+  show("calls");
+  std::printf("events: %d made %d recorded %d captured %d destroyed\n", events.made, events.recorded, events.captured,
+              events.destroyed);
+}
+
 void steps() {
   ncclComm_t comm = init();
   for (int step = 0; step < 20; ++step) {
@@ -230,6 +293,7 @@ int main(int argc, char** argv) {
       {"without_kernels", without_kernels},
       {"ended_in_a_group", ended_in_a_group},
       {"failed_send", failed_send},
+      {"observed", observed},
       {"steps", steps}};
   scenarios.at(argc > 1 ? argv[1] : "")();
 }

@@ -43,7 +43,8 @@ struct Seen {
   }
 };
 
-Seen run_job(const std::string& scenario, const std::string& environment = "") {
+// With a codec that is named, unless the environment says otherwise.
+Seen run_job(const std::string& scenario, const std::string& environment = "GRADWIRE_CODEC=int8") {
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();
   Seen seen;
@@ -85,7 +86,7 @@ std::string policy_file(const ScratchFolder& scratch, const std::string& text) {
 
 TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:272 ncclRecv")) << "whatever the first reduction is";
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80 ncclRecv")) << "whatever the first reduction is";
   EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "as where other ranks group it";
   // Half of 2^15 elements are two chunks of two tiles, which are encoded by both ranks.
   const std::string compressed = seen.lines.at("0 compressed");
@@ -117,17 +118,17 @@ TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
 TEST(NcclDevice, NothingIsAgreedDuringCapture) {
   const Seen seen = run_job("captured_first");
   EXPECT_EQ(seen.lines.at("captured"), "ncclAllReduce:32768");
-  EXPECT_THAT(seen.lines.at("agreement"), HasSubstr("ncclSend:272"));
+  EXPECT_THAT(seen.lines.at("agreement"), HasSubstr("ncclSend:80"));
 }
 
 // Ranks need not group their first reduction alike: it reaches NCCL in the same order.
 TEST(NcclDevice, TheFirstReductionAloneIsAsInAGroup) {
   const Seen seen = run_job("first_alone_and_in_a_group");
   EXPECT_EQ(seen.lines.at("alone"),
-            "ncclAllReduce:32768 ncclGroupStart ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd ncclGroupEnd");
+            "ncclAllReduce:32768 ncclGroupStart ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd ncclGroupEnd");
   EXPECT_EQ(seen.lines.at("in a group"),
             "ncclGroupStart ncclAllReduce:32768 ncclGroupEnd "
-            "ncclGroupStart ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd ncclGroupEnd");
+            "ncclGroupStart ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd ncclGroupEnd");
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
 }
 
@@ -136,8 +137,8 @@ TEST(NcclDevice, TheFirstGroupPassesAndAgrees) {
   const Seen seen = run_job("first_group");
   EXPECT_EQ(seen.lines.at("first"),
             "ncclGroupStart ncclAllReduce:32768 ncclAllReduce:5 ncclGroupEnd "
-            "ncclGroupStart ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd "
-            "ncclGroupStart ncclSend:272 ncclRecv ncclGroupEnd ncclGroupEnd")
+            "ncclGroupStart ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd "
+            "ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd ncclGroupEnd")
       << "both communicators at once";
   EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
@@ -183,13 +184,13 @@ TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
 TEST(NcclDevice, Endings) {
   const Seen seen = run_job("endings");
   EXPECT_EQ(seen.lines.at("aborted inside"), "ncclGroupStart ncclCommAbort ncclGroupEnd");
-  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:272")) << "agrees anew";
+  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:80")) << "agrees anew";
   EXPECT_THAT(seen.lines.at("4 refused"), HasSubstr("ncclCommDestroy"));
   EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr("ncclAllReduce")));
-  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":272"))) << "agreed as before";
+  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":80"))) << "agreed as before";
   EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "freed after NCCL's own";
   EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy");
-  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:272")) << "a child starts anew";
+  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:80")) << "a child starts anew";
   EXPECT_EQ(seen.lines.at("alive"), "2");
 }
 
@@ -223,10 +224,47 @@ TEST(NcclDevice, AFailedMessageLeavesNoGroupOpen) {
 
 TEST(NcclDevice, ADisabledRankAgreesAndPasses) {
   const Seen seen = run_job("alone", "GRADWIRE_DISABLE=1");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:272")) << "other ranks wait for it";
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80")) << "other ranks wait for it";
   EXPECT_EQ(seen.lines.at("0 compressed"), "ncclAllReduce:32768");
   EXPECT_EQ(seen.calls({{"reason", "disabled"}}), 2U);
   EXPECT_THAT(seen.outcome.err, HasSubstr("every call is passed through: disabled on ranks 0 and 1"));
+}
+
+// Tried by hand, each red here: no agreement without a codec; events on a stream that is captured; a group of two calls
+// that is timed as one.
+TEST(NcclDevice, WithoutACodecItAgreesThenCountsAndTimes) {
+  const Seen alone = run_job("alone", "");
+  EXPECT_THAT(alone.lines.at("0 agreement"), HasSubstr("ncclSend:80")) << "other ranks wait for it";
+  EXPECT_EQ(alone.lines.at("0 compressed"), "ncclAllReduce:32768");
+  EXPECT_EQ(alone.lines.at("0 scattered"), "ncclReduceScatter");
+  EXPECT_EQ(alone.calls({{"reason", "observed: no codec was named"}}), 2U);
+  EXPECT_EQ(alone.report.at("totals").at("compressed_calls"), 0);
+  EXPECT_THAT(alone.outcome.err, HasSubstr("; GRADWIRE_CODEC=int8 compresses what was observed"));
+
+  const Seen timed = run_job("observed", "");
+  // Three alone and one that is a group: each between two events, 1 ms apart here.
+  EXPECT_EQ(timed.lines.at("events"), "8 made 8 recorded 0 captured 8 destroyed");
+  double seconds = 0;
+  for (const json& row : timed.report.at("classes")) {
+    seconds += row.at("seconds").get<double>();
+    EXPECT_TRUE(row.at("seconds") == 0 || row.at("reason") == "observed: no codec was named") << row;
+  }
+  EXPECT_NEAR(seconds, 4e-3, 1e-6);
+  EXPECT_EQ(timed.calls({{"reason", "observed: no codec was named"}}), 6U) << "what is not timed is counted";
+  const json& forecast = timed.report.at("forecast");
+  EXPECT_TRUE(forecast.at("saved_seconds").is_null()) << "no sample is taken of a device's memory";
+  EXPECT_TRUE(forecast.at("classes").at(0).at("ratio").is_null());
+}
+
+TEST(NcclDevice, ANamedCodecIsNotTimed) {
+  EXPECT_EQ(run_job("observed").lines.at("events"), "0 made 0 recorded 0 captured 0 destroyed");
+}
+
+TEST(NcclDevice, AutoIsRefused) {
+  const Seen seen = run_job("alone", "GRADWIRE_CODEC=auto");
+  EXPECT_EQ(seen.lines.at("0 compressed"), "ncclAllReduce:32768");
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80")) << "other ranks wait for it";
+  EXPECT_THAT(seen.outcome.err, HasSubstr("calls of NCCL are not measured yet, so name a codec for them"));
 }
 
 TEST(NcclDevice, CodecsThatNeedTheStepWaitForIt) {

@@ -43,7 +43,9 @@ Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopC
   return {"one_shot all-reduce", partition.lanes(),
           [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
             return one_shot_lane(shape, partition, weights_first, index);
-          }};
+          },
+          // P - 1 times the elements, where 2 (P - 1) / P would do.
+          shape.world_size > 1 ? Schedule::Share{2, static_cast<std::uint64_t>(shape.world_size)} : Schedule::Share{}};
 }
 
 }  // namespace gradwire::collective

@@ -152,7 +152,8 @@ void LaneRun::post_send(const Step& step) {
   ++open_operations_;
   if (step.hop != Hop::weight) {
     ++execution_->statistics_.frames_sent;
-    execution_->statistics_.bytes_uncompressed += step.chunk.count * element_bytes(task_.tensors.dtype());
+    execution_->statistics_.bytes_uncompressed +=
+        execution_->schedule_.dense_bytes(step.chunk.count * element_bytes(task_.tensors.dtype()));
   }
 }
 

@@ -143,7 +143,8 @@ void StreamLane::communicate(std::uint64_t group) {
         statistics.bytes_sent += slot.bytes;
         if (hop != Hop::weight) {
           ++statistics.frames_sent;
-          statistics.bytes_uncompressed += step.chunk.count * element_bytes(task_.dtype);
+          statistics.bytes_uncompressed +=
+              execution_->schedule_.dense_bytes(step.chunk.count * element_bytes(task_.dtype));
         }
       }
       used(step.slot);

@@ -1,0 +1,62 @@
+// How long calls of an observing job take on the device: two events on the call's own stream, read later, when they are
+// ready. Nothing waits for the device, nothing is recorded during a capture, and no memory of the job is looked at.
+#pragma once
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "drop_in/ledger.hpp"
+#include "drop_in/observation.hpp"
+
+namespace gradwire::nccl_preload {
+
+/// A call that is to be timed, as it was counted.
+struct TimedCall {
+  drop_in::CallClass what;
+  std::uint64_t bytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+/// A function of whichever libcuda the process has loaded; null where it has none.
+[[nodiscard]] void* driver_function(const char* name) noexcept;
+
+/// Any thread.
+class CallTimer {
+ public:
+  CallTimer(drop_in::Ledger& ledger, drop_in::Observation& observation) : ledger_(ledger), observation_(observation) {}
+  CallTimer(const CallTimer&) = delete;
+  CallTimer& operator=(const CallTimer&) = delete;
+
+  struct Running {
+    TimedCall call;
+    CUevent begin = nullptr;
+    CUevent end = nullptr;
+  };
+  /// Before the call is enqueued. None where there is no driver, where its cost would be too much, and where earlier
+  /// calls are still under way.
+  [[nodiscard]] std::optional<Running> begin(const TimedCall& call) noexcept;
+  /// Behind it. What did not go `well` is not timed.
+  void end(Running running, bool well) noexcept;
+  /// Reads the events that are ready.
+  void collect() noexcept;
+
+ private:
+  void collect_locked();
+  [[nodiscard]] bool affordable() const;
+
+  drop_in::Ledger& ledger_;
+  drop_in::Observation& observation_;
+  const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
+  std::mutex mutex_;
+  std::deque<Running> pending_;  // in the order in which they were enqueued
+  std::uint64_t timed_ = 0;
+  double cost_seconds_ = 0;
+};
+
+}  // namespace gradwire::nccl_preload

@@ -1,0 +1,106 @@
+// What an observing process sees of the job's own calls: how long the library takes, and what a codec would make of the
+// values. It sends nothing and changes nothing.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "drop_in/forecast.hpp"
+#include "drop_in/observed.hpp"
+#include "gradwire/dtype.hpp"
+#include "plan/call_plan.hpp"
+
+namespace gradwire::drop_in {
+
+/// Any thread.
+class Observation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `planner` says which codec a class would be compressed with; it must outlive this.
+  explicit Observation(const plan::CallPlanner& planner);
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+
+  /// Whether the next call is to be timed, and given to note(). Most are; where calls are so short that this would cost
+  /// too much, one stands for several. Costs some nanoseconds.
+  [[nodiscard]] bool wants_note() noexcept;
+  /// The library's own call, which took so long. Calls that are too small to be compressed are welcome, too: they show
+  /// the latency.
+  void note(const ObservedClass& what, std::uint64_t bytes, double seconds);
+
+  /// Whether sample() is to be called for the next call of the class: now and then, as far as its cost allows. False
+  /// where the class would not be compressed, and where it was not noted yet.
+  [[nodiscard]] bool wants_sample(const ObservedClass& what) noexcept;
+  /// Encodes and decodes the beginning of `input`, which is in host memory, in two buffers of at most 1 MiB. Without
+  /// memory for them nothing is sampled.
+  void sample(const ObservedClass& what, ConstView input);
+
+  /// A class whose messages are worth a measurement.
+  struct Candidate {
+    ObservedClass what;
+    std::uint64_t bytes = 0;        // of one call
+    std::uint64_t frame_bytes = 0;  // that a rank would send for it
+  };
+  /// Of the classes that would be compressed, at most so many, those of most bytes first. As this rank saw them:
+  /// another one may answer otherwise.
+  [[nodiscard]] std::vector<Candidate> largest(std::size_t most) const;
+  /// Real messages of such a call that were made while nothing else ran: the library's own of `dense_bytes`, and the
+  /// exchange of the frames of which this rank sent `frame_bytes`.
+  void measured_transfer(const ObservedClass& what, std::uint64_t dense_bytes, double dense_seconds,
+                         std::uint64_t frame_bytes, double frame_seconds);
+
+  /// All of this rank's numbers, for Ledger::add_observed().
+  [[nodiscard]] Observed observed() const;
+  /// From this rank's numbers alone.
+  [[nodiscard]] Forecast forecast() const { return forecast_of(observed()); }
+  /// The time that observing took here.
+  [[nodiscard]] double cost_seconds() const noexcept;
+
+  static constexpr std::size_t kMostClasses = 256;  // calls of others are not observed
+
+ private:
+  struct Timed {
+    std::uint64_t noted = 0;
+    std::uint64_t calls = 0;  // these and those that they stand for
+    double bytes = 0;
+    double seconds = 0;
+    std::uint64_t every = 1;       // one of so many calls is kept, evenly over the run
+    std::vector<float> kept = {};  // seconds
+  };
+  struct Class {
+    std::optional<CodecSpec> codec = {};
+    std::array<Timed, 4> sizes = {};
+    std::uint64_t calls = 0;
+    std::uint64_t next_sample = 1;  // not before so many calls
+    std::vector<SampledValues> samples = {};
+    std::optional<ObservedTotals::Transfer> transfer = {};
+  };
+
+  [[nodiscard]] Class* class_of(const ObservedClass& what, std::uint64_t bytes);
+  void note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t weight);
+  [[nodiscard]] double note_seconds() const noexcept;
+  void choose_skips();
+  [[nodiscard]] std::size_t affordable_bytes() const noexcept;
+
+  const plan::CallPlanner& planner_;
+  const Clock::time_point begin_ = Clock::now();
+  mutable std::mutex mutex_;
+  std::map<ObservedClass, Class> classes_;
+  std::atomic<std::uint32_t> skip_ = 0;     // calls that are not noted, from here on
+  std::atomic<std::uint32_t> skipped_ = 0;  // since the last note
+  std::uint32_t mean_skip_ = 0;
+  std::uint64_t notes_ = 0;
+  double timed_notes_seconds_ = 0;  // of one in kNotesToOneTimed
+  double sample_seconds_ = 0;
+  double seconds_a_byte_;  // of a sample
+  bool sampling_ = false;  // in some thread
+};
+
+}  // namespace gradwire::drop_in

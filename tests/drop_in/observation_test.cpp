@@ -1,0 +1,403 @@
+// What an observing job is told: times are scripted, so that what must come out is known.
+// Tried by hand, each red here: a fit through all sizes alike, which late ranks bend; a gain in shared memory that is
+// told for overlapping work; classes of too few sizes that are told all the same.
+#include "drop_in/observation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "drop_in/auto_call.hpp"
+#include "drop_in/ledger.hpp"
+#include "drop_in/sample.hpp"
+#include "gradwire/policy.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+plan::CallPlanner planner_of(const std::string& text) {
+  return plan::CallPlanner(Policy::parse("version = 1\n" + text));
+}
+
+ObservedClass class_of(std::uint64_t bytes, int ranks, Function function = Function::mpi_allreduce) {
+  return {.function = function, .dtype = DType::f32, .size = size_class(bytes), .communicator_size = ranks};
+}
+
+// Seconds a byte of values, as of this machine's int8.
+constexpr double kEncode = 1.2e-10;
+constexpr double kDecode = 0.9e-10;
+constexpr double kRatio = 3.9;
+
+SampledValues sampled() {
+  constexpr double kSampleBytes = 1 << 20;
+  return {.samples = 1,
+          .bytes = kSampleBytes,
+          .frame_bytes = kSampleBytes / kRatio,
+          .encode_seconds = kEncode * kSampleBytes,
+          .decode_seconds = kDecode * kSampleBytes,
+          .elements = 1000,
+          .zeroed = 20,
+          .squared_error = 1e-4,
+          .squared_norm = 1,
+          .small_squared_error = 0.01,
+          .small_squared_norm = 0.5};
+}
+
+struct Link {
+  double latency = 0;
+  double rate = 0;
+};
+constexpr Link kGigabit{.latency = 150e-6, .rate = 117e6};
+constexpr Link kMemory{.latency = 4e-6, .rate = 3e9};
+
+// What the library takes for an all-reduce: twice around a ring.
+double passed_seconds(const Link& link, double bytes, int ranks) {
+  return link.latency + 2 * (ranks - 1.0) / ranks * bytes / link.rate;
+}
+
+// What two_shot takes: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one thing at a
+// time, and so does the link.
+double compressed_seconds(const Link& link, double bytes, int ranks) {
+  const double chunk = std::min(bytes / ranks / 4, 56.0 * 1024 * kRatio);
+  const int lanes = static_cast<int>(std::ceil(bytes / ranks / chunk));
+  const double others = ranks - 1;
+  double core = 0;
+  double wire = link.latency;
+  std::vector<double> arrived;
+  for (int lane = 0; lane < lanes; ++lane) {
+    core += others * chunk * kEncode;
+    wire = std::max(wire, core + link.latency / 2) + others * chunk / kRatio / link.rate;
+    arrived.push_back(wire);
+  }
+  std::vector<double> back;
+  for (int lane = 0; lane < lanes; ++lane) {
+    core = std::max(core, arrived[static_cast<std::size_t>(lane)]) + others * chunk * kDecode + chunk * kEncode;
+    wire = std::max(wire, core) + others * chunk / kRatio / link.rate;
+    back.push_back(wire);
+  }
+  for (int lane = 0; lane < lanes; ++lane) {
+    core = std::max(core, back[static_cast<std::size_t>(lane)]) + ranks * chunk * kDecode;
+  }
+  return core;
+}
+
+// A job's calls of such sizes; `disturb` makes of each time what a rank sees.
+template <class Disturb>
+Observed job(const Link& link, int ranks, const std::vector<double>& sizes, Disturb disturb) {
+  const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"int8\"\n");
+  Observation observation(planner);
+  for (int call = 0; call < 60; ++call) {
+    for (const double bytes : sizes) {
+      observation.note(class_of(static_cast<std::uint64_t>(bytes), ranks), static_cast<std::uint64_t>(bytes),
+                       disturb(passed_seconds(link, bytes, ranks)));
+    }
+  }
+  Observed observed = observation.observed();
+  for (auto& [what, totals] : observed.classes) {
+    if (!totals.codec.empty()) {
+      totals.sampled = sampled();
+    }
+  }
+  return observed;
+}
+
+std::vector<double> sizes_of_a_model() { return {64, 4096, 256e3, 1e6, 4.2e6, 16.8e6, 67e6}; }
+
+double exactly(double seconds) { return seconds; }
+
+TEST(Forecast, AtOneGigabitIsCloseToWhatIsThenTaken) {
+  std::mt19937 random(1);  // NOLINT(cert-msc51-cpp)
+  const auto disturbed = [&](double seconds) {
+    std::uniform_real_distribution<double> noise(0.97, 1.1);
+    std::uniform_int_distribution<int> late(0, 9);
+    return seconds * noise(random) + (late(random) < 4 ? 0.02 : 0);  // ranks that come late
+  };
+  for (const int ranks : {2, 4, 8}) {
+    for (const bool noisy : {false, true}) {
+      const Observed observed = noisy ? job(kGigabit, ranks, sizes_of_a_model(), disturbed)
+                                      : job(kGigabit, ranks, sizes_of_a_model(), exactly);
+      const Forecast forecast = forecast_of(observed);
+      ASSERT_EQ(forecast.classes.size(), 5U) << "those above the floor";
+      EXPECT_GT(forecast.saved_seconds.value_or(0), 0);
+      EXPECT_GT(forecast.classes.front().bytes, 60e6) << "those of most bytes first";
+      for (const ForecastClass& one : forecast.classes) {
+        const double wanted = compressed_seconds(kGigabit, one.bytes, ranks);
+        ASSERT_TRUE(one.compressed_seconds) << ranks << " ranks, " << one.bytes;
+        EXPECT_NEAR(*one.compressed_seconds, wanted, 0.25 * wanted) << ranks << " ranks, " << one.bytes;
+        EXPECT_GT(one.saved_seconds.value_or(0), 0) << ranks << " ranks, " << one.bytes;
+      }
+    }
+  }
+}
+
+TEST(Forecast, PromisesNothingInSharedMemory) {
+  for (const int ranks : {2, 4, 8}) {
+    Observed observed = job(kMemory, ranks, sizes_of_a_model(), exactly);
+    EXPECT_LE(forecast_of(observed).saved_seconds.value_or(0), 0) << "where nobody knows of the hosts";
+    // Eight ranks that share two cores: the library's calls take long for want of a core, not of a link.
+    observed = job({.latency = 5e-5, .rate = 3e8}, ranks, sizes_of_a_model(), exactly);
+    observed.hosts = {{"host", {.ranks = ranks, .cores = 2}}};
+    const Forecast forecast = forecast_of(observed);
+    EXPECT_EQ(forecast.saved_seconds, 0.0);
+    for (const ForecastClass& one : forecast.classes) {
+      EXPECT_EQ(one.saved_seconds, 0.0);
+    }
+  }
+}
+
+TEST(Forecast, SaysNothingOfTimesThatFitNoLine) {
+  std::mt19937 random(7);  // NOLINT(cert-msc51-cpp)
+  std::lognormal_distribution<double> size_of_noise(0, 1.5);
+  std::map<double, double> factors;
+  const Observed observed = job(kGigabit, 4, sizes_of_a_model(), [&](double seconds) {
+    return seconds * factors.try_emplace(seconds, size_of_noise(random)).first->second;
+  });
+  const Forecast forecast = forecast_of(observed);
+  EXPECT_FALSE(forecast.saved_seconds);
+  for (const ForecastClass& one : forecast.classes) {
+    EXPECT_FALSE(one.saved_seconds || one.compressed_seconds);
+    EXPECT_NEAR(one.ratio.value_or(0), kRatio, 1e-9) << "what samples show is known";
+  }
+}
+
+TEST(Forecast, SaysNothingOfTwoSizes) {
+  EXPECT_FALSE(forecast_of(job(kGigabit, 4, {1e6, 16e6}, exactly)).saved_seconds);
+  EXPECT_FALSE(forecast_of(job(kGigabit, 4, {1e6, 1.3e6, 1.7e6}, exactly)).saved_seconds) << "too close together";
+  EXPECT_TRUE(forecast_of(job(kGigabit, 4, {64, 1e6, 16e6}, exactly)).saved_seconds);
+}
+
+TEST(Forecast, OneClassThatIsOffDoesNotBendTheOthers) {
+  const double off = passed_seconds(kGigabit, 1e6, 4);
+  const Observed observed =
+      job(kGigabit, 4, sizes_of_a_model(), [&](double seconds) { return seconds == off ? 3 * seconds : seconds; });
+  int known = 0;
+  for (const ForecastClass& one : forecast_of(observed).classes) {
+    if (!one.compressed_seconds) {
+      EXPECT_NEAR(one.bytes, 1e6, 1) << "of this one the line says nothing";
+      continue;
+    }
+    ++known;
+    const double wanted = compressed_seconds(kGigabit, one.bytes, 4);
+    EXPECT_NEAR(*one.compressed_seconds, wanted, 0.25 * wanted) << one.bytes;
+  }
+  EXPECT_EQ(known, 4);
+}
+
+// Real frames stand for the link where sizes are few, and where the fit would be wrong.
+TEST(Forecast, GoesByRealMessagesWhereThereAreSome) {
+  constexpr double kSampleBytes = 16e6;
+  Observed observed = job(kGigabit, 2, {kSampleBytes}, exactly);
+  ASSERT_FALSE(forecast_of(observed).saved_seconds);
+  const double frames = kSampleBytes / kRatio;
+  observed.classes.begin()->second.transfer = {.dense_bytes = kSampleBytes,
+                                               .dense_seconds = passed_seconds(kGigabit, kSampleBytes, 2),
+                                               .frame_bytes = frames,
+                                               .frame_seconds = kGigabit.latency + frames / kGigabit.rate};
+  const Forecast forecast = forecast_of(observed);
+  const double wanted = compressed_seconds(kGigabit, kSampleBytes, 2);
+  EXPECT_NEAR(forecast.classes.at(0).compressed_seconds.value_or(0), wanted, 0.25 * wanted);
+  EXPECT_GT(forecast.saved_seconds.value_or(0), 0);
+}
+
+TEST(Forecast, ReduceScattersSendOnce) {
+  Observed observed;
+  const double bytes = 16e6;
+  for (const double size : {1e3, 1e6, bytes}) {
+    ObservedTotals& totals =
+        observed.classes[class_of(static_cast<std::uint64_t>(size), 4, Function::mpi_reduce_scatter_block)];
+    totals.sizes[0] = {
+        .calls = 10, .bytes = 10 * size, .seconds = 1, .quick_seconds = kGigabit.latency + 0.75 * size / kGigabit.rate};
+    totals.codec = size > 1e5 ? "int8" : "";
+    totals.sampled = sampled();
+  }
+  const Forecast forecast = forecast_of(observed);
+  ASSERT_EQ(forecast.classes.size(), 2U);
+  const double wire = 0.75 * bytes / kRatio / kGigabit.rate;
+  EXPECT_NEAR(forecast.classes[0].compressed_seconds.value_or(0), wire, 0.1 * wire);
+}
+
+TEST(Observed, TravelsAndAddsUp) {
+  Observed one = job(kGigabit, 4, sizes_of_a_model(), exactly);
+  const Observed other =
+      job({.latency = 2 * kGigabit.latency, .rate = kGigabit.rate / 2}, 4, sizes_of_a_model(), exactly);
+  Ledger ledger;
+  ledger.add_observed(one);
+  Ledger told;
+  told.add_observed(other);
+  ledger.merge(told.to_text());
+  const Observed both = ledger.observed();
+  ASSERT_EQ(both.classes.size(), one.classes.size());
+  EXPECT_EQ(both.hosts.size(), 1U);
+  EXPECT_EQ(both.hosts.begin()->second.ranks, 2);
+  for (const auto& [what, totals] : both.classes) {
+    const ObservedTotals& first = one.classes.at(what);
+    EXPECT_EQ(totals.calls(), 2 * first.calls());
+    EXPECT_EQ(totals.codec, first.codec);
+    for (std::size_t i = 0; i < totals.sizes.size(); ++i) {
+      EXPECT_EQ(totals.sizes[i].quick_seconds, first.sizes[i].quick_seconds) << "of the rank that waited least";
+    }
+    EXPECT_EQ(totals.sampled.samples, 2 * first.sampled.samples);
+  }
+  const auto report = nlohmann::json::parse(report_json({.world_size = 2}, ledger));
+  EXPECT_EQ(report.at("forecast").at("classes").size(), 5U);
+  EXPECT_TRUE(nlohmann::json::parse(report_json({}, Ledger())).at("forecast").is_null());
+}
+
+TEST(Observed, TheSummaryNamesTheCommandAndTheForecast) {
+  Ledger ledger;
+  ledger.add({.function = Function::mpi_allreduce, .reason = Reason::observing}, {.calls = 60, .bytes_in = 1 << 20});
+  const ReportHead head{.world_size = 2};
+  EXPECT_EQ(report_summary(head, ledger),
+            "0 of 60 calls compressed; main reason: observed: no codec was named; to "
+            "compress: gradwire run --codec auto -- ...");
+  ledger.add_observed(job(kGigabit, 2, sizes_of_a_model(), exactly));
+  EXPECT_NE(report_summary(head, ledger).find("; forecast: gradwire run --codec auto -- ... would save "),
+            std::string::npos)
+      << report_summary(head, ledger);
+}
+
+TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
+  const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"auto\"\n");
+  Observation observation(planner);
+  const ObservedClass large = class_of(4 << 20, 4);
+  const ObservedClass small = class_of(1 << 10, 4);
+  EXPECT_FALSE(observation.wants_sample(large)) << "not noted yet";
+  const std::vector<float> values(1 << 20, 0.5F);
+  const auto begin = Observation::Clock::now();
+  int samples = 0;
+  int calls = 0;
+  while (std::chrono::duration<double>(Observation::Clock::now() - begin).count() < 0.3) {
+    observation.note(large, 4 << 20, 0.01);
+    observation.note(small, 1 << 10, 0.0001);
+    EXPECT_FALSE(observation.wants_sample(small));
+    ++calls;
+    if (observation.wants_sample(large)) {
+      observation.sample(large, view(values.data(), values.size()));
+      EXPECT_FALSE(observation.wants_sample(large)) << "the next one later";
+      ++samples;
+    }
+  }
+  EXPECT_GT(samples, 0);
+  EXPECT_LT(samples, 24);
+  EXPECT_GT(calls, 100);
+  const ObservedTotals totals = observation.observed().classes.at(large);
+  EXPECT_EQ(totals.codec, "int8") << "of what auto may choose, what sends least";
+  EXPECT_EQ(totals.sampled.samples, static_cast<std::uint64_t>(samples));
+  EXPECT_LE(totals.sampled.bytes, samples * static_cast<double>(kMostSampledBytes));
+  EXPECT_GT(observation.cost_seconds(), 0);
+}
+
+TEST(Observation, CountsCallsByQuartersOfAClassAndForgetsNone) {
+  const plan::CallPlanner planner = planner_of("");
+  Observation observation(planner);
+  for (const std::uint64_t bytes : {1U << 20, 5U << 18, 6U << 18, 7U << 18}) {
+    for (int call = 0; call < 1000; ++call) {
+      observation.note(class_of(bytes, 2), bytes, 1e-3);
+    }
+  }
+  const Observed observed = observation.observed();
+  ASSERT_EQ(observed.classes.size(), 1U);
+  for (const ObservedTotals::Size& size : observed.classes.begin()->second.sizes) {
+    EXPECT_EQ(size.calls, 1000U);
+    EXPECT_NEAR(size.seconds, 1, 1e-9);
+    EXPECT_NEAR(size.quick_seconds, 1e-3, 1e-6);
+  }
+}
+
+// Calls of a microsecond, a million in a second: one note stands for many, and the two sizes that take turns both
+// count.
+TEST(Observation, CostsLittleWhereCallsAreShort) {
+  const plan::CallPlanner planner = planner_of("");
+  Observation observation(planner);
+  const auto begin = Observation::Clock::now();
+  std::uint64_t calls = 0;
+  std::uint64_t noted = 0;
+  while (std::chrono::duration<double>(Observation::Clock::now() - begin).count() < 0.5) {
+    const std::uint64_t bytes = calls++ % 2 == 0 ? 1 << 10 : 1 << 12;
+    if (observation.wants_note()) {
+      ++noted;
+      observation.note(class_of(bytes, 2), bytes, 1e-6);
+    }
+  }
+  EXPECT_LT(noted, calls / 4);
+  const double run = std::chrono::duration<double>(Observation::Clock::now() - begin).count();
+  EXPECT_LT(observation.cost_seconds(), 0.01 * run);
+  const Observed observed = observation.observed();
+  double both = 0;
+  for (const auto& [what, totals] : observed.classes) {
+    EXPECT_NEAR(static_cast<double>(totals.calls()), static_cast<double>(calls) / 2, 0.2 * static_cast<double>(calls));
+    both += static_cast<double>(totals.calls());
+  }
+  EXPECT_NEAR(both, static_cast<double>(calls), 4096);
+}
+
+TEST(Observation, NamesTheClassesOfMostBytesForRealMessages) {
+  const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"int8\"\n");
+  Observation observation(planner);
+  const std::vector<float> values(1 << 16, 0.5F);
+  for (const std::uint64_t bytes : {1U << 10, 1U << 18, 1U << 24, 1U << 20}) {
+    observation.note(class_of(bytes, 4), bytes, 1e-3);
+    observation.sample(class_of(bytes, 4), view(values.data(), values.size()));
+  }
+  const std::vector<Observation::Candidate> largest = observation.largest(2);
+  ASSERT_EQ(largest.size(), 2U);
+  EXPECT_EQ(largest[0].what, class_of(1 << 24, 4));
+  EXPECT_EQ(largest[0].bytes, 1U << 24);
+  EXPECT_NEAR(static_cast<double>(largest[0].frame_bytes), 1.5 * (1 << 24) / 3.97, 1e5) << "two hops of 3 in 4 parts";
+  EXPECT_EQ(largest[1].what, class_of(1 << 20, 4));
+}
+
+TEST(Observation, BoundsItsClasses) {
+  const plan::CallPlanner planner = planner_of("");
+  Observation observation(planner);
+  for (int ranks = 2; ranks < 1000; ++ranks) {
+    observation.note(class_of(1 << 20, ranks), 1 << 20, 1e-3);
+  }
+  EXPECT_EQ(observation.observed().classes.size(), Observation::kMostClasses);
+}
+
+TEST(Sample, SeesWhatLiesBesideAnOutlier) {
+  std::vector<float> values(1 << 16);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = i % 256 == 0 ? 100.0F : 1e-3F;
+  }
+  const SampledValues harmed = sample_values(CodecSpec::parse("int8"), view(values.data(), values.size()));
+  EXPECT_GT(harmed.zeroed / harmed.elements, 0.99);
+  EXPECT_NEAR(harmed.small_squared_error / harmed.small_squared_norm, 1, 1e-6);
+  EXPECT_LT(harmed.squared_error / harmed.squared_norm, 1e-3) << "which the whole does not show";
+  const SampledValues kept = sample_values(CodecSpec::parse("bf16"), view(values.data(), values.size()));
+  EXPECT_EQ(kept.zeroed, 0);
+  EXPECT_LT(kept.small_squared_error / kept.small_squared_norm, 1e-4);
+}
+
+TEST(Sample, TakesTheBeginningOfLargeInputsAndLeavesThemAlone) {
+  const std::vector<float> values(1 << 20, 0.25F);
+  const std::vector<float> before = values;
+  const SampledValues sampled = sample_values(CodecSpec::parse("int8"), view(values.data(), values.size()));
+  EXPECT_EQ(sampled.bytes, static_cast<double>(kMostSampledBytes));
+  EXPECT_NEAR(sampled.bytes / sampled.frame_bytes, 4, 0.2);
+  EXPECT_EQ(values, before);
+  const std::vector<std::uint16_t> halves(1 << 20, 0x3c00);  // ones
+  const SampledValues of_halves =
+      sample_values(CodecSpec::parse("int8"), view(halves.data(), halves.size(), DType::f16));
+  EXPECT_EQ(of_halves.bytes, static_cast<double>(kMostSampledBytes) / 2) << "decoded, they fill a buffer";
+  EXPECT_LT(of_halves.squared_error / of_halves.squared_norm, 1e-4);
+  EXPECT_EQ(sample_values(CodecSpec::exact(), view(values.data(), values.size())).samples, 0U);
+  EXPECT_EQ(sample_values(CodecSpec::parse("int8"), ConstView()).samples, 0U);
+}
+
+TEST(Sample, LeavesNanAndInfOut) {
+  std::vector<float> values(8192, 1.0F);
+  values[5000] = std::numeric_limits<float>::quiet_NaN();
+  values[5001] = std::numeric_limits<float>::infinity();
+  const SampledValues sampled = sample_values(CodecSpec::parse("int8"), view(values.data(), values.size()));
+  EXPECT_TRUE(std::isfinite(sampled.squared_error) && std::isfinite(sampled.squared_norm));
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in
