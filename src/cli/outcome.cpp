@@ -123,9 +123,9 @@ std::string why_without(const SeenRanks& seen, const std::string& folder, bool n
     return "rank 0 ran on " + names_of(seen.hosts_of_root) + ", which does not share " + folder + " with this host" +
            (named ? "" : "; name a file or a directory that all hosts share by --report");
   }
-  if (seen.asked == 0) {
+  if (seen.asked == 0) {  // ranks of a world of one ask nobody
     return std::to_string(seen.begun) + (seen.begun == 1 ? " process" : " processes") +
-           " called MPI_Init with gradwire preloaded, and none came out of it";
+           " called MPI_Init with gradwire preloaded, and no rank 0 called MPI_Finalize, where the report is written";
   }
   if (seen.hosts_of_root.empty()) {
     return "rank 0, which writes it, called MPI_Init without gradwire preloaded, as a statically linked program does, "

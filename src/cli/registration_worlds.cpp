@@ -126,10 +126,6 @@ std::vector<RegistrationWorlds::Answer> RegistrationWorlds::take_answers(Time no
     if (!missing) {
       continue;
     }
-    if (!world.missing && !missing->empty() && seen_.missing.empty()) {
-      seen_.missing = *missing;
-      seen_.missing_of = world.size;
-    }
     world.missing = missing;
     for (const Visitor visitor : world.waiting) {
       answers.push_back({.visitor = visitor, .missing = *missing});

@@ -18,8 +18,6 @@ struct SeenRanks {
   int asked = 0;                             // ranks that came out of it
   std::set<std::string> hosts = {};          // of all of them
   std::set<std::string> hosts_of_root = {};  // of ranks 0
-  std::vector<int> missing = {};             // of the first world that some were missing of
-  int missing_of = 0;                        // its size
 };
 
 class RegistrationWorlds {

@@ -208,7 +208,7 @@ bool Registration::read_settings() {
     server_ = tcp::RegistrationAddress::from_text(*settings_->server);
     process_ = tcp::random_number();
     if (!server_) {
-      why_ = "GRADWIRE_REGISTER is not what gradwire run sets";
+      why_ = "the address in GRADWIRE_REGISTER, which is not one that gradwire run sets";
     }
   }
   return server_.has_value();
@@ -282,7 +282,8 @@ RegistrationAnswer Registration::question(int rank, int world_size) {
   }
   if (settings_->job.empty()) {
     why_ =
-        "nothing in the environment says which MPI job this process belongs to (no PMIX_NAMESPACE, no proxy of "
+        "its address under the name of a job: nothing in the environment says which MPI job this process belongs to "
+        "(no PMIX_NAMESPACE, no proxy of "
         "hydra, no SLURM_STEP_ID)";
     return unreachable;
   }

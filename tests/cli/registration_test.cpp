@@ -99,7 +99,7 @@ TEST(Registration, WithoutAServerNothingIsKnown) {
   wrong.begin();
   const RegistrationAnswer answer = wrong.ask(0, 2);
   EXPECT_EQ(answer.kind, Kind::unreachable);
-  EXPECT_THAT(answer.why, HasSubstr("GRADWIRE_REGISTER is not what gradwire run sets"));
+  EXPECT_THAT(answer.why, HasSubstr("GRADWIRE_REGISTER, which is not one that gradwire run sets"));
   ASSERT_EQ(::unsetenv("GRADWIRE_REGISTER"), 0);
 }
 
@@ -115,7 +115,6 @@ TEST(Registration, MissingRanksAreNamedToEveryRankAlike) {
     Registration one(settings(server.variable()));
     EXPECT_THAT(one.ask(late, 4).missing, ElementsAre(2, 3)) << "a late rank, without begin()";
   }
-  EXPECT_THAT(server.seen().missing, ElementsAre(2, 3));
 }
 
 TEST(Registration, RanksThatAreStillInMpiInitAreWaitedFor) {
