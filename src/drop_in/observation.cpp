@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kNotesToOneTimed = 16;
 constexpr std::size_t kMostKept = 32;         // times of one size
 constexpr std::size_t kMostSamples = 24;      // of one class
-constexpr double kSampleShare = 5e-3;         // of the run
+constexpr double kTimeOfSamples = 5e-3;       // of the run
 constexpr double kNoteShare = 4e-3;           // likewise
 constexpr double kLeastRun = 1e-2;            // seconds: before that, shares say nothing
 constexpr double kClockSeconds = 6e-8;        // that the caller of note() takes for two looks at a clock
@@ -172,7 +172,7 @@ void Observation::choose_skips() {
 }
 
 std::size_t Observation::affordable_bytes() const noexcept {
-  const double left = kSampleShare * seconds_since(begin_) - sample_seconds_;
+  const double left = kTimeOfSamples * seconds_since(begin_) - sample_seconds_;
   return left <= 0 ? 0 : static_cast<std::size_t>(std::min<double>(left / seconds_a_byte_, kMostSampledBytes));
 }
 
