@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "base/environment.hpp"
 #include "base/loaded_objects.hpp"
 
 namespace gradwire::mpi_preload {
@@ -37,6 +38,9 @@ void tell_who_takes_the_calls() {
   int initialized = 0;
   PMPI_Initialized(&initialized);
   if (initialized == 0 || in_child() || !may_speak()) {
+    return;
+  }
+  if (const std::string level = environment("GRADWIRE_LOG").value_or("warn"); level == "error" || level == "off") {
     return;
   }
   std::string object;

@@ -23,6 +23,30 @@ double sum_in(const std::string& text, const std::string& metric, const std::str
   return sum;
 }
 
+// Tried by hand: names without the world's: two files, not four, and one report of the two.
+TEST_P(Preload, SpawnedWorldsHaveFilesOfTheirOwn) {
+  if (GetParam().name != "OpenMpi") {
+    GTEST_SKIP() << "MPICH of Debian 12 and Ubuntu cannot spawn";
+  }
+  const ScratchFolder folder;
+  const std::string to = folder.path().string();
+  const Outcome outcome =
+      run_program(GetParam().launch + " 2 --mca mca_base_env_list 'LD_PRELOAD=" + GetParam().drop_in +
+                  ";GRADWIRE_CODEC=int8;GRADWIRE_METRICS=file:" + to + ";GRADWIRE_REPORT=" + to +
+                  "/calls.json' '" GRADWIRE_BIN "/open_mpi_spawn_job'");
+  expect_ok(outcome, "spawn");
+  std::vector<std::string> metrics;
+  std::vector<std::string> reports;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    (entry.path().extension() == ".json" ? reports : metrics).push_back(entry.path().filename().string());
+  }
+  EXPECT_EQ(metrics.size(), 4U) << outcome.output;
+  EXPECT_EQ(reports.size(), 2U) << outcome.output;
+  const auto spawned = [](const std::string& name) { return name.find("-spawned-") != std::string::npos; };
+  EXPECT_EQ(std::count_if(metrics.begin(), metrics.end(), spawned), 2);
+  EXPECT_EQ(std::count_if(reports.begin(), reports.end(), spawned), 1);
+}
+
 TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
   const ScratchFolder folder;
   const Outcome outcome = with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "compressed");
