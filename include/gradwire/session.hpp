@@ -135,7 +135,8 @@ class Session {
 
   /// Registers a gradient; same names, counts, dtypes and order on every rank. The memory must stay valid until the
   /// session ends or ready(id, view) replaces it, so declare gradients before the session; builds with AddressSanitizer
-  /// say where that is not so. Only before the first ready(). `ndim` serves policy rules.
+  /// say where that is not so. Error(invalid_argument) that names both where it overlaps memory of another tensor (tied
+  /// weights are added once). Only before the first ready(). `ndim` serves policy rules.
   TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
 
   /// The same with a scale. Error(invalid_argument) where that is not in the memory that the session works on;

@@ -71,8 +71,8 @@ Object load_backend() {
   return done ? std::move(module) : nullptr;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gradwire_torch", nullptr, -1, nullptr, nullptr, nullptr, nullptr,
-                          nullptr};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "gradwire_torch", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Which memory a session's tensors have, so that none is added twice: memory that two tensors share would be reduced twice.
+// Which memory a session's tensors have, so that none is added twice: memory that two tensors share would be reduced
+// twice.
 #pragma once
 
 #include <cstdint>

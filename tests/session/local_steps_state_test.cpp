@@ -230,7 +230,8 @@ TEST(LocalStepsState, BadInputIsNamed) {
   const View all = view(values.data(), values.size());
   const View parameter = view(others.data(), others.size());
   const View fewer = view(values.data(), 9);
-  EXPECT_NE(error_of([&] { session.add("embed.weight", all, parameter); }).find("make a gradwire::Table"), std::string::npos);
+  EXPECT_NE(error_of([&] { session.add("embed.weight", all, parameter); }).find("make a gradwire::Table"),
+            std::string::npos);
   EXPECT_NE(
       error_of([&] { session.add("w", all, fewer); }).find("the parameter of \"w\" is f32 x 9, its gradient f32 x 10"),
       std::string::npos);
