@@ -23,7 +23,7 @@ constexpr std::size_t kMostKept = 32;         // times of one size
 constexpr std::size_t kMostSamples = 24;      // of one class
 constexpr double kSampleShare = 5e-3;         // of the run
 constexpr double kNoteShare = 4e-3;           // likewise
-constexpr double kLeastRun = 1e-2;            // seconds: before that, shares say nothing
+constexpr double kLeastRun = 0.25;            // seconds: of a shorter run notes may take a larger share
 constexpr double kClockSeconds = 6e-8;        // that the caller of note() takes for two looks at a clock
 constexpr double kLongestNote = 2e-6;         // one that took longer was interrupted
 constexpr std::uint32_t kMostSkipped = 1023;  // in the mean
@@ -142,6 +142,9 @@ void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, do
 }
 
 void Observation::note(const ObservedClass& what, std::uint64_t bytes, double seconds) {
+  if (!wants_note()) {  // of a caller who did not ask
+    return;
+  }
   const std::lock_guard lock(mutex_);
   const std::uint64_t weight = 1 + skipped_.exchange(0, std::memory_order_relaxed);
   if (notes_++ % kNotesToOneTimed != 0) {
