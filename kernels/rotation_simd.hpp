@@ -8,7 +8,10 @@
 #define GRADWIRE_KERNELS_ROTATION_SIMD_HPP
 #endif
 
+#include <new>
+
 #include "kernels/butterflies_simd.hpp"
+#include "kernels/working_memory.hpp"
 
 #if GRADWIRE_FIXED_LANES
 HWY_BEFORE_NAMESPACE();
@@ -189,6 +192,13 @@ struct RotatedSimd : RotatedCore<Grid> {
     std::int32_t across;
   };
 
+  // What a tile has, and the blocks of it that are encoded together.
+  struct Work {
+    alignas(alignof(Flips)) unsigned char flips[sizeof(Flips)];
+    alignas(64) float y[kGroup * kRotated];
+    Quantized quantized[kGroup];
+  };
+
   // As round_to_int, in the low half of each lane.
   static HWY_INLINE VI32 rounded(const float* y, VF32 inverse) {
     return hn::BitCast(I32(), hn::Load(F32(), y) * inverse + hn::Set(F32(), 12582912.0F));
@@ -252,8 +262,9 @@ struct RotatedSimd : RotatedCore<Grid> {
   template <bool kResidual>
   static HWY_INLINE bool encode_group(const Flips& flips, const float* values, Residual residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
-    alignas(64) float y[kGroup * kRotated];
-    Quantized quantized[kGroup];
+    Work& work = working_memory_as<Work>();
+    float* const y = work.y;
+    Quantized* const quantized = work.quantized;
     OrderedLanes squares[kGroup];
     float spread[kGroup];
     std::uint32_t absmax[kGroup];
@@ -303,7 +314,7 @@ struct RotatedSimd : RotatedCore<Grid> {
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const Tile& tile, const float* values, Residual residual, std::uint32_t count,
                                        std::uint8_t* out) {
-    const Flips flips(tile);
+    const Flips& flips = *new (working_memory_as<Work>().flips) Flips(tile);
     const std::uint32_t whole = count / kBlock;
     bool nonfinite = false;
     for (std::uint32_t first = 0; first < whole; first += kGroup) {
@@ -318,7 +329,7 @@ struct RotatedSimd : RotatedCore<Grid> {
 
   template <bool kAdd>
   static HWY_INLINE void decode_blocks(const Tile& tile, const std::uint8_t* in, std::uint32_t count, float* values) {
-    const Flips flips(tile);
+    const Flips& flips = *new (working_memory_as<Work>().flips) Flips(tile);
     const std::uint32_t whole = count / kBlock;
     for (std::uint32_t block = 0; block < whole; ++block) {
       alignas(64) std::int8_t levels[kRotated];

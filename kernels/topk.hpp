@@ -8,6 +8,7 @@
 #include "kernels/index_code.hpp"
 #include "kernels/numeric.hpp"
 #include "kernels/tile.hpp"
+#include "kernels/working_memory.hpp"
 
 namespace gradwire::kernels {
 
@@ -28,6 +29,12 @@ template <class SelectedCoder, class Indices = EliasFano>
 struct TopK {
   using Value = typename SelectedCoder::Value;
 
+  /// What a tile keeps, while it is encoded or decoded.
+  struct Selection {
+    std::uint16_t index[kTileElements];
+    Value selected_values[kTileElements];
+  };
+
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t used_bytes(std::uint32_t k, std::uint32_t count) {
     const std::uint32_t selected = selected_count(k, count);
     return Indices::bytes(count, selected) + SelectedCoder::bytes(selected);
@@ -37,8 +44,7 @@ struct TopK {
   }
 
   static bool encode(const Tile& tile, const Value* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
-    std::uint16_t index[kTileElements];
-    Value selected_values[kTileElements];
+    auto& [index, selected_values] = working_memory_as<Selection>();
     const std::uint32_t selected = selected_count(tile.k, count);
     select(values, residual, count, selected, index);
     for (std::uint32_t j = 0; j < selected; ++j) {
@@ -64,8 +70,7 @@ struct TopK {
   /// Returns whether the indices are as many as they should be, ascend and lie inside the tile; so does decode_add.
   static bool decode(const Tile& tile, const std::uint8_t* in, std::uint32_t count, Value* values) {
     const std::uint32_t selected = selected_count(tile.k, count);
-    std::uint16_t index[kTileElements];
-    Value selected_values[kTileElements];
+    auto& [index, selected_values] = working_memory_as<Selection>();
     if (!get(in, count, selected, index, selected_values)) {
       return false;
     }
@@ -81,8 +86,7 @@ struct TopK {
   /// Touches the selected elements only.
   static bool decode_add(const Tile& tile, const std::uint8_t* in, std::uint32_t count, Value* values) {
     const std::uint32_t selected = selected_count(tile.k, count);
-    std::uint16_t index[kTileElements];
-    Value selected_values[kTileElements];
+    auto& [index, selected_values] = working_memory_as<Selection>();
     if (!get(in, count, selected, index, selected_values)) {
       return false;
     }
@@ -182,11 +186,18 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
   }
 
  private:
+  struct Selection {
+    Selector selector;
+    float selected_values[kTileElements];
+  };
+
   template <bool kResidual>
   static bool encode_tile(const Tile& tile, const float* values, Residual residual, std::uint32_t count,
                           std::uint8_t* out) {
     const std::uint32_t selected = selected_count(tile.k, count);
-    Selector selector;
+    Selection& memory = working_memory_as<Selection>();
+    Selector& selector = memory.selector;
+    float* const selected_values = memory.selected_values;
     selector.look<kResidual>(values, residual.before, count, selected);
     // Whether the residual may take x before the values are coded: none of them becomes Inf or NaN.
     const bool finite = selector.absmax() < SelectedCoder::kNonfiniteFrom;
@@ -194,7 +205,6 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
     float* to = whole && finite ? residual.after : selector.scratch();
     const std::uint16_t* index = selector.select<kResidual>(values, residual, to, count, selected);
     const float* x = kResidual || !whole ? to : values;
-    float selected_values[kTileElements];
     for (std::uint32_t j = 0; j < selected; ++j) {
       selected_values[j] = x[index[j]];
     }

@@ -75,6 +75,9 @@ struct TensorPolicy {
   /// of them. Empty: always `codec`.
   std::vector<CodecSpec> allow = {};
   Sync sync = {};
+  /// Of calls of a job without a session: a class of calls whose relative error (norm of the difference over norm of
+  /// the exact sum) goes above it passes uncompressed from then on. Above 0. None: no bound. Sessions refuse it.
+  std::optional<double> max_error = std::nullopt;
   [[nodiscard]] bool is_auto() const noexcept { return !allow.empty(); }
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };

@@ -11,16 +11,25 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/functional/instancenorm.h>  // which modules/instancenorm.h does not include
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -52,30 +61,55 @@ namespace gradwire::torch {
 
 /// Hands the gradients of one model to one session. Create the model first, then the session, then the adapter, and
 /// give the optimizer the model's own parameters. Not thread-safe beside the hooks, which run inside backward().
+/// The model must outlive the adapter, and its parameters stay what they were when that was made: where one was added,
+/// unfrozen or replaced since, finish() is Error(invalid_argument) that names it; make session and adapter after that.
 class Adapter {
  public:
   /// Adds every parameter that requires a gradient, in order of registration (keep that the order of the forward pass),
   /// with its values, so that policies may ask for local steps; optimizer state stays each rank's own then,
   /// gives each a zero-filled .grad() where it has none, sends rank `root`'s parameters and floating-point buffers to
-  /// all ranks, and installs the hooks. Collective.
+  /// all ranks, and installs the hooks. Collective. A parameter that is registered under several names (tied weights)
+  /// is added once, under the first of them. A strided buffer that is not dense is sent as a copy; other buffers that
+  /// gradwire cannot read stay each rank's own: skipped_buffers().
   Adapter(Session& session, const ::torch::nn::Module& model, int root = 0) : Adapter(session, model, {}, root) {}
   /// The scale of a parameter by its name (TensorOptions::scale), as AdamW::scale(name) has it; empty: none. Such a
   /// parameter is added without its values: policies may not ask for local steps of it.
   using Scales = std::function<std::span<const float>(const std::string& name)>;
-  Adapter(Session& session, const ::torch::nn::Module& model, const Scales& scales, int root = 0) : session_(session) {
+  Adapter(Session& session, const ::torch::nn::Module& model, const Scales& scales, int root = 0)
+      : session_(session), model_(model) {
     ::torch::NoGradGuard no_grad;
     for (const auto& item : model.named_parameters()) {
+      if (!first_names_.emplace(item.value().unsafeGetTensorImpl(), item.key()).second) {  // tied
+        if (const auto found = by_parameter_.find(item.value().unsafeGetTensorImpl()); found != by_parameter_.end()) {
+          ++found->second->registered;
+        }
+        continue;
+      }
       values_.push_back(torch::view(item.value(), item.key()));
       if (item.value().requires_grad()) {
         add(item.key(), item.value(), scales ? scales(item.key()) : std::span<const float>());
       }
     }
-    for (const auto& item : model.named_buffers()) {
-      if (item.value().is_floating_point()) {
-        values_.push_back(torch::view(item.value(), item.key()));
-      }
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies = add_buffers();
+    std::vector<View> sent = values_;
+    for (const auto& [buffer, copy] : copies) {
+      sent.push_back(torch::view(copy, "buffer"));
     }
-    session_.broadcast(values_, root);
+    session_.broadcast(sent, root);
+    for (auto& [buffer, copy] : copies) {
+      buffer.copy_(copy);
+    }
+    remember_members(model);
+    layers_ = model.modules(/*include_self=*/false);
+    for (const auto& layer : layers_) {
+      remember_members(*layer);
+    }
+    for (const auto& entry : entries_) {
+      entry->had_owners =
+          has_owners(*entry) && !std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+            return member.registered == entry->parameter.unsafeGetTensorImpl();
+          });
+    }
   }
   template <typename Contained>
   Adapter(Session& session, const ::torch::nn::ModuleHolder<Contained>& model, int root = 0)
@@ -94,13 +128,17 @@ class Adapter {
   using BeforeReady = std::function<void(const std::string& name, std::span<float> gradient)>;
   void before_ready(BeforeReady call) { before_ready_ = std::move(call); }
 
-  /// Where the model's parameters and floating-point buffers lie: with Optimizer::state() what Session::share() and
-  /// restore() are to be given, and checkpoint() as ConstView. Valid as long as the model.
+  /// Where the model's parameters and dense floating-point buffers lie: with Optimizer::state() what Session::share()
+  /// and restore() are to be given, and checkpoint() as ConstView. Valid as long as the model.
   [[nodiscard]] const std::vector<View>& values() const noexcept { return values_; }
+  /// Floating-point buffers that were not sent, by name: sparse ones, those of other devices, those of types that
+  /// gradwire does not know, and those whose elements share memory otherwise than expand() makes it.
+  [[nodiscard]] const std::vector<std::string>& skipped_buffers() const noexcept { return skipped_buffers_; }
 
   /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
   /// .grad() holds the reduced value. Where the outcome says `repeat`, set gradients to zero and do backward() again.
   StepOutcome finish() {
+    check_model();
     for (const auto& entry : entries_) {
       if (entry->ready) {
         continue;
@@ -142,12 +180,15 @@ class Adapter {
   struct Entry {
     std::string name;
     at::Tensor parameter;
-    at::Tensor buffer;  // the gradient that was added to the session
+    at::Tensor buffer;           // the gradient that was added to the session
+    const void* data = nullptr;  // the parameter's values, which were added beside it
     TensorId id{};
     std::shared_ptr<::torch::autograd::Node> accumulator;  // the parameter itself holds it only weakly
     std::uintptr_t hook = 0;
-    bool touched = false;  // got a gradient since the last finish()
-    bool ready = false;    // was handed to the session in this step
+    std::size_t registered = 1;  // so many names it has in the model
+    bool touched = false;        // got a gradient since the last finish()
+    bool ready = false;          // was handed to the session in this step
+    bool had_owners = false;     // beside the model's list of parameters, autograd and this adapter; no known member
 
     Entry() = default;
     Entry(const Entry&) = delete;
@@ -180,6 +221,153 @@ class Adapter {
     Entry& entry_;
   };
 
+  // A parameter as a member of a layer of LibTorch, which its forward() reads; the layer's list of parameters, which
+  // Module::named_parameters() returns, does not learn of an assignment to that member.
+  struct Member {
+    const at::Tensor* tensor;
+    const at::TensorImpl* registered;
+  };
+
+  // Returns the copies that are to be sent, each with the memory it is to be copied back to.
+  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> add_buffers() {
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+    std::unordered_map<const at::TensorImpl*, bool> seen;
+    for (const auto& item : model_.named_buffers()) {
+      const at::Tensor& buffer = item.value();
+      if (!buffer.defined() || !buffer.is_floating_point() ||
+          !seen.emplace(buffer.unsafeGetTensorImpl(), true).second) {
+        continue;
+      }
+      if (!buffer.device().is_cpu() || buffer.layout() != at::kStrided || !knows(buffer.scalar_type())) {
+        skipped_buffers_.push_back(item.key());
+      } else if (buffer.is_non_overlapping_and_dense()) {
+        values_.push_back(torch::view(buffer, "buffer " + item.key()));
+      } else if (at::Tensor once = without_repetitions(buffer); has_gaps_only(once)) {
+        at::Tensor copy = once.contiguous();
+        copies.emplace_back(std::move(once), std::move(copy));
+      } else {
+        skipped_buffers_.push_back(item.key());
+      }
+    }
+    return copies;
+  }
+
+  [[nodiscard]] static bool knows(at::ScalarType type) {
+    return type == at::kFloat || type == at::kHalf || type == at::kBFloat16 || type == at::kDouble;
+  }
+
+  // Without what expand() made: each element once.
+  [[nodiscard]] static at::Tensor without_repetitions(at::Tensor buffer) {
+    for (std::int64_t i = 0; i < buffer.dim(); ++i) {
+      if (buffer.stride(i) == 0 && buffer.size(i) > 1) {
+        buffer = buffer.narrow(i, 0, 1);
+      }
+    }
+    return buffer;
+  }
+
+  // Whether no two elements share memory, as far as strides show: each is beyond all that smaller strides reach.
+  [[nodiscard]] static bool has_gaps_only(const at::Tensor& buffer) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;
+    for (std::int64_t i = 0; i < buffer.dim(); ++i) {
+      if (buffer.size(i) > 1) {
+        dimensions.emplace_back(buffer.stride(i), buffer.size(i));
+      }
+    }
+    std::sort(dimensions.begin(), dimensions.end());
+    std::int64_t reach = 0;
+    for (const auto& [stride, size] : dimensions) {
+      if (stride <= reach) {
+        return false;
+      }
+      reach += stride * (size - 1);
+    }
+    return true;
+  }
+
+  template <typename Layer>
+  void remember_members_of(const ::torch::nn::Module& module) {
+    if (const auto* const layer = dynamic_cast<const Layer*>(&module)) {
+      for (const at::Tensor* const member : {&layer->weight, &layer->bias}) {
+        if (member->defined() && first_names_.contains(member->unsafeGetTensorImpl())) {
+          members_.push_back({member, member->unsafeGetTensorImpl()});
+        }
+      }
+    }
+  }
+  void remember_members(const ::torch::nn::Module& module) {
+    namespace nn = ::torch::nn;
+    remember_members_of<nn::LinearImpl>(module);
+    remember_members_of<nn::BilinearImpl>(module);
+    remember_members_of<nn::Conv1dImpl>(module);
+    remember_members_of<nn::Conv2dImpl>(module);
+    remember_members_of<nn::Conv3dImpl>(module);
+    remember_members_of<nn::ConvTranspose1dImpl>(module);
+    remember_members_of<nn::ConvTranspose2dImpl>(module);
+    remember_members_of<nn::ConvTranspose3dImpl>(module);
+    remember_members_of<nn::BatchNorm1dImpl>(module);
+    remember_members_of<nn::BatchNorm2dImpl>(module);
+    remember_members_of<nn::BatchNorm3dImpl>(module);
+    remember_members_of<nn::InstanceNorm1dImpl>(module);
+    remember_members_of<nn::InstanceNorm2dImpl>(module);
+    remember_members_of<nn::InstanceNorm3dImpl>(module);
+    remember_members_of<nn::LayerNormImpl>(module);
+    remember_members_of<nn::GroupNormImpl>(module);
+    for (const at::Tensor* const member :
+         {weight_of<nn::EmbeddingImpl>(module), weight_of<nn::EmbeddingBagImpl>(module)}) {
+      if (member != nullptr && first_names_.contains(member->unsafeGetTensorImpl())) {
+        members_.push_back({member, member->unsafeGetTensorImpl()});
+      }
+    }
+  }
+  template <typename Layer>
+  [[nodiscard]] static const at::Tensor* weight_of(const ::torch::nn::Module& module) {
+    const auto* const layer = dynamic_cast<const Layer*>(&module);
+    return layer == nullptr ? nullptr : &layer->weight;
+  }
+
+  // Beside the model's list of parameters, autograd's accumulator and this adapter.
+  [[nodiscard]] static bool has_owners(const Entry& entry) {
+    return entry.parameter.use_count() > entry.registered + 2;
+  }
+
+  // Throws where a parameter that requires a gradient is not one that was added.
+  void check_model() const {
+    for (const Member& member : members_) {
+      if (member.tensor->unsafeGetTensorImpl() != member.registered && member.tensor->requires_grad()) {
+        throw changed("parameter " + first_names_.at(member.registered) + " was replaced by another tensor");
+      }
+    }
+    for (const auto& item : model_.named_parameters()) {
+      const at::Tensor& parameter = item.value();
+      if (!parameter.requires_grad()) {
+        continue;
+      }
+      const auto found = first_names_.find(parameter.unsafeGetTensorImpl());
+      if (found == first_names_.end()) {
+        throw changed("parameter " + item.key() + " is another tensor than it was, or new");
+      }
+      const auto entry = by_parameter_.find(found->first);
+      if (entry == by_parameter_.end()) {
+        throw changed("parameter " + item.key() + " required no gradient and requires one now");
+      }
+      if (entry->second->data != nullptr && parameter.data_ptr() != entry->second->data) {
+        throw changed("the values of parameter " + item.key() + " lie elsewhere than they did, as after set_data()");
+      }
+    }
+    for (const auto& entry : entries_) {
+      if (entry->had_owners && !entry->ready && !entry->touched && !has_owners(*entry)) {
+        throw changed("parameter " + entry->name + " was replaced by another tensor, since nothing uses it any more");
+      }
+    }
+  }
+  [[nodiscard]] static Error changed(const std::string& what) {
+    return {ErrorCode::invalid_argument,
+            "finish: " + what +
+                " after the adapter was made, so its gradient would not be reduced; change parameters first, then make "
+                "the session and the adapter"};
+  }
+
   void add(const std::string& name, const at::Tensor& parameter, std::span<const float> scale) {
     auto entry = std::make_unique<Entry>();
     entry->name = name;
@@ -194,6 +382,8 @@ class Adapter {
                               : session_.add(name, gradient, {.ndim = ndim, .scale = scale});
     entry->accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
     entry->hook = entry->accumulator->add_post_hook(std::make_unique<GradientComplete>(*this, *entry));
+    entry->data = scale.empty() ? parameter.data_ptr() : nullptr;
+    by_parameter_.emplace(parameter.unsafeGetTensorImpl(), entry.get());
     entries_.push_back(std::move(entry));
   }
 
@@ -225,7 +415,13 @@ class Adapter {
   }
 
   Session& session_;
+  const ::torch::nn::Module& model_;
   std::vector<View> values_;
+  std::vector<std::string> skipped_buffers_;
+  std::unordered_map<const at::TensorImpl*, std::string> first_names_;  // of all parameters
+  std::unordered_map<const at::TensorImpl*, Entry*> by_parameter_;
+  std::vector<std::shared_ptr<::torch::nn::Module>> layers_;  // which have the members
+  std::vector<Member> members_;
   std::vector<std::unique_ptr<Entry>> entries_;
   BeforeReady before_ready_;
   bool no_sync_ = false;

@@ -2,17 +2,24 @@
 // library alone, and nothing of it runs before the process calls one of MPI's functions that the drop-ins take over.
 // Then it loads the drop-in for the MPI that is there, and hands on to it.
 #include <dlfcn.h>
+#include <link.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <climits>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <tuple>
 
+#include "base/loaded_objects.hpp"
 #include "base/mpi_libraries.hpp"
 #include "plugins/mpi_any/names.h"
+
+#define GRADWIRE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
@@ -27,6 +34,9 @@ constexpr std::array<const char*, kNames> kName{
 
 constinit std::array<std::atomic<void*>, kNames> g_functions{};  // null: not yet looked for
 
+// Which MPI this process has loaded, by any of the ways in which a library is loaded.
+enum class Family : std::uint8_t { unknown, open_mpi, mpich, both };
+
 bool is_loaded(std::string_view library) {  // a literal, which ends with a zero
   void* const found = ::dlopen(library.data(), RTLD_LAZY | RTLD_NOLOAD);
   return found != nullptr && ::dlclose(found) == 0;
@@ -35,6 +45,19 @@ bool is_loaded(std::string_view library) {  // a literal, which ends with a zero
 template <std::size_t N>
 bool any_is_loaded(const std::array<std::string_view, N>& libraries) {
   return std::any_of(libraries.begin(), libraries.end(), is_loaded);
+}
+
+// Once an MPI was seen the answer stays; before that a process such as Python may still load one.
+Family family() {
+  static constinit std::atomic<Family> known{Family::unknown};
+  Family found = known.load(std::memory_order_acquire);
+  if (found == Family::unknown) {
+    const bool open_mpi = any_is_loaded(gradwire::kOpenMpiLibraries);
+    const bool mpich = any_is_loaded(gradwire::kMpichLibraries);
+    found = open_mpi && mpich ? Family::both : open_mpi ? Family::open_mpi : mpich ? Family::mpich : Family::unknown;
+    known.store(found, std::memory_order_release);
+  }
+  return found;
 }
 
 // The file of this name beside this object.
@@ -69,64 +92,218 @@ void* load(const char* name) {
 void* drop_in() {
   static constinit std::atomic<bool> known{false};  // threads that come at once find the same
   static constinit std::atomic<void*> found{nullptr};
-  if (!known.load(std::memory_order_acquire)) {
-    const bool open_mpi = any_is_loaded(gradwire::kOpenMpiLibraries);
-    const bool mpich = any_is_loaded(gradwire::kMpichLibraries);
-    if (open_mpi != mpich) {
-      found.store(load(open_mpi ? "libgradwire_mpi.so" : "libgradwire_mpich.so"));
+  const Family has = family();
+  if (has != Family::unknown && !known.load(std::memory_order_acquire)) {
+    if (has != Family::both) {
+      found.store(load(has == Family::open_mpi ? "libgradwire_mpi.so" : "libgradwire_mpich.so"));
     }
     known.store(true, std::memory_order_release);
   }
   return found;
 }
 
-// Of an MPI that only a module sees which was loaded later, as Python's are: RTLD_NEXT does not.
-template <std::size_t N>
-void* find_in(const std::array<std::string_view, N>& libraries, const char* name) {
-  for (const std::string_view library : libraries) {
-    void* const loaded = ::dlopen(library.data(), RTLD_LAZY | RTLD_NOLOAD);  // once a function: it may stay open
-    void* const function = loaded == nullptr ? nullptr : ::dlsym(loaded, name);
-    if (function != nullptr) {
-      return function;
-    }
+// What the object that `caller` lies in was linked with: where the loader would have found the function without us,
+// if it stands in no library that all objects see.
+void* find_beside(const void* caller, const char* name) {
+  Dl_info info{};
+  link_map* object = nullptr;
+  if (::dladdr1(caller, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0 || object == nullptr) {
+    return nullptr;
   }
-  return nullptr;
+  void* const handle = ::dlopen(object->l_name[0] == '\0' ? nullptr : object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+  void* const function = handle == nullptr ? nullptr : ::dlsym(handle, name);
+  if (handle != nullptr) {
+    ::dlclose(handle);
+  }
+  return function != nullptr && !gradwire::is_of_gradwire(function) ? function : nullptr;
 }
 
-void* find(Index index) {
+// The definition that the caller would have without gradwire: first those that all objects see, in link order, then
+// what the caller was linked with; then that of any object, for a caller that is not known.
+void* find_native(const char* name, const void* caller) {
+  void* function = ::dlsym(RTLD_NEXT, name);
+  if (function == nullptr || gradwire::is_of_gradwire(function)) {
+    function = find_beside(caller, name);
+  }
+  return function != nullptr ? function : gradwire::find_function_in_loaded_objects(name);
+}
+
+void* stand_in_for(Index index, const void* caller);
+
+void* find(Index index, const void* caller) {
   void* const library = drop_in();
   void* function = library == nullptr ? nullptr : ::dlsym(library, kName[index]);
-  if (function == nullptr) {
-    function = ::dlsym(RTLD_NEXT, kName[index]);
+  // dlsym looks into what the drop-in is linked with, too, and would go past tools that stand behind this object.
+  if (function == nullptr || !gradwire::is_of_gradwire(function)) {
+    function = find_native(kName[index], caller);
   }
-  if (function == nullptr) {
-    function = find_in(gradwire::kOpenMpiLibraries, kName[index]);
-  }
-  if (function == nullptr) {
-    function = find_in(gradwire::kMpichLibraries, kName[index]);
-  }
-  if (function == nullptr && index != k_gradwire_name) {
-    std::fprintf(stderr, "gradwire: this process called %s and has no MPI that has it\n", kName[index]);
-    std::abort();
-  }
-  return function;
+  return function != nullptr ? function : stand_in_for(index, caller);
 }
 
 // Where nothing knows gradwire_name, a name is dropped.
 long ignore() { return 0; }
 
-template <typename... Arguments>
-inline long hand_on(Index index, Arguments... arguments) {
+[[noreturn]] void end_without(Index index) {
+  std::fprintf(stderr, "gradwire: this process called %s and has no MPI that has it\n", kName[index]);
+  std::abort();
+}
+
+void* function_of(Index index, const void* caller) {
   void* function = g_functions[index].load(std::memory_order_acquire);
   if (function == nullptr) [[unlikely]] {
-    function = find(index);
-    function = function == nullptr ? reinterpret_cast<void*>(&ignore) : function;  // NOLINT: POSIX has them alike
-    g_functions[index].store(function, std::memory_order_release);
+    function = find(index, caller);
+    if (function == nullptr && index == k_gradwire_name) {
+      return reinterpret_cast<void*>(&ignore);  // NOLINT: POSIX has them alike. An MPI may still be loaded
+    }
+    if (function == nullptr) {
+      end_without(index);
+    }
+    if (family() != Family::both) {  // else each caller has its own
+      g_functions[index].store(function, std::memory_order_release);
+    }
   }
-  return reinterpret_cast<long (*)(Arguments...)>(function)(arguments...);  // NOLINT
+  return function;
+}
+
+template <typename... Arguments>
+inline long hand_on(Index index, const void* caller, Arguments... arguments) {
+  return reinterpret_cast<long (*)(Arguments...)>(function_of(index, caller))(arguments...);  // NOLINT
+}
+
+// Programs built for several MPIs, as mpi4py's wheels are, refer to MPI 4's functions weakly, and take them for present
+// where their address is not null. This object defines them, so it must answer for an MPI that lacks them.
+
+// Tells MPI's error handler of this communicator; returns the code where that returns.
+long raise(const char* name, long code, long comm, const void* caller) {
+  std::fprintf(stderr, "gradwire: this MPI has no %s\n", name);
+  if (void* const function = find_native("PMPI_Comm_call_errhandler", caller)) {
+    reinterpret_cast<long (*)(long, long)>(function)(comm, code);  // NOLINT
+  }
+  return code;
+}
+
+constexpr long kErrCount = 2;                                            // MPI_ERR_COUNT of both families
+long unsupported_code() { return family() == Family::mpich ? 44 : 52; }  // MPI_ERR_UNSUPPORTED_OPERATION
+
+// Counts that MPI may read until a request is complete, so they stay for ever; jobs have few different ones.
+struct KeptCounts {
+  KeptCounts* next;
+  std::size_t size;
+  int* values;
+};
+constinit std::atomic<KeptCounts*> g_counts{nullptr};
+
+// `counts` as ints, or null where one does not fit or there is no memory.
+const int* narrow_counts(const std::int64_t* counts, std::size_t size) {
+  const auto fits = [](std::int64_t count) { return count <= INT_MAX && count >= INT_MIN; };
+  if (!std::all_of(counts, counts + size, fits)) {
+    return nullptr;
+  }
+  for (const KeptCounts* kept = g_counts.load(std::memory_order_acquire); kept != nullptr; kept = kept->next) {
+    if (kept->size == size && std::equal(counts, counts + size, kept->values)) {
+      return kept->values;
+    }
+  }
+  // NOLINTBEGIN(cppcoreguidelines-no-malloc): this object has no C++ runtime
+  auto* const made = static_cast<KeptCounts*>(std::malloc(sizeof(KeptCounts)));
+  auto* const values = static_cast<int*>(std::malloc((size == 0 ? 1 : size) * sizeof(int)));
+  if (made == nullptr || values == nullptr) {
+    std::free(made);
+    std::free(values);
+    return nullptr;
+  }
+  // NOLINTEND(cppcoreguidelines-no-malloc)
+  std::transform(counts, counts + size, values, [](std::int64_t count) { return static_cast<int>(count); });
+  *made = {.next = g_counts.load(std::memory_order_relaxed), .size = size, .values = values};
+  while (!g_counts.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {
+  }
+  return values;
+}
+
+enum class Counts : bool { one, array };
+
+// A call with large counts as the same call with ints, for an MPI that has only those. The third argument is the count,
+// or the array of them.
+template <Index kLarge, Index kSmall, std::size_t kComm, Counts kCounts, typename... Arguments>
+long narrow(Arguments... given) {
+  const void* const caller = __builtin_return_address(0);
+  std::array<long, sizeof...(given)> arguments{given...};
+  const long comm = arguments[kComm];
+  if (kCounts == Counts::one && (arguments[2] > INT_MAX || arguments[2] < INT_MIN)) {
+    return raise(kName[kLarge], kErrCount, comm, caller);
+  }
+  if (kCounts == Counts::array) {
+    int size = 0;
+    void* const size_of = find_native("PMPI_Comm_size", caller);
+    if (size_of == nullptr || reinterpret_cast<long (*)(long, int*)>(size_of)(comm, &size) != 0) {  // NOLINT
+      return raise(kName[kLarge], kErrCount, comm, caller);
+    }
+    const auto* counts = reinterpret_cast<const std::int64_t*>(arguments[2]);  // NOLINT
+    const int* const small = counts == nullptr ? nullptr : narrow_counts(counts, static_cast<std::size_t>(size));
+    if (small == nullptr && counts != nullptr) {
+      return raise(kName[kLarge], kErrCount, comm, caller);
+    }
+    arguments[2] = reinterpret_cast<long>(small);  // NOLINT
+  }
+  return std::apply([=](auto... each) { return hand_on(kSmall, caller, each...); }, arguments);
+}
+
+template <Index kMissing, std::size_t kComm, typename... Arguments>
+long refuse(Arguments... given) {
+  const std::array<long, sizeof...(given)> arguments{given...};
+  return raise(kName[kMissing], unsupported_code(), arguments[kComm], __builtin_return_address(0));
+}
+
+template <typename Function>
+void* address_of(Function* function) {
+  return reinterpret_cast<void*>(function);  // NOLINT
+}
+
+#define GRADWIRE_NARROW(large, small, comm, counts, ...) \
+  case k_##large:                                        \
+    return address_of(&narrow<k_##large, k_##small, comm, Counts::counts, __VA_ARGS__>)
+#define GRADWIRE_6_LONGS long, long, long, long, long, long
+#define GRADWIRE_7_LONGS GRADWIRE_6_LONGS, long
+#define GRADWIRE_8_LONGS GRADWIRE_7_LONGS, long
+
+// Open MPI 4 has the persistent ones under the names of an extension.
+template <Index kMissing>
+void* persistent(const char* extension, const void* caller) {
+  void* const function = find_native(extension, caller);
+  return function != nullptr ? function : address_of(&refuse<kMissing, 5, GRADWIRE_8_LONGS>);
+}
+
+// What answers for a function that this MPI does not have; null where it must have it.
+void* stand_in_for(Index index, const void* caller) {
+  switch (index) {
+    GRADWIRE_NARROW(MPI_Allreduce_c, MPI_Allreduce, 5, one, GRADWIRE_6_LONGS);
+    GRADWIRE_NARROW(MPI_Reduce_c, MPI_Reduce, 6, one, GRADWIRE_7_LONGS);
+    GRADWIRE_NARROW(MPI_Reduce_scatter_c, MPI_Reduce_scatter, 5, array, GRADWIRE_6_LONGS);
+    GRADWIRE_NARROW(MPI_Reduce_scatter_block_c, MPI_Reduce_scatter_block, 5, one, GRADWIRE_6_LONGS);
+    GRADWIRE_NARROW(MPI_Iallreduce_c, MPI_Iallreduce, 5, one, GRADWIRE_7_LONGS);
+    GRADWIRE_NARROW(MPI_Ireduce_scatter_c, MPI_Ireduce_scatter, 5, array, GRADWIRE_7_LONGS);
+    GRADWIRE_NARROW(MPI_Ireduce_scatter_block_c, MPI_Ireduce_scatter_block, 5, one, GRADWIRE_7_LONGS);
+    GRADWIRE_NARROW(MPI_Allreduce_init_c, MPI_Allreduce_init, 5, one, GRADWIRE_8_LONGS);
+    GRADWIRE_NARROW(MPI_Reduce_scatter_init_c, MPI_Reduce_scatter_init, 5, array, GRADWIRE_8_LONGS);
+    GRADWIRE_NARROW(MPI_Reduce_scatter_block_init_c, MPI_Reduce_scatter_block_init, 5, one, GRADWIRE_8_LONGS);
+    case k_MPI_Allreduce_init: return persistent<k_MPI_Allreduce_init>("MPIX_Allreduce_init", caller);
+    case k_MPI_Reduce_scatter_init: return persistent<k_MPI_Reduce_scatter_init>("MPIX_Reduce_scatter_init", caller);
+    case k_MPI_Reduce_scatter_block_init:
+      return persistent<k_MPI_Reduce_scatter_block_init>("MPIX_Reduce_scatter_block_init", caller);
+    case k_MPIX_Comm_revoke: return address_of(&refuse<k_MPIX_Comm_revoke, 0, long>);
+    case k_MPIX_Comm_shrink: return address_of(&refuse<k_MPIX_Comm_shrink, 0, long, long>);
+    default: return nullptr;
+  }
 }
 
 }  // namespace
+
+// For the drop-in that this object has loaded, which stands behind all that the process was linked with: the definition
+// that comes next behind this object in link order, such as a profiler's; null where there is none.
+GRADWIRE_EXPORT void* gradwire_any_next(const char* name) {
+  void* const volatile next = ::dlsym(RTLD_NEXT, name);  // no tail call, which would ask for the caller's next one
+  return next;
+}
 
 // Handles are pointers in one library and ints in the other. Both are handed on as they came: wherever Linux runs in 64
 // bits, an argument that is a pointer or an integer has a register or 8 bytes of the stack to itself.
@@ -151,8 +328,8 @@ static_assert(sizeof(long) == 8 && sizeof(void*) == 8);
 #define GRADWIRE_ARGUMENTS_7 GRADWIRE_ARGUMENTS_6, g
 #define GRADWIRE_ARGUMENTS_8 GRADWIRE_ARGUMENTS_7, h
 
-#define GRADWIRE_FUNCTION(name, arguments)                                                       \
-  extern "C" __attribute__((visibility("default"))) long name(GRADWIRE_PARAMETERS_##arguments) { \
-    return hand_on(k_##name GRADWIRE_ARGUMENTS_##arguments);                                     \
+#define GRADWIRE_FUNCTION(name, arguments)                                                \
+  GRADWIRE_EXPORT long name(GRADWIRE_PARAMETERS_##arguments) {                            \
+    return hand_on(k_##name, __builtin_return_address(0) GRADWIRE_ARGUMENTS_##arguments); \
   }
 GRADWIRE_NAMES(GRADWIRE_FUNCTION)

@@ -129,9 +129,10 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
 
 // Where ranks that differ in it refuse to compress, or would not send alike. Others may differ, as a report's file.
 bool must_agree(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kNames{"GRADWIRE_CODEC",   "GRADWIRE_TIMEOUT",         "GRADWIRE_THREADS",
-                                                   "GRADWIRE_DISABLE", "GRADWIRE_TORCH_TRANSPORT", "GRADWIRE_DRY_RUN",
-                                                   "GRADWIRE_STAGED"};
+  constexpr std::array<std::string_view, 10> kNames{
+      "GRADWIRE_CODEC",   "GRADWIRE_ERROR_FEEDBACK", "GRADWIRE_F64",     "GRADWIRE_MAX_ERROR",
+      "GRADWIRE_TIMEOUT", "GRADWIRE_THREADS",        "GRADWIRE_DISABLE", "GRADWIRE_DRY_RUN",
+      "GRADWIRE_STAGED",  "GRADWIRE_TORCH_TRANSPORT"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/own_files.hpp"
 #include "base/text.hpp"
 #include "plugins/mpi_doctor/findings.hpp"
 #include "plugins/mpi_doctor/pairs.hpp"
@@ -114,6 +115,7 @@ Finding foreign(const Launched& launcher, const std::string& mpi) {
 int tell(const Arguments& arguments, const std::vector<Facts>& facts, const Pairs& pairs, const Findings& findings) {
   std::cout << report_text(facts, pairs, findings) << std::flush;
   if (!arguments.json.empty()) {
+    make_own_file(arguments.json);
     std::ofstream file(arguments.json);
     file << report_json(facts, pairs, findings);
     file.close();

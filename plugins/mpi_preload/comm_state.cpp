@@ -1,20 +1,21 @@
 #include "plugins/mpi_preload/comm_state.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <new>
 #include <numeric>
 #include <utility>
-#include <vector>
 
-#include "plugins/mpi_preload/exchange.hpp"
+#include "plugins/mpi_preload/consent.hpp"
+#include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/observed.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/quiet_errors.hpp"
+#include "plugins/mpi_preload/reduce.hpp"
 #include "plugins/mpi_preload/requests.hpp"
 #include "session/peers.hpp"
 #include "transport/mpi_check.hpp"
-#include "transport/mpi_check_in.hpp"
-#include "transport/mpi_environment.hpp"
 #include "transport/mpi_faults.hpp"
-#include "transport/mpi_transport.hpp"
 
 namespace gradwire::mpi_preload {
 
@@ -25,18 +26,11 @@ namespace {
 
 using transport::check_mpi;
 
-constexpr const char* kNoAnswer =
-    "either it does not reach this call, or it runs without gradwire; give every rank the same preload, on other hosts "
-    "too (`gradwire run` does). In a call that returns a request it may have initialised MPI below "
-    "MPI_THREAD_MULTIPLE; "
-    "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)";
-constexpr const char* kGaveUp =
-    "it was in this call, but gave up waiting for another rank; raise GRADWIRE_TIMEOUT where ranks come later than "
-    "that";
-
 // The job's own MPI_Allreduce would poll here; a rank that is away for longer writes a checkpoint, say.
 constexpr std::chrono::milliseconds kPolls{100};
 constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are ever compressed
+// What a call may take of memory beside the job's, as far as that is asked for before ranks agree.
+constexpr std::uint64_t kMostAskedFor = std::uint64_t{64} << 20;
 
 int on_delete(MPI_Comm, int, void* value, void*) noexcept {
   auto* state = static_cast<CommState*>(value);
@@ -62,21 +56,32 @@ int keyval() {
 }
 
 CommState* make_state(MPI_Comm comm, int key) {
-  auto state = std::make_unique<CommState>();
-  int inter = 0;
-  state->comm = comm;
-  check_mpi(PMPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
-  check_mpi(PMPI_Comm_rank(comm, &state->rank), "MPI_Comm_rank");
-  check_mpi(PMPI_Comm_size(comm, &state->size), "MPI_Comm_size");
-  state->inter = inter != 0;
-  // Errors of a generalized request go to the handler of MPI_COMM_WORLD, not to that of its communicator. So where MPI
-  // goes on when ranks end, requests are its own.
-  state->threads = transport::mpi_thread_level() == MPI_THREAD_MULTIPLE && !transport::tolerates_faults();
+  auto state = std::make_unique<CommState>(comm);
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
-  begin_metrics();  // of a job whose MPI_Init was not seen
   const std::lock_guard lock(process().mutex);
   process().states.push_back(state.get());
   return state.release();
+}
+
+// MPI_Init went another way than through the drop-in.
+void tell_not_begun() {
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true)) {
+    g_standing = Standing::forwards;
+    warn_once(
+        "every call is passed through: MPI_Init was not called through gradwire; preload it, or put -lgradwire_mpi "
+        "or the header gradwire/replace/mpi.h where MPI_Init is called, too");
+  }
+}
+
+bool has_memory(std::uint64_t bytes) noexcept {
+  void* const block = ::operator new(std::min(bytes, kMostAskedFor), std::nothrow);
+  ::operator delete(block);
+  return block != nullptr;
+}
+
+std::string number_text(const CommState& state) {
+  return "a communicator of " + std::to_string(state.size) + " ranks";
 }
 
 }  // namespace
@@ -90,6 +95,13 @@ CommState* find_state(MPI_Comm comm) noexcept {
     if (comm == MPI_COMM_NULL || !may_act()) {
       return nullptr;
     }
+    const Standing standing = g_standing;
+    if (standing == Standing::not_begun) {
+      tell_not_begun();
+    }
+    if (standing != Standing::observes && standing != Standing::compresses) {
+      return nullptr;
+    }
     const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
     const int key = keyval();
     void* value = nullptr;
@@ -101,6 +113,10 @@ CommState* find_state(MPI_Comm comm) noexcept {
   } catch (...) {  // then its calls are forwarded as they are
     return nullptr;
   }
+}
+
+void make_world_state(std::unique_ptr<drop_in::CallQueue> queue) {
+  make_state(MPI_COMM_WORLD, keyval())->settle_world(std::move(queue));
 }
 
 void free_states() {
@@ -132,13 +148,28 @@ void drain_requests(MPI_Comm comm) noexcept {
   }
 }
 
-CommState::CommState() = default;
+CommState::CommState(MPI_Comm of) : comm(of) {
+  int is_inter = 0;
+  check_mpi(PMPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
+  check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
+  inter = is_inter != 0;
+  const Process& self = process();
+  if (compresses() && !inter && size > 1) {
+    ranks = find_ranks();
+    foreign = std::find(ranks.begin(), ranks.end(), MPI_UNDEFINED) != ranks.end();
+    name = find_name();
+  }
+  if (foreign) {
+    warn_once("calls on a communicator with ranks of another world (spawned, or connected) pass");
+  }
+  member = std::make_unique<drop_in::Member>(
+      self.configuration, process().ledger, self.agreement, [this] { return connect(); }, name);
+  small_below = self.configuration.planner.floor() / kWidestElement;
+}
 
 CommState::~CommState() {
   requests.reset();
-  if (beside != MPI_COMM_NULL) {
-    PMPI_Comm_free(&beside);
-  }
   count_into(process().ledger, false);
   if (rank == 0 && member && process().configuration.recording) {
     process().ledger.add_choices(name, member->choices());
@@ -159,10 +190,21 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
       continue;
     }
     const Function function{static_cast<std::uint8_t>(i)};
-    const drop_in::Reason reason = inter ? drop_in::Reason::intercommunicator : drop_in::Reason::below_floor;
+    const drop_in::Reason reason = inter                                      ? drop_in::Reason::intercommunicator
+                                   : function >= Function::mpi_allreduce_init ? drop_in::Reason::nonblocking
+                                                                              : drop_in::Reason::below_floor;
     ledger.add({.function = function, .communicator_size = size, .reason = reason},
                drop_in::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
+}
+
+void CommState::drop() noexcept {
+  count_into(process().ledger, false);
+  lost = true;
+  known.forget();  // before the member, which it points into
+  member.reset();
+  slot_.lease.reset();
+  small_below = 0;
 }
 
 bool CommState::drop_if_faulty() noexcept {
@@ -173,12 +215,7 @@ bool CommState::drop_if_faulty() noexcept {
     faulty = faulty || (made && transport::is_faulty(*made));
   }
   if (faulty && !lost) {
-    count_into(process().ledger, false);
-    lost = true;
-    agreed = false;
-    known.forget();  // before the member, which it points into
-    member.reset();
-    small_below = 0;
+    drop();
   }
   return faulty;
 }
@@ -191,79 +228,120 @@ void CommState::revoke_private() noexcept {
   }
 }
 
-void CommState::reach_agreement() {
-  if (member) {
-    return;
+void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
+  transport::MpiWorld& world = *process().world;
+  if (world.tags().slots() == 0) {
+    return;  // each call says why it passes
   }
-  const QuietErrors quiet(comm);
-  if (!inter && size > 1) {
-    answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
-    name = find_name();
+  slot_ = {.lease = std::make_shared<transport::SlotLease>(process().world, world.slots().take_first()),
+           .number = 0,
+           .comm = comm,
+           .ranks = ranks};
+  asked_for_requests = true;
+  if (queue) {
+    requests = std::make_unique<Requests>(*this, std::move(queue));
   }
-  complete_agreement();
 }
 
-void CommState::begin_agreement() {
-  answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
-  last_answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());  // no thread may begin one on `comm`
-  name = find_name();
-}
-
-void CommState::complete_agreement() {
-  const drop_in::Configuration& configuration = process().configuration;
-  if (!inter && size > 1) {
-    agreement = drop_in::agree(answers_->finish(configuration.longest_wait(), kNoAnswer));
-    // A rank that gave up has sent its part too; only a second answer shows that it still takes part.
-    if (!last_answers_) {
-      last_answers_ = std::make_unique<SettingsExchange>(comm, settings_of_rank());
+// What this rank says. A thread that cannot be started, or memory that is not there, is a reason for all to stand
+// aside: later it would be an error of the call.
+Terms CommState::terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue) {
+  Terms mine;
+  if (rank == 0) {
+    mine.number = has_slot() ? slot_.number
+                             : static_cast<std::uint64_t>(process().world->rank()) << 32 | ++process().numbered;
+  }
+  if (!has_memory(bytes_of(made.count, made.type))) {
+    mine.refuse(Refusal::memory);
+    warn_once("calls on " + number_text(*this) + " pass: this rank has no memory for what a call takes beside the job");
+  }
+  if (wants_requests && !asked_for_requests) {
+    try {
+      queue = std::make_unique<drop_in::CallQueue>();
+    } catch (const std::exception& error) {
+      mine.refuse(Refusal::thread);
+      warn_once("MPI_Iallreduce and the like pass on " + number_text(*this) +
+                ": this rank cannot start a thread for them (" + error.what() + ")");
     }
-    static_cast<void>(last_answers_->finish(configuration.longest_wait(), kGaveUp));
-    answers_.reset();
-    last_answers_.reset();
-    if (rank == 0 && !agreement.disabled_because.empty()) {
-      warn_once(agreement.warning());
-    }
   }
-  if (holds_all_ranks()) {
-    const std::lock_guard lock(process().mutex);
-    process().agreed_by_all = agreement;
-  }
-  if (apart || takes_requests()) {  // here, where the ranks are together: later they may come to two in two orders
-    beside = apart ? make_private_apart() : make_private();
-    PMPI_Comm_set_errhandler(beside, MPI_ERRORS_RETURN);
-  }
-  member = std::make_unique<drop_in::Member>(
-      configuration, process().ledger, agreement, [this] { return connect(); }, name);
-  agreed = true;
-  small_below = configuration.planner.floor() / kWidestElement;
-}
-
-drop_in::RankSettings CommState::settings_of_rank() const {
-  auto mine = drop_in::RankSettings::of(process().configuration);
-  mine.requests = threads ? 1 : 0;
   return mine;
 }
 
-bool CommState::holds_all_ranks() const {
-  int same = MPI_UNEQUAL;
-  if (!inter) {
-    check_mpi(PMPI_Comm_compare(comm, MPI_COMM_WORLD, &same), "MPI_Comm_compare");
+void CommState::settle(const Reduce& made, bool could_compress) {
+  const bool for_requests = wants_requests && !asked_for_requests && process().agreement.requests;
+  // Slots may come free, or only have been offered elsewhere at that moment: it is tried again, ever more rarely.
+  compressible += could_compress && !has_slot() ? 1 : 0;
+  const bool for_slot = could_compress && !has_slot() && std::has_single_bit(compressible);
+  if (inter || foreign || size < 2 || member->settings().aside_for_good || !(for_slot || for_requests)) {
+    return;
   }
-  return same != MPI_UNEQUAL;
+  const QuietErrors quiet(comm);
+  std::unique_ptr<drop_in::CallQueue> queue;
+  transport::SlotTable& slots = process().world->slots();
+  Terms mine = terms_of_rank(made, queue);
+  transport::SlotTable::Offer offer{.free = {}, .place = ~std::size_t{0}};
+  if (!has_slot()) {
+    offer = slots.offer();
+    mine.slots = offer.free;
+  }
+  Terms all;
+  if (agree_on_terms(comm, mine, {.call = call, .ranks = ranks}, all) != MPI_SUCCESS) {  // the library's own call says why
+    static_cast<void>(slots.settle(offer, {}));
+    drop();
+    return;
+  }
+  const auto slot = slots.settle(offer, has_slot() || all.refused(Refusal::memory) ? transport::SlotTable::Set{} : all.slots);
+  if (slot) {
+    slot_ = {.lease = std::make_shared<transport::SlotLease>(process().world, *slot),
+             .number = all.number,
+             .comm = comm,
+             .ranks = ranks};
+  }
+  if (for_requests) {
+    asked_for_requests = has_slot();
+    if (has_slot() && !all.refused(Refusal::thread)) {
+      requests = std::make_unique<Requests>(*this, std::move(queue));
+    }
+  }
+  member->stand_aside(!has_slot(), all.refused(Refusal::memory));
+  if (!has_slot() && !all.refused(Refusal::memory) && rank == 0) {
+    warn_once("calls on some communicators pass: as many as tags allow (" +
+              std::to_string(process().world->tags().slots()) + ") are compressed at the same time");
+  }
 }
 
-drop_in::CommunicatorName CommState::find_name() const {
+// The router's own plans are its thread's while requests are under way.
+bool CommState::decides_at_once(const drop_in::Call& what) {
+  constexpr std::size_t kMost = 4096;
+  if (!what.dtype) {
+    return true;
+  }
+  if (at_once.size() >= kMost) {
+    at_once.clear();
+  }
+  const auto [found, made] = at_once.try_emplace({what.count, *what.dtype});
+  if (made) {
+    found->second = drop_in::decides_at_once(process().configuration.planner, what);
+  }
+  return found->second;
+}
+
+std::vector<int> CommState::find_ranks() const {
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Group world = MPI_GROUP_NULL;
   check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
   check_mpi(PMPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   std::vector<int> own(static_cast<std::size_t>(size));
-  std::vector<int> ranks(own.size());
+  std::vector<int> found(own.size());
   std::iota(own.begin(), own.end(), 0);
-  const int translated = PMPI_Group_translate_ranks(group, size, own.data(), world, ranks.data());
+  const int translated = PMPI_Group_translate_ranks(group, size, own.data(), world, found.data());
   PMPI_Group_free(&group);
   PMPI_Group_free(&world);
   check_mpi(translated, "MPI_Group_translate_ranks");
+  return found;
+}
+
+drop_in::CommunicatorName CommState::find_name() const {
   drop_in::CommunicatorName found{.ranks = session::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
                                   .size = static_cast<std::uint32_t>(size),
                                   .first = static_cast<std::uint32_t>(ranks.front())};
@@ -272,38 +350,23 @@ drop_in::CommunicatorName CommState::find_name() const {
   return found;
 }
 
-// A duplicate would run the copy callbacks of the job's attributes; a communicator of the same group does not.
-MPI_Comm CommState::make_private() const {
-  MPI_Comm base = beside != MPI_COMM_NULL ? beside : comm;
-  // MPI can make none without waiting.
-  transport::check_in(base, process().configuration.longest_wait(), "making a private communicator");
-  MPI_Group group = MPI_GROUP_NULL;
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(PMPI_Comm_group(base, &group), "MPI_Comm_group");
-  const int created = PMPI_Comm_create(base, group, &made);
-  PMPI_Group_free(&group);
-  check_mpi(created, "making a private communicator (MPI_Comm_create)");
-  return made;
-}
-
-// On a thread of our own the job's communicator has no room for collective calls.
-MPI_Comm CommState::make_private_apart() const {
-  constexpr int kTag = 26727;
-  MPI_Group group = MPI_GROUP_NULL;
-  MPI_Comm made = MPI_COMM_NULL;
-  check_mpi(PMPI_Comm_group(comm, &group), "MPI_Comm_group");
-  const int created = PMPI_Comm_create_group(comm, group, kTag, &made);
-  PMPI_Group_free(&group);
-  check_mpi(created, "making a private communicator (MPI_Comm_create_group)");
-  return made;
-}
-
-std::shared_ptr<Transport> CommState::connect() const {
-  const QuietErrors quiet(comm);
-  MPI_Comm base = make_private();
-  const auto timeout = process().configuration.longest_wait();
-  auto made = transport::make_mpi(base, {.ignore_broken_pipes = false, .yield = kPolls, .timeout = timeout});
-  PMPI_Comm_free(&base);
+// Inside the first call that is compressed, or compared. Makes no communicator and waits for nobody.
+std::shared_ptr<Transport> CommState::connect() {
+  const auto tell_awaited = [this](const std::vector<int>& awaited) {
+    std::vector<int> of_world;
+    for (const int peer : awaited) {
+      of_world.push_back(ranks[static_cast<std::size_t>(peer)]);
+    }
+    if (!process().configuration.quiet) {
+      tell(call + " on " + number_text(*this) + " is compressed and waits for " + drop_in::name_ranks(of_world) +
+           " (of MPI_COMM_WORLD)" +
+           (process().configuration.timeout ? "" : ", as it would without gradwire; GRADWIRE_TIMEOUT bounds such waits"));
+    }
+  };
+  auto made = transport::make_mpi(slot_, {.ignore_broken_pipes = false,
+                                          .yield = kPolls,
+                                          .on_silence = tell_awaited,
+                                          .silence = process().configuration.warn_after});
   const std::lock_guard lock(connecting_);
   transport_ = made;
   if (revoked_) {  // by another thread, meanwhile

@@ -1,5 +1,5 @@
 // What the drop-in knows of one of the job's communicators. It hangs on the communicator as an attribute, whose delete
-// callback frees it with the private communicators that it made.
+// callback frees it.
 #pragma once
 
 #include <mpi.h>
@@ -8,30 +8,37 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "drop_in/call_queue.hpp"
 #include "drop_in/decision.hpp"
 #include "drop_in/member.hpp"
 #include "plugins/mpi_preload/known_calls.hpp"
+#include "transport/mpi_world.hpp"
 
 namespace gradwire::mpi_preload {
 
 class Requests;
-class SettingsExchange;
+struct Reduce;
+struct Terms;
 
 struct CommState {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;  // of the local group
   bool inter = false;
-  bool threads = false;  // MPI_THREAD_MULTIPLE, on this rank
+  bool foreign = false;    // some rank is not of MPI_COMM_WORLD
+  std::vector<int> ranks;  // as ranks of MPI_COMM_WORLD
 
-  /// Calls of fewer elements are below the floor whatever their type; 0 until the ranks have agreed.
+  /// Calls of fewer elements are below the floor whatever their type.
   std::atomic<std::uint64_t> small_below = 0;
 
-  /// Calls that are counted in no more detail: those that are small, and those that return requests.
+  /// Calls that are counted in no more detail.
   struct Passed {
     std::atomic<std::uint64_t> calls = 0;
     std::atomic<std::uint64_t> bytes = 0;
@@ -58,24 +65,24 @@ struct CommState {
 
   mutable std::mutex mutex;
   drop_in::CommunicatorName name;
-  std::unique_ptr<drop_in::Member> member;  // once the ranks have agreed
-  std::atomic<bool> agreed = false;         // and it is there
-  drop_in::Agreement agreement;
+  std::unique_ptr<drop_in::Member> member;
   std::string failure;  // not empty: ranks are out of step, and no call can be made right again
 
-  // What follows is used inside the job's calls only, which do not overlap on one communicator.
+  // What follows is used inside the job's calls only, which do not overlap on one communicator. Ranks have the same
+  // here: it follows from their calls and from what they agreed on.
+  std::string call;                    // that is under way, for lines about ranks that do not come
   std::uint64_t others = 0;            // calls that were counted elsewhere: they return a request and passed
-  MPI_Comm beside = MPI_COMM_NULL;     // of the same ranks, for what is not made inside the job's calls
+  std::uint64_t compressible = 0;      // calls that the agreed policy could compress, without a slot
+  bool wants_requests = false;         // a call that returns a request could have been compressed
+  bool asked_for_requests = false;     // and the ranks have agreed about that
   bool told = false;                   // why they pass
-  std::unique_ptr<Requests> requests;  // once a call that returns a request may be compressed
-  // The first call was one that returns a request, so its thread finishes the agreement. Other ranks may know of its
-  // end at another call, so all later ones of 4 KiB of floats or more are made by the thread, too.
-  bool apart = false;
+  std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
+  std::unique_ptr<Requests> requests;  // the ranks agreed to compress calls that return one
 
   /// A rank has ended, or it was revoked: all calls are MPI's own, which says so.
   std::atomic<bool> lost = false;
 
-  CommState();
+  explicit CommState(MPI_Comm of);
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
   /// Leaves what it counted in the ledger.
@@ -83,18 +90,16 @@ struct CommState {
   /// Adds what it counted. `early`: a thread of the job may be inside a call, and is not waited for.
   void count_into(drop_in::Ledger& ledger, bool early) const;
 
-  /// The agreement, once: every rank of the communicator enters here inside its first blocking call, whatever that is
-  /// and however this rank is configured. Throws Error(timeout) that names who did not.
-  void reach_agreement();
-  /// The same in two parts. The first, inside a call of the job, waits for nobody: the other ranks may wait for what
-  /// the job does after it.
-  void begin_agreement();
-  void complete_agreement();
-  /// Whether calls that return a request are compressed. Once the ranks have agreed.
-  [[nodiscard]] bool takes_requests() const noexcept {
-    return !inter && size > 1 && agreement.requests && !agreement.disabled && !agreement.ranks_differ &&
-           !agreement.dry_run;
-  }
+  /// Before a blocking call on it, the same one on every rank. Where `compressible`, or where a call that returns a
+  /// request could have been compressed, and the ranks have not agreed on that: they do. Under the mutex; waits for the
+  /// other ranks as the library's own call would.
+  void settle(const Reduce& made, bool could_compress);
+  /// Whether what becomes of such a call follows from its arguments and the policy alone. Without the mutex.
+  [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
+  /// Whether it has a slot, so that calls on it may be compressed.
+  [[nodiscard]] bool has_slot() const noexcept { return slot_.lease != nullptr; }
+  /// MPI_COMM_WORLD, in MPI_Init: all is agreed on already. `queue`: where requests can be compressed.
+  void settle_world(std::unique_ptr<drop_in::CallQueue> queue);
   /// Under the mutex.
   void fail(const std::string& why) {
     failure = why;
@@ -103,29 +108,29 @@ struct CommState {
   /// Under the mutex, outside calls: if MPI says that a rank has ended or that it was revoked, drops all that was kept
   /// for its calls, and these are MPI's own from then on. Whether that is so.
   bool drop_if_faulty() noexcept;
-  /// The job has revoked the communicator: ends what other ranks do on private ones. Any thread.
+  /// The job has revoked the communicator: ends what other ranks do for it. Any thread.
   void revoke_private() noexcept;
 
  private:
-  [[nodiscard]] drop_in::RankSettings settings_of_rank() const;
-  [[nodiscard]] bool holds_all_ranks() const;
+  [[nodiscard]] std::vector<int> find_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
-  [[nodiscard]] MPI_Comm make_private() const;
-  [[nodiscard]] MPI_Comm make_private_apart() const;
-  [[nodiscard]] std::shared_ptr<Transport> connect() const;
+  [[nodiscard]] Terms terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue);
+  void take_terms(const Terms& all);
+  void drop() noexcept;
+  [[nodiscard]] std::shared_ptr<Transport> connect();
 
+  transport::MpiSlot slot_;
   mutable std::mutex connecting_;               // of what follows
   mutable std::weak_ptr<Transport> transport_;  // of the member
   bool revoked_ = false;                        // by this rank
-
-  std::unique_ptr<SettingsExchange> answers_;
-  std::unique_ptr<SettingsExchange> last_answers_;
 };
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
 /// The state that `comm` has, if any; none is made.
 [[nodiscard]] CommState* known_state(MPI_Comm comm) noexcept;
+/// That of MPI_COMM_WORLD, in MPI_Init.
+void make_world_state(std::unique_ptr<drop_in::CallQueue> queue);
 /// Returns when the calls on `comm` that returned requests are complete, those that the job has let go of included.
 void drain_requests(MPI_Comm comm) noexcept;
 /// Frees those of all communicators that still have one, in the same order on all ranks: it is collective.

@@ -63,6 +63,8 @@ bool on_device(const void* data) {
 
 }  // namespace
 
+bool is_device_memory(const void* data) noexcept { return on_device(data); }
+
 HostBuffer::HostBuffer(void* data, std::uint64_t bytes, bool read) : data_(data) {
   if (bytes == 0 || !on_device(data)) {
     return;

@@ -7,6 +7,9 @@
 
 namespace gradwire::mpi_preload {
 
+/// Whether it is memory of an NVIDIA GPU, as far as this process has loaded CUDA.
+[[nodiscard]] bool is_device_memory(const void* data) noexcept;
+
 /// A buffer of the job as host memory: the buffer itself, or a copy of what a GPU holds. CUDA is asked only where the
 /// process has loaded it; gradwire is not linked with it.
 class HostBuffer {

@@ -11,8 +11,9 @@
 #include "base/durable_file.hpp"
 #include "observe/collector.hpp"
 #include "plugins/mpi_preload/early_end.hpp"
-#include "plugins/mpi_preload/exchange.hpp"
+#include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/quiet_errors.hpp"
 #include "transport/mpi_check.hpp"
@@ -34,15 +35,12 @@ struct Gathering {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// How long rank 0 waits for the others' numbers. These wait for longer where all ranks are known to have the drop-in:
-// rank 0 may come late, after saving a model.
+// How long rank 0 waits for the others' numbers. These wait for longer: rank 0 may come late, after saving a model.
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(10);
 
 // Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
 bool gather_ledgers(int rank, int size) {
-  const auto timeout = process().configuration.longest_wait();
-  const bool all_answer = process().agreed_by_all.has_value();
-  const auto limit = rank == 0 || !all_answer ? std::min(timeout, kLongestWait) : timeout;
+  const auto limit = rank == 0 ? kLongestWait : process().configuration.longest_wait();
   auto gathering = std::make_unique<Gathering>();
   Gathering& g = *gathering;
   g.mine = process().ledger.to_text();
@@ -103,25 +101,32 @@ drop_in::ReportHead head_of(int world_size, const std::string& note) {
           .implementation = self.implementation,
           .dry_run = self.configuration.dry_run,
           .policy = self.configuration.planner.policy().source,
-          .disabled = self.agreed_by_all ? self.agreed_by_all->disabled_because : self.configuration.disabled,
+          .disabled = self.agreement.disabled_because.empty() ? self.configuration.disabled
+                                                              : self.agreement.disabled_because,
           .note = note};
 }
 
 void finish_or_throw() {
   Process& self = process();
-  CommState* world = find_state(MPI_COMM_WORLD);
-  if (world == nullptr) {
-    return;
-  }
-  const int rank = world->rank;
-  const int size = world->size;
+  int rank = 0;
+  int size = 1;
+  check_mpi(PMPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check_mpi(PMPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   free_states();               // what hangs on communicators goes into the ledger
   observe::stop_collecting();  // the others' numbers are no metrics of this rank
   self.finished = true;
-  // MPI_Finalize brings all ranks together; but after a failure they are out of step.
+  if (self.world) {
+    self.world->end();
+  }
+  // MPI_Finalize brings all ranks together; but after a failure they are out of step. Where all calls are forwarded
+  // there is nothing to gather.
   const QuietErrors quiet(MPI_COMM_WORLD);
+  const bool gathers = self.all_are_here && self.agreement.mode != drop_in::Mode::disabled && size > 1;
+  if (self.agreement.mode == drop_in::Mode::observing) {
+    end_observing(rank, size, gathers && !self.failed && !transport::is_faulty(MPI_COMM_WORLD));
+  }
   const bool complete =
-      size == 1 || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD) && gather_ledgers(rank, size));
+      !gathers || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD) && gather_ledgers(rank, size));
   if (rank != 0) {
     return;
   }

@@ -4,76 +4,58 @@
 #include "plugins/mpi_preload/interposed.hpp"
 #include "plugins/mpi_preload/observed.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "transport/mpi_spawned.hpp"
 
 namespace gradwire::mpi_preload {
-namespace {
 
-using drop_in::Function;
-
-template <typename Count, typename Forward>
-int reduce_scatter(const void* send, void* receive, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   const Forward& forward) {
-  const int size = counts == nullptr ? 0 : size_of(comm);
-  const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
-  if (passes_at_once(Function::mpi_reduce_scatter, total, type, op, comm)) {
-    return forward();
-  }
-  const Reduce call{Function::mpi_reduce_scatter, send, receive, total, {}, type, op, comm};
-  return conclude(comm,
-                  judge_segments(
-                      call, [=] { return segments_of(counts, total, size); }, judge),
-                  forward);
+void begin() noexcept {
+  note_rank_process();
+  transport::name_spawned_world();
+  after_init();
+  watch_for_an_early_end();
+  begin_metrics();
 }
 
-template <typename Forward>
-int reduce_scatter_block(const void* send, void* receive, std::int64_t count, MPI_Datatype type, MPI_Op op,
-                         MPI_Comm comm, const Forward& forward) {
-  const int size = size_of(comm);
-  const std::int64_t total = count * size;
-  if (passes_at_once(Function::mpi_reduce_scatter_block, total, type, op, comm)) {
-    return forward();
-  }
-  const Reduce call{Function::mpi_reduce_scatter_block, send, receive, total, {}, type, op, comm};
-  return conclude(comm,
-                  judge_segments(
-                      call, [=] { return segments_of(count, size); }, judge),
-                  forward);
-}
-
-}  // namespace
 }  // namespace gradwire::mpi_preload
 
 using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
-using gradwire::drop_in::Function;
 
 GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                   MPI_Comm comm) {
-  if (passes_at_once(Function::mpi_allreduce, count, type, op, comm)) {
-    return PMPI_Allreduce(send, receive, count, type, op, comm);
-  }
-  return conclude(comm, judge({Function::mpi_allreduce, send, receive, count, {}, type, op, comm}),
-                  [=] { return PMPI_Allreduce(send, receive, count, type, op, comm); });
+  return all_reduce(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm, [=] { return GRADWIRE_NEXT(MPI_Allreduce)(send, receive, count, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
                                MPI_Comm comm) {
-  if (passes_at_once(Function::mpi_reduce, count, type, op, comm)) {
-    return PMPI_Reduce(send, receive, count, type, op, root, comm);
-  }
-  return conclude(comm, judge({Function::mpi_reduce, send, receive, count, {}, type, op, comm, root}),
-                  [=] { return PMPI_Reduce(send, receive, count, type, op, root, comm); });
+  return reduce(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, root, comm,
+      [=] { return GRADWIRE_NEXT(MPI_Reduce)(send, receive, count, type, op, root, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                        MPI_Op op, MPI_Comm comm) {
-  return reduce_scatter(send, receive, counts, type, op, comm,
-                        [=] { return PMPI_Reduce_scatter(send, receive, counts, type, op, comm); });
+  return reduce_scatter(
+      [=] {
+        return Buffers{send, receive};
+      },
+      counts, type, op, comm, [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter)(send, receive, counts, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                              MPI_Comm comm) {
-  return reduce_scatter_block(send, receive, count, type, op, comm,
-                              [=] { return PMPI_Reduce_scatter_block(send, receive, count, type, op, comm); });
+  return reduce_scatter_block(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm,
+      [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_block)(send, receive, count, type, op, comm); });
 }
 
 // A communicator's calls that return requests go on after the job has freed it.
@@ -81,36 +63,39 @@ GRADWIRE_EXPORT int MPI_Comm_free(MPI_Comm* comm) {
   if (comm != nullptr) {
     drain_requests(*comm);
   }
-  return PMPI_Comm_free(comm);
+  return GRADWIRE_NEXT(MPI_Comm_free)(comm);
 }
 
 GRADWIRE_EXPORT int MPI_Comm_disconnect(MPI_Comm* comm) {
   if (comm != nullptr) {
     drain_requests(*comm);
   }
-  return PMPI_Comm_disconnect(comm);
+  return GRADWIRE_NEXT(MPI_Comm_disconnect)(comm);
 }
 
 GRADWIRE_EXPORT int MPI_Init(int* argc, char*** argv) {
   int granted = MPI_THREAD_SINGLE;
-  const int code = process().configuration.raise_threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &granted)
-                                                         : PMPI_Init(argc, argv);
-  watch_for_an_early_end();
-  begin_metrics();
+  before_init();
+  const int code = process().configuration.raise_threads
+                       ? GRADWIRE_NEXT(MPI_Init_thread)(argc, argv, MPI_THREAD_MULTIPLE, &granted)
+                       : GRADWIRE_NEXT(MPI_Init)(argc, argv);
+  begin();
   return code;
 }
 
 GRADWIRE_EXPORT int MPI_Init_thread(int* argc, char*** argv, int required, int* granted) {
-  const int code =
-      PMPI_Init_thread(argc, argv, process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : required, granted);
-  watch_for_an_early_end();
-  begin_metrics();
+  before_init();
+  const int code = GRADWIRE_NEXT(MPI_Init_thread)(
+      argc, argv, process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : required, granted);
+  begin();
   return code;
 }
 
 GRADWIRE_EXPORT int MPI_Finalize() {
-  finish();
-  return PMPI_Finalize();
+  if (!in_child()) {
+    finish();
+  }
+  return GRADWIRE_NEXT(MPI_Finalize)();
 }
 
 extern "C" {
@@ -128,32 +113,41 @@ GRADWIRE_ALSO(MPI_Finalize);
 #if MPI_VERSION >= 4  // counts beyond 2^31
 GRADWIRE_EXPORT int MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                     MPI_Comm comm) {
-  if (passes_at_once(Function::mpi_allreduce, count, type, op, comm)) {
-    return PMPI_Allreduce_c(send, receive, count, type, op, comm);
-  }
-  return conclude(comm, judge({Function::mpi_allreduce, send, receive, count, {}, type, op, comm}),
-                  [=] { return PMPI_Allreduce_c(send, receive, count, type, op, comm); });
+  return all_reduce(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm, [=] { return GRADWIRE_NEXT(MPI_Allreduce_c)(send, receive, count, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                  int root, MPI_Comm comm) {
-  if (passes_at_once(Function::mpi_reduce, count, type, op, comm)) {
-    return PMPI_Reduce_c(send, receive, count, type, op, root, comm);
-  }
-  return conclude(comm, judge({Function::mpi_reduce, send, receive, count, {}, type, op, comm, root}),
-                  [=] { return PMPI_Reduce_c(send, receive, count, type, op, root, comm); });
+  return reduce(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, root, comm,
+      [=] { return GRADWIRE_NEXT(MPI_Reduce_c)(send, receive, count, type, op, root, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
                                          MPI_Op op, MPI_Comm comm) {
-  return reduce_scatter(send, receive, counts, type, op, comm,
-                        [=] { return PMPI_Reduce_scatter_c(send, receive, counts, type, op, comm); });
+  return reduce_scatter(
+      [=] {
+        return Buffers{send, receive};
+      },
+      counts, type, op, comm,
+      [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_c)(send, receive, counts, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
                                                MPI_Op op, MPI_Comm comm) {
-  return reduce_scatter_block(send, receive, count, type, op, comm,
-                              [=] { return PMPI_Reduce_scatter_block_c(send, receive, count, type, op, comm); });
+  return reduce_scatter_block(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm,
+      [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_block_c)(send, receive, count, type, op, comm); });
 }
 
 extern "C" {

@@ -11,6 +11,8 @@
 #include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
+#include "plugins/mpi_preload/process.hpp"
+#include "plugins/mpi_preload/next.hpp"
 #include "plugins/mpi_preload/reduce.hpp"
 
 namespace gradwire::mpi_preload {
@@ -18,6 +20,9 @@ namespace gradwire::mpi_preload {
 /// Whether the call is known to be too small, and is counted as that.
 [[nodiscard]] inline bool counted_as_small(CommState& state, drop_in::Function function, std::int64_t count,
                                            MPI_Datatype type) noexcept {
+  if (state.wants_requests && !state.asked_for_requests) {
+    return false;  // the ranks can agree about requests in the next blocking call, whatever its size
+  }
   if (static_cast<std::uint64_t>(count) >= state.small_below.load(std::memory_order_relaxed)) {  // negative: large
     return false;
   }
@@ -28,13 +33,21 @@ namespace gradwire::mpi_preload {
 /// The same for a call that returns a request, without asking MPI for the state.
 [[nodiscard]] inline bool passes_as_small(drop_in::Function function, std::int64_t count, MPI_Datatype type,
                                           MPI_Comm comm) noexcept {
+  note_reached(function);
+  if (forwards_only()) {
+    return true;
+  }
   CommState* state = cached_state(comm);
-  return state != nullptr && !state->apart && counted_as_small(*state, function, count, type);
+  return state != nullptr && counted_as_small(*state, function, count, type);
 }
 
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
 [[nodiscard]] inline bool passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
+  note_reached(function);
+  if (forwards_only()) {
+    return true;
+  }
   CommState* state = cached_state(comm);
   return state != nullptr &&
          (counted_as_small(*state, function, count, type) || state->known.pass({function, type, op, count}));
@@ -49,6 +62,11 @@ struct Verdict {
   KnownCall* known = nullptr;
   drop_in::CallClass* counted = nullptr;
   bool chosen = false;  // and AutoCall is to be told
+  // The call is made both ways; what this rank then has of the library's sum.
+  bool trial = false;
+  void* result = nullptr;
+  std::uint64_t result_count = 0;
+  DType dtype = DType::f32;
 };
 
 /// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.

@@ -1,49 +1,24 @@
 // The same functions for jobs in Fortran. Open MPI's Fortran bindings call PMPI_ functions, so that what stands in
 // front of the C names is not asked; MPICH's call the C names, and need nothing. mpif.h and `use mpi` call mpi_x_ (or
-// another spelling, as the compiler's names are), `use mpi_f08` calls ompi_x_f.
+// another spelling, as the compiler's names are), `use mpi_f08` calls ompi_x_f. A call that is passed on goes to the
+// next definition of the same spelling with the arguments as they came, so that the library tells its own sentinels.
 #include <mpi.h>
 
 #ifdef OPEN_MPI
-#include <algorithm>
-#include <initializer_list>
+#include <atomic>
+#include <cstdlib>
+#include <string>
 #include <type_traits>
 
+#include "base/loaded_objects.hpp"
+#include "plugins/mpi_preload/fortran_sentinels.hpp"
 #include "plugins/mpi_preload/interposed.hpp"
 #include "plugins/mpi_preload/process.hpp"
-
-extern "C" {
-// NOLINTBEGIN(bugprone-reserved-identifier): the library's names
-// Where Fortran's MPI_IN_PLACE and MPI_BOTTOM are, by the compiler's spelling. The library has them; not called.
-extern int mpi_fortran_in_place_ __attribute__((weak));
-extern int mpi_fortran_in_place__ __attribute__((weak));
-extern int mpi_fortran_in_place __attribute__((weak));
-extern int MPI_FORTRAN_IN_PLACE __attribute__((weak));
-extern int mpi_fortran_bottom_ __attribute__((weak));
-extern int mpi_fortran_bottom__ __attribute__((weak));
-extern int mpi_fortran_bottom __attribute__((weak));
-extern int MPI_FORTRAN_BOTTOM __attribute__((weak));
-// NOLINTEND(bugprone-reserved-identifier)
-}
 
 namespace gradwire::mpi_preload {
 namespace {
 
 static_assert(std::is_same_v<MPI_Fint, int>, "an Open MPI whose INTEGER is not int: arrays of counts need a copy");
-
-bool is_one_of(const void* buffer, std::initializer_list<const int*> places) {
-  return std::any_of(places.begin(), places.end(),
-                     [&](const int* place) { return place != nullptr && buffer == place; });
-}
-
-void* c_buffer(void* buffer) {
-  if (is_one_of(buffer,
-                {&mpi_fortran_in_place_, &mpi_fortran_in_place__, &mpi_fortran_in_place, &MPI_FORTRAN_IN_PLACE})) {
-    return MPI_IN_PLACE;
-  }
-  return is_one_of(buffer, {&mpi_fortran_bottom_, &mpi_fortran_bottom__, &mpi_fortran_bottom, &MPI_FORTRAN_BOTTOM})
-             ? MPI_BOTTOM
-             : buffer;
-}
 
 void give(MPI_Fint* error, int code) {
   if (error != nullptr) {  // optional in mpi_f08
@@ -51,132 +26,225 @@ void give(MPI_Fint* error, int code) {
   }
 }
 
-// What every reduction has: handles and sentinels of C.
-struct Arguments {
-  Arguments(void* send_buffer, void* receive_buffer, const MPI_Fint* of_type, const MPI_Fint* of_op,
-            const MPI_Fint* of_comm)
-      : send(c_buffer(send_buffer)),
-        receive(c_buffer(receive_buffer)),
-        type(PMPI_Type_f2c(*of_type)),
-        op(PMPI_Op_f2c(*of_op)),
-        comm(PMPI_Comm_f2c(*of_comm)) {}
-  void* send;
-  void* receive;
+// The next definition of one spelling: behind this library, or in whatever library of the process, since the job's
+// Fortran bindings may be visible only to the module that was linked with them.
+class NextFortran {
+ public:
+  constexpr explicit NextFortran(const char* name) noexcept : name_(name) {}
+
+  /// Calls it, and returns the code that it gives.
+  template <typename... Arguments>
+  int call(Arguments*... arguments) {
+    MPI_Fint code = MPI_SUCCESS;
+    reinterpret_cast<void (*)(Arguments * ..., MPI_Fint*)>(function())(arguments..., &code);
+    return code;
+  }
+
+ private:
+  void* function() {
+    void* found = known_.load(std::memory_order_relaxed);
+    if (found == nullptr) [[unlikely]] {
+      found = find_next(name_);
+      found = found == nullptr ? find_function_in_loaded_objects(name_) : found;
+      if (found == nullptr) {
+        say("this process called " + std::string(name_) + " and has no MPI that has it");
+        std::abort();
+      }
+      known_.store(found, std::memory_order_relaxed);
+    }
+    return found;
+  }
+
+  const char* name_;
+  std::atomic<void*> known_{nullptr};
+};
+
+// What every reduction has besides its buffers: handles of C.
+struct Handles {
+  Handles(const MPI_Fint* of_type, const MPI_Fint* of_op, const MPI_Fint* of_comm)
+      : type(PMPI_Type_f2c(*of_type)), op(PMPI_Op_f2c(*of_op)), comm(PMPI_Comm_f2c(*of_comm)) {}
   MPI_Datatype type;
   MPI_Op op;
   MPI_Comm comm;
 };
 
+auto buffers_of(void* send, void* receive) {
+  return [=] { return Buffers{c_buffer(send), c_buffer(receive)}; };
+}
+
+// `call(&made)` sets `made` where gradwire makes the request; the library sets `request` itself.
 template <typename Call>
 void with_request(MPI_Fint* request, MPI_Fint* error, const Call& call) {
   MPI_Request made = MPI_REQUEST_NULL;
   const int code = call(&made);
-  if (code == MPI_SUCCESS) {
+  if (code == MPI_SUCCESS && made != MPI_REQUEST_NULL) {
     *request = PMPI_Request_c2f(made);
   }
   give(error, code);
 }
 
-template <typename Call>
-void with_comm(MPI_Fint* comm, MPI_Fint* error, const Call& call) {
-  MPI_Comm given = PMPI_Comm_f2c(*comm);
-  const int code = call(&given);
-  if (code == MPI_SUCCESS) {
-    *comm = PMPI_Comm_c2f(given);
+struct AllReduce {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    give(error, all_reduce(buffers_of(send, receive), *count, c.type, c.op, c.comm,
+                           [=, this] { return next.call(send, receive, count, type, op, comm); }));
   }
-  give(error, code);
-}
+};
+
+struct RootedReduce {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* root,
+                  MPI_Fint* comm, MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    give(error, reduce(buffers_of(send, receive), *count, c.type, c.op, *root, c.comm,
+                       [=, this] { return next.call(send, receive, count, type, op, root, comm); }));
+  }
+};
+
+struct ReduceScatter {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    give(error, reduce_scatter(buffers_of(send, receive), counts, c.type, c.op, c.comm,
+                               [=, this] { return next.call(send, receive, counts, type, op, comm); }));
+  }
+};
+
+struct ReduceScatterBlock {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    give(error, reduce_scatter_block(buffers_of(send, receive), *count, c.type, c.op, c.comm,
+                                     [=, this] { return next.call(send, receive, count, type, op, comm); }));
+  }
+};
+
+struct AllReduceRequest {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* request, MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    with_request(request, error, [&](MPI_Request* made) {
+      return all_reduce(buffers_of(send, receive), *count, c.type, c.op, c.comm, made,
+                        [=, this] { return next.call(send, receive, count, type, op, comm, request); });
+    });
+  }
+};
+
+struct ReduceScatterRequest {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* request, MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    with_request(request, error, [&](MPI_Request* made) {
+      return reduce_scatter(buffers_of(send, receive), counts, c.type, c.op, c.comm, made,
+                            [=, this] { return next.call(send, receive, counts, type, op, comm, request); });
+    });
+  }
+};
+
+struct ReduceScatterBlockRequest {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* request, MPI_Fint* error) const {
+    const Handles c(type, op, comm);
+    with_request(request, error, [&](MPI_Request* made) {
+      return reduce_scatter_block(buffers_of(send, receive), *count, c.type, c.op, c.comm, made,
+                                  [=, this] { return next.call(send, receive, count, type, op, comm, request); });
+    });
+  }
+};
+
+// MPI_Comm_free and MPI_Comm_disconnect.
+struct EndComm {
+  NextFortran& next;
+  void operator()(MPI_Fint* comm, MPI_Fint* error) const {
+    drain_requests(PMPI_Comm_f2c(*comm));
+    give(error, next.call(comm));
+  }
+};
+
+struct Init {
+  NextFortran& next;
+  void operator()(MPI_Fint* error) const {
+    int granted = MPI_THREAD_SINGLE;
+    const int code = process().configuration.raise_threads
+                         ? GRADWIRE_NEXT(MPI_Init_thread)(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted)
+                         : next.call();
+    begin();
+    give(error, code);
+  }
+};
+
+struct InitThread {
+  NextFortran& next;
+  void operator()(MPI_Fint* required, MPI_Fint* granted, MPI_Fint* error) const {
+    MPI_Fint level = process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : *required;
+    const int code = next.call(&level, granted);
+    begin();
+    give(error, code);
+  }
+};
+
+struct Finalize {
+  NextFortran& next;
+  void operator()(MPI_Fint* error) const {
+    if (!in_child()) {
+      finish();
+    }
+    give(error, next.call());
+  }
+};
 
 }  // namespace
 }  // namespace gradwire::mpi_preload
 
 using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
 
-// What `use mpi_f08` calls, and the same under the spellings of compilers.
 // NOLINTBEGIN(bugprone-macro-parentheses,readability-non-const-parameter): names; the signatures are MPI's
-#define GRADWIRE_FORTRAN(lower, upper)       \
-  GRADWIRE_SPELLING(mpi_##lower, lower);     \
-  GRADWIRE_SPELLING(mpi_##lower##_, lower);  \
-  GRADWIRE_SPELLING(mpi_##lower##__, lower); \
-  GRADWIRE_SPELLING(MPI_##upper, lower)
-#define GRADWIRE_SPELLING(name, lower) \
-  __typeof__(ompi_##lower##_f) name __attribute__((alias("ompi_" #lower "_f"), visibility("default")))
+#define GRADWIRE_SPELLING(name, body, parameters, arguments) \
+  GRADWIRE_EXPORT void name parameters {                     \
+    static constinit NextFortran next(#name);                \
+    body{next} arguments;                                    \
+  }
+// What `use mpi_f08` calls, and the same under the spellings of compilers.
+#define GRADWIRE_FORTRAN(lower, upper, body, parameters, arguments) \
+  GRADWIRE_SPELLING(ompi_##lower##_f, body, parameters, arguments)  \
+  GRADWIRE_SPELLING(mpi_##lower, body, parameters, arguments)       \
+  GRADWIRE_SPELLING(mpi_##lower##_, body, parameters, arguments)    \
+  GRADWIRE_SPELLING(mpi_##lower##__, body, parameters, arguments)   \
+  GRADWIRE_SPELLING(MPI_##upper, body, parameters, arguments)
 
-GRADWIRE_EXPORT void ompi_allreduce_f(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op,
-                                      MPI_Fint* comm, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  give(error, MPI_Allreduce(given.send, given.receive, *count, given.type, given.op, given.comm));
-}
+#define GRADWIRE_SUM_PARAMETERS \
+  (void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm, MPI_Fint* error)
+#define GRADWIRE_SUM_ARGUMENTS (send, receive, count, type, op, comm, error)
+#define GRADWIRE_REQUEST_PARAMETERS                                                                             \
+  (void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm, MPI_Fint* request, \
+   MPI_Fint* error)
+#define GRADWIRE_REQUEST_ARGUMENTS (send, receive, count, type, op, comm, request, error)
 
-GRADWIRE_EXPORT void ompi_reduce_f(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op,
-                                   MPI_Fint* root, MPI_Fint* comm, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  give(error, MPI_Reduce(given.send, given.receive, *count, given.type, given.op, *root, given.comm));
-}
-
-GRADWIRE_EXPORT void ompi_reduce_scatter_f(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op,
-                                           MPI_Fint* comm, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  give(error, MPI_Reduce_scatter(given.send, given.receive, counts, given.type, given.op, given.comm));
-}
-
-GRADWIRE_EXPORT void ompi_reduce_scatter_block_f(void* send, void* receive, MPI_Fint* count, MPI_Fint* type,
-                                                 MPI_Fint* op, MPI_Fint* comm, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  give(error, MPI_Reduce_scatter_block(given.send, given.receive, *count, given.type, given.op, given.comm));
-}
-
-GRADWIRE_EXPORT void ompi_iallreduce_f(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op,
-                                       MPI_Fint* comm, MPI_Fint* request, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  with_request(request, error, [&](MPI_Request* made) {
-    return MPI_Iallreduce(given.send, given.receive, *count, given.type, given.op, given.comm, made);
-  });
-}
-
-GRADWIRE_EXPORT void ompi_ireduce_scatter_f(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op,
-                                            MPI_Fint* comm, MPI_Fint* request, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  with_request(request, error, [&](MPI_Request* made) {
-    return MPI_Ireduce_scatter(given.send, given.receive, counts, given.type, given.op, given.comm, made);
-  });
-}
-
-GRADWIRE_EXPORT void ompi_ireduce_scatter_block_f(void* send, void* receive, MPI_Fint* count, MPI_Fint* type,
-                                                  MPI_Fint* op, MPI_Fint* comm, MPI_Fint* request, MPI_Fint* error) {
-  const Arguments given(send, receive, type, op, comm);
-  with_request(request, error, [&](MPI_Request* made) {
-    return MPI_Ireduce_scatter_block(given.send, given.receive, *count, given.type, given.op, given.comm, made);
-  });
-}
-
-GRADWIRE_EXPORT void ompi_comm_free_f(MPI_Fint* comm, MPI_Fint* error) { with_comm(comm, error, &MPI_Comm_free); }
-
-GRADWIRE_EXPORT void ompi_comm_disconnect_f(MPI_Fint* comm, MPI_Fint* error) {
-  with_comm(comm, error, &MPI_Comm_disconnect);
-}
-
-GRADWIRE_EXPORT void ompi_init_f(MPI_Fint* error) { give(error, MPI_Init(nullptr, nullptr)); }
-
-GRADWIRE_EXPORT void ompi_init_thread_f(MPI_Fint* required, MPI_Fint* granted, MPI_Fint* error) {
-  give(error, MPI_Init_thread(nullptr, nullptr, *required, granted));
-}
-
-GRADWIRE_EXPORT void ompi_finalize_f(MPI_Fint* error) { give(error, MPI_Finalize()); }
-
-extern "C" {
-GRADWIRE_FORTRAN(allreduce, ALLREDUCE);
-GRADWIRE_FORTRAN(reduce, REDUCE);
-GRADWIRE_FORTRAN(reduce_scatter, REDUCE_SCATTER);
-GRADWIRE_FORTRAN(reduce_scatter_block, REDUCE_SCATTER_BLOCK);
-GRADWIRE_FORTRAN(iallreduce, IALLREDUCE);
-GRADWIRE_FORTRAN(ireduce_scatter, IREDUCE_SCATTER);
-GRADWIRE_FORTRAN(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK);
-GRADWIRE_FORTRAN(comm_free, COMM_FREE);
-GRADWIRE_FORTRAN(comm_disconnect, COMM_DISCONNECT);
-GRADWIRE_FORTRAN(init, INIT);
-GRADWIRE_FORTRAN(init_thread, INIT_THREAD);
-GRADWIRE_FORTRAN(finalize, FINALIZE);
-}
+GRADWIRE_FORTRAN(allreduce, ALLREDUCE, AllReduce, GRADWIRE_SUM_PARAMETERS, GRADWIRE_SUM_ARGUMENTS)
+GRADWIRE_FORTRAN(reduce, REDUCE, RootedReduce,
+                 (void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* root,
+                  MPI_Fint* comm, MPI_Fint* error),
+                 (send, receive, count, type, op, root, comm, error))
+GRADWIRE_FORTRAN(reduce_scatter, REDUCE_SCATTER, ReduceScatter, GRADWIRE_SUM_PARAMETERS, GRADWIRE_SUM_ARGUMENTS)
+GRADWIRE_FORTRAN(reduce_scatter_block, REDUCE_SCATTER_BLOCK, ReduceScatterBlock, GRADWIRE_SUM_PARAMETERS,
+                 GRADWIRE_SUM_ARGUMENTS)
+GRADWIRE_FORTRAN(iallreduce, IALLREDUCE, AllReduceRequest, GRADWIRE_REQUEST_PARAMETERS, GRADWIRE_REQUEST_ARGUMENTS)
+GRADWIRE_FORTRAN(ireduce_scatter, IREDUCE_SCATTER, ReduceScatterRequest, GRADWIRE_REQUEST_PARAMETERS,
+                 GRADWIRE_REQUEST_ARGUMENTS)
+GRADWIRE_FORTRAN(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK, ReduceScatterBlockRequest, GRADWIRE_REQUEST_PARAMETERS,
+                 GRADWIRE_REQUEST_ARGUMENTS)
+GRADWIRE_FORTRAN(comm_free, COMM_FREE, EndComm, (MPI_Fint * comm, MPI_Fint* error), (comm, error))
+GRADWIRE_FORTRAN(comm_disconnect, COMM_DISCONNECT, EndComm, (MPI_Fint * comm, MPI_Fint* error), (comm, error))
+GRADWIRE_FORTRAN(init, INIT, Init, (MPI_Fint * error), (error))
+GRADWIRE_FORTRAN(init_thread, INIT_THREAD, InitThread, (MPI_Fint * required, MPI_Fint* granted, MPI_Fint* error),
+                 (required, granted, error))
+GRADWIRE_FORTRAN(finalize, FINALIZE, Finalize, (MPI_Fint * error), (error))
 // NOLINTEND(bugprone-macro-parentheses,readability-non-const-parameter)
 #endif

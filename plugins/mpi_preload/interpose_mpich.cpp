@@ -33,23 +33,23 @@ int wait_by(const Wait& wait, const Test& test) {
 using gradwire::mpi_preload::wait_by;
 
 GRADWIRE_EXPORT int MPI_Wait(MPI_Request* request, MPI_Status* status) {
-  return wait_by([=] { return PMPI_Wait(request, status); },
+  return wait_by([=] { return GRADWIRE_NEXT(MPI_Wait)(request, status); },
                  [=](int* done) { return PMPI_Test(request, done, status); });
 }
 
 GRADWIRE_EXPORT int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
-  return wait_by([=] { return PMPI_Waitall(count, requests, statuses); },
+  return wait_by([=] { return GRADWIRE_NEXT(MPI_Waitall)(count, requests, statuses); },
                  [=](int* done) { return PMPI_Testall(count, requests, done, statuses); });
 }
 
 GRADWIRE_EXPORT int MPI_Waitany(int count, MPI_Request requests[], int* index, MPI_Status* status) {
-  return wait_by([=] { return PMPI_Waitany(count, requests, index, status); },
+  return wait_by([=] { return GRADWIRE_NEXT(MPI_Waitany)(count, requests, index, status); },
                  [=](int* done) { return PMPI_Testany(count, requests, index, done, status); });
 }
 
 GRADWIRE_EXPORT int MPI_Waitsome(int count, MPI_Request requests[], int* completed, int indices[],
                                  MPI_Status statuses[]) {
-  return wait_by([=] { return PMPI_Waitsome(count, requests, completed, indices, statuses); },
+  return wait_by([=] { return GRADWIRE_NEXT(MPI_Waitsome)(count, requests, completed, indices, statuses); },
                  [=](int* done) {
                    const int code = PMPI_Testsome(count, requests, completed, indices, statuses);
                    *done = code == MPI_SUCCESS ? *completed : 0;  // MPI_UNDEFINED where all are null

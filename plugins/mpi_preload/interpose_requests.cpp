@@ -4,51 +4,9 @@
 namespace gradwire::mpi_preload {
 namespace {
 
+#if MPI_VERSION >= 4
 using drop_in::Function;
 
-template <typename Forward>
-int all_reduce(const void* send, void* receive, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-               MPI_Request* request, const Forward& forward) {
-  if (passes_as_small(Function::mpi_iallreduce, count, type, comm)) {
-    return forward();
-  }
-  return conclude(comm, judge_request({Function::mpi_iallreduce, send, receive, count, {}, type, op, comm}, request),
-                  forward);
-}
-
-template <typename Count, typename Forward>
-int reduce_scatter(const void* send, void* receive, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   MPI_Request* request, const Forward& forward) {
-  const int size = counts == nullptr ? 0 : size_of(comm);
-  const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
-  if (passes_as_small(Function::mpi_ireduce_scatter, total, type, comm)) {
-    return forward();
-  }
-  const Reduce call{Function::mpi_ireduce_scatter, send, receive, total, {}, type, op, comm};
-  return conclude(comm,
-                  judge_segments(
-                      call, [=] { return segments_of(counts, total, size); },
-                      [=](const Reduce& of) { return judge_request(of, request); }),
-                  forward);
-}
-
-template <typename Forward>
-int reduce_scatter_block(const void* send, void* receive, std::int64_t count, MPI_Datatype type, MPI_Op op,
-                         MPI_Comm comm, MPI_Request* request, const Forward& forward) {
-  const int size = size_of(comm);
-  const std::int64_t total = count * size;
-  if (passes_as_small(Function::mpi_ireduce_scatter_block, total, type, comm)) {
-    return forward();
-  }
-  const Reduce call{Function::mpi_ireduce_scatter_block, send, receive, total, {}, type, op, comm};
-  return conclude(
-      comm,
-      judge_segments(
-          call, [=] { return segments_of(count, size); }, [=](const Reduce& of) { return judge_request(of, request); }),
-      forward);
-}
-
-#if MPI_VERSION >= 4
 template <typename Count>
 void count_persistent(Function function, const Count counts[], MPI_Datatype type, MPI_Comm comm) noexcept {
   if (counts != nullptr) {
@@ -64,21 +22,32 @@ using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace):
 
 GRADWIRE_EXPORT int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm, MPI_Request* request) {
-  return all_reduce(send, receive, count, type, op, comm, request,
-                    [=] { return PMPI_Iallreduce(send, receive, count, type, op, comm, request); });
+  return all_reduce(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm, request,
+      [=] { return GRADWIRE_NEXT(MPI_Iallreduce)(send, receive, count, type, op, comm, request); });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                         MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter(send, receive, counts, type, op, comm, request,
-                        [=] { return PMPI_Ireduce_scatter(send, receive, counts, type, op, comm, request); });
+  return reduce_scatter(
+      [=] {
+        return Buffers{send, receive};
+      },
+      counts, type, op, comm, request,
+      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter)(send, receive, counts, type, op, comm, request); });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                               MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter_block(send, receive, count, type, op, comm, request, [=] {
-    return PMPI_Ireduce_scatter_block(send, receive, count, type, op, comm, request);
-  });
+  return reduce_scatter_block(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm, request,
+      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter_block)(send, receive, count, type, op, comm, request); });
 }
 
 extern "C" {
@@ -92,59 +61,70 @@ using gradwire::drop_in::Function;
 
 GRADWIRE_EXPORT int MPI_Iallreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                      MPI_Comm comm, MPI_Request* request) {
-  return all_reduce(send, receive, count, type, op, comm, request,
-                    [=] { return PMPI_Iallreduce_c(send, receive, count, type, op, comm, request); });
+  return all_reduce(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm, request,
+      [=] { return GRADWIRE_NEXT(MPI_Iallreduce_c)(send, receive, count, type, op, comm, request); });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
                                           MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter(send, receive, counts, type, op, comm, request,
-                        [=] { return PMPI_Ireduce_scatter_c(send, receive, counts, type, op, comm, request); });
+  return reduce_scatter(
+      [=] {
+        return Buffers{send, receive};
+      },
+      counts, type, op, comm, request,
+      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter_c)(send, receive, counts, type, op, comm, request); });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
                                                 MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter_block(send, receive, count, type, op, comm, request, [=] {
-    return PMPI_Ireduce_scatter_block_c(send, receive, count, type, op, comm, request);
-  });
+  return reduce_scatter_block(
+      [=] {
+        return Buffers{send, receive};
+      },
+      count, type, op, comm, request,
+      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter_block_c)(send, receive, count, type, op, comm, request); });
 }
 
 // Persistent ones are counted when they are made, not when they start.
 GRADWIRE_EXPORT int MPI_Allreduce_init(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                        MPI_Comm comm, MPI_Info info, MPI_Request* request) {
   count_persistent(Function::mpi_allreduce_init, count, type, comm);
-  return PMPI_Allreduce_init(send, receive, count, type, op, comm, info, request);
+  return GRADWIRE_NEXT(MPI_Allreduce_init)(send, receive, count, type, op, comm, info, request);
 }
 
 GRADWIRE_EXPORT int MPI_Allreduce_init_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm, MPI_Info info, MPI_Request* request) {
   count_persistent(Function::mpi_allreduce_init, count, type, comm);
-  return PMPI_Allreduce_init_c(send, receive, count, type, op, comm, info, request);
+  return GRADWIRE_NEXT(MPI_Allreduce_init_c)(send, receive, count, type, op, comm, info, request);
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_init(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                             MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
   count_persistent(Function::mpi_reduce_scatter_init, counts, type, comm);
-  return PMPI_Reduce_scatter_init(send, receive, counts, type, op, comm, info, request);
+  return GRADWIRE_NEXT(MPI_Reduce_scatter_init)(send, receive, counts, type, op, comm, info, request);
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_init_c(const void* send, void* receive, const MPI_Count counts[],
                                               MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Info info,
                                               MPI_Request* request) {
   count_persistent(Function::mpi_reduce_scatter_init, counts, type, comm);
-  return PMPI_Reduce_scatter_init_c(send, receive, counts, type, op, comm, info, request);
+  return GRADWIRE_NEXT(MPI_Reduce_scatter_init_c)(send, receive, counts, type, op, comm, info, request);
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_block_init(const void* send, void* receive, int count, MPI_Datatype type,
                                                   MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
   count_persistent(Function::mpi_reduce_scatter_block_init, std::int64_t{count} * size_of(comm), type, comm);
-  return PMPI_Reduce_scatter_block_init(send, receive, count, type, op, comm, info, request);
+  return GRADWIRE_NEXT(MPI_Reduce_scatter_block_init)(send, receive, count, type, op, comm, info, request);
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_block_init_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
                                                     MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* request) {
   count_persistent(Function::mpi_reduce_scatter_block_init, count * size_of(comm), type, comm);
-  return PMPI_Reduce_scatter_block_init_c(send, receive, count, type, op, comm, info, request);
+  return GRADWIRE_NEXT(MPI_Reduce_scatter_block_init_c)(send, receive, count, type, op, comm, info, request);
 }
 
 extern "C" {

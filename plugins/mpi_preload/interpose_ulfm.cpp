@@ -16,10 +16,10 @@ using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace):
 
 // The job's own first: a rank that hears of ours asks MPI about that.
 GRADWIRE_EXPORT int MPIX_Comm_revoke(MPI_Comm comm) {
-  if (PMPIX_Comm_revoke == nullptr) {
+  if (GRADWIRE_NEXT(MPIX_Comm_revoke) == nullptr) {
     return MPI_ERR_UNSUPPORTED_OPERATION;
   }
-  const int code = PMPIX_Comm_revoke(comm);
+  const int code = GRADWIRE_NEXT(MPIX_Comm_revoke)(comm);
   CommState* state = code == MPI_SUCCESS ? known_state(comm) : nullptr;
   if (state != nullptr) {
     state->revoke_private();
@@ -28,10 +28,10 @@ GRADWIRE_EXPORT int MPIX_Comm_revoke(MPI_Comm comm) {
 }
 
 GRADWIRE_EXPORT int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk) {
-  if (PMPIX_Comm_shrink == nullptr) {
+  if (GRADWIRE_NEXT(MPIX_Comm_shrink) == nullptr) {
     return MPI_ERR_UNSUPPORTED_OPERATION;
   }
-  const int code = PMPIX_Comm_shrink(comm, shrunk);
+  const int code = GRADWIRE_NEXT(MPIX_Comm_shrink)(comm, shrunk);
   CommState* state = code == MPI_SUCCESS ? known_state(comm) : nullptr;
   if (state != nullptr) {
     const std::lock_guard lock(state->mutex);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/next.hpp"
 
 #define GRADWIRE_EXPORT extern "C" __attribute__((visibility("default")))
 // The same function under the name of the replacement header.
@@ -17,6 +18,9 @@ namespace gradwire::mpi_preload {
 
 // The ranks of a communicator; 0 where that is not known, and then nothing but its error will come of it.
 inline int size_of(MPI_Comm comm) noexcept {
+  if (forwards_only()) {
+    return 0;
+  }
   if (const auto* state = cached_state(comm)) {
     return state->size;
   }
@@ -57,5 +61,122 @@ Verdict judge_segments(Reduce call, const Segments& segments, const Judge& judge
     return {};
   }
 }
+
+// The job's reductions, whichever language they come from. `buffers()` gives the sentinels of C, and is asked only
+// where the call may be compressed; `forward()` makes the call as it came, and returns its code.
+
+struct Buffers {
+  const void* send;
+  void* receive;
+};
+
+template <typename Find, typename Forward>
+int all_reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+               const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_allreduce;
+  if (passes_at_once(kFunction, count, type, op, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  return conclude(comm, judge({kFunction, given.send, given.receive, count, {}, type, op, comm}), forward);
+}
+
+template <typename Find, typename Forward>
+int reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
+           const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_reduce;
+  if (passes_at_once(kFunction, count, type, op, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  return conclude(comm, judge({kFunction, given.send, given.receive, count, {}, type, op, comm, root}), forward);
+}
+
+template <typename Find, typename Count, typename Forward>
+int reduce_scatter(const Find& buffers, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_reduce_scatter;
+  const int size = counts == nullptr ? 0 : size_of(comm);
+  const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
+  if (passes_at_once(kFunction, total, type, op, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
+  return conclude(comm,
+                  judge_segments(
+                      call, [=] { return segments_of(counts, total, size); }, judge),
+                  forward);
+}
+
+template <typename Find, typename Forward>
+int reduce_scatter_block(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                         const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_reduce_scatter_block;
+  const int size = size_of(comm);
+  const std::int64_t total = count * size;
+  if (passes_at_once(kFunction, total, type, op, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
+  return conclude(comm,
+                  judge_segments(
+                      call, [=] { return segments_of(count, size); }, judge),
+                  forward);
+}
+
+// Those that return a request: `*request` is set where gradwire makes it.
+
+template <typename Find, typename Forward>
+int all_reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+               MPI_Request* request, const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_iallreduce;
+  if (passes_as_small(kFunction, count, type, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  return conclude(comm, judge_request({kFunction, given.send, given.receive, count, {}, type, op, comm}, request),
+                  forward);
+}
+
+template <typename Find, typename Count, typename Forward>
+int reduce_scatter(const Find& buffers, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   MPI_Request* request, const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_ireduce_scatter;
+  const int size = counts == nullptr ? 0 : size_of(comm);
+  const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
+  if (passes_as_small(kFunction, total, type, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
+  return conclude(comm,
+                  judge_segments(
+                      call, [=] { return segments_of(counts, total, size); },
+                      [=](const Reduce& of) { return judge_request(of, request); }),
+                  forward);
+}
+
+template <typename Find, typename Forward>
+int reduce_scatter_block(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                         MPI_Request* request, const Forward& forward) {
+  constexpr auto kFunction = drop_in::Function::mpi_ireduce_scatter_block;
+  const int size = size_of(comm);
+  const std::int64_t total = count * size;
+  if (passes_as_small(kFunction, total, type, comm)) {
+    return forward();
+  }
+  const Buffers given = buffers();
+  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
+  return conclude(
+      comm,
+      judge_segments(
+          call, [=] { return segments_of(count, size); }, [=](const Reduce& of) { return judge_request(of, request); }),
+      forward);
+}
+
+/// What MPI_Init does after the library's own, in whichever language and thread level the job calls it.
+void begin() noexcept;
 
 }  // namespace gradwire::mpi_preload

@@ -17,7 +17,8 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
   }
   KnownCall& known = found->second;
   if (route.lasting) {
-    known.own_left = kUnasked;
+    // Calls that are observed are timed, and a look at the clock is nothing beside them.
+    known.own_left = route.what.reason == drop_in::Reason::observing ? 0 : kUnasked;
   }
   add_to<std::uint64_t>(known.calls, 1);
   ++calls_;

@@ -9,6 +9,9 @@
 #include <string_view>
 
 namespace gradwire::mpi_preload {
+
+constinit std::atomic<Standing> g_standing{Standing::not_begun};
+
 namespace {
 
 // "Open MPI v4.1.4, package: ..." or "MPICH Version:      4.0.2\nMPICH Release ...", short.

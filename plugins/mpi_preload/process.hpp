@@ -15,10 +15,27 @@
 #include "drop_in/configuration.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/buffer_names.hpp"
+#include "transport/mpi_world.hpp"
 
 namespace gradwire::mpi_preload {
 
 struct CommState;
+
+/// What this process does with the job's calls, once MPI_Init has returned.
+enum class Standing : std::uint8_t {
+  not_begun,   ///< MPI_Init was not seen, or has not returned.
+  forwards,    ///< Hands every call on and keeps nothing of it.
+  observes,    ///< Hands every call on, counts and times it. Sends nothing.
+  compresses,  ///< All ranks agreed on a codec or a policy.
+};
+extern constinit std::atomic<Standing> g_standing;
+/// The one look that a forwarded call takes.
+[[nodiscard]] inline bool forwards_only() noexcept {
+  return g_standing.load(std::memory_order_relaxed) == Standing::forwards;
+}
+[[nodiscard]] inline bool compresses() noexcept {
+  return g_standing.load(std::memory_order_relaxed) == Standing::compresses;
+}
 
 struct Process {
   const drop_in::Configuration configuration = drop_in::Configuration::read(true);
@@ -31,15 +48,18 @@ struct Process {
   // Then: whether its handles are pointers where they are ints here, so that half of each is lost on the way.
   bool wide_handles = false;
 
+  /// What all ranks of MPI_COMM_WORLD agreed on, in MPI_Init; not changed afterwards.
+  drop_in::Agreement agreement;
+  bool all_are_here = false;                   // every rank has the drop-in
+  std::shared_ptr<transport::MpiWorld> world;  // while compressing
+  std::atomic<std::uint32_t> numbered = 0;  // communicators whose rank 0 this one is
+
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 
   std::mutex mutex;                // of what follows
   std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
   std::map<drop_in::CommunicatorName, std::uint32_t> communicators;  // by all but their number: how many
-  /// What all ranks of MPI_COMM_WORLD agreed on, in a call of the job on that or on a communicator of the same ranks:
-  /// each of them has it, or none.
-  std::optional<drop_in::Agreement> agreed_by_all;
   BufferNames names;
 
   std::atomic<bool> any_names = false;
@@ -53,6 +73,10 @@ struct Process {
 
 /// Between MPI_Init and MPI_Finalize, with a library that we understand.
 [[nodiscard]] bool may_act() noexcept;
+
+/// What MPI_Init is to do before and after the library's own. Every rank of the job comes here, in its own thread.
+void before_init() noexcept;
+void after_init() noexcept;
 
 /// Ends the process, with a sentence, where forwarding a call would hand the library damaged handles.
 void stop_if_foreign() noexcept;

@@ -6,7 +6,9 @@
 #define MPI_Cancel PMPI_Cancel
 #define MPI_Comm_compare PMPI_Comm_compare
 #define MPI_Comm_free PMPI_Comm_free
+#define MPI_Comm_group PMPI_Comm_group
 #define MPI_Comm_get_attr PMPI_Comm_get_attr
+#define MPI_Comm_get_parent PMPI_Comm_get_parent
 #define MPI_Comm_idup PMPI_Comm_idup
 #define MPI_Comm_rank PMPI_Comm_rank
 #define MPI_Comm_set_errhandler PMPI_Comm_set_errhandler
@@ -23,6 +25,7 @@
 #define MPI_Ibcast PMPI_Ibcast
 #define MPI_Group_free PMPI_Group_free
 #define MPI_Group_size PMPI_Group_size
+#define MPI_Group_translate_ranks PMPI_Group_translate_ranks
 #define MPI_Improbe PMPI_Improbe
 #define MPI_Imrecv PMPI_Imrecv
 #define MPI_Initialized PMPI_Initialized

@@ -8,6 +8,7 @@
 #include "base/elapsed.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
+#include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/status.hpp"
 
 namespace gradwire::mpi_preload {
@@ -110,7 +111,48 @@ drop_in::Call describe(const Reduce& call, const CommState& state) {
                    (!receives || call.receive != MPI_IN_PLACE) && !aliased(call, state.rank) && rooted &&
                    (!call.root || receives || call.send != MPI_IN_PLACE) &&
                    (empty || (call.send != nullptr && (call.receive != nullptr || !receives))),
+          .known = !state.foreign,
           .intra = !state.inter};
+}
+
+Result result_of(const Reduce& call, const CommState& state) {
+  if (!call.counts.empty()) {
+    return {call.receive, call.counts[static_cast<std::size_t>(state.rank)]};
+  }
+  return call.receives_all(state.rank) ? Result{call.receive, static_cast<std::uint64_t>(call.count)} : Result{};
+}
+
+void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept {
+  void* const from = input_of(call);
+  const std::uint64_t bytes = route.what.count * element_bytes(*route.what.dtype);
+  try {
+    const HostBuffer input(from, bytes, true);
+    // What a GPU holds is in a copy that goes with this function, so the member takes one of its own.
+    const bool copy = from == call.receive || input.data() != from;
+    state.member->begin_trial(route, {input.data(), route.what.count, *route.what.dtype}, copy, call.counts);
+  } catch (...) {  // the GPU's memory cannot be read: the other ranks are to hear of it
+    state.member->begin_trial(route, {nullptr, 0, *route.what.dtype}, false, call.counts);
+  }
+}
+
+void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept {
+  try {
+    const HostBuffer copy(result.data, result.count * element_bytes(dtype), true);
+    state.member->end_trial(library_seconds, {copy.data(), result.count, dtype});
+  } catch (...) {
+    state.member->end_trial(library_seconds, {nullptr, 0, dtype});
+  }
+}
+
+void tell_lines(CommState& state) noexcept {
+  try {
+    for (const std::string& line : state.member->take_lines()) {
+      if (!process().configuration.quiet) {
+        tell(line);
+      }
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for a line
+  }
 }
 
 void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
@@ -120,6 +162,7 @@ void compress(const Reduce& call, CommState& state, const drop_in::Member::Route
     state.member->measured(seconds_since(begin));
   }
   tell_of_compressed(state);
+  tell_lines(state);
 }
 
 }  // namespace gradwire::mpi_preload

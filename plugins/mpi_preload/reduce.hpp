@@ -31,6 +31,20 @@ struct Reduce {
 
 /// What ranks must know of it alike.
 [[nodiscard]] drop_in::Call describe(const Reduce& call, const CommState& state);
+/// What this rank has of the library's sum afterwards: a reduce-scatter's own segment; nothing where another rank is
+/// the root of a reduce.
+struct Result {
+  void* data = nullptr;
+  std::uint64_t count = 0;
+};
+[[nodiscard]] Result result_of(const Reduce& call, const CommState& state);
+/// Before the library's own call, where that is made both ways; under the state's mutex.
+void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept;
+/// After it; not where it failed.
+void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept;
+/// Prints what the member has to tell.
+void tell_lines(CommState& state) noexcept;
+
 /// Does it, under the state's mutex. Throws Error, and then the ranks are out of step.
 void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route);
 

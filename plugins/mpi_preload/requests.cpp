@@ -55,19 +55,6 @@ void let_waits_yield() noexcept {
 
 }  // namespace
 
-Requests::Requests(CommState& state) : state_(state) { let_waits_yield(); }
-
-void Requests::post_agreement() {
-  queue_.post([this] {
-    const std::lock_guard lock(state_.mutex);
-    try {
-      state_.complete_agreement();
-    } catch (...) {
-      state_.fail(current_error().what());  // all that is posted behind it gets that
-    }
-  });
-}
-
 int Requests::post(const Reduce& call, MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
   posted->counts.assign(call.counts.begin(), call.counts.end());
@@ -80,8 +67,10 @@ int Requests::post(const Reduce& call, MPI_Request* request) {
     return code;
   }
   *request = posted->request;
-  any_.store(true, std::memory_order_relaxed);
-  queue_.post([this, mine = posted.release()] {
+  if (!any_.exchange(true, std::memory_order_relaxed)) {
+    let_waits_yield();
+  }
+  queue_->post([this, mine = posted.release()] {
     make(*mine);
     PMPI_Grequest_complete(mine->request);  // and then it may be gone
   });
@@ -130,18 +119,25 @@ void Requests::route_and_make(Posted& posted) {
   const drop_in::Member::Route route = state_.member->route(
       describe(call, state_), name_of_op(call.op), {.name = posted.name, .buffer = buffer, .others = posted.others});
   if (route.decision.compress && !state_.member->dry_run()) {
+    state_.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     return compress(call, state_, route);
+  }
+  if (route.turn.trial) {
+    begin_trial(call, state_, route);
   }
   const auto begin = std::chrono::steady_clock::now();
   posted.code = forward(call);
   const double seconds = seconds_since(begin);
   state_.member->count_passed(route, bytes_of(call.count, call.type), seconds);
-  if (route.turn.timed) {
+  if (route.turn.trial && posted.code == MPI_SUCCESS) {
+    end_trial(state_, result_of(call, state_), *route.what.dtype, seconds);
+    tell_lines(state_);
+  } else if (route.turn.timed && !route.turn.trial) {
     state_.member->measured(seconds);
   }
 }
 
-// As the library's own call that returns a request, on our own communicator. A blocking call would poll, and take the
+// As the library's own call that returns a request, on our own communicator of all ranks. A blocking call would poll, and take the
 // core from what the job computes meanwhile, for as long as another rank is late.
 int Requests::forward(const Reduce& call) const {
 #if MPI_VERSION >= 4
@@ -157,8 +153,8 @@ int Requests::forward(const Reduce& call) const {
   MPI_Request request = MPI_REQUEST_NULL;
   int code = counts.empty()
                  ? all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op,
-                              state_.beside, &request)
-                 : reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, state_.beside, &request);
+                              process().world->comm(), &request)
+                 : reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, process().world->comm(), &request);
   transport::Backoff backoff;
   for (int done = 0; code == MPI_SUCCESS && done == 0;) {
     code = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);

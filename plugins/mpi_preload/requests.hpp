@@ -1,13 +1,15 @@
 // The job's calls that return a request, on one communicator, where the ranks agreed to compress them. A thread makes
-// them one after another: those that are compressed as blocking calls are, the others as MPI's own blocking calls on a
-// private communicator, since the job's own has other calls meanwhile. The job holds generalized requests, which every
-// call that completes requests knows.
+// them one after another, as blocking calls are made. Those that pass in the end, which there are on MPI_COMM_WORLD
+// alone, are MPI's own calls on the private communicator of the same ranks, since the job's has other calls meanwhile.
+// The job holds generalized requests, which every call that completes requests knows.
 #pragma once
 
 #include <mpi.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drop_in/call_queue.hpp"
@@ -17,17 +19,15 @@ namespace gradwire::mpi_preload {
 
 class Requests {
  public:
-  /// Needs MPI_THREAD_MULTIPLE, and state.beside or post_agreement(). Its end waits for all of them.
-  explicit Requests(CommState& state);
+  /// Needs MPI_THREAD_MULTIPLE. Its end waits for all of them.
+  Requests(CommState& state, std::unique_ptr<drop_in::CallQueue> queue) : state_(state), queue_(std::move(queue)) {}
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  /// Once, first: the thread completes the agreement that the job's call has begun.
-  void post_agreement();
   /// Returns at once, with a code of MPI. The buffers are the request's until that is complete.
   [[nodiscard]] int post(const Reduce& call, MPI_Request* request);
   /// Returns when all are complete: what other collective calls that may be compressed wait for.
-  void drain() { queue_.drain(); }
+  void drain() { queue_->drain(); }
   /// Whether one was ever posted in this process.
   [[nodiscard]] static bool any() noexcept { return any_.load(std::memory_order_relaxed); }
 
@@ -43,7 +43,7 @@ class Requests {
 
   inline static std::atomic<bool> any_ = false;
   CommState& state_;
-  drop_in::CallQueue queue_;
+  std::unique_ptr<drop_in::CallQueue> queue_;
 };
 
 }  // namespace gradwire::mpi_preload

@@ -4,6 +4,7 @@
 
 #include "base/current_error.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
+#include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/requests.hpp"
 #include "transport/mpi_faults.hpp"
@@ -17,6 +18,7 @@ Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise
 Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
+  observe_values(call, route.what);
   try {
     if (route.lasting || route.choice) {
       verdict.known = state.known.remember({call.function, call.type, call.op, call.count}, bytes, route);
@@ -32,23 +34,66 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 
 // Compresses, or counts what is to be forwarded.
 Verdict decide_and_do(const Reduce& call, CommState& state) {
-  state.reach_agreement();
+  const drop_in::Call described = describe(call, state);
+  if (compresses()) {
+    state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
+    state.settle(call, state.member->could_compress(described));
+    if (state.lost) {
+      return {};
+    }
+  }
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const std::string name = name_of_buffer(buffer);
   const drop_in::Member::Route route = state.member->route(
-      describe(call, state), name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
+      described, name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
   if (route.decision.compress && !state.member->dry_run()) {
     compress(call, state, route);
     return {.next = Verdict::Next::done};
   }
-  return count(call, state, route);
+  Verdict verdict = count(call, state, route);
+  if (route.turn.trial) {
+    begin_trial(call, state, route);
+    const Result result = result_of(call, state);
+    verdict.trial = true;
+    verdict.result = result.data;
+    verdict.result_count = result.count;
+    verdict.dtype = *route.what.dtype;
+  }
+  return verdict;
+}
+
+// What blocking calls and those that return a request do with what goes wrong.
+template <typename Act>
+Verdict guarded(CommState& state, const Act& act) {
+  std::string failure;
+  {
+    const std::lock_guard lock(state.mutex);
+    // After a failure MPI may learn only later that a rank has ended.
+    const bool suspicious = !state.failure.empty() || transport::is_revoked(state.comm);
+    if (state.lost || (suspicious && state.drop_if_faulty())) {
+      return {};
+    }
+    if (state.failure.empty()) {
+      try {
+        return act();
+      } catch (...) {
+        if (state.drop_if_faulty()) {
+          return {};  // the library's own call says why, as it would without us
+        }
+        state.fail(current_error().what());
+      }
+    }
+    failure = state.failure;
+  }
+  return raise(failure);
 }
 
 }  // namespace
 
 Verdict judge(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
-  // Small calls on more communicators than the cache holds.
+  // Small calls on more communicators than the cache holds. Not where a call that returns a request waits for a blocking
+  // one, in which the ranks can agree.
   if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
     return {};
   }
@@ -56,41 +101,13 @@ Verdict judge(const Reduce& call) noexcept {
     if (state->requests) {
       state->requests->drain();  // in the same order on all ranks
     }
-    std::string failure;
-    {
-      const std::lock_guard lock(state->mutex);
-      // After a failure MPI may learn only later that a rank has ended.
-      const bool suspicious = !state->failure.empty() || transport::is_revoked(call.comm);
-      if (state->lost || (suspicious && state->drop_if_faulty())) {
-        return {};
-      }
-      if (state->failure.empty()) {
-        try {
-          return decide_and_do(call, *state);
-        } catch (...) {
-          if (state->drop_if_faulty()) {
-            return {};  // the library's own call says why, as it would without us
-          }
-          state->fail(current_error().what());
-        }
-      }
-      failure = state->failure;
-    }
-    return raise(failure);
+    return guarded(*state, [&] { return decide_and_do(call, *state); });
   } catch (...) {  // out of memory
     return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
   }
 }
 
 namespace {
-
-// Before the ranks have agreed the arguments alone say whether all of them come here. A small call is one of control,
-// which a rank may make while others are still far from it: that must not wait.
-bool may_be_compressed(const Reduce& call) {
-  constexpr std::uint64_t kLeastBytes = 4096;
-  const auto dtype = dtype_of(call.type);
-  return call.count > 0 && dtype && reduction_of(call.op) && bytes_of(call.count, call.type) >= kLeastBytes;
-}
 
 Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reason) {
   process().ledger.add({.function = call.function, .communicator_size = state.size, .reason = reason},
@@ -100,91 +117,61 @@ Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reas
 }
 
 void tell_why_requests_pass(CommState& state) {
-  const bool by_level = state.size > 1 && !state.inter && !(state.agreed && state.agreement.requests) &&
-                        !state.agreement.disabled && process().configuration.disabled.empty();
-  if (state.rank == 0 && by_level && !std::exchange(state.told, true)) {
-    warn_once(transport::tolerates_faults()
-                  ? "MPI_Iallreduce and the like pass through: this MPI goes on when ranks end (--with-ft)"
-                  : "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
-                    "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)");
+  if (state.rank != 0 || std::exchange(state.told, true)) {
+    return;
+  }
+  if (transport::tolerates_faults()) {
+    warn_once("MPI_Iallreduce and the like pass through: this MPI goes on when ranks end (--with-ft)");
+  } else if (!process().agreement.requests) {
+    warn_once(
+        "MPI_Iallreduce and the like pass through: a rank initialised MPI below MPI_THREAD_MULTIPLE; "
+        "GRADWIRE_THREADS=multiple raises that (gradwire run --threads=multiple)");
+  } else if (!state.asked_for_requests) {
+    warn_once(
+        "MPI_Iallreduce and the like pass on a communicator until its first blocking reduction, of any size, in which "
+        "its ranks agree; on MPI_COMM_WORLD they are compressed at once");
+  } else if (state.requests) {
+    warn_once(
+        "MPI_Iallreduce and the like pass on communicators other than MPI_COMM_WORLD where the codec is auto, or needs "
+        "the step (int4 and below with feedback)");
   }
 }
 
-Verdict post(const Reduce& call, CommState& state, MPI_Request* request) {
+// While compressing. All ranks decide alike before the calls in front have been made: by the arguments, by what they
+// agreed on, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
+Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
+  const drop_in::Call described = describe(call, state);
+  const drop_in::Decision decision = drop_in::decide(described, state.member->settings());
+  if (!decision.compress && decision.reason != drop_in::Reason::nonblocking) {
+    return count_request(call, state, decision.reason);
+  }
+  const bool in_thread = state.requests && (state.comm == MPI_COMM_WORLD || state.decides_at_once(described));
+  if (!in_thread || request == nullptr) {
+    state.wants_requests = true;
+    tell_why_requests_pass(state);
+    return count_request(call, state, drop_in::Reason::nonblocking);
+  }
   const int code = state.requests->post(call, request);
   return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
                              : Verdict{.next = Verdict::Next::raise, .code = code};
-}
-
-// The ranks have agreed inside a blocking call, or there is one rank.
-Verdict decide_and_post(const Reduce& call, CommState& state, MPI_Request* request) {
-  const drop_in::Decision decision = drop_in::decide(describe(call, state), state.member->settings());
-  if (!decision.compress) {
-    if (decision.reason == drop_in::Reason::nonblocking) {
-      tell_why_requests_pass(state);
-    }
-    return count_request(call, state, decision.reason);
-  }
-  if (!state.requests && state.takes_requests()) {
-    state.requests = std::make_unique<Requests>(state);
-  }
-  if (!state.requests) {  // a dry run
-    const std::lock_guard lock(state.mutex);
-    return decide_and_do(call, state);
-  }
-  return post(call, state, request);
-}
-
-// The first call of the communicator that counts, and it returns a request.
-Verdict begin_apart(const Reduce& call, CommState& state, MPI_Request* request) {
-  std::string failure;
-  {
-    const std::lock_guard lock(state.mutex);
-    if (state.failure.empty()) {
-      try {
-        state.begin_agreement();
-        state.requests = std::make_unique<Requests>(state);
-        state.apart = true;
-        state.requests->post_agreement();
-      } catch (...) {
-        state.fail(current_error().what());
-      }
-    }
-    failure = state.failure;
-  }
-  return failure.empty() ? post(call, state, request) : raise(failure);
 }
 
 }  // namespace
 
 Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
   CommState* state = find_state(call.comm);
-  if (state == nullptr) {
+  if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
     return {};
   }
   try {
-    const bool by_thread = request != nullptr && may_be_compressed(call);
-    if (state->apart && by_thread) {
-      return post(call, *state, request);
+    if (!compresses()) {
+      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member->settings());
+      const bool dry = decision.compress && state->member->dry_run();
+      return dry ? guarded(*state, [&] { return decide_and_do(call, *state); })
+                 : count_request(call, *state, decision.reason);
     }
-    if (counted_as_small(*state, call.function, call.count, call.type)) {
-      return {};
-    }
-    if (!by_thread && (state->apart || !state->agreed)) {
-      return count_request(call, *state, drop_in::Reason::nonblocking);
-    }
-    if (!state->agreed && !state->inter && state->size > 1) {
-      if (state->threads) {
-        return begin_apart(call, *state, request);
-      }
-      tell_why_requests_pass(*state);
-      return count_request(call, *state, drop_in::Reason::nonblocking);
-    }
-    if (!state->agreed) {  // nobody to ask
-      const std::lock_guard lock(state->mutex);
-      state->reach_agreement();
-    }
-    return decide_and_post(call, *state, request);
+    // Without the mutex, which the thread has while it makes a call: such a call waits for nobody.
+    return state->lost ? Verdict{} : post_or_count(call, *state, request);
   } catch (...) {  // out of memory
     return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
   }
@@ -195,9 +182,10 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
   try {
     if (owned != nullptr) {
       process().ledger.add(*owned, {.seconds = seconds});
+      observe_seconds(*owned, seconds);
     }
-    if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen)) {
-      return;
+    if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen && !verdict.trial)) {
+      return;  // after an error nothing of the communicator is used; its next call drops a trial
     }
     CommState* state = find_state(comm);
     if (state == nullptr) {
@@ -210,10 +198,14 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (verdict.known != nullptr) {
       add_to<std::uint64_t>(verdict.known->timed, 1);
       add_to(verdict.known->seconds, seconds);
+      observe_seconds(verdict.known->what, seconds);
     }
-    if (verdict.chosen) {
+    if (verdict.trial) {
+      end_trial(*state, {verdict.result, verdict.result_count}, verdict.dtype, seconds);
+    } else if (verdict.chosen) {
       state->member->measured(seconds);
     }
+    tell_lines(*state);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the call has succeeded
   }
 }

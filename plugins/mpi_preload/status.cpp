@@ -37,6 +37,11 @@ void tell_of_compressed(const CommState& state) {
   if (self.ledger.nonfinite() && state.rank == 0 && !self.configuration.quiet && !told_nonfinite.exchange(true)) {
     tell(std::string(drop_in::kNonfiniteWarning));
   }
+  for (const std::string& line : state.member->take_lines()) {
+    if (!self.configuration.quiet) {
+      tell(line);
+    }
+  }
   if (self.configuration.tells_status && is_first_of_all() && due()) {
     tell(drop_in::status_text(self.ledger));
   }

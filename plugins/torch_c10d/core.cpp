@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "base/current_error.hpp"
@@ -22,6 +23,7 @@ void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "
 // What the report at the end says besides the numbers.
 struct Reporting {
   std::mutex mutex;
+  bool observing = false;
   std::optional<drop_in::ReportHead> head;  // on the rank 0 of the first group
   std::optional<std::string> file;
   bool quiet = false;
@@ -40,6 +42,55 @@ void tell_of_nonfinite() {
 }
 
 std::string key_of(int rank) { return "settings/" + std::to_string(rank); }
+
+// "all_reduce of 1000 f32"
+std::string text_of(const Asked& asked) {
+  return std::string(asked.function == drop_in::Function::c10d_all_reduce ? "all_reduce" : "reduce_scatter") + " of " +
+         std::to_string(asked.count) + (asked.dtype ? " " + std::string(to_string(*asked.dtype)) : " elements") +
+         (asked.reduction ? "" : ", neither sum nor mean");
+}
+
+const char* name_of(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
+
+// What was wrong with the library's own call: it concerns that call alone, and ranks are in step as they were.
+struct FailedPass {
+  std::exception_ptr error;
+};
+
+void count_failed_call(drop_in::CallClass what, std::uint64_t bytes) {
+  what.reason = drop_in::Reason::failed;
+  what.codec.clear();
+  ledger().add(what, {.calls = 1, .bytes_in = bytes});
+}
+
+std::uint64_t failed_calls() {
+  std::uint64_t calls = 0;
+  for (const auto& [what, totals] : ledger().classes()) {
+    calls += what.reason == drop_in::Reason::failed ? totals.calls : 0;
+  }
+  return calls;
+}
+
+// The closing line of groups that only observe.
+std::string observed_summary(const drop_in::ReportHead& head) {
+  drop_in::CallTotals all;
+  drop_in::CallTotals eligible;
+  for (const auto& [what, totals] : ledger().classes()) {
+    all.add(totals);
+    if (what.reason == drop_in::Reason::observing) {
+      eligible.add(totals);
+    }
+  }
+  std::string line = "no codec was named, so nothing was compressed: ";
+  if (eligible.calls == 0) {
+    line += "none of " + std::to_string(all.calls) + " calls could be";
+  } else {
+    line += std::to_string(eligible.calls) + " of " + std::to_string(all.calls) + " calls could be (" +
+            format_bytes(eligible.bytes_in) + ", " + format_number(eligible.seconds, 3) +
+            " s from call to end); GRADWIRE_CODEC=auto compresses those that it makes faster";
+  }
+  return line + (head.note.empty() ? "" : " (" + head.note + ")");
+}
 
 }  // namespace
 
@@ -72,17 +123,27 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
                         .note = options.world_size > 1 ? "numbers of rank 0 alone" : ""};
     reporting().file = configuration_.report;
     reporting().quiet = configuration_.quiet;
+    reporting().observing = agreement_.mode == drop_in::Mode::observing && !agreement_.dry_run;
   }
   if (options.rank == 0 && !agreement_.disabled_because.empty() && !configuration_.quiet) {
     say(agreement_.warning());
   }
   member_ = std::make_unique<drop_in::Member>(configuration_, ledger(), agreement_, [this] { return connect(); });
-  if (options.world_size > 1) {
+  if (options.world_size > 1 && agreement_.mode == drop_in::Mode::compressing) {
+    if (!only_exact_) {
+      watch_ = std::make_shared<CallWatch>(store_, CallWatch::Options{.rank = options.rank},
+                                           [this](const std::string& why) { abort(why); });
+    }
     queue_ = std::make_unique<drop_in::CallQueue>();
   }
 }
 
-Core::~Core() = default;
+Core::~Core() {
+  queue_.reset();
+  if (watch_) {
+    watch_->stop();  // passed calls may still end after this
+  }
+}
 
 drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
   const auto mine = drop_in::RankSettings::of(configuration_);
@@ -107,49 +168,141 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
   return drop_in::agree(all);
 }
 
-std::shared_ptr<Transport> Core::connect() const {
+std::shared_ptr<Transport> Core::connect() {
+  // Ranks that pass this call never come.
+  const auto check = [this] {
+    if (watch_) {
+      watch_->check();
+    }
+  };
+  const transport::Rendezvous store{.put = store_.put,
+                                    .get = [this, check](const std::string& key, std::chrono::milliseconds limit) {
+                                      constexpr std::chrono::milliseconds kSlice{500};
+                                      for (std::chrono::milliseconds left = limit;; left -= kSlice) {
+                                        check();
+                                        try {
+                                          return store_.get(key, std::min(left, kSlice));
+                                        } catch (const std::exception&) {
+                                          if (left <= kSlice) {
+                                            throw;
+                                          }
+                                        }
+                                      }
+                                    }};
+  std::shared_ptr<Transport> made;
   if (environment("GRADWIRE_TORCH_TRANSPORT") == "mpi") {
-    return connect_over_mpi(store_, options_.rank, options_.world_size, configuration_.longest_wait());
+    made = connect_over_mpi(store, options_.rank, options_.world_size, configuration_.longest_wait());
+  } else {
+    made = transport::make_tcp(store, {.rank = options_.rank,
+                                       .world_size = options_.world_size,
+                                       .interface = environment("GRADWIRE_SOCKET_IFNAME").value_or(""),
+                                       .timeout = configuration_.longest_wait(),
+                                       .go_on = check});
   }
-  return transport::make_tcp(store_, {.rank = options_.rank,
-                                      .world_size = options_.world_size,
-                                      .interface = environment("GRADWIRE_SOCKET_IFNAME").value_or(""),
-                                      .timeout = configuration_.longest_wait()});
+  const std::lock_guard lock(transport_mutex_);
+  transport_ = made;
+  return made;
 }
 
-drop_in::Call Core::describe(drop_in::Function function, std::optional<DType> dtype, std::optional<Reduction> reduction,
-                             std::uint64_t count) const {
-  return {
-      .function = function, .dtype = dtype, .reduction = reduction, .count = count, .world_size = options_.world_size};
+void Core::abort(const std::string& why) noexcept {
+  const std::lock_guard lock(transport_mutex_);
+  if (transport_) {
+    transport_->abort(ErrorCode::mismatch, why);
+  }
 }
 
-bool Core::takes(drop_in::Function function, std::optional<DType> dtype, std::optional<Reduction> reduction,
-                 std::uint64_t count, std::uint64_t bytes) {
-  drop_in::Call call = describe(function, dtype, reduction, count);
+drop_in::Call Core::describe(const Asked& asked) const {
+  return {.function = asked.function,
+          .dtype = asked.dtype,
+          .reduction = asked.reduction,
+          .count = asked.count,
+          .world_size = options_.world_size};
+}
+
+void PassedCall::ended(bool failed) const noexcept {
+  try {
+    if (watch) {
+      watch->end(number);
+    }
+    if (failed) {
+      count_failed_call(what, totals.bytes_in);
+      return;
+    }
+    drop_in::CallTotals timed = totals;
+    timed.seconds = seconds_since(begin);
+    ledger().add(what, timed);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to count it
+  }
+}
+
+std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
+  drop_in::Call call = describe(asked);
+  PassedCall passed;
+  if (member_->dry_run()) {
+    const drop_in::Member::Route route = member_->route(call, asked.reduction ? name_of(*asked.reduction) : "",
+                                                        {.name = asked.name,
+                                                         .buffer = asked.buffer,
+                                                         .others = others_,
+                                                         .order = asked.order,
+                                                         .sequence = asked.sequence});
+    passed.what = route.what;
+    passed.totals = member_->passed_totals(route, asked.bytes);
+    return passed;
+  }
   // Nothing is to be routed then. But a reduce-scatter that passes blocks, which the thread may and the caller may not.
-  call.policy_exact = only_exact_ && function == drop_in::Function::c10d_all_reduce;
+  call.policy_exact = only_exact_ && asked.function == drop_in::Function::c10d_all_reduce;
   const drop_in::Decision decision = drop_in::decide(call, member_->settings());
   if (decision.compress) {
-    return true;
+    return std::nullopt;
   }
   ++others_;
-  ledger().add({.function = function,
-                .dtype = dtype,
-                .count = count,
-                .communicator_size = options_.world_size,
-                .reason = decision.reason},
-               drop_in::passed_totals(function, 1, bytes, options_.world_size));
-  return false;
+  passed.what = {.function = asked.function,
+                 .dtype = asked.dtype,
+                 .op = decision.reason == drop_in::Reason::observing ? name_of(*asked.reduction) : "",
+                 .count = asked.count,
+                 .communicator_size = options_.world_size,
+                 .reason = decision.reason};
+  passed.totals = drop_in::passed_totals(asked.function, 1, asked.bytes, options_.world_size);
+  if (watch_) {
+    try {
+      passed.number = watch_->begin(
+          CallWatch::Way::passed, [asked] { return text_of(asked); }, std::move(fail));
+    } catch (const Error& error) {
+      count_failed(asked);
+      throw std::runtime_error("gradwire: " + std::string(error.what()));
+    }
+    passed.watch = watch_;
+  }
+  return passed;
 }
 
-void Core::count_other(std::uint64_t bytes) {
+void Core::count_other(std::uint64_t bytes, bool failed) {
   ++others_;
-  ledger().add({.communicator_size = options_.world_size, .reason = drop_in::Reason::function},
-               drop_in::passed_totals(drop_in::Function::other, 1, bytes, options_.world_size));
+  const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = drop_in::Reason::function};
+  if (failed) {
+    count_failed_call(what, bytes);
+  } else {
+    ledger().add(what, drop_in::passed_totals(drop_in::Function::other, 1, bytes, options_.world_size));
+  }
 }
 
 void Core::post(Posted posted) {
-  queue_->post([this, others = others_, mine = std::make_shared<Posted>(std::move(posted))] { make(*mine, others); });
+  std::optional<std::uint64_t> number;
+  try {
+    if (watch_) {
+      number = watch_->begin(CallWatch::Way::compressed, [asked = posted.asked] { return text_of(asked); }, {});
+    }
+  } catch (const Error& error) {
+    count_failed(posted.asked);
+    posted.done(std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(error.what()))));
+    return;
+  }
+  queue_->post([this, number, others = others_, mine = std::make_shared<Posted>(std::move(posted))] {
+    make(*mine, others);
+    if (number) {
+      watch_->end(*number);
+    }
+  });
 }
 
 void Core::make(const Posted& posted, std::uint64_t others) {
@@ -159,47 +312,112 @@ void Core::make(const Posted& posted, std::uint64_t others) {
       throw Error(ErrorCode::aborted, failure_);
     }
     route_and_make(posted, others);
+  } catch (const FailedPass& failed) {
+    error = failed.error;
   } catch (...) {
     if (failure_.empty()) {
       failure_ = "an earlier reduction of this process group failed: " + std::string(current_error().what());
     }
     error = std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(current_error().what())));
+    count_failed(posted.asked);
   }
   posted.done(error);
 }
 
+void Core::count_failed(const Asked& asked) const {
+  count_failed_call({.function = asked.function,
+                     .dtype = asked.dtype,
+                     .count = asked.count,
+                     .communicator_size = options_.world_size},
+                    asked.bytes);
+}
+
 void Core::route_and_make(const Posted& posted, std::uint64_t others) {
-  const drop_in::Member::Route route =
-      member_->route(describe(posted.function, posted.dtype, posted.reduction, posted.count),
-                     posted.reduction == Reduction::sum ? "sum" : "mean",
-                     {.name = posted.name, .buffer = posted.input, .others = others, .order = posted.order});
-  const auto begin = std::chrono::steady_clock::now();
-  if (route.decision.compress && !member_->dry_run()) {
-    const ConstView input{posted.input, posted.count, posted.dtype};
-    if (posted.counts.empty()) {
-      member_->all_reduce(route, input, {posted.output, posted.count, posted.dtype}, posted.reduction);
-    } else {
-      const std::uint64_t own = posted.counts[static_cast<std::size_t>(options_.rank)];
-      member_->reduce_scatter(route, input, {posted.output, own, posted.dtype}, posted.counts, posted.reduction);
-    }
+  const Asked& asked = posted.asked;
+  const drop_in::Member::Route route = member_->route(
+      describe(asked), name_of(*asked.reduction),
+      {.name = asked.name, .buffer = asked.buffer, .others = others, .order = asked.order, .sequence = asked.sequence});
+  if (route.turn.trial) {
+    make_both_ways(posted, route);
+  } else if (!route.decision.compress) {
+    pass(posted, route);
   } else {
-    posted.pass();
-    member_->count_passed(route, posted.count * element_bytes(posted.dtype), seconds_since(begin));
+    const auto begin = std::chrono::steady_clock::now();
+    compress(posted, route);
+    if (route.turn.timed) {
+      member_->measured(seconds_since(begin));
+    }
+  }
+  for (const std::string& line : member_->take_lines()) {
+    if (!configuration_.quiet) {
+      say(line);
+    }
   }
   if (options_.rank == 0 && !configuration_.quiet && ledger().nonfinite()) {
     tell_of_nonfinite();
   }
-  if (route.turn.timed) {
-    member_->measured(seconds_since(begin));
+}
+
+void Core::pass(const Posted& posted, const drop_in::Member::Route& route) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::exception_ptr error;
+  try {
+    posted.pass();
+  } catch (...) {
+    error = std::current_exception();
   }
+  const double seconds = seconds_since(begin);
+  if (route.turn.timed) {
+    member_->measured(seconds);  // also where it failed: other ranks may not know of that, and count this call, too
+  }
+  if (error) {
+    count_failed_call(route.what, posted.asked.bytes);
+    throw FailedPass{error};
+  }
+  member_->count_passed(route, posted.asked.bytes, seconds);
+}
+
+void Core::compress(const Posted& posted, const drop_in::Member::Route& route) {
+  const Asked& asked = posted.asked;
+  const ConstView input{asked.buffer, asked.count, *asked.dtype};
+  if (posted.counts.empty()) {
+    member_->all_reduce(route, input, {posted.output, asked.count, *asked.dtype}, *asked.reduction);
+  } else {
+    const std::uint64_t own = posted.counts[static_cast<std::size_t>(options_.rank)];
+    member_->reduce_scatter(route, input, {posted.output, own, *asked.dtype}, posted.counts, *asked.reduction);
+  }
+}
+
+// The result is Gloo's.
+void Core::make_both_ways(const Posted& posted, const drop_in::Member::Route& route) {
+  const Asked& asked = posted.asked;
+  const std::uint64_t own =
+      posted.counts.empty() ? asked.count : posted.counts[static_cast<std::size_t>(options_.rank)];
+  member_->begin_trial(route, {asked.buffer, asked.count, *asked.dtype}, true, posted.counts,
+                       *asked.reduction);  // Gloo may use it
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    posted.pass();
+  } catch (...) {
+    member_->drop_trial();
+    count_failed(route.what, asked.bytes);
+    throw FailedPass{std::current_exception()};
+  }
+  const double seconds = seconds_since(begin);
+  member_->end_trial(seconds, {posted.output, own, *asked.dtype});
+  member_->count_passed(route, asked.bytes, seconds);
 }
 
 void report() noexcept {
   try {
     const std::lock_guard lock(reporting().mutex);
-    const auto head = std::exchange(reporting().head, std::nullopt);
+    auto head = std::exchange(reporting().head, std::nullopt);
     if (!head || !ledger().any()) {
       return;
+    }
+    if (const std::uint64_t failed = failed_calls(); failed > 0) {
+      head->note += (head->note.empty() ? "" : "; ") + std::to_string(failed) +
+                    (failed == 1 ? " call ended with an error" : " calls ended with an error");
     }
     if (const auto& file = reporting().file) {
       if (const auto problem = drop_in::write_report(*file, drop_in::report_json(*head, ledger()))) {
@@ -207,7 +425,7 @@ void report() noexcept {
       }
     }
     if (!reporting().quiet) {
-      say(drop_in::report_summary(*head, ledger()));
+      say(reporting().observing ? observed_summary(*head) : drop_in::report_summary(*head, ledger()));
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): the job itself has ended well
   }

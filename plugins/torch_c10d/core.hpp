@@ -8,11 +8,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "drop_in/call_queue.hpp"
 #include "drop_in/member.hpp"
+#include "plugins/torch_c10d/call_watch.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 namespace gradwire::torch_c10d {
@@ -24,18 +26,37 @@ struct CoreOptions {
   bool first = true;                                           // the job's first group: its rank 0 reports
 };
 
-/// One reduction that the ranks may compress. Its memory stays until `done` was called.
-struct Posted {
+/// A reduction that the job asked for.
+struct Asked {
   drop_in::Function function = drop_in::Function::c10d_all_reduce;
-  DType dtype = DType::f32;
-  Reduction reduction = Reduction::sum;
-  const void* input = nullptr;
-  void* output = nullptr;
+  std::optional<DType> dtype = {};          // empty: none that codecs know
+  std::optional<Reduction> reduction = {};  // empty: another operation
   std::uint64_t count = 0;                  // of the input
-  std::vector<std::uint64_t> counts = {};   // reduce_scatter: of each rank
+  std::uint64_t bytes = 0;
+  const void* buffer = nullptr;             // the input
   std::string name = {};                    // of the buffer
   std::optional<std::uint64_t> order = {};  // in the step, where that is known
-  std::function<void()> pass = {};          // the same by the library, dense; blocks
+  std::uint32_t sequence = 0;               // who counts `order`
+};
+
+/// One that the library makes; it is counted when it has ended.
+struct PassedCall {
+  drop_in::CallClass what = {};
+  drop_in::CallTotals totals = {};
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  std::shared_ptr<CallWatch> watch = {};  // null: nothing watches it
+  std::uint64_t number = 0;               // there
+
+  /// Once, on any thread, also after the group has gone.
+  void ended(bool failed) const noexcept;
+};
+
+/// One that the ranks may compress. Its memory stays until `done` was called.
+struct Posted {
+  Asked asked = {};
+  void* output = nullptr;
+  std::vector<std::uint64_t> counts = {};  // reduce_scatter: of each rank
+  std::function<void()> pass = {};         // the same by the library, dense; blocks
   std::function<void(std::exception_ptr)> done = {};
 };
 
@@ -48,28 +69,38 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  /// Whether such a reduction is to be posted, on every rank alike; else it is counted as passed, and the caller passes
-  /// it at once. `reduction`, `dtype`: empty where they are none that codecs know.
-  [[nodiscard]] bool takes(drop_in::Function function, std::optional<DType> dtype, std::optional<Reduction> reduction,
-                           std::uint64_t count, std::uint64_t bytes);
+  /// Decides about the next reduction, on every rank alike. Empty: it is to be posted; else the caller passes it at
+  /// once. `fail` (may be empty): ends a passed call with an error where another rank compresses it; any thread.
+  /// Throws where an earlier call has differed between ranks.
+  [[nodiscard]] std::optional<PassedCall> passes(const Asked& asked, std::function<void(const std::string&)> fail = {});
   /// Returns at once; reductions are made one after another.
   void post(Posted posted);
   /// An operation that is always passed on.
-  void count_other(std::uint64_t bytes);
+  void count_other(std::uint64_t bytes, bool failed);
 
-  /// Whether the thread that makes reductions asks, which cannot end it.
-  [[nodiscard]] bool on_own_thread() const noexcept { return queue_ && queue_->on_own_thread(); }
+  /// Whether some all-reduce of this group may be compressed. If not, each goes to the library as it is.
+  [[nodiscard]] bool may_compress() const noexcept { return queue_ && !only_exact_; }
+  /// Whether reductions may be posted, so that there is a thread that passes what is not compressed of them.
+  [[nodiscard]] bool has_thread() const noexcept { return queue_ != nullptr; }
+  /// Whether one of the group's own threads asks, which cannot end it.
+  [[nodiscard]] bool on_own_thread() const noexcept {
+    return (queue_ && queue_->on_own_thread()) || (watch_ && watch_->on_own_thread());
+  }
 
   /// Whether names of buffers matter to the policy.
   [[nodiscard]] const drop_in::Configuration& configuration() const noexcept { return configuration_; }
 
  private:
   [[nodiscard]] drop_in::Agreement agree(const transport::Rendezvous& store) const;
-  [[nodiscard]] std::shared_ptr<Transport> connect() const;
-  [[nodiscard]] drop_in::Call describe(drop_in::Function function, std::optional<DType> dtype,
-                                       std::optional<Reduction> reduction, std::uint64_t count) const;
+  [[nodiscard]] std::shared_ptr<Transport> connect();
+  [[nodiscard]] drop_in::Call describe(const Asked& asked) const;
   void make(const Posted& posted, std::uint64_t others);
   void route_and_make(const Posted& posted, std::uint64_t others);
+  void make_both_ways(const Posted& posted, const drop_in::Member::Route& route);
+  void pass(const Posted& posted, const drop_in::Member::Route& route);
+  void compress(const Posted& posted, const drop_in::Member::Route& route);
+  void abort(const std::string& why) noexcept;
+  void count_failed(const Asked& asked) const;
 
   transport::Rendezvous store_;
   CoreOptions options_;
@@ -79,6 +110,9 @@ class Core {
   std::unique_ptr<drop_in::Member> member_;
   std::uint64_t others_ = 0;  // calls that were not posted
   std::string failure_;       // the worker's: ranks are out of step
+  std::mutex transport_mutex_;
+  std::shared_ptr<Transport> transport_;  // once the ranks are connected
+  std::shared_ptr<CallWatch> watch_;      // where calls may be compressed and others pass
   std::unique_ptr<drop_in::CallQueue> queue_;
 };
 

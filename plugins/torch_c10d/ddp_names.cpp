@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -22,7 +23,10 @@ namespace {
 class NamedBuckets {
  public:
   NamedBuckets(c10::intrusive_ptr<Group> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
-      : group_(std::move(group)), names_(std::move(names)) {
+      : group_(std::move(group)), sequence_(group_->next_sequence()), names_(std::move(names)) {
+    if (!group_->core().may_compress()) {
+      return;  // each bucket stays one sum, as without a hook
+    }
     for (const Policy::Rule& rule : group_->core().configuration().planner.policy().rules) {
       if (rule.match.glob) {
         globs_.emplace_back(*rule.match.glob);
@@ -38,7 +42,7 @@ class NamedBuckets {
     }
     {
       const at::NoGradGuard no_grad;
-      buffer.div_(group_->getSize());
+      buffer.mul_(1.0 / group_->getSize());   // as DDP does without a hook, to the last bit
       if (buffer.layout() != at::kStrided) {  // a sparse gradient is alone in its bucket
         pieces.append(sum(buffer, {}));
       } else {
@@ -86,12 +90,13 @@ class NamedBuckets {
     WorkPointer work;
     {
       const py::gil_scoped_release others_may_need_it;  // while they have locks that this takes
-      work = group_->sum_named(tensors, name, order_++);
+      work = group_->sum_named(tensors, name, sequence_, order_++);
     }
     return py::cast(work).attr("get_future")();
   }
 
   c10::intrusive_ptr<Group> group_;
+  std::uint32_t sequence_;                                         // of this model: several may take turns on one group
   std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the reducer holds the parameters
   std::vector<policy::Glob> globs_;
   std::uint64_t order_ = 0;  // of the next piece, in its step

@@ -1,6 +1,7 @@
 #include "plugins/torch_c10d/group.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <Python.h>
 
 #include <algorithm>
@@ -94,18 +95,39 @@ std::uint64_t bytes_of(const Tensors& tensors) {
   return bytes;
 }
 
+// As Gloo writes its results: below autograd, which would refuse a tensor of inference_mode on this thread.
+void copy_into(const at::Tensor& to, const at::Tensor& from) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_checks;
+  to.copy_(from);
+}
+
 // Copies to what the caller gave, where that is not contiguous, and tells the waiting ones. Never throws: elements of a
 // tensor may share memory, which a copy refuses.
 void end_work(ReductionWork& work, const at::Tensor& given, const at::Tensor& flat, std::exception_ptr error) {
-  if (!error && !given.is_same(flat)) {
-    try {
-      const at::NoGradGuard no_grad;
-      given.copy_(flat);
-    } catch (...) {
-      error = std::current_exception();
-    }
+  if (error || given.is_same(flat)) {
+    work.complete(std::move(error));
+  } else {
+    work.complete_after([&] { copy_into(given, flat); });
   }
-  work.complete(std::move(error));
+}
+
+// Calls `ended` when the library's own call has ended, on whichever thread that was.
+void follow(const WorkPointer& theirs, std::function<void(std::exception_ptr)> ended) {
+  theirs->getFuture()->addCallback([ended = std::move(ended)](c10::ivalue::Future& future) {
+    ended(future.hasError() ? future.exception_ptr() : nullptr);
+  });
+}
+
+// The library's call, counted where it fails at once.
+template <typename Call>
+WorkPointer started(const PassedCall& passed, Call&& call) {
+  try {
+    return call();
+  } catch (...) {
+    passed.ended(true);
+    throw;
+  }
 }
 
 // Groups whose last user was a callback of their own reductions. Their thread runs it, and cannot wait for itself.
@@ -148,6 +170,10 @@ Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& o
 }
 
 Group::~Group() {
+  if (home_.is_elsewhere()) {  // its threads are the parent's
+    static_cast<void>(core_.release());
+    return;
+  }
   const WithoutInterpreter waiting;
   if (core_ && core_->on_own_thread()) {
     end_elsewhere(std::move(core_), std::move(inner_));
@@ -166,78 +192,96 @@ Base& Group::inner_of(const at::Tensor& tensor) {
   return *inner_.cpu;
 }
 
-Base& Group::pass(const at::Tensor& tensor) {
-  core_->count_other(bytes_of({tensor}));
-  return inner_of(tensor);
-}
-
-Base& Group::pass(const Tensors& tensors) {
-  core_->count_other(bytes_of(tensors));
-  return tensors.empty() ? *inner_.cpu : inner_of(tensors.front());
+WorkPointer Group::pass(const Tensors& tensors, const std::function<WorkPointer(Base&)>& call) {
+  const std::uint64_t bytes = bytes_of(tensors);
+  try {
+    WorkPointer work = call(tensors.empty() ? *inner_.cpu : inner_of(tensors.front()));
+    core_->count_other(bytes, false);
+    return work;
+  } catch (...) {
+    core_->count_other(bytes, true);
+    throw;
+  }
 }
 
 WorkPointer Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return all_reduce(tensors, {}, {}, opts);
+  return all_reduce(tensors, {}, opts);
 }
 
-WorkPointer Group::sum_named(Tensors& tensors, const std::string& name, std::uint64_t order) {
-  return all_reduce(tensors, name, order, {});
+WorkPointer Group::sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order) {
+  return all_reduce(tensors, {.name = name, .order = order, .sequence = sequence}, {});
 }
 
-WorkPointer Group::all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
-                              const c10d::AllreduceOptions& opts) {
+// `asked`: what is known of the buffer.
+WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts) {
   if (tensors.size() != 1 || !on_cpu(tensors[0])) {
-    return pass(tensors).allreduce(tensors, opts);
+    return pass(tensors, [&](Base& inner) { return inner.allreduce(tensors, opts); });
   }
   const at::Tensor tensor = tensors[0];
-  const auto count = static_cast<std::uint64_t>(tensor.numel());
-  const auto dtype = dtype_of(tensor);
-  const auto reduction = reduction_of(opts.reduceOp);
-  if (!core_->takes(drop_in::Function::c10d_all_reduce, dtype, reduction, count, bytes_of(tensors))) {
-    return whole(tensor) ? inner_of(tensor).allreduce(tensors, opts) : pass_view(tensor, opts);
+  asked.function = drop_in::Function::c10d_all_reduce;
+  asked.dtype = dtype_of(tensor);
+  asked.reduction = reduction_of(opts.reduceOp);
+  asked.count = static_cast<std::uint64_t>(tensor.numel());
+  asked.bytes = bytes_of(tensors);
+  asked.buffer = tensor.data_ptr();
+  if (!core_->may_compress() && whole(tensor)) {
+    return pass_as_it_is(tensors, asked, opts);
   }
   const auto work =
       c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce", tensors, tensors);
+  const auto fail = [work](const std::string& why) {
+    work->complete(std::make_exception_ptr(std::runtime_error("gradwire: " + why)));
+  };
+  if (const auto passed = core_->passes(asked, fail)) {
+    pass_elements(work, tensor, *passed, opts);
+    return work;
+  }
   const at::Tensor flat = tensor.contiguous();  // on all ranks in the same order
+  asked.buffer = flat.data_ptr();
   core_->post(
-      {.function = drop_in::Function::c10d_all_reduce,
-       .dtype = *dtype,
-       .reduction = *reduction,
-       .input = flat.data_ptr(),
+      {.asked = std::move(asked),
        .output = flat.data_ptr(),
-       .count = count,
-       .name = name,
-       .order = order,
        .pass =
-           [beside = inner_.beside, tensor, flat, opts] {
-             Tensors same{whole(tensor) ? tensor : flat};
+           [beside = inner_.beside, flat, opts] {
+             Tensors same{flat};
              beside->allreduce(same, opts)->wait();
-             if (!flat.is_same(same[0])) {
-               const at::NoGradGuard no_grad;
-               flat.copy_(same[0]);
-             }
            },
        .done = [work, tensor, flat](std::exception_ptr error) { end_work(*work, tensor, flat, std::move(error)); }});
   return work;
 }
 
-// Where Gloo would write what lies between. Returns when the sum is made.
-WorkPointer Group::pass_view(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
-  const auto work = c10::make_intrusive<ReductionWork>(rank_, c10d::OpType::ALLREDUCE, "gradwire:all_reduce",
-                                                       Tensors{tensor}, Tensors{tensor});
+// Of a group that compresses no sum: the library's work is the caller's.
+WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts) {
+  const auto passed = core_->passes(asked);
+  TORCH_INTERNAL_ASSERT(passed);
+  WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(tensors, opts); });
+  follow(theirs, [passed = *passed](const std::exception_ptr& error) { passed.ended(error != nullptr); });
+  return theirs;
+}
+
+// A group that compresses some sums takes the elements of all in the same order, whatever their strides on this rank,
+// so that the next call of the same tensor is not another sum. Elsewhere for views with gaps alone, between whose
+// elements the library would write.
+void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const at::Tensor& tensor,
+                          const PassedCall& passed, const c10d::AllreduceOptions& opts) {
   Tensors flat{tensor.contiguous()};
-  inner_.cpu->allreduce(flat, opts)->wait();
-  end_work(*work, tensor, flat[0], nullptr);
-  return work;
+  const WorkPointer theirs = started(passed, [&] { return inner_.cpu->allreduce(flat, opts); });
+  follow(theirs, [work, tensor, flat = flat[0], passed](std::exception_ptr error) {
+    passed.ended(error != nullptr);
+    end_work(*work, tensor, flat, std::move(error));
+  });
 }
 
 // `input`: contiguous, all ranks' segments. The libraries' CPU backends know no reduce-scatter, so what is not
 // compressed is an all-reduce of a copy.
 WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                                 const c10d::ReduceScatterOptions& opts) {
-  const auto count = static_cast<std::uint64_t>(input.numel());
-  const auto dtype = dtype_of(input);
-  const auto reduction = reduction_of(opts.reduceOp);
+  Asked asked{.function = drop_in::Function::c10d_reduce_scatter,
+              .dtype = dtype_of(input),
+              .reduction = reduction_of(opts.reduceOp),
+              .count = static_cast<std::uint64_t>(input.numel()),
+              .bytes = bytes_of({input}),
+              .buffer = input.data_ptr()};
   const auto own = static_cast<std::size_t>(rank_);
   std::int64_t offset = 0;
   for (std::size_t rank = 0; rank < own; ++rank) {
@@ -252,29 +296,38 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
   c10d::AllreduceOptions dense;
   dense.reduceOp = opts.reduceOp;
   dense.timeout = opts.timeout;
-  const auto by_all_reduce = [dense, offset, length](Base& group, const at::Tensor& from, const at::Tensor& to) {
-    Tensors copy{from.clone().flatten()};
-    group.allreduce(copy, dense)->wait();
-    const at::NoGradGuard no_grad;
-    to.copy_(copy[0].narrow(0, offset, length).view_as(to));
+  const auto sum_of = [](const at::Tensor& from) { return from.clone().flatten(); };
+  const auto scatter = [offset, length](const at::Tensor& sum, const at::Tensor& to) {
+    copy_into(to, sum.narrow(0, offset, length).view_as(to));
   };
-  if (!core_->takes(drop_in::Function::c10d_reduce_scatter, dtype, reduction, count, bytes_of({input}))) {
-    by_all_reduce(*inner_.cpu, input, output);
-    work->complete(nullptr);
+  const auto fail = [work](const std::string& why) {
+    work->complete(std::make_exception_ptr(std::runtime_error("gradwire: " + why)));
+  };
+  if (const auto passed = core_->passes(asked, fail)) {
+    Tensors sum{sum_of(input)};
+    const WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(sum, dense); });
+    follow(theirs, [work, output, scatter, sum = sum[0], passed = *passed](std::exception_ptr error) {
+      passed.ended(error != nullptr);
+      if (error) {
+        work->complete(std::move(error));
+      } else {
+        work->complete_after([&] { scatter(sum, output); });
+      }
+    });
     return work;
   }
   const at::Tensor result = !output.is_contiguous() ? at::empty_like(output, at::MemoryFormat::Contiguous) : output;
-  core_->post(
-      {.function = drop_in::Function::c10d_reduce_scatter,
-       .dtype = *dtype,
-       .reduction = *reduction,
-       .input = input.data_ptr(),
-       .output = result.data_ptr(),
-       .count = count,
-       .counts = std::move(counts),
-       .pass = [beside = inner_.beside, by_all_reduce, input, result] { by_all_reduce(*beside, input, result); },
-       .done = [work, output,
-                result](std::exception_ptr error) { end_work(*work, output, result, std::move(error)); }});
+  core_->post({.asked = std::move(asked),
+               .output = result.data_ptr(),
+               .counts = std::move(counts),
+               .pass =
+                   [beside = inner_.beside, dense, sum_of, scatter, input, result] {
+                     Tensors sum{sum_of(input)};
+                     beside->allreduce(sum, dense)->wait();
+                     scatter(sum[0], result);
+                   },
+               .done = [work, output,
+                        result](std::exception_ptr error) { end_work(*work, output, result, std::move(error)); }});
   return work;
 }
 
@@ -282,7 +335,7 @@ WorkPointer Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs
                                   const c10d::ReduceScatterOptions& opts) {
   if (outputs.size() != 1 || inputs.size() != 1 || !on_cpu(outputs[0]) ||
       inputs[0].size() != static_cast<std::size_t>(size_)) {
-    return pass(outputs).reduce_scatter(outputs, inputs, opts);
+    return pass(outputs, [&](Base& inner) { return inner.reduce_scatter(outputs, inputs, opts); });
   }
   std::vector<std::uint64_t> counts;
   Tensors flat;
@@ -295,7 +348,7 @@ WorkPointer Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs
 
 WorkPointer Group::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
   if (!on_cpu(output) || !on_cpu(input)) {
-    return pass(input)._reduce_scatter_base(output, input, opts);
+    return pass({input}, [&](Base& inner) { return inner._reduce_scatter_base(output, input, opts); });
   }
   TORCH_CHECK(input.numel() % size_ == 0, "gradwire: reduce_scatter: an input of ", input.numel(),
               " elements has no equal parts for ", size_, " ranks");

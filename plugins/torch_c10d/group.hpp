@@ -2,20 +2,23 @@
 // the library's own backends.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "plugins/torch_c10d/core.hpp"
 #include "plugins/torch_c10d/torch_version.hpp"
+#include "plugins/torch_c10d/work.hpp"
 
 namespace gradwire::torch_c10d {
 
 /// The library's own backends over the same ranks.
 struct Inner {
   BasePointer cpu;     // for calls that are passed when they are made
-  BasePointer beside;  // the same, for those that are passed by the core's thread
+  BasePointer beside;  // the same, for those that are passed by the core's thread; null where it has none
   BasePointer cuda;    // null where there is none
 };
 
@@ -27,8 +30,12 @@ class Group final : public Base {
   const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as declared there
 
   /// allreduce() of a buffer that the policy's rules may match by its name and its order in the step.
-  WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint64_t order);
+  /// `sequence`: who counts the order, as next_sequence() gave it.
+  WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order);
+  [[nodiscard]] std::uint32_t next_sequence() noexcept { return sequences_++; }
   [[nodiscard]] const Core& core() const noexcept { return *core_; }
+  /// Where the core has a thread: the library's backend for what that passes. Before the first call.
+  void set_beside(BasePointer beside) { inner_.beside = std::move(beside); }
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -66,16 +73,18 @@ class Group final : public Base {
 
  private:
   [[nodiscard]] Base& inner_of(const at::Tensor& tensor);
-  [[nodiscard]] Base& pass(const at::Tensor& tensor);
-  [[nodiscard]] Base& pass(const Tensors& tensors);
-  WorkPointer all_reduce(Tensors& tensors, const std::string& name, std::optional<std::uint64_t> order,
-                         const c10d::AllreduceOptions& opts);
-  WorkPointer pass_view(const at::Tensor& tensor, const c10d::AllreduceOptions& opts);
+  WorkPointer pass(const Tensors& tensors, const std::function<WorkPointer(Base&)>& call);
+  WorkPointer all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts);
+  WorkPointer pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts);
+  void pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const at::Tensor& tensor, const PassedCall& passed,
+                     const c10d::AllreduceOptions& opts);
   WorkPointer scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                            const c10d::ReduceScatterOptions& opts);
 
+  Home home_;
   Inner inner_;
   std::unique_ptr<Core> core_;
+  std::uint32_t sequences_ = 0;
 };
 
 /// Before the process ends: for groups that a callback of theirs has ended.

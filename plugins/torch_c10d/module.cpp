@@ -1,12 +1,14 @@
-// The Python module gradwire_torch: importing it registers the backend.
+// The Python module _gradwire_torch, which gradwire_torch loads (entry.cpp): importing it registers the backend.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 
+#include "base/forked.hpp"
 #include "gradwire/version.hpp"
 #include "plugins/torch_c10d/ddp_names.hpp"
 #include "plugins/torch_c10d/group.hpp"
@@ -26,43 +28,57 @@ bool has(const py::module_& distributed, const char* function) {
   return py::hasattr(distributed, function) && distributed.attr(function)().cast<bool>();
 }
 
+BasePointer make_gloo(const char* prefix, const py::object& store, int rank, int size, const py::object& timeout) {
+  const py::module_ distributed = py::module_::import("torch.distributed");
+  return shared<Base>(distributed.attr("ProcessGroupGloo")(distributed.attr("PrefixStore")(prefix, store), rank, size,
+                                                           py::arg("timeout") = timeout));
+}
+
 Inner make_inner(const py::object& store, int rank, int size, const py::object& timeout) {
   const py::module_ distributed = py::module_::import("torch.distributed");
-  const auto prefixed = [&](const char* prefix) { return distributed.attr("PrefixStore")(prefix, store); };
-  const auto gloo = [&](const char* prefix) {
-    return shared<Base>(
-        distributed.attr("ProcessGroupGloo")(prefixed(prefix), rank, size, py::arg("timeout") = timeout));
-  };
   if (!has(distributed, "is_gloo_available")) {
     throw std::runtime_error("gradwire: this build of PyTorch has no Gloo, which the backend passes calls to");
   }
-  Inner inner{.cpu = gloo("gradwire/passed"), .beside = gloo("gradwire/beside"), .cuda = {}};
+  Inner inner{.cpu = make_gloo("gradwire/passed", store, rank, size, timeout), .beside = {}, .cuda = {}};
   const bool gpus = py::module_::import("torch").attr("cuda").attr("is_available")().cast<bool>();
   if (gpus && has(distributed, "is_nccl_available")) {
     const py::object make = distributed.attr("ProcessGroupNCCL");
     const py::object options = make.attr("Options")();
     options.attr("_timeout") = timeout;
-    inner.cuda = shared<Base>(make(prefixed("gradwire/nccl"), rank, size, options));
+    inner.cuda = shared<Base>(make(distributed.attr("PrefixStore")("gradwire/nccl", store), rank, size, options));
   }
   return inner;
 }
 
+// The process that makes groups: a child that it forks off waits for none and reports nothing.
+std::optional<Home>& home_of_groups() {
+  static std::optional<Home> home;
+  return home;
+}
+
 BasePointer create(const py::object& store, int rank, int size, const py::object& timeout) {
   static bool first = true;
+  if (!home_of_groups() || home_of_groups()->is_elsewhere()) {
+    home_of_groups().emplace();
+  }
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout.cast<std::chrono::duration<double>>());
   Inner inner = make_inner(store, rank, size, timeout);
   const bool first_now = first;
   first = false;
-  return c10::make_intrusive<Group>(shared<c10d::Store>(store), rank, size,
-                                    CoreOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now},
-                                    std::move(inner));
+  auto group = c10::make_intrusive<Group>(
+      shared<c10d::Store>(store), rank, size,
+      CoreOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now}, std::move(inner));
+  if (group->core().has_thread()) {  // on all ranks or none
+    group->set_beside(make_gloo("gradwire/beside", store, rank, size, timeout));
+  }
+  return group;
 }
 
 }  // namespace
 }  // namespace gradwire::torch_c10d
 
-PYBIND11_MODULE(gradwire_torch, module) {
+PYBIND11_MODULE(_gradwire_torch, module) {
   namespace own = gradwire::torch_c10d;
   module.doc() = "Registers the torch.distributed backend \"gradwire\": gradients, small on the wire.";
   module.attr("__version__") = gradwire::kVersion;
@@ -78,6 +94,9 @@ PYBIND11_MODULE(gradwire_torch, module) {
   enlist("gradwire", module.attr("_create"));
 #endif
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    if (!own::home_of_groups() || own::home_of_groups()->is_elsewhere()) {
+      return;
+    }
     own::wait_for_ending_groups();
     own::report();
   }));

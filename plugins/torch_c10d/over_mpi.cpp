@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_transport.hpp"
 
@@ -27,7 +28,11 @@ void initialise() {
   int level = 0;
   if (initialised == 0) {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+    static const Home home;  // a child that forks off comes to this, too, at its end
     std::atexit([] {
+      if (home.is_elsewhere()) {
+        return;
+      }
       int finalised = 0;
       MPI_Finalized(&finalised);
       if (finalised == 0) {

@@ -3,19 +3,19 @@
 
 namespace gradwire::torch_c10d {
 WorkPointer Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  return pass(tensors).broadcast(tensors, opts);
+  return pass(tensors, [&](Base& inner) { return inner.broadcast(tensors, opts); });
 }
 
 WorkPointer Group::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  return pass(tensors).allreduce_coalesced(tensors, opts);
+  return pass(tensors, [&](Base& inner) { return inner.allreduce_coalesced(tensors, opts); });
 }
 
 WorkPointer Group::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  return pass(tensors).reduce(tensors, opts);
+  return pass(tensors, [&](Base& inner) { return inner.reduce(tensors, opts); });
 }
 
 WorkPointer Group::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
-  return pass(inputs).allgather(outputs, inputs, opts);
+  return pass(inputs, [&](Base& inner) { return inner.allgather(outputs, inputs, opts); });
 }
 
 WorkPointer Group::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
@@ -30,32 +30,33 @@ WorkPointer Group::_allgather_base(at::Tensor& output, at::Tensor& input, const 
     for (at::Tensor& each : outputs[0]) {
       each = each.view(input.sizes());
     }
-    return pass(inputs).allgather(outputs, inputs, opts);
+    return pass(inputs, [&](Base& inner) { return inner.allgather(outputs, inputs, opts); });
   }
 #endif
-  return pass(input)._allgather_base(output, input, opts);
+  return pass({input}, [&](Base& inner) { return inner._allgather_base(output, input, opts); });
 }
 
 WorkPointer Group::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                        const c10d::AllgatherOptions& opts) {
-  return pass(inputs).allgather_coalesced(outputs, inputs, opts);
+  return pass(inputs, [&](Base& inner) { return inner.allgather_coalesced(outputs, inputs, opts); });
 }
 
 WorkPointer Group::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
-  return pass(inputs).gather(outputs, inputs, opts);
+  return pass(inputs, [&](Base& inner) { return inner.gather(outputs, inputs, opts); });
 }
 
 WorkPointer Group::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
-  return pass(outputs).scatter(outputs, inputs, opts);
+  return pass(outputs, [&](Base& inner) { return inner.scatter(outputs, inputs, opts); });
 }
 
 WorkPointer Group::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                                  std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
-  return pass(input).alltoall_base(output, input, output_splits, input_splits, opts);
+  return pass({input},
+              [&](Base& inner) { return inner.alltoall_base(output, input, output_splits, input_splits, opts); });
 }
 
 WorkPointer Group::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
-  return pass(inputs).alltoall(outputs, inputs, opts);
+  return pass(inputs, [&](Base& inner) { return inner.alltoall(outputs, inputs, opts); });
 }
 
 WorkPointer Group::send(Tensors& tensors, int to, int tag) { return inner_of(tensors.at(0)).send(tensors, to, tag); }
@@ -80,17 +81,17 @@ std::uint64_t Group::getSequenceNumberForGroup() { return inner_.cpu->getSequenc
 
 #if TORCH_VERSION_MAJOR >= 2
 WorkPointer Group::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return pass(tensors).allreduce_sparse(tensors, opts);
+  return pass(tensors, [&](Base& inner) { return inner.allreduce_sparse(tensors, opts); });
 }
 
 WorkPointer Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                    const c10d::AllgatherOptions& opts) {
-  return pass(inputs).allgather_into_tensor_coalesced(outputs, inputs, opts);
+  return pass(inputs, [&](Base& inner) { return inner.allgather_into_tensor_coalesced(outputs, inputs, opts); });
 }
 
 WorkPointer Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                    const c10d::ReduceScatterOptions& opts) {
-  return pass(inputs).reduce_scatter_tensor_coalesced(outputs, inputs, opts);
+  return pass(inputs, [&](Base& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); });
 }
 #endif
 

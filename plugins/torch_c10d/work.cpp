@@ -10,6 +10,25 @@ ReductionWork::ReductionWork(int rank, c10d::OpType type, const char* title, Ten
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
 void ReductionWork::complete(std::exception_ptr error) {
+  if (!ended_.exchange(true)) {
+    tell(std::move(error));
+  }
+}
+
+void ReductionWork::complete_after(const std::function<void()>& end) {
+  if (ended_.exchange(true)) {
+    return;
+  }
+  std::exception_ptr error;
+  try {
+    end();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  tell(std::move(error));
+}
+
+void ReductionWork::tell(std::exception_ptr error) {
   if (error) {
     future_->setError(error);
   } else {

@@ -3,7 +3,9 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <atomic>
 #include <exception>
+#include <functional>
 
 #include "plugins/torch_c10d/torch_version.hpp"
 
@@ -13,13 +15,18 @@ class ReductionWork final : public c10d::Work {
  public:
   ReductionWork(int rank, c10d::OpType type, const char* title, Tensors outputs, const Tensors& inputs);
 
-  /// Once. Runs what waits for the future, on this thread.
+  /// The first call counts. Runs what waits for the future, on this thread.
   void complete(std::exception_ptr error);
+  /// The same, after `end` has made the result; what that throws is the error. Not called where the work has ended.
+  void complete_after(const std::function<void()>& end);
 
   [[nodiscard]] Tensors result() override { return outputs_; }
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
  private:
+  void tell(std::exception_ptr error);
+
+  std::atomic<bool> ended_ = false;
   Tensors outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/own_files.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire {
@@ -125,7 +126,7 @@ DurableFile::DurableFile(const std::filesystem::path& directory, const std::stri
                          const std::function<void(std::ostream&)>& write)
     : file_(directory / name) {
   std::error_code error;
-  std::filesystem::create_directories(directory, error);
+  make_own_folders(directory, error);
   clear_away(directory, name);
   const std::filesystem::path unfinished = file_.string() + "." + random_digits() + std::string(kUnfinished);
   const Descriptor descriptor(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);

@@ -15,13 +15,15 @@ constexpr std::array kVariables{
     EnvironmentVariable{
         "GRADWIRE_CHOICES", "file", "none",
         "what codec auto chooses for replaced calls is kept there, or followed where the file is there"},
-    EnvironmentVariable{
-        "GRADWIRE_CODEC", "codec", "auto",
-        "of replaced calls, instead of a policy: auto (measures whether int8 is faster), int8, int4, ..."},
+    EnvironmentVariable{"GRADWIRE_CODEC", "codec", "none",
+                        "of replaced calls: auto (int8 where it is faster), int8, int4, ...; none: they are timed"},
     EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0",
-                        "1 on any rank: replaced calls of every rank pass through, with one warning"},
+                        "1 on any rank: replaced calls of every rank are handed to the library, and not even timed"},
     EnvironmentVariable{"GRADWIRE_DRY_RUN", "0 | 1", "0",
                         "1: replaced calls pass through and are counted as they would have been sent"},
+    EnvironmentVariable{"GRADWIRE_ERROR_FEEDBACK", "auto | on | off", "auto",
+                        "off: nothing that the codec leaves out is added later (run --no-feedback)"},
+    EnvironmentVariable{"GRADWIRE_F64", "0 | 1", "0", "1: GRADWIRE_CODEC compresses sums of f64, too (run --f64)"},
     EnvironmentVariable{"GRADWIRE_JOIN", "file", "none",
                         "this process joins the job that has written this file, without MPI (gradwire run --join)"},
     EnvironmentVariable{
@@ -29,9 +31,13 @@ constexpr std::array kVariables{
         "others may join this job of elastic_main while it runs, by this file (gradwire run --let-join)"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",
                         "least severe log line that is printed, to standard error"},
+    EnvironmentVariable{"GRADWIRE_MAX_ERROR", "share", "none",
+                        "calls with a larger relative error of the sum pass from then on (run --max-error)"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
                         "where every rank's metrics go, one or more"},
-    EnvironmentVariable{"GRADWIRE_POLICY", "file", "built-in", "policy of replaced calls"},
+    EnvironmentVariable{"GRADWIRE_POLICY", "file", "none", "policy of replaced calls, instead of GRADWIRE_CODEC"},
+    EnvironmentVariable{"GRADWIRE_REGISTER", "address", "none",
+                        "set by gradwire run: where ranks say that they have the drop-in"},
     EnvironmentVariable{"GRADWIRE_REPORT", "directory", "none",
                         "each rank's history goes there, for gradwire report; FILE.json: replaced calls, by rank 0"},
     EnvironmentVariable{"GRADWIRE_RESTART", "number", "0",
@@ -41,17 +47,19 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_SLOW", "warn, off or share", "warn",
                         "a rank that others wait for is named, above 10% of a step or this share"},
     EnvironmentVariable{"GRADWIRE_SOCKET_IFNAME", "interface", "all",
-                        "such as eth0: for connections of the PyTorch backend, and of jobs that others may join"},
+                        "such as eth0: for TCP of the PyTorch backend, of ranks that join, and with gradwire run"},
     EnvironmentVariable{"GRADWIRE_STAGED", "0 | 1", "0",
                         "1: device memory is sent over MPI through host memory even where MPI supports it as it is"},
     EnvironmentVariable{"GRADWIRE_THREADS", "job | multiple", "job",
                         "multiple: MPI is initialised with it, so that nonblocking calls can be compressed"},
-    EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "300s",
-                        "how long a replaced call waits for other ranks before it fails and names them"},
+    EnvironmentVariable{"GRADWIRE_TIMEOUT", "duration", "none",
+                        "how long a compressed call waits for other ranks until it fails; none: as MPI does"},
     EnvironmentVariable{"GRADWIRE_TORCH_TRANSPORT", "tcp | mpi", "tcp",
                         "what the PyTorch backend compresses over: its own connections, or MPI under mpirun"},
     EnvironmentVariable{"GRADWIRE_TRACE", "directory[:steps=first-last]", "none",
                         "every rank writes there what it did and when; of these steps alone"},
+    EnvironmentVariable{"GRADWIRE_WARN_AFTER", "duration", "60s",
+                        "how long a replaced call waits for another rank before a line says for which"},
 };
 
 // Whether "a | b | c" has the value.
@@ -129,10 +137,11 @@ std::vector<std::string> environment_problems(ObservingToo observing) {
       problems.push_back(std::string(variable.name) + " is \"" + *value + "\"; write one of " +
                          std::string(variable.values));
     }
-    if (value && variable.values == "duration") {
+    if (value && (variable.values == "duration" || variable.values == "share")) {
       look([&] {
         try {
-          static_cast<void>(parse_duration(*value));
+          variable.values == "share" ? static_cast<void>(parse_fraction(*value))
+                                     : static_cast<void>(parse_duration(*value));
         } catch (const Error& error) {
           throw Error(error.code(), std::string(variable.name) + ": " + error.what());
         }

@@ -1,5 +1,5 @@
-// Every environment variable that gradwire reads: one table with type, default and allowed values. Nothing else calls
-// getenv. `gradwire info` prints it; a test checks README.md and docs/environment.md against it.
+// Every environment variable of gradwire: one table with type, default and allowed values. docs/environment.md lists
+// those of others that are read. `gradwire info` prints the table; a test checks that document against it.
 #pragma once
 
 #include <optional>

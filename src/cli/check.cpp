@@ -35,6 +35,11 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
     if (calls.is_auto()) {
       notes.push_back("the drop-in for NCCL refuses this policy: " + std::string(plan::kAutoOfNccl));
     }
+    if (calls.bounds_errors()) {
+      notes.push_back(
+          "sessions and the drop-in for NCCL refuse this policy: max_error is for calls that the library can "
+          "make as well");
+    }
     return notes;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) {
@@ -68,6 +73,13 @@ void print_algorithms(const std::string& who, const TensorPolicy& policy, const 
 void print_sync(const std::string& who, const Sync& sync, std::ostream& out) {
   if (!policy::is_step(sync)) {
     out << "sync of " << who << ": " << policy::to_string(sync) << '\n';
+  }
+}
+
+void print_bound(const std::string& who, const std::optional<double>& bound, std::ostream& out) {
+  if (bound) {
+    out << "bound of " << who << ": calls pass where their relative error is above " << format_number(*bound, 3)
+        << '\n';
   }
 }
 
@@ -116,8 +128,10 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   }
   for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
     print_sync("rule " + std::to_string(rule + 1), policy.rules[rule].policy.sync, out);
+    print_bound("rule " + std::to_string(rule + 1), policy.rules[rule].policy.max_error, out);
   }
   print_sync("all others", policy.defaults.sync, out);
+  print_bound("all others", policy.defaults.max_error, out);
   for (const std::string& note : notes_of_calls(policy)) {
     out << "note: " << note << '\n';
   }

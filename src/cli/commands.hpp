@@ -41,14 +41,18 @@ int plan(const PlanCommandOptions& options, std::ostream& out);
 
 struct RunOptions {
   std::optional<std::string> policy;                  // file
-  std::optional<std::string> codec;                   // instead: of every call that is large enough; "auto" measures
+  std::optional<std::string> codec;                   // instead: of every call that is large enough; neither: none is
   std::optional<std::string> report;                  // a directory, or a file that ends in .json
   std::optional<std::string> threads = std::nullopt;  // "multiple" or "job"
   bool dry_run = false;
-  std::optional<std::string> let_join = std::nullopt;  // file, by which others may join the job
-  std::optional<std::string> join = std::nullopt;      // file of the job that the command joins
-  int restarts = 0;                                    // at most, of a command that fails
-  std::vector<std::string> command;                    // mpirun, srun, a script, ... and its arguments
+  bool no_feedback = false;  // beside a codec: what it leaves out is not added to the next call
+  bool f64 = false;          // likewise: compresses sums of f64, too
+  std::optional<std::string> max_error = std::nullopt;  // likewise: a share; classes above it pass
+  bool no_register = false;                             // ranks do not tell who has the drop-in
+  std::optional<std::string> let_join = std::nullopt;   // file, by which others may join the job
+  std::optional<std::string> join = std::nullopt;       // file of the job that the command joins
+  int restarts = 0;                                     // at most, of a command that fails
+  std::vector<std::string> command;                     // mpirun, srun, a script, ... and its arguments
 };
 /// Starts the command with gradwire preloaded in every rank, again where it fails, waits for it and prints what became
 /// of its calls to `out`. Returns the status of its last run. Error before anything was started.

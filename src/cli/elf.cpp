@@ -89,6 +89,13 @@ bool is_script(const std::filesystem::path& program) {
   return stream.read(magic.data(), magic.size()).gcount() > 0 && std::memcmp(magic.data(), ELFMAG, SELFMAG) != 0;
 }
 
+bool is_32_bit(const std::filesystem::path& program) {
+  std::array<char, EI_NIDENT> identity{};
+  std::ifstream stream(program, std::ios::binary);
+  return stream.read(identity.data(), identity.size()) && std::memcmp(identity.data(), ELFMAG, SELFMAG) == 0 &&
+         identity[EI_CLASS] == ELFCLASS32;
+}
+
 bool statically_linked(const std::filesystem::path& program) {
   const ElfFile file(program);
   return file.any() && file.segment(PT_INTERP) == nullptr;

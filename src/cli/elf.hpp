@@ -7,6 +7,8 @@
 
 namespace gradwire::cli {
 
+/// Whether it is a program of 32 bits: of those, nothing else is read here.
+[[nodiscard]] bool is_32_bit(const std::filesystem::path& program);
 /// Whether it is a program without a dynamic loader, which no preload reaches.
 [[nodiscard]] bool statically_linked(const std::filesystem::path& program);
 

@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <set>
-#include <system_error>
 
 #include "base/text.hpp"
 #include "cli/process.hpp"
@@ -60,13 +59,6 @@ HostWatch::HostWatch(const std::vector<std::string>& command, std::optional<std:
   watched_ = answering(others);
 }
 
-HostWatch::~HostWatch() {
-  std::error_code ignored;
-  if (!copy_.empty()) {
-    std::filesystem::remove(copy_, ignored);
-  }
-}
-
 std::string HostWatch::look() {
   if (watched_.empty()) {
     return "";
@@ -106,16 +98,15 @@ std::vector<std::string> HostWatch::answering(const std::vector<std::string>& na
   return there;
 }
 
-const std::filesystem::path& HostWatch::copy() {
-  if (copy_.empty()) {
-    const std::string folder = variable("TMPDIR");
-    std::string name = (std::filesystem::absolute(folder.empty() ? "/tmp" : folder) / "gradwire-hosts-XXXXXX").string();
-    if (const int file = ::mkostemp(name.data(), 0); file >= 0) {
-      ::close(file);
-      copy_ = name;
+std::filesystem::path HostWatch::copy() {
+  try {
+    if (!folder_) {
+      folder_ = std::make_unique<TemporaryFolder>();
     }
+    return folder_->path() / "hosts";
+  } catch (const Error&) {
+    return temporary_parent() / "gradwire-hosts";  // which cannot be written either, and is named so
   }
-  return copy_;
 }
 
 }  // namespace gradwire::cli

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/named_hosts.hpp"
+#include "cli/temporary.hpp"
 
 namespace gradwire::cli {
 
@@ -17,7 +19,6 @@ class HostWatch {
   /// Without mpirun's index and its library, and where it names fewer than two hosts, nothing is asked or left out.
   HostWatch(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
             std::optional<Library> library);
-  ~HostWatch();
   HostWatch(const HostWatch&) = delete;
   HostWatch& operator=(const HostWatch&) = delete;
 
@@ -28,14 +29,14 @@ class HostWatch {
 
  private:
   [[nodiscard]] std::vector<std::string> answering(const std::vector<std::string>& names) const;
-  [[nodiscard]] const std::filesystem::path& copy();
+  [[nodiscard]] std::filesystem::path copy();
 
   const std::vector<std::string> all_hosts_;  // the command as it was given
   std::vector<std::string> command_;
   std::optional<NamedHosts> named_;
   std::vector<std::string> agent_;
   std::vector<std::string> watched_;
-  std::filesystem::path copy_;  // of the host file; made when it is needed first, removed at the end
+  std::unique_ptr<TemporaryFolder> folder_;  // of a copy of the host file; made when it is needed first
 };
 
 }  // namespace gradwire::cli

@@ -11,7 +11,6 @@ namespace gradwire::cli {
 namespace {
 
 constexpr std::string_view kOpenMpiList = "mca_base_env_list";
-constexpr char kListDelimiter = ';';
 
 // Of hydra's options, those whose value is a program.
 bool names_launcher(std::string_view argument) {
@@ -30,16 +29,6 @@ bool is_named(const std::string& program, std::initializer_list<std::string_view
   return std::any_of(names.begin(), names.end(), [&](std::string_view known) {
     return name == known || (name.starts_with(known) && name[known.size()] == '.' && find_program(program));
   });
-}
-
-// sh, python3.11: what follows is a script and its arguments.
-bool is_interpreter(const std::string& program) {
-  const std::string name = std::filesystem::path(program).filename().string();
-  constexpr std::array kKnown{"sh",   "bash",   "dash",    "ksh",  "zsh",    "csh",   "tcsh",
-                              "fish", "python", "pypy",    "perl", "lua",    "ruby",  "node",
-                              "java", "julia",  "Rscript", "R",    "octave", "tclsh", "make"};
-  const std::string stem = name.substr(0, name.find_last_not_of("0123456789.-") + 1);
-  return std::find(kKnown.begin(), kKnown.end(), stem) != kKnown.end();
 }
 
 // Whether the words after this one are its own: a script's, an interpreter's, an MPI program's.
@@ -73,17 +62,17 @@ void check_own(std::string_view assignment, const Environment& ranks) {
   }
 }
 
-void check_own_list(std::string_view list, const Environment& ranks) {
+void check_own_list(std::string_view list, char delimiter, const Environment& ranks) {
   while (!list.empty()) {
-    const std::string_view entry = list.substr(0, list.find(kListDelimiter));
+    const std::string_view entry = list.substr(0, list.find(delimiter));
     list.remove_prefix(std::min(list.size(), entry.size() + 1));
     check_own(entry, ranks);
   }
 }
 
-std::string as_list(std::string list, const Environment& ranks) {
+std::string as_list(std::string list, char delimiter, const Environment& ranks) {
   for (const auto& [name, value] : ranks) {
-    list += (list.empty() ? "" : std::string(1, kListDelimiter)) + name + "=" + value;
+    list += (list.empty() ? "" : std::string(1, delimiter)) + name + "=" + value;
   }
   return list;
 }
@@ -102,10 +91,13 @@ void insert_exports(std::vector<std::string>& command, std::size_t launcher, con
 }
 
 Launch launch_open_mpi(const std::vector<std::string>& command, std::size_t launcher, const Environment& ranks,
-                       const std::string& inherited_list) {
+                       const std::string& inherited_list, const McaFiles& files) {
   Launch launch{command, {}};
-  bool exports = is_named(command[launcher], {"prterun"});  // which does not know the list
-  std::optional<std::size_t> list;                          // index of its value
+  bool exports = is_named(command[launcher], {"prterun"}) || !files.exports.empty();  // prterun does not know the list
+  for (const std::string& assignment : files.exports) {
+    check_own(assignment, ranks);
+  }
+  std::optional<std::size_t> list;  // index of its value
   for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
     if (is_export(command[i])) {
       check_own(command[i + 1], ranks);
@@ -114,21 +106,23 @@ Launch launch_open_mpi(const std::vector<std::string>& command, std::size_t laun
       list = i + 2;
     }
   }
-  const std::string before = list ? command[*list] : inherited_list;
-  check_own_list(before, ranks);
-  const bool listable = std::all_of(ranks.begin(), ranks.end(), [](const auto& variable) {
-    return variable.second.find(kListDelimiter) == std::string::npos;
+  // What Open MPI would read without us. A list of ours, in the environment, would take the place of that in a file.
+  const std::string before = list ? command[*list] : !inherited_list.empty() ? inherited_list : files.list.value_or("");
+  check_own_list(before, files.delimiter, ranks);
+  const bool listable = std::all_of(ranks.begin(), ranks.end(), [&](const auto& variable) {
+    return variable.second.find(files.delimiter) == std::string::npos;
   });
   if (!listable && !before.empty()) {
-    throw Error(ErrorCode::invalid_argument, "a path with a semicolon cannot stand in " + std::string(kOpenMpiList) +
+    throw Error(ErrorCode::invalid_argument, std::string("a value with \"") + files.delimiter + "\" cannot stand in " +
+                                                 std::string(kOpenMpiList) +
                                                  "; use -x for your own variables, or a path without one");
   }
   if (exports || !listable) {
     insert_exports(launch.command, launcher, ranks);
   } else if (list) {
-    launch.command[*list] = as_list(before, ranks);
+    launch.command[*list] = as_list(before, files.delimiter, ranks);
   } else {
-    launch.environment.emplace_back("OMPI_MCA_" + std::string(kOpenMpiList), as_list(before, ranks));
+    launch.environment.emplace_back("OMPI_MCA_" + std::string(kOpenMpiList), as_list(before, files.delimiter, ranks));
   }
   return launch;
 }
@@ -185,6 +179,15 @@ std::string with_names(std::string_view list, const Environment& ranks) {
 }
 
 }  // namespace
+
+bool is_interpreter(const std::string& program) {
+  const std::string name = std::filesystem::path(program).filename().string();
+  constexpr std::array kKnown{"sh",   "bash",   "dash",    "ksh",  "zsh",    "csh",   "tcsh",
+                              "fish", "python", "pypy",    "perl", "lua",    "ruby",  "node",
+                              "java", "julia",  "Rscript", "R",    "octave", "tclsh", "make"};
+  const std::string stem = name.substr(0, name.find_last_not_of("0123456789.-") + 1);
+  return std::find(kKnown.begin(), kKnown.end(), stem) != kKnown.end();
+}
 
 std::optional<std::size_t> find_launcher(const std::vector<std::string>& command) {
   for (std::size_t i = 0; i < command.size(); ++i) {
@@ -245,8 +248,8 @@ std::optional<Library> identify(std::string_view version) {
 }
 
 Launch make_launch(const std::vector<std::string>& command, std::size_t launcher, Library library,
-                   const Environment& ranks, const std::string& inherited_list) {
-  return library == Library::open_mpi ? launch_open_mpi(command, launcher, ranks, inherited_list)
+                   const Environment& ranks, const std::string& inherited_list, const McaFiles& files) {
+  return library == Library::open_mpi ? launch_open_mpi(command, launcher, ranks, inherited_list, files)
                                       : launch_mpich(command, launcher, ranks);
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/mca_files.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
 
@@ -15,6 +16,9 @@ namespace gradwire::cli {
 /// Index of mpirun, mpiexec or the like in a command; others, such as `timeout 60`, may stand before it. Not among the
 /// arguments of a script or a job.
 [[nodiscard]] std::optional<std::size_t> find_launcher(const std::vector<std::string>& command);
+
+/// sh, python3.11: what follows is a script and its arguments.
+[[nodiscard]] bool is_interpreter(const std::string& program);
 
 /// Whether another `gradwire run` stands in it, even behind a launcher.
 [[nodiscard]] bool repeats_itself(const std::vector<std::string>& command);
@@ -28,10 +32,11 @@ struct Launch {
 };
 
 /// The command with `ranks` added for every rank. Open MPI: by its list mca_base_env_list, which may be on the command
-/// line or in the environment already (`inherited_list`), or by -x where the command uses that, since Open MPI refuses
-/// both. MPICH: by -genv. Error(invalid_argument) if the command sets one of them itself.
+/// line, in the environment (`inherited_list`) or in a file already, or by -x where the command or a file uses that,
+/// since Open MPI refuses both. MPICH: by -genv. Error(invalid_argument) if the command sets one of them itself.
 [[nodiscard]] Launch make_launch(const std::vector<std::string>& command, std::size_t launcher, Library library,
-                                 const Environment& ranks, const std::string& inherited_list);
+                                 const Environment& ranks, const std::string& inherited_list,
+                                 const McaFiles& files = {});
 
 /// Whether the command hands a job to a queue and returns before it runs.
 [[nodiscard]] bool only_submits(const std::vector<std::string>& command);

@@ -172,29 +172,44 @@ std::string is_restarts(const std::string& text) {
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   auto* run_command = app.add_subcommand(
-      "run", "Run unchanged MPI jobs with compressed collectives: gradwire run -- mpirun -np 4 ./job");
+      "run", "Run unchanged MPI jobs with compressed collectives: gradwire run --codec auto -- mpirun -np 4 ./job");
   run_command->formatter(std::make_shared<CommandFormatter>(false));
   run_command->footer("COMMAND: mpirun, srun, a script, or whatever starts MPI jobs\n");
   run_command
       ->add_option("--policy", options.policy, "policy file (gradwire check FILE explains it), instead of --codec")
       ->type_name("FILE");
   run_command
-      ->add_option("--codec", options.codec,
-                   "compress all large float sums with it: int8, int4, ...; auto, the default, measures which "
-                   "of them int8 makes faster and passes the others on")
+      ->add_option(
+          "--codec", options.codec,
+          "compress large float sums: int8, int4, ...; auto: int8 for those that are then faster, by trials in "
+          "which the job gets MPI's sums. Without it or a policy nothing is compressed: calls are timed, and "
+          "the table says what auto would save")
       ->type_name("CODEC");
   run_command
       ->add_option("--report", options.report,
                    "a directory: a page about the job, made of what its ranks did over time, goes there; a file that "
                    "ends in .json: what became of the calls")
       ->type_name("DIRECTORY");
-  run_command->add_flag("--dry-run", options.dry_run, "compress nothing; only count what would be");
+  run_command->add_flag("--dry-run", options.dry_run,
+                        "compress nothing; count what the codec or policy, else int8, would send");
+  run_command->add_flag("--no-feedback", options.no_feedback,
+                        "what the codec leaves out of a call is not added to the next one (in a policy: error_feedback "
+                        "= \"off\"): for sums that are no gradients, and where sums of several tensors share a buffer");
+  run_command->add_flag("--f64", options.f64, "compress sums of f64, too (in a policy: a rule with dtype = \"f64\")");
+  run_command
+      ->add_option("--max-error", options.max_error,
+                   "pass calls whose sums differ by more from the exact ones, such as 1%, from then on (in a policy: "
+                   "max_error)")
+      ->type_name("SHARE");
   run_command
       ->add_option(
           "--threads", options.threads,
           "multiple: initialise MPI with it, so that calls that return requests can be compressed; job: as the "
           "job does")
       ->check(CLI::IsMember({"multiple", "job"}));
+  run_command->add_flag("--no-register", options.no_register,
+                        "listen to no connections of ranks: then every rank must have the drop-in, and ranks find out "
+                        "by a message in MPI_Init whether they do");
   run_command
       ->add_option("--restarts", options.restarts,
                    "start the command again where it fails, at most so many times, on the hosts that are left; the job "

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/own_files.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
@@ -207,6 +208,7 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
   }
   step.reference = compute * 1e3;
   step.reference_name = "computing alone";
+  make_own_file(file);
   std::ofstream stream(file);
   stream << plot::render_svg({step, share}, "predicted by gradwire plan");
   if (!stream.flush()) {

@@ -1,6 +1,11 @@
 #include "cli/preload.hpp"
 
+#include <sys/auxv.h>
+
+#include <system_error>
+
 #include "cli/build_info.hpp"
+#include "gradwire/error.hpp"
 
 namespace gradwire::cli {
 
@@ -22,7 +27,24 @@ std::string preload_name(Library library) {
   return "";
 }
 
-std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+std::filesystem::path this_program(const std::filesystem::path& link) {
+  std::error_code problem;
+  if (std::filesystem::path program = std::filesystem::read_symlink(link, problem); !problem) {
+    return program;
+  }
+  // Without /proc: the name by which the kernel started this program. It may be that of a link.
+  const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  if (name != nullptr) {
+    if (std::filesystem::path program = std::filesystem::canonical(name, problem); !problem) {
+      return program;
+    }
+  }
+  throw Error(ErrorCode::unsupported,
+              "the folder of this program, beside which the libraries lie that are preloaded, is "
+              "not known, since " +
+                  link.string() + " cannot be read (" + problem.message() +
+                  "); mount /proc, or start gradwire by its whole path");
+}
 
 std::vector<std::filesystem::path> preload_folders(const std::filesystem::path& program) {
   const std::filesystem::path prefix = program.parent_path().parent_path();

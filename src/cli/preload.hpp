@@ -16,8 +16,8 @@ enum class Library { open_mpi, mpich, nccl };
 /// Finds the drop-in for the MPI of each process, and does nothing in one without MPI.
 inline constexpr const char* kAnyPreload = "libgradwire_any.so";
 
-/// This program's file.
-[[nodiscard]] std::filesystem::path this_program();
+/// This program's file. Error(unsupported) where neither /proc nor the kernel says it.
+[[nodiscard]] std::filesystem::path this_program(const std::filesystem::path& link = "/proc/self/exe");
 /// Folders that are searched, for messages.
 [[nodiscard]] std::vector<std::filesystem::path> preload_folders(const std::filesystem::path& program);
 /// The absolute path of the library of this name, or nothing where it was not built.

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
 
+#include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
 #include "cli/page/page.hpp"
@@ -68,13 +68,6 @@ ReportFile::ReportFile(const std::optional<std::string>& named, bool of_script) 
   clear_away();
 }
 
-ReportFile::~ReportFile() {
-  std::error_code ignored;
-  if (!folder_.empty()) {
-    fs::remove_all(folder_, ignored);
-  }
-}
-
 // What is left there would be taken for this job's.
 void ReportFile::clear_away() {
   for (const fs::path& earlier : written()) {
@@ -94,7 +87,7 @@ void ReportFile::use_directory(const fs::path& directory, const std::string& cal
   if (fs::exists(directory, problem) && !fs::is_directory(directory, problem)) {
     refuse_report("the report " + directory.string() + " is a file; name a directory, or a file that ends in .json");
   }
-  fs::create_directories(directory, problem);
+  make_own_folders(directory, problem);
   if (problem || ::access(directory.c_str(), W_OK) != 0) {
     refuse_report("the report's directory " + directory.string() +
                   " cannot be written; name one below a folder that can");
@@ -152,15 +145,8 @@ std::vector<fs::path> ReportFile::written() const {
 }
 
 const fs::path& ReportFile::make_folder() {
-  const char* given = std::getenv("TMPDIR");  // NOLINT(concurrency-mt-unsafe): read only
-  const fs::path parent = given != nullptr && *given != '\0' ? fs::absolute(given) : fs::path("/tmp");
-  std::string name = (parent / "gradwire-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) {
-    refuse_report("no temporary folder can be made in " + parent.string() + " (" +
-                  std::generic_category().message(errno) +
-                  "); set TMPDIR to a folder that can be written, or name a report by --report");
-  }
-  return folder_ = name;
+  folder_ = std::make_unique<TemporaryFolder>();
+  return folder_->path();
 }
 
 }  // namespace gradwire::cli

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "cli/temporary.hpp"
 
 namespace gradwire::cli {
 
@@ -15,12 +18,11 @@ class ReportFile {
  public:
   /// Error where it cannot be written.
   ReportFile(const std::optional<std::string>& named, bool of_script);
-  ~ReportFile();
   ReportFile(const ReportFile&) = delete;
   ReportFile& operator=(const ReportFile&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return file_; }
-  [[nodiscard]] bool named() const noexcept { return folder_.empty(); }
+  [[nodiscard]] bool named() const noexcept { return folder_ == nullptr; }
   /// GRADWIRE_REPORT of the ranks.
   [[nodiscard]] std::string variable() const { return directory_ ? directory_->string() : file_.string(); }
   /// Named by the user: the page goes there.
@@ -36,7 +38,7 @@ class ReportFile {
   void clear_away();
   void use_directory(const std::filesystem::path& directory, const std::string& calls);
 
-  std::filesystem::path folder_;  // ours; empty: the user named the file
+  std::unique_ptr<TemporaryFolder> folder_;  // none: the user named the file
   std::filesystem::path file_;
   std::optional<std::filesystem::path> directory_;
   std::vector<std::filesystem::path> foreign_;  // were there, and are no reports

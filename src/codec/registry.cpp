@@ -193,7 +193,8 @@ const TileCoder& version1_selected_coder(const CodecEntry& codec, DType tensor) 
 }
 
 std::span<const InstructionSet> instruction_sets() {
-  static const std::vector<InstructionSet> sets = find_instruction_sets();
+  // Never destroyed: jobs make sums in atexit handlers and in destructors of static objects.
+  static const auto& sets = *new std::vector<InstructionSet>(find_instruction_sets());
   return sets;
 }
 

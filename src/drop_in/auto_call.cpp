@@ -9,14 +9,16 @@
 namespace gradwire::drop_in {
 namespace {
 
-constexpr std::size_t kLeastPairs = 3;
-constexpr std::size_t kMostPairs = 10;
-// By pairs: how many times as long every other way must take for a comparison to end early, with the way in use or with
-// another one. A machine may be slow for ten calls, and the more of them have one way the more that one seems slower.
-constexpr std::array<double, kMostPairs + 1> kClear{0, 2.5, 2.0, 1.4, 1.3, 1.25, 1.2, 1.15, 1.12, 1.1, 0};
-constexpr std::array<double, kMostPairs + 1> kClearChange{0, 2.5, 2.5, 2.5, 2.3, 2.1, 2.0, 2.0, 2.0, 2.0, 0};
-constexpr std::size_t kPairsToOneLost = 5;  // a way that is taken instead was faster in all pairs but one in five
-constexpr double kFarFrom = 2;              // a neighbour so clear decides for sizes on its far side
+constexpr std::size_t kLeastTrials = 3;
+constexpr std::size_t kCallsApart = 2;
+constexpr std::size_t kMostTrials = 10;  // beside the first, which finds everything cold
+// By trials: how many times as long every other way must take for a comparison to end early, with the way in use or
+// with another one. A machine may be slow for ten calls, and the more of them have one way the more that one seems
+// slower.
+constexpr std::array<double, kMostTrials + 1> kClear{0, 2.5, 2.0, 1.4, 1.3, 1.25, 1.2, 1.15, 1.12, 1.1, 0};
+constexpr std::array<double, kMostTrials + 1> kClearChange{0, 2.5, 2.5, 2.5, 2.3, 2.1, 2.0, 2.0, 2.0, 2.0, 0};
+constexpr std::size_t kTrialsToOneLost = 5;  // a way that is taken instead was faster in all trials but one in five
+constexpr double kFarFrom = 2;               // a neighbour so clear decides for sizes on its far side
 
 constexpr std::uint64_t kLeastSeen = 16;  // calls to a look
 constexpr std::size_t kMostSeen = 64;
@@ -69,7 +71,7 @@ void AutoCall::inherit(Class& made, std::uint8_t size, const Class& from, std::u
   }
 }
 
-AutoCall::Class* AutoCall::find(const ChoiceClass& what, std::size_t ways) {
+AutoCall::Class* AutoCall::find(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways) {
   const auto known = classes_.find(what);
   if (known != classes_.end()) {
     return &known->second;
@@ -82,29 +84,35 @@ AutoCall::Class* AutoCall::find(const ChoiceClass& what, std::size_t ways) {
       std::find_if(classes_.begin(), classes_.end(), [&](const auto& entry) { return &entry.second == near; });
   Class made;
   made.ways = ways;
+  made.excluded.resize(ways);
   if (!script_) {
     made.comparison.emplace(Comparison{}).costs.resize(ways);
-    if (near != nullptr) {
+    if (bytes > kMostCopied) {
+      bar(made, Reason::untried);
+    } else if (near != nullptr) {
       inherit(made, what.size, *near, at->first.size);
     }
   }
   return &classes_.emplace(what, std::move(made)).first->second;
 }
 
-std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways) {
+std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways,
+                                        const CanCopy& can_copy) {
   question_.clear();
   what_ = what;
-  current_ = find(what, ways);
+  current_ = find(what, bytes, ways);
   if (current_ == nullptr) {
     return {};
   }
   Class& one = *current_;
   one.bytes = bytes;
-  if (script_ || one.left > 0) {
+  one.begun = false;
+  if (script_ || one.left > 0 || one.barred != Reason::none) {
     return {};
   }
-  if (one.comparison) {
-    question_ = {one.comparison->awaits ? one.sample : 0, -exchange_here_};
+  if (one.comparison && bytes <= kMostCopied) {
+    one.begun = true;
+    question_ = {can_copy() ? 0.0 : 1.0, -exchange_here_};
   } else if (looks(one)) {
     question_ = {one.seen.empty() ? 0 : -median(one.seen), -exchange_here_};
   }
@@ -115,15 +123,31 @@ void AutoCall::answer(std::span<const double> worst, double seconds) {
   Class& one = *current_;
   exchange_ = -worst[1];
   exchange_here_ = seconds;
-  if (!one.comparison) {
+  if (!one.begun) {
     look(one, -worst[0]);
-  } else if (std::exchange(one.comparison->awaits, false)) {
-    count_sample(one, worst[0]);
+  } else if (worst[0] > 0) {
+    bar(one, Reason::untried);
+  }
+}
+
+void AutoCall::bar(Class& one, Reason why) {
+  one.barred = why;
+  one.way = 0;
+  one.guessed = false;
+  one.begun = false;
+  one.comparison.reset();
+  one.costs.clear();  // neighbours learn nothing from them
+}
+
+void AutoCall::bar(const ChoiceClass& what, Reason why) {
+  const auto found = classes_.find(what);
+  if (found != classes_.end()) {
+    bar(found->second, why);
   }
 }
 
 bool AutoCall::looks(const Class& one) const {
-  return one.turns >= kLeastSeen && (one.spent - one.looked_at) * options_.look_cost >= exchange_;
+  return !one.comparison && one.turns >= kLeastSeen && (one.spent - one.looked_at) * options_.look_cost >= exchange_;
 }
 
 // The quickest rank's time is that of the one which waited least for others.
@@ -144,44 +168,64 @@ void AutoCall::look(Class& one, double quickest) {
   }
 }
 
-void AutoCall::count_sample(Class& one, double seconds) {
-  Comparison& comparison = *one.comparison;
-  const Way way = comparing_way(one);
-  comparison.costs[way].push_back(seconds / static_cast<double>(one.bytes));
-  comparison.pair_seconds += seconds;
-  if (++comparison.at < one.ways) {
+void AutoCall::concluded(std::span<const double> seconds, double copying) {
+  if (current_ == nullptr || !current_->comparison) {
     return;
   }
-  comparison.at = 0;
-  // The first pair finds buffers cold, and ranks that are not connected yet; it counts where another would cost too
+  Class& one = *current_;
+  one.copying = copying / static_cast<double>(one.bytes);
+  for (std::size_t way = 1; way < one.ways; ++way) {
+    one.excluded[way] = one.excluded[way] || !std::isfinite(seconds[way]);
+  }
+  if (std::count(one.excluded.begin(), one.excluded.end(), true) + 1 == static_cast<std::ptrdiff_t>(one.ways)) {
+    bar(one, Reason::inaccurate);
+    return;
+  }
+  count_trial(one, seconds);
+}
+
+void AutoCall::count_trial(Class& one, std::span<const double> seconds) {
+  Comparison& comparison = *one.comparison;
+  comparison.trial_seconds = 0;
+  for (std::size_t way = 0; way < one.ways; ++way) {
+    const double took = one.excluded[way] ? INFINITY : seconds[way];
+    comparison.costs[way].push_back(took / static_cast<double>(one.bytes));
+    comparison.trial_seconds += one.excluded[way] ? 0 : took;
+  }
+  // The first trial finds buffers cold, and ranks that are not connected yet; it counts where another would cost too
   // much.
-  if (!std::exchange(comparison.warm, true) && comparison.pair_seconds < options_.expensive_seconds) {
+  if (!std::exchange(comparison.warm, true) && comparison.trial_seconds < options_.expensive_seconds) {
     for (auto& costs : comparison.costs) {
       costs.clear();
     }
-  } else {
-    ++comparison.pairs;
-    if (const auto way_out = verdict(one)) {
-      decide(one, *way_out);
-      return;
-    }
+    return;
   }
-  comparison.pair_seconds = 0;
+  ++comparison.trials;
+  if (const auto chosen_way = verdict(one)) {
+    decide(one, *chosen_way);
+    return;
+  }
+  // Where it is not clear at once, trials stand apart, so that they do not all see the same moment of a machine.
+  if (comparison.trials > kLeastTrials) {
+    one.left = kCallsApart * (comparison.trials - kLeastTrials);
+    note(one, one.way);
+    one.calls += one.left;
+  }
 }
 
 std::optional<Way> AutoCall::verdict(const Class& one) const {
   const Comparison& comparison = *one.comparison;
-  const bool expensive = comparison.pair_seconds >= options_.expensive_seconds;
-  if (comparison.pairs < kLeastPairs && !expensive) {
+  const bool expensive = comparison.trial_seconds >= options_.expensive_seconds;
+  if (comparison.trials < kLeastTrials && !expensive) {
     return std::nullopt;
   }
   std::vector<double> costs;
-  for (const auto& samples : comparison.costs) {
-    costs.push_back(median(samples));
+  for (std::size_t way = 0; way < one.ways; ++way) {
+    costs.push_back(one.excluded[way] ? INFINITY : median(comparison.costs[way]));
   }
   const auto best = std::min_element(costs.begin(), costs.end());
   const auto& table = best - costs.begin() == one.way ? kClear : kClearChange;
-  const double clear = table[comparison.pairs];
+  const double clear = table[comparison.trials];
   for (auto cost = costs.begin(); cost != costs.end(); ++cost) {
     if (cost != best && *cost < clear * *best) {
       return std::nullopt;
@@ -190,32 +234,33 @@ std::optional<Way> AutoCall::verdict(const Class& one) const {
   return chosen(one, costs, static_cast<Way>(best - costs.begin()));
 }
 
-// Compression must pay: clearly, and in nearly all pairs, to be taken; to be kept, half as clearly.
+// Compression must pay: clearly, and in nearly all trials, to be taken; to be kept, half as clearly.
 Way AutoCall::chosen(const Class& one, const std::vector<double>& costs, Way quickest) const {
   const auto& samples = one.comparison->costs;
+  const std::size_t trials = one.comparison->trials;
   const auto beats = [&](Way way, Way other, double gain, std::size_t may_lose) {
     std::size_t lost = 0;
-    for (std::size_t pair = 0; pair < one.comparison->pairs; ++pair) {
-      lost += samples[way][pair] < samples[other][pair] ? 0 : 1;
+    for (std::size_t trial = 0; trial < trials; ++trial) {
+      lost += samples[way][trial] < samples[other][trial] ? 0 : 1;
     }
     return costs[way] < costs[other] * (1 - gain) && lost <= may_lose;
   };
-  const std::size_t pairs = one.comparison->pairs;
-  if (quickest != one.way && beats(quickest, one.way, options_.gain, pairs / kPairsToOneLost)) {
+  if (quickest != one.way && beats(quickest, one.way, options_.gain, trials / kTrialsToOneLost)) {
     return quickest;
   }
-  return one.way != 0 && beats(one.way, 0, options_.gain / 2, pairs / 2) ? one.way : Way{0};
+  return one.way != 0 && beats(one.way, 0, options_.gain / 2, trials / 2) ? one.way : Way{0};
 }
 
 void AutoCall::decide(Class& one, Way way) {
   one.costs.clear();
-  for (const auto& samples : one.comparison->costs) {
-    one.costs.push_back(median(samples));
+  for (std::size_t of = 0; of < one.ways; ++of) {
+    one.costs.push_back(one.excluded[of] ? INFINITY : median(one.comparison->costs[of]));
   }
   one.confirmed = way == one.way ? std::min(one.confirmed + 1, kMostConfirmed) : 0;
   one.way = way;
   one.guessed = false;
-  one.pairs = one.comparison->pairs + 1;
+  ++one.decisions;
+  one.trials = one.comparison->trials + 1;
   one.comparison.reset();
   one.spent = one.looked_at = one.usual = 0;
   one.stirred = 0;
@@ -223,28 +268,21 @@ void AutoCall::decide(Class& one, Way way) {
   one.turns = 0;
 }
 
-// A comparison costs what the slower ways take longer, and the exchanges. Where medians are close, single calls that
-// take much longer decide what it costs, so they count as no closer than what a change must save.
+// A comparison costs all ways of its trials, the copies for them, and three exchanges a trial: before each way, and one
+// for what they took. A way that must not be chosen was made for as long as it was not known to be that.
 bool AutoCall::due(const Class& one) const {
-  const auto pairs = static_cast<double>(one.pairs);
-  double slower = 0;
+  double trial = 3 * exchange_ + one.copying * static_cast<double>(one.bytes);
   for (std::size_t way = 0; way < one.ways; ++way) {
-    const double least = way == one.way ? 0 : options_.gain * one.seconds(one.way);
-    slower += std::max(one.seconds(way) - one.seconds(one.way), least);
+    trial += one.excluded[way] ? 0 : one.seconds(way);
   }
-  const double expected = pairs * (slower + static_cast<double>(one.ways) * exchange_);
+  const double expected = static_cast<double>(one.trials) * trial;
   // Each comparison that finds nothing new halves what the next may cost.
   const double patience = std::ldexp(options_.cost, -static_cast<int>(one.confirmed));
   const double haste = std::ldexp(options_.hasty_cost, -static_cast<int>(one.confirmed));
-  const double share = one.stirred >= kStirs ? std::max(patience, haste) : patience;
+  // A first choice to compress rests on a moment of the machine: it is looked at again soon, once.
+  const bool hasty = one.stirred >= kStirs || (one.way != 0 && one.decisions == 1);
+  const double share = hasty ? std::max(patience, haste) : patience;
   return expected <= share * one.spent;
-}
-
-// The order turns round from pair to pair, so that sizes that take turns, or a machine that slows down, favour none.
-Way AutoCall::comparing_way(Class& one) {
-  const Comparison& comparison = *one.comparison;
-  const bool turned = (comparison.pairs + (comparison.warm ? 1 : 0)) % 2 != 0;
-  return static_cast<Way>(turned ? one.ways - 1 - comparison.at : comparison.at);
 }
 
 AutoCall::Turn AutoCall::turn() {
@@ -254,17 +292,26 @@ AutoCall::Turn AutoCall::turn() {
   Class& one = *current_;
   if (one.left > 0) {
     --one.left;
-    return {.way = one.way, .decided = true, .left = &one.left};
+    return {.way = one.way, .decided = !one.comparison, .barred = one.barred, .left = &one.left};
   }
   if (script_) {
     return replayed(one);
   }
-  if (one.comparison) {
-    one.comparison->awaits = true;
-    const Way way = comparing_way(one);
-    note(one, way);
+  if (one.barred != Reason::none) {
+    note(one, 0);
+    one.left = kMostUnasked;
+    one.calls += 1 + one.left;
+    return {.decided = true, .barred = one.barred, .left = &one.left};
+  }
+  if (one.comparison) {  // its results are the library's
+    note(one, 0);
     ++one.calls;
-    return {.way = way, .timed = true, .left = &one.left};
+    if (!one.begun) {
+      return {.barred = Reason::untried, .left = &one.left};
+    }
+    // The order turns round from trial to trial, so that a machine that slows down, or caches, favour no way.
+    const bool turned = (one.comparison->trials + (one.comparison->warm ? 1 : 0)) % 2 != 0;
+    return {.trial = true, .library_first = !turned, .left = &one.left};
   }
   note(one, one.way);
   const double seconds = one.seconds(one.way);
@@ -310,8 +357,7 @@ void AutoCall::measured(double seconds) {
     return;
   }
   Class& one = *current_;
-  one.sample = seconds;
-  if ((!one.comparison || !one.comparison->awaits) && one.seen.size() < kMostSeen) {
+  if (one.seen.size() < kMostSeen) {
     one.seen.push_back(seconds / static_cast<double>(one.bytes));
   }
 }

@@ -2,15 +2,16 @@
 // measured to be faster. No clocks, no ranks, no I/O: durations come in, and what the ranks must compare goes out, so
 // that the same calls on every rank choose alike.
 //
-// A class is compared when it is new: pairs of calls, each way once, until one is clearly faster, ten pairs at most.
-// It is compared again as often as that costs little beside the time that its calls take, and sooner where they take
-// another time than they did. Before a call that counts in a comparison the ranks synchronise, so that none waits in it
-// for one that comes late.
+// A class is compared when it is new: in trials, until one way is clearly faster, eleven trials at most. In a trial the
+// same call is made every way, and the job gets the library's sum. A class is compared again as often as that costs
+// little beside the time that its calls take, and sooner where they take another time than they did. Before each way of
+// a trial the ranks synchronise, so that none waits in it for one that comes late.
 #pragma once
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -43,12 +44,15 @@ struct WayChange {
 };
 using Choices = std::map<ChoiceClass, std::vector<WayChange>>;
 
+/// A trial needs a copy of the call's input and room for a result of its own. Calls of more bytes get no trial.
+inline constexpr std::uint64_t kMostCopied = std::uint64_t{64} << 20;
+
 struct AutoCallOptions {
   double gain = 0.05;               // of the time, which a change must save
-  double cost = 3e-3;               // share of a class's time for comparisons
+  double cost = 3e-3;               // share of a class's time for comparisons; all ways of a trial count
   double hasty_cost = 3e-2;         // the same where calls take another time than they did
   double look_cost = 1e-3;          // share for looking whether they do
-  double expensive_seconds = 0.25;  // a pair of calls that takes longer is not repeated where it is clear
+  double expensive_seconds = 0.25;  // a trial that takes longer is not repeated where it is clear
 };
 
 class AutoCall {
@@ -59,22 +63,37 @@ class AutoCall {
   AutoCall(const AutoCall&) = delete;
   AutoCall& operator=(const AutoCall&) = delete;
 
+  /// Whether this rank has the memory for a trial of the call; asked before each trial.
+  using CanCopy = std::function<bool()>;
+
   /// Begins a call of `bytes`, above 0, that can go `ways` ways. Returns what the ranks are to bring together before
   /// it, for answer(); empty: nothing.
-  [[nodiscard]] std::span<const double> begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways);
+  [[nodiscard]] std::span<const double> begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways,
+                                              const CanCopy& can_copy);
   /// `worst`: of each number the largest over all ranks; `seconds`: how long that took here.
   void answer(std::span<const double> worst, double seconds);
 
+  /// Whether what the ranks bring together before the call is for a trial.
+  [[nodiscard]] bool begins_trial() const noexcept { return current_ != nullptr && current_->begun; }
+
   struct Turn {
-    Way way = 0;
-    bool timed = false;    // measured() is to be told
-    bool decided = false;  // not for the sake of a comparison
+    Way way = 0;                   // of the job's result; 0 in a trial
+    bool timed = false;            // measured() is to be told
+    bool decided = false;          // not for the sake of a comparison
+    bool trial = false;            // the call is made every way, and concluded() is to be told
+    bool library_first = true;     // in a trial; else the library's own call is the last one
+    Reason barred = Reason::none;  // why the class passes whatever would be faster
     /// So many more calls of the class go the same way and need not begin here; the caller counts down.
     std::uint64_t* left = nullptr;
   };
   [[nodiscard]] Turn turn();
   /// The seconds of the call that turn() was for.
   void measured(double seconds);
+  /// What a trial took on the slowest rank: seconds by way, infinite for a way that must not be chosen, and those for
+  /// copies of buffers. The same on every rank.
+  void concluded(std::span<const double> seconds, double copying);
+  /// From now on the class passes, on this rank; every rank must be told so.
+  void bar(const ChoiceClass& what, Reason why);
 
   /// Seconds of a call of the class, by way, as last compared. None: not compared yet itself.
   [[nodiscard]] std::optional<std::vector<double>> compared(const ChoiceClass& what) const;
@@ -85,12 +104,10 @@ class AutoCall {
 
  private:
   struct Comparison {
-    std::vector<std::vector<double>> costs;  // by way: seconds a byte, one a pair
-    std::size_t pairs = 0;                   // that are complete
-    std::size_t at = 0;                      // in this pair
-    double pair_seconds = 0;
-    bool awaits = false;  // the sample of the call before
-    bool warm = false;    // a pair has run before, to no account
+    std::vector<std::vector<double>> costs;  // by way: seconds a byte, one a trial
+    std::size_t trials = 0;                  // that count
+    double trial_seconds = 0;                // of the latest
+    bool warm = false;                       // a trial has run before, to no account
   };
   struct Class {
     std::size_t ways = 2;
@@ -99,31 +116,35 @@ class AutoCall {
     std::uint64_t calls = 0;
     std::uint64_t left = 0;
     std::optional<Comparison> comparison;
-    std::vector<double> costs;  // by way, as compared: seconds a byte
-    bool guessed = false;       // they are a neighbour's
-    std::size_t pairs = 4;      // that a comparison takes, as the latest did
-    double spent = 0;           // seconds of its calls since the last comparison
-    unsigned confirmed = 0;     // comparisons in a row with the same outcome
-    double sample = 0;          // of the latest call, here
-    std::vector<double> seen;   // here, of calls since the last look
-    std::uint64_t turns = 0;    // since then
-    double looked_at = 0;       // `spent` then
-    double usual = 0;           // seconds a byte, as first looked at since the last comparison
-    int stirred = 0;            // looks in a row that found another time
+    std::vector<double> costs;        // by way, as compared: seconds a byte
+    bool guessed = false;             // they are a neighbour's
+    double copying = 0;               // seconds a byte for copies in a trial
+    std::vector<bool> excluded = {};  // by way: must not be chosen
+    Reason barred = Reason::none;
+    bool begun = false;        // a trial was asked for, and not answered yet
+    std::size_t trials = 4;    // that a comparison takes, as the latest did
+    double spent = 0;          // seconds of its calls since the last comparison
+    unsigned decisions = 0;    // comparisons that have ended
+    unsigned confirmed = 0;    // comparisons in a row with the same outcome
+    std::vector<double> seen;  // here, of calls since the last look
+    std::uint64_t turns = 0;   // since then
+    double looked_at = 0;      // `spent` then
+    double usual = 0;          // seconds a byte, as first looked at since the last comparison
+    int stirred = 0;           // looks in a row that found another time
     [[nodiscard]] double seconds(std::size_t of) const { return costs[of] * static_cast<double>(bytes); }
   };
 
-  [[nodiscard]] Class* find(const ChoiceClass& what, std::size_t ways);
+  [[nodiscard]] Class* find(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways);
   [[nodiscard]] const Class* neighbour(const ChoiceClass& what, std::size_t ways) const;
   static void inherit(Class& made, std::uint8_t size, const Class& from, std::uint8_t from_size);
   [[nodiscard]] bool looks(const Class& one) const;
   void look(Class& one, double quickest);
-  void count_sample(Class& one, double seconds);
+  void count_trial(Class& one, std::span<const double> seconds);
+  static void bar(Class& one, Reason why);
   [[nodiscard]] std::optional<Way> verdict(const Class& one) const;
   [[nodiscard]] Way chosen(const Class& one, const std::vector<double>& costs, Way quickest) const;
   void decide(Class& one, Way way);
   [[nodiscard]] bool due(const Class& one) const;
-  [[nodiscard]] Way comparing_way(Class& one);
   [[nodiscard]] Turn replayed(Class& one);
   void note(Class& one, Way way);
 

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
+#include "base/start_directory.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -33,15 +35,49 @@ std::string_view get(const std::array<char, N>& field) {
   return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
 }
 
-Policy policy_of_environment(bool measures) {
-  const auto file = environment("GRADWIRE_POLICY");
-  const auto codec = environment("GRADWIRE_CODEC");
-  if (file && codec) {
+// A policy says these things itself.
+void check_beside_a_policy() {
+  const auto refuse = [](const char* name, const char* instead) {
+    const std::string value = environment(name).value_or("");
+    if (!value.empty() && value != "0" && value != "auto") {
+      throw Error(ErrorCode::invalid_argument,
+                  "GRADWIRE_POLICY and " + std::string(name) + " are both set; " + instead);
+    }
+  };
+  if (environment("GRADWIRE_CODEC")) {  // auto, too
     throw Error(ErrorCode::invalid_argument,
                 "GRADWIRE_POLICY and GRADWIRE_CODEC are both set; a policy names its codecs itself, so unset one");
   }
+  refuse("GRADWIRE_ERROR_FEEDBACK", "write error_feedback in the policy, and unset this");
+  refuse("GRADWIRE_MAX_ERROR", "write max_error in the policy, and unset this");
+  refuse("GRADWIRE_F64", "write a rule with dtype = \"f64\" in the policy, and unset this");
+}
+
+// What GRADWIRE_CODEC cannot say.
+void add_options(Policy& policy) {
+  const auto feedback = environment("GRADWIRE_ERROR_FEEDBACK");
+  if (feedback && *feedback != "auto") {
+    policy.defaults.error_feedback = *feedback == "on" ? ErrorFeedback::on : ErrorFeedback::off;
+  }
+  if (const auto bound = environment("GRADWIRE_MAX_ERROR")) {
+    policy.defaults.max_error = parse_fraction(*bound);
+  }
+  if (environment_flag("GRADWIRE_F64")) {
+    Policy::Rule rule;
+    rule.match.dtype = DType::f64;
+    rule.policy = policy.defaults;
+    policy.rules.push_back(rule);
+  }
+}
+
+Policy policy_of_environment(bool measures) {
+  const auto file = environment("GRADWIRE_POLICY");
+  const auto codec = environment("GRADWIRE_CODEC");
   if (file) {
-    return Policy::load(*file);
+    check_beside_a_policy();
+    Policy policy = Policy::load(from_start_directory(*file));
+    policy.source = *file;
+    return policy;
   }
   const bool automatic = codec ? *codec == "auto" : measures;
   if (automatic && !measures) {
@@ -57,6 +93,7 @@ Policy policy_of_environment(bool measures) {
   }
   Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
   policy.source = codec ? "GRADWIRE_CODEC=" + *codec : "built-in";
+  add_options(policy);
   return policy;
 }
 
@@ -83,11 +120,11 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   if (const auto report = environment("GRADWIRE_REPORT")) {
-    const ReportPlace place = report_place(*report);
+    const ReportPlace place = report_place(from_start_directory(*report));
     configuration.report = place.calls;
     std::error_code ignored;  // who writes the file says what is wrong
     if (place.directory) {
-      std::filesystem::create_directories(*place.directory, ignored);
+      make_own_folders(*place.directory, ignored);
     }
   }
   if (const auto mark = configuration.report ? configuration.report->find("%p") : std::string::npos;
@@ -96,6 +133,9 @@ void read_into(Configuration& configuration, bool measures) {
   }
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
     configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
+  }
+  if (const auto wait = environment("GRADWIRE_WARN_AFTER")) {
+    configuration.warn_after = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*wait));
   }
   if (environment_flag("GRADWIRE_DISABLE")) {
     configuration.disabled = "GRADWIRE_DISABLE=1";
@@ -110,8 +150,12 @@ void read_into(Configuration& configuration, bool measures) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kAutoOfNccl));
   }
+  if (!measures && configuration.planner.bounds_errors()) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));
+  }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
-    read_choices(configuration, *file);
+    read_choices(configuration, from_start_directory(*file));
   }
 }
 
@@ -155,7 +199,7 @@ RankSettings RankSettings::of(const Configuration& configuration) {
   return settings;
 }
 
-Agreement agree(std::span<const RankSettings> all) {
+Agreement agree(std::span<const RankSettings> all, int rank_here, const Configuration* mine) {
   Agreement agreement;
   std::vector<int> disabled;
   std::optional<std::size_t> other;
@@ -176,7 +220,10 @@ Agreement agree(std::span<const RankSettings> all) {
       std::all_of(all.begin(), all.end(), [](const RankSettings& settings) { return settings.requests != 0; });
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
-    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + std::string(get(first.text)) + ")";
+    agreement.teller = disabled.front();
+    const bool here = mine != nullptr && rank_here == agreement.teller;
+    const std::string why = here ? mine->disabled : std::string(get(first.text));
+    agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + why + ")";
   } else if (other) {
     agreement.disabled_because = "ranks differ: " + first_of(all, 0) + ", " + first_of(all, *other) +
                                  "; give every rank the same policy, GRADWIRE_ variables and version";

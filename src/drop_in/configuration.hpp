@@ -36,6 +36,9 @@ struct Configuration {
   /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. None: as long as the library would.
   std::optional<std::chrono::milliseconds> timeout;
 
+  /// GRADWIRE_WARN_AFTER: how long a call waits for another rank before a line says for whom, and again after each.
+  std::chrono::milliseconds warn_after{std::chrono::minutes(1)};
+
   [[nodiscard]] bool observes() const noexcept { return mode == Mode::observing; }
   [[nodiscard]] bool compresses() const noexcept { return mode == Mode::compressing; }
   /// `timeout`, or longer than any job runs.
@@ -72,11 +75,12 @@ struct Agreement {
   bool dry_run = false;
   bool requests = false;         // every rank can compress calls that return a request
   std::string disabled_because;  // why no call is compressed; empty where everything is in order
+  int teller = 0;                // the rank that knows most of that
   /// For one rank to print; empty where there is nothing to say.
   [[nodiscard]] std::string warning() const;
 };
-/// `all`: by rank.
-[[nodiscard]] Agreement agree(std::span<const RankSettings> all);
+/// `all`: by rank. `mine`: this rank's, whose reason is then given in full where it is the first that is disabled.
+[[nodiscard]] Agreement agree(std::span<const RankSettings> all, int rank = 0, const Configuration* mine = nullptr);
 
 /// "ranks 1, 4 and 7", at most eight of them by number.
 [[nodiscard]] std::string name_ranks(std::span<const int> ranks);

@@ -120,6 +120,9 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
   if (settings.observing) {
     return Reason::observing;
   }
+  if (settings.aside) {
+    return Reason::aside;
+  }
   if (call.learning) {
     return Reason::learning;
   }
@@ -179,6 +182,7 @@ const char* text(Reason reason) noexcept {
     case Reason::aside: return "some rank cannot compress here";
     case Reason::untried: return "too large to be made both ways";
     case Reason::inaccurate: return "error above max_error";
+    case Reason::failed: return "ended with an error";
   }
   return "";
 }
@@ -194,7 +198,6 @@ bool lasts(Reason reason) noexcept {
     case Reason::ranks_differ:
     case Reason::one_process:
     case Reason::observing:
-    case Reason::aside:
     case Reason::policy_exact: return true;
     default: return false;
   }

@@ -74,9 +74,10 @@ enum class Reason : std::uint8_t {
   aside,              // some rank cannot compress on this communicator; a line said why
   untried,            // codec = "auto" cannot make it both ways: it is too large, or some rank has no memory for that
   inaccurate,         // the relative error of calls like it went above `max_error`
+  failed,             // it ended with an error, which its caller was given
 };
 
-inline constexpr std::size_t kReasons = 26;
+inline constexpr std::size_t kReasons = 27;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;
@@ -111,6 +112,8 @@ struct Settings {
   bool observing = false;   // no codec was named, and this is no dry run
   bool ranks_differ = false;
   bool one_process = false;  // several of the ranks are in one process
+  bool aside = false;           // ranks agreed that calls of the communicator pass, as some rank cannot compress here
+  bool aside_for_good = false;  // and it is not tried again
 };
 
 struct Decision {

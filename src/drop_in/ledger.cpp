@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/own_files.hpp"
 #include "base/units.hpp"
+#include "base/world_name.hpp"
 #include "drop_in/forecast.hpp"
 #include "gradwire/version.hpp"
 
@@ -285,7 +287,9 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
 }
 
-std::optional<std::string> write_report(const std::string& file, const std::string& json) {
+std::optional<std::string> write_report(const std::string& name, const std::string& json) {
+  const std::string file = file_with_world_name(name);
+  make_own_file(file);
   errno = 0;
   std::ofstream stream(file, std::ios::binary);
   stream << json << std::flush;

@@ -1,6 +1,7 @@
 // What became of the calls, by class: the numbers behind the report.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <compare>
 #include <cstdint>
@@ -68,7 +69,7 @@ inline constexpr std::string_view kNonfiniteWarning =
     "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
     "tile of 4096 with topk, on all ranks alike; told once";
 
-/// Any thread may add.
+/// Any thread may add. One for a process.
 class Ledger {
  public:
   using Classes = std::map<CallClass, CallTotals>;
@@ -82,6 +83,10 @@ class Ledger {
   /// A compressed call had NaN or Inf.
   void count_nonfinite() { nonfinite_ = true; }
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
+  /// What a process tells once.
+  enum class Told : std::uint8_t { lossy, small_values };
+  /// Whether nobody asked for it before.
+  [[nodiscard]] bool first(Told what) noexcept { return !told_[static_cast<std::size_t>(what)].exchange(true); }
   /// What codec = "auto" chose on a communicator.
   void add_choices(const CommunicatorName& communicator, const Choices& choices) {
     const std::lock_guard lock(mutex_);
@@ -129,6 +134,7 @@ class Ledger {
   Observed observed_;
   std::uint64_t resets_ = 0;
   std::atomic<bool> nonfinite_ = false;
+  std::array<std::atomic<bool>, 2> told_{};
 };
 
 /// What a report says besides the classes.

@@ -12,10 +12,16 @@ Member::Member(const Configuration& configuration, Ledger& ledger, const Agreeme
       connect_(std::move(connect)),
       router_(
           configuration, ledger, agreement, [this](std::uint64_t value) { return all_say(value); },
-          [this](std::span<double> values) { make_worst(values); }, name) {}
+          [this](std::span<double> values) { make_worst(values); }, name,
+          [this](std::uint64_t bytes) { return take_scratch(2 * bytes); }) {}
 
 Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {
+  drop_trial();
   Route route{{router_.route(call, op, origin)}};
+  in_trial_ = route.turn.trial;
+  if (!in_trial_) {
+    scratch_.reset();
+  }
   if (router_.resets() != resets_) {
     resets_ = router_.resets();
     feedback_.clear();
@@ -36,8 +42,10 @@ std::vector<double> Member::gather(std::span<const double> mine) {
   Communicator& ranks = communicator();
   const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), mine.size());
   std::vector<double> all(counts.size() * mine.size());
-  ranks.all_gather({mine.data(), mine.size(), DType::f64}, {all.data(), all.size(), DType::f64}, counts,
-                   {.codec = CodecSpec::exact()});
+  const Statistics statistics =
+      ranks.all_gather({mine.data(), mine.size(), DType::f64}, {all.data(), all.size(), DType::f64}, counts,
+                       {.codec = CodecSpec::exact()});
+  gathered_bytes_ = statistics.bytes_sent;
   return all;
 }
 
@@ -62,28 +70,41 @@ Communicator& Member::communicator() {
                           CommunicatorOptions{.timeout = configuration_.longest_wait(),
                                               .link = configuration_.planner.policy().link,
                                               .in_flight_bytes = configuration_.planner.policy().in_flight_bytes});
+    router_.set_tells(communicator_->rank() == 0);
   }
   return *communicator_;
 }
 
-CallOptions Member::options(const Route& route, Reduction reduction) const {
-  return {.codec = route.stage.codec,
+CallOptions Member::options(const Route& route, const policy::Stage& stage, Reduction reduction) const {
+  return {.codec = stage.codec,
           .algorithm = route.algorithm,
           .reduction = reduction,
           .chunk_bytes = configuration_.planner.policy().chunk_bytes,
           .second_hop = route.second_hop,  // the stage knows no nodes
-          .intra_codec = route.stage.intra,
+          .intra_codec = stage.intra,
           .feedback = route.feedback};
 }
 
 void Member::all_reduce(const Route& route, ConstView input, View output, Reduction reduction) {
-  const Statistics statistics = communicator().all_reduce(input, output, options(route, reduction));
-  router_.count(route, statistics, communicator().latest_algorithm());
+  const std::optional<Sample> sample = keep_sample(route, input);
+  Statistics statistics = communicator().all_reduce(input, output, options(route, route.stage, reduction));
+  const std::string algorithm = communicator().latest_algorithm();
+  const std::optional<double> error = sample ? check(*sample, output, {}, reduction, statistics) : std::nullopt;
+  router_.count(route, statistics, algorithm, error);
+  if (sample) {
+    look_at_small_values(route, *sample);
+  }
 }
 
 void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,
                             Reduction reduction) {
-  router_.count(route, communicator().reduce_scatter(input, output, counts, options(route, reduction)));
+  const std::optional<Sample> sample = keep_sample(route, input);
+  Statistics statistics = communicator().reduce_scatter(input, output, counts, options(route, route.stage, reduction));
+  const std::optional<double> error = sample ? check(*sample, output, counts, reduction, statistics) : std::nullopt;
+  router_.count(route, statistics, {}, error);
+  if (sample) {
+    look_at_small_values(route, *sample);
+  }
 }
 
 std::uint64_t Member::residual_bytes() const {

@@ -2,16 +2,20 @@
 // Knows no MPI: who makes one says how to connect the ranks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "drop_in/router.hpp"
+#include "drop_in/call_sample.hpp"
 #include "gradwire/communicator.hpp"
+#include "gradwire/error.hpp"
 
 namespace gradwire::drop_in {
 
@@ -36,10 +40,28 @@ class Member {
   /// As Router::route().
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
 
+  /// Where route() says `turn.trial`, the call is made both ways, and the job gets the library's sum: begin_trial(),
+  /// the library's own call, end_trial(). `input`: what this rank hands in, which must stay until end_trial() unless
+  /// the call is `in_place`: then the library's call may change it, and it is copied. `counts`: of a reduce-scatter.
+  /// Ours is made from there into a buffer of its own, before the library's call or after it. None of the three throws:
+  /// where ours fails, on whatever rank, every call passes from then on, on all ranks.
+  void begin_trial(const Route& route, ConstView input, bool in_place, std::span<const std::uint64_t> counts = {},
+                   Reduction reduction = Reduction::sum) noexcept;
+  /// `library_seconds`: of the library's own call. `result`: what this rank has of its sum, a reduce-scatter's own
+  /// segment; empty where it has none.
+  void end_trial(double library_seconds, ConstView result) noexcept;
+  /// The library's own call has failed, or was not made. The next route() does the same for a trial that was left.
+  void drop_trial() noexcept;
+
   /// Does what route() said, and counts it. On an Error the ranks are out of step: make no more of these calls.
   void all_reduce(const Route& route, ConstView input, View output, Reduction reduction = Reduction::sum);
   void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,
                       Reduction reduction = Reduction::sum);
+  /// Lines for this process to tell, since the last time.
+  [[nodiscard]] std::vector<std::string> take_lines() { return router_.take_lines(); }
+  /// How much this rank may take to make calls both ways; what needs more is passed, on all ranks.
+  void limit_copies(std::uint64_t bytes) noexcept { most_copied_ = bytes; }
+
   /// As Router's.
   void measured(double seconds) { router_.measured(seconds); }
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const {
@@ -55,21 +77,53 @@ class Member {
   }
 
   [[nodiscard]] const Settings& settings() const noexcept { return router_.settings(); }
+  /// These as Router's.
+  void stand_aside(bool aside, bool for_good) noexcept { router_.stand_aside(aside, for_good); }
+  [[nodiscard]] bool could_compress(const Call& call) { return router_.could_compress(call); }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
   /// Bytes of the residuals it holds.
   [[nodiscard]] std::uint64_t residual_bytes() const;
 
  private:
+  // A call that is made both ways.
+  struct Trial {
+    Route route;
+    ConstView input;
+    std::vector<std::uint64_t> counts;  // of a reduce-scatter
+    Reduction reduction = Reduction::sum;
+    View output;                          // ours
+    std::vector<double> seconds;          // by way; 0: the library's
+    double copying = 0;                   // seconds
+    std::vector<Difference> differences;  // by codec, of this rank
+  };
+
   [[nodiscard]] bool all_say(std::uint64_t value);
   void make_worst(std::span<double> values);
   [[nodiscard]] std::vector<double> gather(std::span<const double> mine);
   [[nodiscard]] Communicator& communicator();
-  [[nodiscard]] CallOptions options(const Route& route, Reduction reduction) const;
+  [[nodiscard]] CallOptions options(const Route& route, const policy::Stage& stage, Reduction reduction) const;
+  [[nodiscard]] bool take_scratch(std::uint64_t bytes) noexcept;
+  void make_ours(Trial& trial, ConstView result);
+  void make_way(Trial& trial, std::size_t way);
+  void share(const Trial& trial);
+  void fail_trial(const Error& error) noexcept;
+  [[nodiscard]] static std::optional<Sample> keep_sample(const Route& route, ConstView input);
+  // The relative error of a call's result beside an exact sum of the sample, which it makes and adds to `statistics`.
+  // `counts`: of a reduce-scatter.
+  [[nodiscard]] std::optional<double> check(const Sample& sample, ConstView result,
+                                            std::span<const std::uint64_t> counts, Reduction reduction,
+                                            Statistics& statistics);
+  void look_at_small_values(const Route& route, const Sample& sample);
 
   const Configuration& configuration_;
   Connect connect_;
   std::optional<Communicator> communicator_;
   Router router_;
+  std::uint64_t most_copied_ = 2 * kMostCopied;
+  std::unique_ptr<std::byte[]> scratch_;  // of a trial: its copy and its result
+  bool in_trial_ = false;                 // route() said so, and it has not ended
+  std::optional<Trial> trial_;
+  std::uint64_t gathered_bytes_ = 0;                       // sent by the latest gather()
   std::uint64_t resets_ = 0;                               // of the router, when the latest residual was made
   std::vector<std::unique_ptr<FeedbackBuffer>> feedback_;  // by order
 };

@@ -49,7 +49,6 @@ std::uint64_t bytes_dense_of(const CallClass& what) {
 }
 
 constexpr std::size_t kMostPlans = 4096;  // that are kept
-
 // What all ranks follow, whose scripts are equal.
 AutoCall auto_call_for(const Configuration& configuration, const CommunicatorName& name) {
   if (!configuration.script) {
@@ -62,13 +61,14 @@ AutoCall auto_call_for(const Configuration& configuration, const CommunicatorNam
 }  // namespace
 
 Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
-               Worst worst, const CommunicatorName& name)
+               Worst worst, const CommunicatorName& name, CanCopy can_copy)
     : configuration_(configuration),
       ledger_(ledger),
       dry_run_(agreement.dry_run),
       all_say_(std::move(all_say)),
       placeless_(configuration.planner.only_automatic() && !agreement.dry_run),
       worst_(std::move(worst)),
+      can_copy_(std::move(can_copy)),
       auto_call_(auto_call_for(configuration, name)) {
   settings_.floor_bytes = configuration.planner.floor();
   settings_.requests = agreement.requests;
@@ -82,6 +82,23 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
     by_order_ |= rule.match.order.has_value();
   }
   tracker_ = StepTracker(by_order_);
+}
+
+bool Router::could_compress(const Call& call) {
+  Settings settings = settings_;
+  settings.aside = false;
+  return decide(call, settings).compress && (by_name_ || by_order_ || plan_of(call).compress());
+}
+
+bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
+  for (const Policy::Rule& rule : planner.policy().rules) {
+    if (rule.match.glob || rule.match.order) {
+      return false;
+    }
+  }
+  const plan::CallPlan plan = planner.resolve(
+      {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+  return !plan.policy.is_auto() && !needs_step(plan);
 }
 
 Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {
@@ -103,6 +120,9 @@ Router::Route Router::decide_route(const Call& call, std::string_view op, const 
                 .count = call.count,
                 .communicator_size = call.world_size};
   route.decision = decide(call, settings_);
+  if (route.decision.compress && aside_) {
+    route.decision = {.compress = false, .reason = Reason::aside};
+  }
   if (!route.decision.compress) {
     ++passed_;
     route.what.reason = route.decision.reason;
@@ -181,11 +201,16 @@ void Router::judge(Route& route, const Call& call, const plan::CallPlan& plan) {
   if (route.stage.until_step == policy::kForever) {
     route.second_hop = plan.policy.second_hop;  // it belongs to the codec beside it, not to warm-up stages
   }
+  if (route.decision.compress && !dry_run_) {
+    watch(route, call, plan);
+  }
   route.what.reason = route.decision.reason;
   if (route.decision.compress) {
     route.what.codec = route.stage.codec.to_string();
   }
 }
+
+void Router::pass(Route& route, Reason reason) { route.decision = {.compress = false, .reason = reason}; }
 
 void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) {
   if (dry_run_) {  // as if it were faster
@@ -193,15 +218,18 @@ void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) 
     return;
   }
   const std::uint64_t bytes = call.count * element_bytes(*call.dtype);
-  route.choice = {.function = call.function,
-                  .dtype = *call.dtype,
-                  .rule = static_cast<std::uint32_t>(plan.rule ? *plan.rule + 1 : 0),
-                  .size = size_class(bytes)};
-  const auto question = auto_call_.begin(*route.choice, bytes, plan.ways.size() + 1);
+  route.choice = class_of(call, plan);
+  const auto question =
+      auto_call_.begin(*route.choice, bytes, plan.ways.size() + 1, [&] { return can_copy_ && can_copy_(bytes); });
   if (!question.empty()) {
     std::vector<double> worst(question.begin(), question.end());
     const auto begin = std::chrono::steady_clock::now();
-    worst_(worst);
+    if (!auto_call_.begins_trial()) {
+      worst_(worst);
+    } else if (!exchange_before_trial(worst)) {
+      route.choice.reset();
+      return pass(route, Reason::aside);
+    }
     auto_call_.answer(worst, seconds_since(begin));
   }
   route.turn = auto_call_.turn();
@@ -209,10 +237,16 @@ void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) 
     route.stage = plan.ways[route.turn.way - 1U];
     return;
   }
-  route.decision = {.compress = false,
-                    .reason = configuration_.script ? Reason::recorded
-                              : route.turn.decided  ? Reason::no_faster
-                                                    : Reason::measuring};
+  if (route.turn.trial) {
+    route.ways = plan.ways;
+    route.stage = plan.ways.front();
+    route.max_error = plan.policy.max_error;
+    route.turn.library_first |= route.max_error && route.ways.size() > 1;  // each result is compared with its sum
+  }
+  pass(route, configuration_.script               ? Reason::recorded
+              : route.turn.barred != Reason::none ? route.turn.barred
+              : route.turn.decided                ? Reason::no_faster
+                                                  : Reason::measuring);
 }
 
 std::optional<CallTotals::Measured> Router::measured(const ChoiceClass& what) const {
@@ -252,30 +286,42 @@ void Router::forget_slots(std::vector<Slot>& slots) {
 }
 
 // Nothing is to be found out about the step. Another call in a place is another step's, as when DDP has made its
-// buckets anew.
+// buckets anew. Each sequence has its own places: two models may take turns on one communicator.
 void Router::route_placed(Route& route, const Call& call, const Origin& origin) {
+  Placed& placed = placed_[origin.sequence];
   const std::uint64_t order = *origin.order;
-  if (order < placed_.size() && placed_[order].plan &&
-      !(placed_[order].call == Signature{call.function, *call.dtype, call.count} &&
-        (!by_name_ || placed_[order].name == origin.name || placed_[order].name.empty()))) {
-    forget_slots(placed_);
+  if (order < placed.slots.size() && placed.slots[order].plan &&
+      !(placed.slots[order].call == Signature{call.function, *call.dtype, call.count} &&
+        (!by_name_ || placed.slots[order].name == origin.name || placed.slots[order].name.empty()))) {
+    for (const Slot& slot : placed.slots) {
+      if (slot.plan) {
+        free_numbers_.push_back(slot.number);
+      }
+    }
+    forget_slots(placed.slots);
   }
-  if (latest_order_ && order <= *latest_order_) {
-    ++placed_step_;
+  if (placed.latest_order && order <= *placed.latest_order) {
+    ++placed.step;
   }
-  latest_order_ = order;
-  placed_.resize(std::max<std::size_t>(placed_.size(), order + 1));
-  Slot& slot = placed_[order];
+  placed.latest_order = order;
+  placed.slots.resize(std::max<std::size_t>(placed.slots.size(), order + 1));
+  Slot& slot = placed.slots[order];
   if (!slot.plan) {
     fill(slot, call, order, origin.name);
+    if (free_numbers_.empty()) {
+      slot.number = placed_calls_++;
+    } else {
+      slot.number = free_numbers_.back();
+      free_numbers_.pop_back();
+    }
   }
   route.what.order = order;
   route.what.name = slot.name;
-  route.stage = policy::stage_at(slot.plan->stages, placed_step_);
+  route.stage = policy::stage_at(slot.plan->stages, placed.step);
   judge(route, call, *slot.plan);
   route.resets = resets_;
   if (route.decision.compress && slot.keeps) {
-    route.keeps = StepTracker::kLongestPeriod + order;  // beside those of calls whose place is found
+    route.keeps = StepTracker::kLongestPeriod + slot.number;  // beside those of calls whose place is found
   }
 }
 
@@ -289,14 +335,18 @@ void Router::find_step() {
   tracker_.adopt(all_say(proposal) ? proposal : 0);
 }
 
-void Router::count(const Route& route, const Statistics& statistics, const std::string& algorithm) {
+void Router::count(const Route& route, const Statistics& statistics, const std::string& algorithm,
+                   std::optional<double> error) {
   CallTotals totals{.calls = 1,
                     .compressed_calls = 1,
                     .bytes_in = statistics.bytes_in,
                     .bytes_dense = bytes_dense_of(route.what),
                     .bytes_sent = statistics.bytes_sent,
                     .seconds = statistics.total_seconds,
-                    .algorithm = algorithm};
+                    .algorithm = algorithm,
+                    .lossy_calls = route.lossy ? 1U : 0U,
+                    .largest_error = error};
+  look_at_error(route, error);
   if (route.choice && route.turn.decided) {
     totals.measured = measured(*route.choice);
   }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "emulation/throttled.hpp"
 #include "transport/decorator.hpp"
 
@@ -205,7 +206,7 @@ std::shared_ptr<Transport> transport::make_throttled(std::shared_ptr<Transport> 
   if (inner == nullptr) {
     throw Error(ErrorCode::invalid_argument, "make_throttled: no transport to slow down");
   }
-  return std::make_shared<ThrottledTransport>(
+  return make_shared_at_home<ThrottledTransport>(
       std::move(inner), std::make_shared<EmulatedLink::State>(std::move(link), start), std::move(clock));
 }
 
@@ -217,7 +218,7 @@ std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, cons
     throw Error(ErrorCode::invalid_argument, inner == nullptr ? "make_throttled: no transport to slow down"
                                                               : "make_throttled: the link was moved from");
   }
-  return std::make_shared<ThrottledTransport>(std::move(inner), link.state_, [] { return Clock::now(); });
+  return make_shared_at_home<ThrottledTransport>(std::move(inner), link.state_, [] { return Clock::now(); });
 }
 
 std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, LinkSchedule link,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "base/own_files.hpp"
 #include "export/event_blocks.hpp"
 #include "export/host.hpp"
 #include "export/whole_file.hpp"
@@ -96,7 +97,7 @@ std::optional<int> EventFileSink::find_rank(std::span<const observe::Stretch> st
 
 void EventFileSink::open(int rank, observe::ClockKind clock) {
   std::error_code error;
-  std::filesystem::create_directories(options_.target.directory, error);
+  make_own_folders(options_.target.directory, error);
   file_ = std::filesystem::path(options_.target.directory) /
           ("gradwire-" + options_.part + "-rank-" + std::to_string(rank) + ".events");
   ::unlink(file_.c_str());  // another job's, which may still be read

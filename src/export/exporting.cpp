@@ -14,6 +14,9 @@
 #include "base/log.hpp"
 #include "base/metrics_target.hpp"
 #include "base/report_place.hpp"
+#include "base/start_directory.hpp"
+#include "base/trace_target.hpp"
+#include "base/world_name.hpp"
 #include "export/event_file.hpp"
 #include "export/history_file.hpp"
 #include "export/http.hpp"
@@ -58,11 +61,22 @@ std::string whose(const ExportOptions& options) {
   return rank ? " of rank " + std::to_string(*rank) : "";
 }
 
+// A job that changes its directory still finds its files where it was started.
+MetricsTarget absolute(MetricsTarget target) {
+  target.directory = from_start_directory(target.directory);
+  target.otlp = from_start_directory(target.otlp);
+  return target;
+}
+TraceTarget absolute(TraceTarget target) {
+  target.directory = from_start_directory(target.directory);
+  return target;
+}
+
 // Of a variable; what it cannot be ends no job.
 template <typename Target>
 Target target_of(const std::string& value, const char* what, const ExportOptions& options) {
   try {
-    return Target::parse(value);
+    return absolute(Target::parse(value));
   } catch (const Error& error) {
     throw Error(error.code(), std::string(error.what()) + ". The job goes on without " + what + whose(options));
   }
@@ -82,7 +96,7 @@ void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn
 }
 
 void subscribe_history(TotalsSink& sink, const std::string& value, const TotalsOptions& of, const Warn& warn) {
-  if (const auto directory = report_place(value).directory) {
+  if (const auto directory = report_place(from_start_directory(value)).directory) {
     sink.subscribe(std::make_unique<HistoryWriter>(HistoryOptions{.directory = *directory,
                                                                   .head = head_of_process(of.part),
                                                                   .begun = observe::monotonic_nanoseconds(),
@@ -92,7 +106,8 @@ void subscribe_history(TotalsSink& sink, const std::string& value, const TotalsO
   }
 }
 
-void begin(const ExportOptions& options) {
+void begin(ExportOptions options) {
+  options.of.part = with_world_name(options.of.part);
   const Warn warn = options.warn ? options.warn : [](const std::string& text) {
     has_log_sink() ? log(LogLevel::warning, text) : tell("warning: " + text);  // a communicator has no log
   };

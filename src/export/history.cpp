@@ -262,8 +262,8 @@ void History::append_groups(std::string& text, std::span<const Sample* const> sa
     const Group& group = groups_[g];
     json.open('{').key("name").string(group.name).key("codec").string(group.codec);
     json.key("algorithm").string(group.algorithm).key("sync").string(group.sync);
-    static const GroupSample none{};
-    const auto of = [g](const Sample& sample) -> const GroupSample& {
+    const GroupSample none{};
+    const auto of = [g, &none](const Sample& sample) -> const GroupSample& {
       return g < sample.groups.size() ? sample.groups[g] : none;
     };
     append_column(json, "in_use", samples,

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/current_error.hpp"
+#include "base/own_files.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::metrics {
@@ -72,7 +73,7 @@ void write_whole(const std::filesystem::path& directory, const std::string& name
 void RankFiles::attempt(const std::function<void()>& write) {
   try {
     std::error_code error;
-    std::filesystem::create_directories(directory_, error);
+    make_own_folders(directory_, error);
     if (error) {
       throw Error(ErrorCode::invalid_argument,
                   "cannot make the directory " + directory_.string() + ": " + error.message());

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
+#include "policy/bounds.hpp"
 #include "policy/sync.hpp"
 
 namespace gradwire::plan {
@@ -23,15 +25,16 @@ std::string rules_text(const std::vector<std::size_t>& rules) {
 // As the policy says it, before a world size is known.
 std::string asked(const TensorPolicy& policy) {
   std::string text;
+  const std::string bound = policy.max_error ? ", max error " + format_number(*policy.max_error) : "";
   if (policy.is_auto()) {
-    return policy::codec_text(policy) + ", algorithm " + std::string(to_string(policy.algorithm));
+    return policy::codec_text(policy) + ", algorithm " + std::string(to_string(policy.algorithm)) + bound;
   }
   for (const Warmup& stage : policy.warmup) {
     text += "until step " + std::to_string(stage.until_step) + " " + stage.codec.to_string() + ", then ";
   }
   text += policy.codec.to_string() + ", algorithm " + std::string(to_string(policy.algorithm)) + ", error feedback " +
           std::string(policy::to_string(policy.error_feedback));
-  return policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text;
+  return (policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text) + bound;
 }
 
 // What a call with codec = "auto" may be compressed with: one that keeps residuals would lose them where it is passed
@@ -73,6 +76,16 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
     throw Error(ErrorCode::unsupported, "policy " + policy_.source +
                                             ": sync other than \"step\" needs a session; calls of MPI and NCCL must "
                                             "hold their results when they return, so remove it");
+  }
+  const auto check_bound = [&](const TensorPolicy& one, const std::string& who) {
+    const std::string problem = one.max_error ? policy::max_error_problem(*one.max_error) : "";
+    if (!problem.empty()) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + who + ": " + problem);
+    }
+  };
+  check_bound(policy_.defaults, "");
+  for (std::size_t rule = 0; rule < policy_.rules.size(); ++rule) {
+    check_bound(policy_.rules[rule].policy, ", rule " + std::to_string(rule + 1));
   }
   const auto decays = [](const TensorPolicy& one) { return one.decay != 1; };
   if (decays(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
@@ -129,6 +142,11 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
 bool CallPlanner::is_auto() const noexcept {
   return policy_.defaults.is_auto() || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                                    [](const Policy::Rule& rule) { return rule.policy.is_auto(); });
+}
+
+bool CallPlanner::bounds_errors() const noexcept {
+  return policy_.defaults.max_error || std::any_of(policy_.rules.begin(), policy_.rules.end(),
+                                                   [](const Policy::Rule& rule) { return rule.policy.max_error; });
 }
 
 bool CallPlanner::only_exact() const {

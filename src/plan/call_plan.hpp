@@ -20,6 +20,10 @@ namespace gradwire::plan {
 inline constexpr std::string_view kAutoOfNccl =
     "codec \"auto\": calls of NCCL are not measured yet, so name a codec for them, such as \"int8\"";
 
+/// Why it refuses max_error.
+inline constexpr std::string_view kBoundOfNccl =
+    "max_error: calls of NCCL are not made both ways yet, so remove it, or name a codec that rounds less";
+
 /// What is known of a call. All of it must be the same on every rank.
 struct CallInfo {
   std::uint64_t count = 0;  // elements that are reduced
@@ -64,6 +68,8 @@ class CallPlanner {
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
   /// Some call's codec is chosen by measurement.
   [[nodiscard]] bool is_auto() const noexcept;
+  /// Some call has a bound on its error.
+  [[nodiscard]] bool bounds_errors() const noexcept;
   /// Every call's is, and none needs its name or its place in the step.
   [[nodiscard]] bool only_automatic() const noexcept;
   /// No call's is: `exact` holds for all of them.

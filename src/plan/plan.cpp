@@ -215,6 +215,10 @@ class Planner {
         policy.algorithm = Algorithm::two_shot;
       }
     }
+    if (policy.max_error) {
+      throw Error(ErrorCode::unsupported,
+                  "policy " + policy_.source + ", " + who + ": " + std::string(policy::kErrorOfCalls));
+    }
     check_feedback(typical(policy, plan_), who);
     check_decay(typical(policy, plan_), who);
     const CodecSpec exact = CodecSpec::exact();

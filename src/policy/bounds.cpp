@@ -16,4 +16,10 @@ std::string decay_problem(double decay) {
              : "decay is " + format_number(decay, 8) + "; write a number above 0 and at most 1, such as 0.95";
 }
 
+std::string max_error_problem(double bound) {
+  return bound > 0 && bound < 1 ? std::string()
+                                : "max_error is " + format_number(bound, 8) +
+                                      "; write a share of the sum above 0 and below 1, such as \"1%\" or 0.01";
+}
+
 }  // namespace gradwire::policy

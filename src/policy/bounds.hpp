@@ -25,6 +25,13 @@ inline constexpr std::uint32_t kMostRanks = 1'000'000;
 /// What is wrong with TensorPolicy::decay; empty where nothing is.
 [[nodiscard]] std::string decay_problem(double decay);
 
+/// What is wrong with TensorPolicy::max_error; empty where nothing is.
+[[nodiscard]] std::string max_error_problem(double bound);
+/// Why a session refuses one.
+inline constexpr std::string_view kErrorOfCalls =
+    "max_error is for jobs without a session, whose calls can be made by the library as well; remove it (a session's "
+    "statistics say its errors: SessionOptions::measure_error)";
+
 /// What to say of [bucket] bytes = "auto" alone.
 inline constexpr std::string_view kBucketsNeedALink =
     "[bucket] bytes = \"auto\" needs [link]; write its bandwidth and latency as `gradwire info --link` prints them, or "

@@ -48,6 +48,7 @@ class PolicyReader : private PolicyValues {
     std::optional<ErrorFeedback> error_feedback;
     Place error_feedback_place;
     std::optional<double> decay;
+    std::optional<double> max_error;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
     std::optional<Sync> sync;
@@ -209,6 +210,7 @@ class PolicyReader : private PolicyValues {
                request.error_feedback_place = place_of(node.source());
              }},
             {"decay", [&](const toml::node& node) { request.decay = read_decay(node); }},
+            {"max_error", [&](const toml::node& node) { request.max_error = read_max_error(node); }},
             {"sync",
              [&](const toml::node& node) {
                request.sync = read_sync(node);
@@ -318,6 +320,7 @@ class PolicyReader : private PolicyValues {
     if (request.warmup || !request.codec) {
       policy.warmup = request.warmup.value_or(defaults.warmup);
     }
+    policy.max_error = request.max_error ? request.max_error : defaults.max_error;
     complete_allow(request, defaults, policy);
     policy.sync = request.sync.value_or(defaults.sync);
     if (policy.is_auto() && policy.sync.mode != Sync::Mode::step) {

@@ -234,6 +234,14 @@ double PolicyValues::read_decay(const toml::node& node) const {
   return decay;
 }
 
+double PolicyValues::read_max_error(const toml::node& node) const {
+  const double bound = read_share(node, "max_error", "1%");
+  if (const std::string problem = max_error_problem(bound); !problem.empty()) {
+    fail(node, problem);
+  }
+  return bound;
+}
+
 Sync PolicyValues::read_sync(const toml::node& node) const {
   constexpr std::string_view kWanted = R"("step" or a table such as { every = 8 })";
   if (!node.is_table()) {

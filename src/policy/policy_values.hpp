@@ -65,6 +65,7 @@ class PolicyValues {
   [[nodiscard]] Algorithm read_algorithm(const toml::node& node) const;
   [[nodiscard]] ErrorFeedback read_error_feedback(const toml::node& node) const;
   [[nodiscard]] double read_decay(const toml::node& node) const;
+  [[nodiscard]] double read_max_error(const toml::node& node) const;
   [[nodiscard]] double read_expel_slower_than(const toml::node& node) const;
   [[nodiscard]] Sync read_sync(const toml::node& node) const;
   [[nodiscard]] Sync::Outer read_outer(const toml::node& node) const;

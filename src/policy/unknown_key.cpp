@@ -29,6 +29,7 @@ constexpr std::array kHomes{
     KeyHome{"match", kRule},
     KeyHome{"error_feedback", kRequest},
     KeyHome{"decay", kRequest},
+    KeyHome{"max_error", kRequest},
     KeyHome{"min_bytes", kRule},
     KeyHome{"max_bytes", kRule},
     KeyHome{"ndim", kRule},

@@ -17,7 +17,8 @@ namespace {
 constexpr int kSeveral = -1;  // ranks in this process
 
 spdlog::logger& logger() {
-  static spdlog::logger instance("gradwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  // Never destroyed: sessions may outlive static objects.
+  static auto& instance = *new spdlog::logger("gradwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   return instance;
 }
 

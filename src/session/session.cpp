@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/forked.hpp"
 #include "policy/sync.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/logging.hpp"
@@ -63,8 +64,12 @@ Session session::make_session(std::shared_ptr<Processes> processes, MakeRunner m
 
 Session::Session(Session&&) noexcept = default;
 
-Session& Session::operator=(Session&&) noexcept = default;
-Session::~Session() = default;
+Session& Session::operator=(Session&& other) noexcept {
+  leave_in_child(state_);
+  state_ = std::move(other.state_);
+  return *this;
+}
+Session::~Session() { leave_in_child(state_); }
 
 int Session::rank() const noexcept {
   return state_->elastic && state_->elastic->waits() ? -1 : state_->runner->info().rank;

@@ -176,7 +176,7 @@ TensorId Session::State::add(const std::string& name, const View& gradient, std:
   }
   TensorInfo info = tensors.check(name, gradient, beside, ndim);
   refuse_rows(info);
-  tensors.check_scale(info, scale);
+  tensors.check_scale(info, gradient, scale);
   step.add_tensor();
   return tensors.add(std::move(info), gradient, std::move(beside), scale);
 }

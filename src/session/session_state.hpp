@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/auto/auto_batch.hpp"
@@ -44,6 +45,7 @@ struct Session::State final : private session::Progress::Work {
   /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
   ~State();
 
+  const Home home;
   const Policy policy;
   const SessionOptions options;
   const std::optional<double> slow_share;         // of GRADWIRE_SLOW; none: ranks are not compared

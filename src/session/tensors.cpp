@@ -25,6 +25,16 @@ View view_of(std::span<const float> scale) {  // which is only read
   return {const_cast<float*>(scale.data()), scale.size(), DType::f32};
 }
 
+void refuse_own_overlap(const std::string& name, const std::string& what, const View& view, const std::string& other,
+                        const View& with) {
+  Extents one;
+  one.add(with, {});
+  if (one.overlapped(view, Extents::kGradient)) {
+    throw Error(ErrorCode::invalid_argument, "add: " + what + " of \"" + name + "\" overlaps " + other +
+                                                 " of the same tensor; give it memory of its own");
+  }
+}
+
 std::string shape_of(DType dtype, std::uint64_t count) {
   return std::string(to_string(dtype)) + " x " + std::to_string(count);
 }
@@ -44,6 +54,23 @@ void Tensors::check_parameters(const std::string& name, const View& gradient, co
       throw Error(ErrorCode::invalid_argument, what + " has null data with count " + std::to_string(one.count));
     }
     runner_.check_memory(one, what);
+    const auto part = Extents::kParameter + static_cast<std::uint32_t>(i);
+    check_overlap(name, one, part);
+    refuse_own_overlap(name, Extents::name_of(part), one, "the gradient", gradient);
+    for (std::size_t before = 0; before < i; ++before) {
+      refuse_own_overlap(name, Extents::name_of(part), one,
+                         Extents::name_of(Extents::kParameter + static_cast<std::uint32_t>(before)), beside[before]);
+    }
+  }
+}
+
+// Memory that two tensors share would be reduced twice.
+void Tensors::check_overlap(const std::string& name, const View& view, std::uint32_t part) const {
+  if (const auto owner = extents_.overlapped(view, part)) {
+    throw Error(ErrorCode::invalid_argument,
+                "add: " + Extents::name_of(part) + " of \"" + name + "\" overlaps " + Extents::name_of(owner->part) +
+                    " of \"" + infos_[owner->tensor].name +
+                    "\", which was added before; give each tensor memory of its own, and add tied weights once");
   }
 }
 
@@ -62,13 +89,14 @@ TensorInfo Tensors::check(const std::string& name, const View& gradient, const s
   if (!name.empty() && names_.contains(name)) {
     throw Error(ErrorCode::invalid_argument, what + " was added already; names must differ");
   }
+  check_overlap(name, gradient, Extents::kGradient);
   check_parameters(name, gradient, beside);
   TensorInfo info{name, gradient.count, gradient.dtype, ndim};
   info.parameters = static_cast<std::uint32_t>(beside.size());
   return info;
 }
 
-void Tensors::check_scale(TensorInfo& info, std::span<const float> scale) const {
+void Tensors::check_scale(TensorInfo& info, const View& gradient, std::span<const float> scale) const {
   if (scale.empty()) {
     return;
   }
@@ -78,11 +106,19 @@ void Tensors::check_scale(TensorInfo& info, std::span<const float> scale) const 
                                                  std::to_string(info.count) + "; they must be as many");
   }
   runner_.check_memory(view_of(scale), "add: the scale of \"" + info.name + "\"");
+  check_overlap(info.name, view_of(scale), Extents::kScale);
+  refuse_own_overlap(info.name, "the scale", view_of(scale), "the gradient", gradient);
   info.scaled = true;
 }
 
 TensorId Tensors::add(TensorInfo info, const View& gradient, std::vector<View> beside, std::span<const float> scale) {
   names_.insert(info.name);
+  const auto index = static_cast<std::uint32_t>(infos_.size());
+  extents_.add(gradient, {index, Extents::kGradient});
+  for (std::size_t i = 0; i < beside.size(); ++i) {
+    extents_.add(beside[i], {index, Extents::kParameter + static_cast<std::uint32_t>(i)});
+  }
+  extents_.add(view_of(scale), {index, Extents::kScale});
   infos_.push_back(std::move(info));
   parameters_.push_back(std::move(beside));
   added_.push_back(gradient);

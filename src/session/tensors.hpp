@@ -9,6 +9,7 @@
 
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
+#include "session/extents.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -22,8 +23,8 @@ class Tensors {
   /// then.
   TensorInfo check(const std::string& name, const View& gradient, const std::vector<View>& beside,
                    std::uint32_t ndim) const;
-  /// The same for a scale, of which `info` is told.
-  void check_scale(TensorInfo& info, std::span<const float> scale) const;
+  /// The same for the scale of such a gradient, of which `info` is told.
+  void check_scale(TensorInfo& info, const View& gradient, std::span<const float> scale) const;
   TensorId add(TensorInfo info, const View& gradient, std::vector<View> beside, std::span<const float> scale);
   /// Error(invalid_argument) unless add() returned it.
   void check(TensorId id) const;
@@ -51,11 +52,13 @@ class Tensors {
 
  private:
   void check_parameters(const std::string& name, const View& gradient, const std::vector<View>& beside) const;
+  void check_overlap(const std::string& name, const View& view, std::uint32_t part) const;
   void check_gradient(std::size_t index, const View& gradient) const;
 
   Runner& runner_;
   std::vector<TensorInfo> infos_;
   std::unordered_set<std::string> names_;
+  Extents extents_;
   std::vector<View> added_;
   std::vector<std::vector<View>> parameters_;
   std::vector<std::span<const float>> scales_;

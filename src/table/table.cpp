@@ -8,6 +8,7 @@
 
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
+#include "base/forked.hpp"
 #include "codec/codec.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
@@ -30,6 +31,7 @@ constexpr char kFailed = '-';
 }  // namespace
 
 struct Table::State {
+  const Home home;
   State(std::shared_ptr<Transport> transport, TableOptions o);
   ~State();
   State(const State&) = delete;
@@ -183,8 +185,12 @@ Table::Table(std::shared_ptr<Transport> transport, TableOptions options) {
 }
 
 Table::Table(Table&&) noexcept = default;
-Table& Table::operator=(Table&&) noexcept = default;
-Table::~Table() = default;
+Table& Table::operator=(Table&& other) noexcept {
+  leave_in_child(state_);
+  state_ = std::move(other.state_);
+  return *this;
+}
+Table::~Table() { leave_in_child(state_); }
 
 int Table::rank() const noexcept { return state_->driver->transport().rank(); }
 int Table::world_size() const noexcept { return state_->driver->transport().world_size(); }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "gradwire/transport.hpp"
 #include "transport/inproc_world.hpp"
 #include "transport/operations.hpp"
@@ -200,7 +201,7 @@ std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size, const 
   std::vector<std::shared_ptr<Transport>> transports;
   transports.reserve(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {
-    transports.push_back(std::make_shared<InprocTransport>(world, rank, world_size));
+    transports.push_back(make_shared_at_home<InprocTransport>(world, rank, world_size));
   }
   return transports;
 }

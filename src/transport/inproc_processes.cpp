@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/forked.hpp"
 #include "gradwire/processes.hpp"
 
 namespace gradwire {
@@ -140,7 +141,7 @@ class InprocProcesses final : public Processes {
                                : "process " + std::to_string(who) + ", which joined";
   }
   [[nodiscard]] std::shared_ptr<Processes> join() const {
-    return std::make_shared<InprocProcesses>(hub_, hub_->join());
+    return make_shared_at_home<InprocProcesses>(hub_, hub_->join());
   }
 
   using Processes::send;
@@ -176,7 +177,7 @@ std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count, bool op
   std::vector<std::shared_ptr<Processes>> processes;
   processes.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    processes.push_back(std::make_shared<InprocProcesses>(hub, static_cast<Processes::Id>(i)));
+    processes.push_back(make_shared_at_home<InprocProcesses>(hub, static_cast<Processes::Id>(i)));
   }
   return processes;
 }

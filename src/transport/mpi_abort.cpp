@@ -51,6 +51,7 @@ bool cancel_receives(MPI_Request* requests, int count) noexcept {
 
 MpiAbortChannel::MpiAbortChannel(MPI_Comm comm, int rank, int world_size)
     : rank_(rank), world_size_(world_size), comm_(comm) {
+  set_rank(rank);
   post();
 }
 
@@ -61,7 +62,7 @@ void MpiAbortChannel::post() {
   }
 }
 
-void MpiAbortChannel::take(const MPI_Status& status, int result, const std::function<std::vector<int>()>& waits_for) {
+void MpiAbortChannel::take(const MPI_Status& status, int result, const WaitsFor& waits_for) {
   request_ = MPI_REQUEST_NULL;
   check_mpi(result, "waiting for the other ranks (MPI_Irecv)");
   int size = 0;
@@ -116,12 +117,6 @@ void MpiAbortChannel::ask() {
   std::memcpy(bytes.data() + 1, &question_, sizeof question_);
   send(others(), bytes, kAnswerLimit);
 }
-
-bool MpiAbortChannel::raise(ErrorCode code, const std::string& message) noexcept {
-  return note_.set({rank_, code, message});
-}
-
-Error MpiAbortChannel::error() const { return note_.reason().as_seen_by(rank_); }
 
 void MpiAbortChannel::announce(std::chrono::milliseconds limit) noexcept {
   const AbortReason reason = note_.reason();

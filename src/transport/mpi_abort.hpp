@@ -14,33 +14,20 @@
 #include <string>
 #include <vector>
 
-#include "transport/operations.hpp"
+#include "transport/mpi_notices.hpp"
 
 namespace gradwire::transport {
 
-class MpiAbortChannel {
+class MpiAbortChannel final : public MpiNotices {
  public:
   /// `comm` is its own.
   MpiAbortChannel(MPI_Comm comm, int rank, int world_size);
 
-  /// The posted receive, for the caller to test; MPI_REQUEST_NULL in a world of one, and once ranks have given up.
-  [[nodiscard]] MPI_Request request() const noexcept { return request_; }
-  /// Notes what the completed receive says, and posts the next. A question is answered with `waits_for`. Throws the
-  /// Error of a receive that failed: where MPI goes on when a rank ends, it does so on all that are left.
-  void take(const MPI_Status& status, int result, const std::function<std::vector<int>()>& waits_for);
-
-  /// Asks all other ranks; what they answer goes into answers() as it is taken.
-  void ask();
-  [[nodiscard]] const std::vector<PeerState>& answers() const noexcept { return answers_; }
-
-  /// Notes that this rank gives up; false if some rank did before. Any thread.
-  bool raise(ErrorCode code, const std::string& message) noexcept;
-  [[nodiscard]] bool raised() const noexcept { return note_.raised(); }
-  /// Once, if this rank was the first to give up: tells every peer, and drives the messages for at most `limit`. What
-  /// is not out by then is leaked. Only where MPI may be called.
-  void announce(std::chrono::milliseconds limit) noexcept;
-  /// The error that every call on this rank throws from now on; only after raised().
-  [[nodiscard]] Error error() const;
+  /// MPI_REQUEST_NULL in a world of one, and once ranks have given up.
+  [[nodiscard]] MPI_Request request() const noexcept override { return request_; }
+  void take(const MPI_Status& status, int result, const WaitsFor& waits_for) override;
+  void ask() override;
+  void announce(std::chrono::milliseconds limit) noexcept override;
 
   /// Takes the receive back; false where that would block. Then, and where close is never called, this object must be
   /// leaked.
@@ -65,10 +52,7 @@ class MpiAbortChannel {
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
   Buffer incoming_{};
-  std::uint32_t question_ = 0;      // the latest one asked here
-  std::vector<PeerState> answers_;  // to that
-
-  AbortNote note_;
+  std::uint32_t question_ = 0;  // the latest one asked here
   std::atomic<bool> announced_ = false;
 };
 

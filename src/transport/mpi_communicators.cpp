@@ -13,15 +13,14 @@ namespace {
 constexpr Tag kNumbers = 2 * kTagLimit;  // plain and bulk
 constexpr Tag kMostDuplicates = 32;
 
-// Of the world, which has MPI's own attributes: Open MPI's other communicators have them only as copies of it.
+}  // namespace
+
 int ask_tag_upper_bound() {
   void* value = nullptr;
   int found = 0;
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr(MPI_TAG_UB)");
   return found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
 }
-
-}  // namespace
 
 MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout, bool own) {
   const int bound = tag_upper_bound > 0 ? tag_upper_bound : ask_tag_upper_bound();

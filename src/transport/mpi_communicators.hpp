@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gradwire/transport.hpp"
+#include "transport/mpi_tags.hpp"
 
 namespace gradwire::transport {
 
@@ -22,12 +23,20 @@ class MpiCommunicators {
   /// a rank does not get through within `timeout`.
   MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout, bool own = false);
 
+  /// One slot of a communicator that others share, which is not freed here. Not collective.
+  MpiCommunicators(MPI_Comm comm, const TagPlan& tags, unsigned slot) : tags_(tags), slot_(slot), comms_{comm} {}
+
   struct Address {
     MPI_Comm comm;
     int tag;
   };
-  [[nodiscard]] Address plain(Tag tag) const noexcept { return address(tag); }
+  [[nodiscard]] Address plain(Tag tag) const noexcept {
+    return slot_ > 0 ? Address{comms_.front(), tags_.plain(slot_, tag)} : address(tag);
+  }
   [[nodiscard]] Address bulk(Tag tag) const noexcept {
+    if (slot_ > 0) {
+      return {comms_.front(), tags_.bulk(slot_, tag)};
+    }
     return folds_ ? address(tag, comms_.size() / 2) : address(tag + kTagLimit);
   }
   [[nodiscard]] MPI_Comm first() const noexcept { return comms_.front(); }
@@ -46,11 +55,17 @@ class MpiCommunicators {
     return {comms_[first + number / span_ % of_kind], static_cast<int>(number % span_)};
   }
 
-  Tag span_ = 1;  // tags in one communicator
+  TagPlan tags_{32767};
+  unsigned slot_ = 0;  // 0: the communicators are this transport's own
+  Tag span_ = 1;       // tags in one communicator
   bool has_spare_tag_ = false;
   bool folds_ = false;  // there are fewer tags than that takes
   std::vector<MPI_Comm> comms_;
 };
+
+/// MPI_TAG_UB. Asked of the world, which has MPI's own attributes: Open MPI's other communicators have them only as
+/// copies of it.
+[[nodiscard]] int ask_tag_upper_bound();
 
 /// A private duplicate whose errors return, made without a blocking call. Collective; Error(timeout) as above. `what`
 /// is for messages.

@@ -1,5 +1,5 @@
-// The transport of mpi_transport.hpp: its life in mpi_transport.cpp, its messages in mpi_messages.cpp, its
-// sums in mpi_sums.cpp.
+// The transport of mpi_transport.hpp: its life in mpi_transport.cpp, or mpi_slot.cpp where it has a slot of a
+// communicator that others share; its messages in mpi_messages.cpp, its sums in mpi_sums.cpp.
 #pragma once
 
 #include <mpi.h>
@@ -16,22 +16,27 @@
 #include "transport/mpi_communicators.hpp"
 #include "transport/mpi_requests.hpp"
 #include "transport/mpi_transport.hpp"
+#include "transport/mpi_world.hpp"
 #include "transport/operations.hpp"
 
 namespace gradwire::transport {
 
+class SlotNotices;
+
 class MpiTransport final : public Transport {
  public:
   MpiTransport(MPI_Comm comm, const MpiOptions& options);
+  MpiTransport(const MpiSlot& slot, const MpiOptions& options);
   ~MpiTransport() override;
 
   [[nodiscard]] std::string name() const override { return "mpi"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return world_size_; }
   [[nodiscard]] TransportCapabilities capabilities() const override {
-    return {.native_all_reduce_f32 = true,
-            .native_all_reduce_f64 = true,
-            .all_reduce_in_call = !options_.some_may_end,
+    const bool native = slot_ == nullptr;  // no communicator has just these ranks
+    return {.native_all_reduce_f32 = native,
+            .native_all_reduce_f64 = native,
+            .all_reduce_in_call = native && !options_.some_may_end,
             .checksum_by_default = true,
             .any_thread = level_ >= MPI_THREAD_SERIALIZED,
             .device_memory = options_.device_memory,
@@ -65,13 +70,25 @@ class MpiTransport final : public Transport {
   static constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
 
   [[nodiscard]] bool may_use_mpi() const noexcept;
+  /// Below MPI_THREAD_SERIALIZED one thread alone may call MPI. Whoever has a slot is called inside the job's own calls
+  /// of MPI, and so by a thread that may.
+  [[nodiscard]] bool is_right_thread() const noexcept {
+    return slot_ != nullptr || level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == maker_;
+  }
   void enter();
+  void end_in_slot() noexcept;
+  [[nodiscard]] bool slot_is_faulty() const noexcept;
+  void look_at_silence(bool any);
   void throw_if_aborted();
   void announce() noexcept;
 
   MpiOperation& add(Operation& operation);
   void add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request);
   bool give_up(MpiOperation& request) noexcept;
+  /// A rank as the communicator that carries messages numbers it.
+  [[nodiscard]] int address_of(int peer) const noexcept {
+    return slot_ == nullptr ? peer : slot_->ranks[static_cast<std::size_t>(peer)];
+  }
   /// Calls post(request), and takes the operation back if that throws.
   template <class Post>
   void start(Operation& operation, Post post) {
@@ -82,6 +99,7 @@ class MpiTransport final : public Transport {
       throw;
     }
     backoff_.posted();
+    posted_ = true;
   }
   /// Bytes of a longer message that its head carries.
   [[nodiscard]] std::uint64_t head_payload() const noexcept {
@@ -114,6 +132,7 @@ class MpiTransport final : public Transport {
   void take_head(MpiOperation& request) const;
 
   MpiOptions options_;
+  std::unique_ptr<MpiSlot> slot_;  // null: the communicators are its own
   std::uint32_t serial_;
   int rank_ = 0;
   int world_size_ = 1;
@@ -122,7 +141,9 @@ class MpiTransport final : public Transport {
   std::thread::id maker_ = std::this_thread::get_id();
   std::atomic<std::thread::id> last_user_ = std::this_thread::get_id();
   MpiCommunicators communicators_;
-  std::unique_ptr<MpiAbortChannel> abort_channel_;
+  std::unique_ptr<MpiNotices> notices_;
+  MpiAbortChannel* abort_channel_ = nullptr;  // notices_, without a slot
+  SlotNotices* slot_notices_ = nullptr;       // notices_, with one
 
   MpiRequests requests_;
   std::list<MpiOperation> pending_;
@@ -130,6 +151,8 @@ class MpiTransport final : public Transport {
   bool leaked_ = false;           // MPI still holds an operation that was given up, or an answer may come
   bool left_sum_ = false;         // and it is a sum over all ranks
   Backoff backoff_;
+  Clock::time_point heard_ = Clock::now();  // when something came, or was first waited for
+  bool posted_ = false;                     // since then
   Counters counters_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <mpi.h>
 
+#include <vector>
+
 namespace gradwire::transport {
 
 /// Whether MPI goes on in this job when a rank ends. Between MPI_Init and MPI_Finalize.
@@ -13,6 +15,8 @@ namespace gradwire::transport {
 /// Whether no collective call on `comm` can succeed any more: it was revoked, or one of its ranks has ended, as far as
 /// this rank was told.
 [[nodiscard]] bool is_faulty(MPI_Comm comm) noexcept;
+/// The ranks of `comm` that have ended, as far as this rank was told. Receives from any rank work again afterwards.
+[[nodiscard]] std::vector<int> acknowledge_ended(MPI_Comm comm);
 /// Ends all that any rank has under way on `comm`, with an error. Not collective; any thread that may call MPI.
 void revoke(MPI_Comm comm) noexcept;
 

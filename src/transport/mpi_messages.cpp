@@ -36,7 +36,7 @@ void MpiTransport::send_part(MpiOperation& request, const std::byte* data, std::
                              MpiCommunicators::Address to) {
   const int peer = request.operation->peer;
   MPI_Request mpi_request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, to.tag, to.comm, &mpi_request),
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, address_of(peer), to.tag, to.comm, &mpi_request),
             "sending to rank " + std::to_string(peer) + " (MPI_Isend)");
   add_part(request, bytes, mpi_request);
 }
@@ -45,7 +45,7 @@ void MpiTransport::receive_part(MpiOperation& request, std::byte* data, std::uin
                                 MpiCommunicators::Address from) {
   const int peer = request.operation->peer;
   MPI_Request mpi_request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, from.tag, from.comm, &mpi_request),
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, address_of(peer), from.tag, from.comm, &mpi_request),
             "receiving from rank " + std::to_string(peer) + " (MPI_Irecv)");
   add_part(request, bytes, mpi_request);
 }

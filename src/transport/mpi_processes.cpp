@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/forked.hpp"
+#include "base/start_directory.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
@@ -196,7 +198,7 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
                 "gradwire::mpi::make_processes: a job that goes on without ranks needs MPI_THREAD_MULTIPLE; initialise "
                 "with MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted)");
   }
-  return std::make_shared<transport::MpiProcesses>(comm, timeout);
+  return make_shared_at_home<transport::MpiProcesses>(comm, timeout);
 }
 
 std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file) {
@@ -228,12 +230,13 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
   }
   const std::string interface = environment("GRADWIRE_SOCKET_IFNAME").value_or("");
   if (join) {
-    return join_processes({.path = *join, .interface = interface});
+    return join_processes({.path = from_start_directory(*join), .interface = interface});
   }
   int granted = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
-  return let_join ? make_processes(MPI_COMM_WORLD, JoinFile{.path = *let_join, .interface = interface})
-                  : make_processes(MPI_COMM_WORLD);
+  return let_join
+             ? make_processes(MPI_COMM_WORLD, JoinFile{.path = from_start_directory(*let_join), .interface = interface})
+             : make_processes(MPI_COMM_WORLD);
 }
 
 void end_process(int exit_code) {

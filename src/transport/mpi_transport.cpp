@@ -6,11 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "base/forked.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_endpoint.hpp"
 #include "transport/mpi_environment.hpp"
 #include "transport/mpi_faults.hpp"
 #include "transport/mpi_remains.hpp"
+#include "transport/mpi_spawned.hpp"
 
 namespace gradwire::transport {
 
@@ -28,25 +30,31 @@ MpiTransport::MpiTransport(MPI_Comm comm, const MpiOptions& options)
                                           : duplicate(communicators_.first(), options.timeout,
                                                       "duplicating the communicator for abort messages "
                                                       "(MPI_Comm_idup)");
-  abort_channel_ = std::make_unique<MpiAbortChannel>(notices, rank_, world_size_);
+  auto channel = std::make_unique<MpiAbortChannel>(notices, rank_, world_size_);
+  abort_channel_ = channel.get();
+  notices_ = std::move(channel);
   requests_.add(abort_channel_->request(), {});
 }
 
 MpiTransport::~MpiTransport() {
   const bool may_use = may_use_mpi();
-  if (may_use && abort_channel_->raised()) {
+  if (may_use && notices_->raised()) {
     announce();
   }
   while (!pending_.empty()) {
     give_up(pending_.front());
   }
+  if (slot_ != nullptr) {
+    end_in_slot();
+    return;
+  }
   if (may_use && is_faulty()) {
     revoke();  // a rank may still wait here for one that has left the call
-    static_cast<void>(abort_channel_.release());
+    static_cast<void>(notices_.release());
     return;
   }
   // After an abort peers may be gone, and freeing a communicator is collective.
-  const bool take_leave = may_use && !abort_channel_->raised() && !leaked_;
+  const bool take_leave = may_use && !notices_->raised() && !leaked_;
   const bool closed = may_use && abort_channel_->close();
   if (take_leave && closed) {
     abort_channel_->free();
@@ -57,12 +65,12 @@ MpiTransport::~MpiTransport() {
     leave_behind({serial_, communicators_.first(), abort_channel_->communicator()});
     return;
   }
-  static_cast<void>(abort_channel_.release());
+  static_cast<void>(notices_.release());
 }
 
 /// For calls that no other call of this transport overlaps.
 bool MpiTransport::may_use_mpi() const noexcept {
-  return mpi_is_up() && (level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == maker_);
+  return mpi_is_up() && is_right_thread();
 }
 
 void MpiTransport::enter() {
@@ -70,7 +78,7 @@ void MpiTransport::enter() {
     require_mpi("mpi rank " + std::to_string(rank_));  // throws
   }
   const std::thread::id self = std::this_thread::get_id();
-  if (level_ < MPI_THREAD_SERIALIZED && self != maker_) {
+  if (!is_right_thread()) {
     throw Error(ErrorCode::invalid_argument,
                 "mpi rank " + std::to_string(rank_) +
                     ": used by another thread than the one that made the transport, which MPI's thread level forbids; "
@@ -83,32 +91,39 @@ void MpiTransport::enter() {
 }
 
 bool MpiTransport::is_faulty() const noexcept {
+  if (slot_ != nullptr) {
+    return slot_is_faulty();
+  }
   return transport::is_faulty(communicators_.first()) || transport::is_faulty(abort_channel_->communicator());
 }
 
 void MpiTransport::revoke() noexcept {
+  if (slot_ != nullptr) {
+    tell_faulty(*slot_);
+    return;
+  }
   communicators_.revoke();
   transport::revoke(abort_channel_->communicator());
 }
 
 /// Where MPI itself tells all ranks why, each is to get that from it.
 void MpiTransport::announce() noexcept {
-  if (!options_.some_may_end && !is_faulty()) {
-    abort_channel_->announce(kAnnounceLimit);
+  if (slot_ != nullptr || (!options_.some_may_end && !is_faulty())) {
+    notices_->announce(kAnnounceLimit);
   }
 }
 
 void MpiTransport::throw_if_aborted() {
-  if (abort_channel_->raised()) {
+  if (notices_->raised()) {
     announce();
-    throw abort_channel_->error();
+    throw notices_->error();
   }
 }
 
 void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
   // Another thread may be inside MPI at this moment; then that thread tells the others in its next call.
   const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
-  if (abort_channel_->raise(code, message) && alone && mpi_is_up()) {
+  if (notices_->raise(code, message) && alone && mpi_is_up()) {
     announce();
   }
 }
@@ -125,14 +140,28 @@ bool MpiTransport::progress(std::chrono::microseconds wait) {
     any = test();
     throw_if_aborted();
   }
+  look_at_silence(any);
   return any;
+}
+
+void MpiTransport::look_at_silence(bool any) {
+  if (!options_.on_silence) {
+    return;
+  }
+  const auto now = Clock::now();
+  if (any || std::exchange(posted_, false)) {
+    heard_ = now;
+  } else if (now - heard_ >= options_.silence) {
+    heard_ = now;
+    options_.on_silence(awaited());
+  }
 }
 
 std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {
   enter();
-  abort_channel_->ask();
+  notices_->ask();
   const auto deadline = Clock::now() + limit;
-  const auto& answers = abort_channel_->answers();
+  const auto& answers = notices_->answers();
   backoff_.posted();
   while (Clock::now() < deadline &&
          !std::all_of(answers.begin(), answers.end(), [](const PeerState& peer) { return peer.answers; })) {
@@ -159,11 +188,12 @@ std::vector<int> MpiTransport::awaited() const {
 /// Whether any operation is over.
 bool MpiTransport::test() {
   bool any = false;
+  notices_->poll([this] { return awaited(); });
   const bool active = requests_.test([&](const MpiPart& part, const MPI_Status& status, int code) {
     if (part.owner == nullptr) {
-      abort_channel_->take(status, code, [this] { return awaited(); });
-      if (abort_channel_->request() != MPI_REQUEST_NULL) {
-        requests_.add(abort_channel_->request(), {});
+      notices_->take(status, code, [this] { return awaited(); });
+      if (notices_->request() != MPI_REQUEST_NULL) {
+        requests_.add(notices_->request(), {});
       }
     } else {
       any |= complete(part, status, code);
@@ -210,7 +240,8 @@ std::shared_ptr<Transport> make_mpi(MPI_Comm comm, const MpiOptions& options) {
   if (options.ignore_broken_pipes) {
     ignore_broken_pipes();
   }
-  return std::make_shared<MpiTransport>(comm, options);
+  name_spawned_world();
+  return make_shared_at_home<MpiTransport>(comm, options);
 }
 
 bool is_faulty(const Transport& transport) noexcept { return static_cast<const MpiTransport&>(transport).is_faulty(); }

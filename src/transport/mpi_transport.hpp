@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct MpiOptions {
   MPI_Comm notices = MPI_COMM_NULL;
   std::vector<std::uint32_t> nodes = {};
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
+  // Told, again and again, when nothing has come for `silence` although messages of these ranks are awaited.
+  std::function<void(const std::vector<int>& awaited)> on_silence = {};
+  std::chrono::milliseconds silence{std::chrono::minutes(1)};
 };
 
 [[nodiscard]] std::shared_ptr<Transport> make_mpi(MPI_Comm comm, const MpiOptions& options);

@@ -161,6 +161,9 @@ TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
   expect_error(gradwire_session_add(session, "x", &value, 1, static_cast<gradwire_dtype>(7), nullptr),
                GRADWIRE_INVALID_ARGUMENT, "dtype is 7");
   expect_error(gradwire_session_add(session, "x", nullptr, 1, GRADWIRE_F32, nullptr), GRADWIRE_INVALID_ARGUMENT, "x");
+  ASSERT_OK(gradwire_session_add(session, "x", &value, 1, GRADWIRE_F32, nullptr));
+  expect_error(gradwire_session_add(session, "y", &value, 1, GRADWIRE_F32, nullptr), GRADWIRE_INVALID_ARGUMENT,
+               "the gradient of \"y\" overlaps the gradient of \"x\"");
   gradwire_session_destroy(session);
 
   gradwire_session_options options{};

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <random>
 
 #include "cli/elf.hpp"
@@ -106,6 +107,80 @@ TEST(Launch, PrterunGetsExports) {
   EXPECT_THAT(launch.command,
               ElementsAre("prterun", "-x", "GRADWIRE_REPORT=/r.json", "-x", "LD_PRELOAD=/p.so", "-n", "2", "./job"));
   EXPECT_THAT(launch.environment, IsEmpty());
+}
+
+// A list in a file holds as long as there is none in the environment, which is where ours would go.
+TEST(Launch, OpenMpiKeepsTheListOfAFile) {
+  const Command command{"mpirun", "./job"};
+  const auto list = [&](const McaFiles& files, const std::string& inherited = "") {
+    const Launch launch = make_launch(command, 0, Library::open_mpi, kRanks, inherited, files);
+    return launch.environment.empty() ? "" : launch.environment[0].second;
+  };
+  EXPECT_EQ(list({.list = "FOO=1;BAR"}), "FOO=1;BAR;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so");
+  EXPECT_EQ(list({.list = "FOO=1"}, "BAZ=2"), "BAZ=2;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so") << "as without us";
+  EXPECT_EQ(list({.list = "FOO=1+BAR", .delimiter = '+'}), "FOO=1+BAR+GRADWIRE_REPORT=/r.json+LD_PRELOAD=/p.so");
+  EXPECT_THROW(list({.list = "LD_PRELOAD=/x.so"}), Error);
+  EXPECT_THROW(list({.list = "A+LD_PRELOAD=/x.so", .delimiter = '+'}), Error);
+  EXPECT_THROW(list({.exports = {"LD_PRELOAD"}}), Error);
+  const Launch launch = make_launch(command, 0, Library::open_mpi, kRanks, "", {.exports = {"FOO=1"}});
+  EXPECT_THAT(launch.environment, IsEmpty()) << "Open MPI refuses a list beside -x of a file";
+  EXPECT_THAT(launch.command,
+              ElementsAre("mpirun", "-x", "GRADWIRE_REPORT=/r.json", "-x", "LD_PRELOAD=/p.so", "./job"));
+}
+
+class McaFilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_ / "home/.openmpi"); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  McaFiles read(const Command& command, const std::map<std::string, std::string>& more = {}) const {
+    return read_mca_files(command, 0, [&](const char* name) -> std::string {
+      const auto found = more.find(name);
+      return found != more.end()                       ? found->second
+             : std::string_view(name) == "HOME"        ? (folder_ / "home").string()
+             : std::string_view(name) == "OPAL_PREFIX" ? (folder_ / "prefix").string()
+                                                       : "";
+    });
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("gradwire_mca_" + std::to_string(::getpid()));
+};
+
+TEST_F(McaFilesTest, ReadsTheFilesThatMpirunReads) {
+  const Command plain{"mpirun", "./job"};
+  EXPECT_FALSE(read(plain).list);
+  std::filesystem::create_directories(folder_ / "prefix/etc");
+  write("prefix/etc/openmpi-mca-params.conf", "mca_base_env_list = SYSTEM=1\n");
+  EXPECT_EQ(read(plain).list, "SYSTEM=1");
+  write("home/.openmpi/mca-params.conf", "# mca_base_env_list = NOT=1\nbtl = self\n  mca_base_env_list=FOO=1;BAR=2 \n");
+  EXPECT_EQ(read(plain).list, "FOO=1;BAR=2") << "the user's before the system's";
+  EXPECT_EQ(read(plain).delimiter, ';');
+  const std::string named = write("named", "mca_base_env_list_delimiter = +\nmca_base_env_list = A+B=3\n");
+  for (const McaFiles& files : {read({"mpirun", "--mca", "mca_base_param_files", named, "./job"}),
+                                read(plain, {{"OMPI_MCA_mca_base_param_files", named}})}) {
+    EXPECT_EQ(files.list, "A+B=3");
+    EXPECT_EQ(files.delimiter, '+');
+  }
+  EXPECT_EQ(read(plain, {{"OMPI_MCA_mca_base_env_list_delimiter", ","}}).delimiter, ',');
+}
+
+TEST_F(McaFilesTest, ReadsTheFilesOfTune) {
+  write("home/.openmpi/mca-params.conf", "mca_base_env_list = HOME_LIST=1\n");
+  const std::string exports = write("exports", "-x FOO=1 -x 'BAR=2 3'\n# -x NOT\n--x BAZ\n");
+  const std::string words = write("words", "-mca btl self --mca mca_base_env_list \"FOO=1;BAR=2\"\n");
+  const std::string lines = write("lines", "mca_base_env_list = FOO=9\n");
+  EXPECT_THAT(read({"mpirun", "--tune", exports, "./job"}).exports, ElementsAre("FOO=1", "BAR=2 3", "BAZ"));
+  EXPECT_EQ(read({"mpirun", "-tune", words, "./job"}).list, "FOO=1;BAR=2") << "before that of HOME";
+  EXPECT_EQ(read({"mpirun", "--tune", lines, "./job"}).list, "FOO=9");
+  EXPECT_EQ(read({"mpirun", "./job"}, {{"OMPI_MCA_mca_base_envar_file_prefix", lines}}).list, "FOO=9");
+  const McaFiles both = read({"mpirun", "--tune", exports + "," + lines, "./job"});
+  EXPECT_EQ(both.list, "FOO=9");
+  EXPECT_EQ(both.exports.size(), 3U);
+  EXPECT_EQ(read({"mpirun", "--tune", "/no/such/file", "./job"}).list, "HOME_LIST=1");
 }
 
 TEST(Launch, ScriptsAndSrunInherit) {

@@ -160,7 +160,15 @@ TEST_F(RunAny, TellsWhatIsWrongWithAScript) {
   std::filesystem::permissions(folder_ / "bare.sh", std::filesystem::perms::owner_all);
   EXPECT_THAT(gradwire("run -- ./bare.sh").output, HasSubstr("a script begins with the line #!/bin/sh"));
   EXPECT_THAT(gradwire("run --report '' -- true").output, HasSubstr("--report has an empty name"));
-  EXPECT_THAT(gradwire("run -- true").output, HasSubstr("drops the environment (env -i, sudo)"));
+  const auto why = [&](const std::string& command) { return gradwire("run -- " + command).output; };
+  EXPECT_THAT(why("true"), HasSubstr("the job is no MPI job: /"));
+  EXPECT_THAT(why("sh -c true"),
+              HasSubstr("no process called MPI_Init with gradwire preloaded: what was started is no"));
+  EXPECT_THAT(why("sh -c 'env -i true'"), HasSubstr("env -i starts what comes after it without LD_PRELOAD"));
+  write_script("sudo", "true\n");
+  write_script("batch.sh", "# ssh\n./sudo true\n");
+  EXPECT_THAT(why("./batch.sh"), HasSubstr("put gradwire run behind sudo, before mpirun"));
+  EXPECT_THAT(why("env -i true"), HasSubstr("env -i starts"));
 }
 
 // A shell ends at once, and leaves what it waits for behind.

@@ -89,6 +89,32 @@ TEST_F(Run, MpichRanksOnOtherHostsGetEverything) {
   }
 }
 
+// The marker stands for gradwire in front of the sanitizer's library.
+TEST_F(Run, AJobWithAddressSanitizerIsToldWhatHelps) {
+  const std::string job = (folder_ / "sanitized").string();
+  write("sanitized.c", "int main(void) { return 0; }\n");
+  if (run_program("cc -fsanitize=address '" + job + ".c' -o '" + job + "' && '" + job + "'").status != 0 ||
+      run_program("readelf -d '" + job + "' | grep -q 'libasan[.]so'").status != 0) {
+    GTEST_SKIP() << "cc makes no program with libasan.so here";
+  }
+  const Outcome refused = gradwire("run -- " + kOpenMpi + "-np 1 " + job);
+  EXPECT_EQ(refused.status, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("is built with AddressSanitizer"));
+  EXPECT_THAT(refused.output, HasSubstr("set ASAN_OPTIONS=verify_asan_link_order=0 in the environment"));
+  const Outcome started = gradwire("run -- " + kOpenMpi + "-np 1 " + job, "ASAN_OPTIONS=verify_asan_link_order=0");
+  EXPECT_EQ(started.status, 0) << started.output;
+}
+
+// What a user's file gives ranks stays.
+TEST_F(Run, KeepsTheEnvironmentOfAFileOfOpenMpi) {
+  std::filesystem::create_directories(folder_ / "home/.openmpi");
+  write("home/.openmpi/mca-params.conf", "mca_base_env_list = USERS_OWN=there\n");
+  const Outcome outcome =
+      gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe, "HOME='" + (folder_ / "home").string() + "'");
+  EXPECT_THAT(rank_line(outcome, 0), HasSubstr("marked yes"));
+  EXPECT_THAT(rank_line(outcome, 0), HasSubstr("[USERS_OWN=there]"));
+}
+
 TEST_F(Run, KeepsThePreloadsOfTheUser) {
   const std::string other = "/lib/x86_64-linux-gnu/libm.so.6";
   if (!std::filesystem::exists(other)) {
@@ -146,8 +172,15 @@ TEST_F(Run, ACodecReachesTheRanks) {
   EXPECT_EQ(named.status, 0) << named.output;
   EXPECT_THAT(rank_line(named, 0), HasSubstr("[GRADWIRE_CODEC=int4]"));
   EXPECT_THAT(rank_line(named, 0), HasSubstr("[GRADWIRE_CHOICES=" + (folder_ / "some/file").string() + "]"));
-  const Outcome none = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe);
+  EXPECT_THAT(rank_line(named, 0), ContainsRegex("\\[GRADWIRE_REGISTER=[0-9a-f]+@[0-9a-f]+@gradwire-"));
+  const Outcome none =
+      gradwire("run --no-feedback --f64 --max-error 1% --no-register -- " + kOpenMpi + "-np 1 " + kProbe,
+               "GRADWIRE_REGISTER=of-an-outer-run");
   EXPECT_THAT(rank_line(none, 0), Not(HasSubstr("GRADWIRE_CODEC")));
+  EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_ERROR_FEEDBACK=off]"));
+  EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_F64=1]"));
+  EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_MAX_ERROR=1%]"));
+  EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_REGISTER=]")) << "ranks would reach another gradwire run";
 }
 
 // On other hosts, too, whose folder is another one.
@@ -185,6 +218,15 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
            {"run --codec int8 -- " + job, "GRADWIRE_POLICY=bad.toml", 2, "--codec and GRADWIRE_POLICY are both given"},
            {"run -- " + job, "GRADWIRE_POLICY=bad.toml GRADWIRE_CODEC=int8", 2, "GRADWIRE_CODEC and GRADWIRE_POLICY"},
            {"run --policy none.toml -- " + job, "", 2, "none.toml: cannot be read"},
+           {"run --no-feedback --policy bad.toml -- " + job, "", 2,
+            "--no-feedback and --policy are both given; write error_feedback = \"off\" in the policy"},
+           {"run --f64 -- " + job, "GRADWIRE_POLICY=bad.toml", 2,
+            "--f64 and GRADWIRE_POLICY are both given; write a rule with dtype = \"f64\" in the policy"},
+           {"run --policy bad.toml -- " + job, "GRADWIRE_MAX_ERROR=1%", 2,
+            "GRADWIRE_MAX_ERROR and --policy are both given; write max_error in the policy"},
+           {"run --max-error 2 -- " + job, "", 2, "--max-error: bad share \"2\""},
+           {"run --max-error 100% -- " + job, "", 2, "--max-error: 100% bounds nothing; write a share of the sum"},
+           {"run -- " + job, "GRADWIRE_ERROR_FEEDBACK=no", 2, "GRADWIRE_ERROR_FEEDBACK is \"no\"; write one of"},
            {"run --let-join a --join bad.toml -- " + job, "", 2, "--let-join and --join are both given"},
            {"run --join bad.toml -- " + job, "GRADWIRE_LET_JOIN=a", 2, "GRADWIRE_LET_JOIN and --join are both given"},
            {"run --let-join no/such/join -- " + job, "", 2, "no/such is no folder; make it, or name another file"},
@@ -260,6 +302,15 @@ TEST_F(Run, LeavesNothingBehind) {
       EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974")) << "the table is lost";
     }
   }
+  // SIGKILL leaves the folder. The next run removes it, and no folder of one that still runs.
+  const std::string busy = "cd '" + folder_.string() + "' && export TMPDIR=\"$PWD/tmp\" && ls tmp >/dev/null && ";
+  const Outcome killed = run_program(
+      busy +
+      "{ bin/gradwire run -- sleep 30 & } && pid=$!; for i in $(seq 300); do [ -e tmp/gradwire-*/.lock ] && break; "
+      "sleep 0.1; done; bin/gradwire run -- true 2>/dev/null; ls -d tmp/gradwire-* | wc -l; sleeper=$(pgrep -P $pid "
+      "-x sleep); kill -KILL $pid; wait $pid; kill $sleeper; ls -d tmp/gradwire-* | wc -l; "
+      "bin/gradwire run -- true 2>/dev/null; ls tmp | grep -c gradwire");
+  EXPECT_THAT(killed.output, ::testing::EndsWith("1\n1\n0\n"));
   const Outcome nowhere = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe, "TMPDIR=/proc/none");
   EXPECT_EQ(nowhere.status, 2);
   EXPECT_THAT(nowhere.output, HasSubstr("no temporary folder can be made in /proc/none"));

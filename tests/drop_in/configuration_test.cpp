@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gradwire/error.hpp"
 
@@ -44,11 +45,103 @@ TEST(Configuration, WhatIsWrongDisables) {
     const Configuration configuration = Configuration::read(true);
     unsetenv(c.name);
     EXPECT_NE(configuration.disabled.find(c.expected), std::string::npos) << configuration.disabled;
+    EXPECT_EQ(configuration.mode, Mode::disabled) << c.name;
   }
   EXPECT_TRUE(Configuration::read(true).disabled.empty());
   setenv("GRADWIRE_TIMEOUT", "2s", 1);
   EXPECT_EQ(Configuration::read(true).timeout, std::chrono::seconds(2));
+  EXPECT_EQ(Configuration::read(true).longest_wait(), std::chrono::seconds(2));
   unsetenv("GRADWIRE_TIMEOUT");
+  EXPECT_FALSE(Configuration::read(true).timeout) << "a call waits as long as the library would";
+  EXPECT_GT(Configuration::read(true).longest_wait(), std::chrono::hours(24 * 365));
+}
+
+// Lossy only when asked.
+TEST(Configuration, OnlyACodecOrAPolicyThatIsNamedCompresses) {
+  for (const bool measures : {true, false}) {
+    EXPECT_EQ(Configuration::read(measures).mode, Mode::observing);
+    {
+      const Variable codec("GRADWIRE_CODEC", "int8");
+      EXPECT_EQ(Configuration::read(measures).mode, Mode::compressing);
+      const Variable dry("GRADWIRE_DRY_RUN", "1");
+      const Configuration counting = Configuration::read(measures);
+      EXPECT_EQ(counting.mode, Mode::observing) << "a dry run changes no bit";
+      EXPECT_TRUE(counting.dry_run);
+      EXPECT_EQ(counting.planner.policy().defaults.codec.to_string(), "int8") << "it counts what int8 would send";
+      const Variable disabled("GRADWIRE_DISABLE", "1");
+      EXPECT_EQ(Configuration::read(measures).mode, Mode::disabled);
+    }
+    for (const char* name : {"GRADWIRE_F64", "GRADWIRE_DRY_RUN"}) {
+      const Variable alone(name, "1");
+      EXPECT_EQ(Configuration::read(measures).mode, Mode::observing) << name << " names no codec";
+    }
+  }
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("gradwire_policy_" + std::to_string(::getpid()) + ".toml")).string();
+  std::ofstream(file) << "version = 1\n[defaults]\ncodec = \"int4\"\n";
+  const Variable policy("GRADWIRE_POLICY", file);
+  EXPECT_EQ(Configuration::read(true).mode, Mode::compressing);
+  std::filesystem::remove(file);
+}
+
+TEST(Configuration, OptionsBesideACodecAreItsPolicy) {
+  const Variable codec("GRADWIRE_CODEC", "int4");
+  {
+    const Policy plain = Configuration::read(true).planner.policy();
+    EXPECT_EQ(plain.defaults.error_feedback, ErrorFeedback::automatic);
+    EXPECT_FALSE(plain.defaults.max_error);
+    EXPECT_TRUE(plain.rules.empty());
+  }
+  const std::string before = Configuration::read(true).policy_fingerprint();
+  const Variable feedback("GRADWIRE_ERROR_FEEDBACK", "off");
+  EXPECT_EQ(Configuration::read(true).planner.policy().defaults.error_feedback, ErrorFeedback::off);
+  EXPECT_NE(Configuration::read(true).policy_fingerprint(), before) << "ranks that differ in it would not be told";
+  const Variable bound("GRADWIRE_MAX_ERROR", "2%");
+  const Variable f64("GRADWIRE_F64", "1");
+  const Policy policy = Configuration::read(true).planner.policy();
+  EXPECT_DOUBLE_EQ(policy.defaults.max_error.value_or(0), 0.02);
+  ASSERT_EQ(policy.rules.size(), 1U);
+  EXPECT_EQ(policy.rules[0].match.dtype, DType::f64);
+  EXPECT_EQ(policy.rules[0].policy, policy.defaults);
+  const Variable wrong("GRADWIRE_MAX_ERROR", "little");
+  EXPECT_THAT(Configuration::read(true).disabled, HasSubstr("GRADWIRE_MAX_ERROR"));
+}
+
+TEST(Configuration, APolicySaysItsOptionsItself) {
+  const Variable policy("GRADWIRE_POLICY", "some.toml");
+  const auto refused = [](const char* name, const char* value) {
+    const Variable variable(name, value);
+    return Configuration::read(true).disabled;
+  };
+  EXPECT_THAT(refused("GRADWIRE_ERROR_FEEDBACK", "off"), HasSubstr("write error_feedback in the policy"));
+  EXPECT_THAT(refused("GRADWIRE_MAX_ERROR", "1%"), HasSubstr("write max_error in the policy"));
+  EXPECT_THAT(refused("GRADWIRE_F64", "1"), HasSubstr("write a rule with dtype = \"f64\" in the policy"));
+  EXPECT_THAT(refused("GRADWIRE_F64", "0"), HasSubstr("some.toml")) << "it says nothing";
+  EXPECT_THAT(refused("GRADWIRE_CODEC", "auto"), HasSubstr("GRADWIRE_POLICY and GRADWIRE_CODEC are both set"));
+}
+
+TEST(Configuration, RanksAgreeOnlyWhereAllDoTheSame) {
+  const auto settings = [](Mode mode, const char* codec) {
+    Configuration configuration;
+    configuration.mode = mode;
+    configuration.disabled = mode == Mode::disabled ? "GRADWIRE_DISABLE=1" : "";
+    configuration.planner = plan::CallPlanner(Policy::uniform(codec));
+    return RankSettings::of(configuration);
+  };
+  const RankSettings int8 = settings(Mode::compressing, "int8");
+  const RankSettings observing = settings(Mode::observing, "int8");
+  const RankSettings disabled = settings(Mode::disabled, "int8");
+  const auto mode_of = [](const std::vector<RankSettings>& all) { return agree(all).mode; };
+  EXPECT_EQ(mode_of({int8, int8}), Mode::compressing);
+  EXPECT_EQ(mode_of({observing, observing}), Mode::observing);
+  EXPECT_EQ(mode_of({int8, disabled}), Mode::disabled);
+  EXPECT_EQ(mode_of({observing, disabled}), Mode::disabled);
+  EXPECT_THAT(agree(std::vector{observing, disabled}).warning(), HasSubstr("disabled on rank 1 (GRADWIRE_DISABLE=1)"));
+  EXPECT_EQ(mode_of({int8, observing}), Mode::disabled) << "one would send what the other does not expect";
+  EXPECT_THAT(agree(std::vector{int8, observing}).warning(), HasSubstr("rank 1 only observes"));
+  EXPECT_EQ(mode_of({int8, settings(Mode::compressing, "int4")}), Mode::disabled);
+  EXPECT_TRUE(agree(std::vector{int8, settings(Mode::compressing, "int4")}).ranks_differ);
+  EXPECT_EQ(mode_of({}), Mode::disabled);
 }
 
 TEST(Configuration, TheCodecOfAllCalls) {

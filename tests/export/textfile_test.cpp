@@ -299,6 +299,34 @@ TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
   EXPECT_THAT(read_text(file), HasSubstr("gradwire_job_ended{part=\"library\",rank=\"2\"} 0\n"));
 }
 
+// Tried by hand: directories as the variables have them: files below "/", or a warning.
+TEST(Environment, AJobThatChangesItsDirectoryFindsItsFilesWhereItStarted) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  const ScratchFolder folder;
+  const std::string relative = std::filesystem::relative(folder.path()).string();
+  const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_METRICS", ("file:" + relative + "/metrics,otlp:" + relative + "/otlp").c_str(), 1);
+    ::setenv("GRADWIRE_TRACE", (relative + "/trace").c_str(), 1);
+    ::setenv("GRADWIRE_REPORT", (relative + "/report").c_str(), 1);
+    std::filesystem::current_path("/");
+    gradwire::test::run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      std::vector<float> values(1000, 1.0F);
+      Session session(transport, Policy::uniform("int8"));
+      const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
+      session.ready(id);
+      session.finish();
+    });
+    std::exit(0);
+  });
+  ASSERT_EQ(status_of(child), 0);
+  EXPECT_TRUE(exists(folder.path() / "metrics" / file_name("library", 1)));
+  EXPECT_TRUE(exists(folder.path() / "otlp" / "gradwire-library-rank-1.otlp.jsonl"));
+  EXPECT_TRUE(exists(folder.path() / "trace" / "gradwire-library-rank-0.events"));
+  EXPECT_TRUE(exists(folder.path() / "report" / "gradwire-library-rank-1.history"));
+}
+
 // "gradwire: warning", and the job ends as ever.
 TEST(Environment, WhatIsWrongIsOneWarning) {
   if (kThreadSanitizer) {

@@ -46,6 +46,10 @@ constexpr Case kCases[] = {
     {"nonfinite", job::nonfinite},
     {"ended", job::ended},
     {"own_handlers", job::own_handlers},
+    {"communicator_churn", job::communicator_churn},
+    {"communicators_alive", job::communicators_alive},
+    {"two_threads", job::two_threads},
+    {"random_programs", job::random_programs},
 };
 
 void finalize() { MPI_Finalize(); }

@@ -136,5 +136,9 @@ void measured();
 void nonfinite();
 void ended();
 void own_handlers();
+void communicator_churn();
+void communicators_alive();
+void two_threads();
+void random_programs();
 
 }  // namespace job

@@ -78,9 +78,10 @@ void handlers() {
   reduce_on(MPI_COMM_WORLD);
 }
 
-// Rank 1 comes when the others have given up, but have sent all that the agreement wants of them.
+// Rank 1 comes to its second sum when the others have given up.
 void given_up() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  reduce_on(MPI_COMM_WORLD);
   if (g_rank == 1) {
     std::this_thread::sleep_for(std::chrono::seconds(5));
   }
@@ -94,7 +95,6 @@ void given_up() {
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
   std::printf("rank %d was told: %s\n", g_rank, text.data());
-  JOB_CHECK(values == values_of(g_rank, kCount));
   JOB_CHECK(reduce() == code);
   set_handler(MPI_COMM_WORLD, &throwing);
   JOB_CHECK(throws(reduce));

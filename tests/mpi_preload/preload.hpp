@@ -60,9 +60,10 @@ class Preload : public ::testing::TestWithParam<Library> {
   }
   void TearDown() override { std::filesystem::remove_all(work_); }
 
-  // Compresses whatever it can; `measuring()` chooses.
-  [[nodiscard]] std::string preload() const { return measuring() + " GRADWIRE_CODEC=int8"; }
-  [[nodiscard]] std::string measuring() const {
+  // Compresses whatever it can; `measuring()` chooses; `observing()` changes nothing.
+  [[nodiscard]] std::string preload() const { return observing() + " GRADWIRE_CODEC=int8"; }
+  [[nodiscard]] std::string measuring() const { return observing() + " GRADWIRE_CODEC=auto"; }
+  [[nodiscard]] std::string observing() const {
     return "LD_PRELOAD='" + GetParam().drop_in + "' GRADWIRE_REPORT='" + report_file() + "'";
   }
   [[nodiscard]] std::string report_file() const { return (work_ / "report.json").string(); }

@@ -14,8 +14,7 @@ TEST_P(Preload, OneRankDisabledDisablesAll) {
   EXPECT_TRUE(contains(outcome, "different no"));
   EXPECT_TRUE(contains(outcome, "disabled on rank 1 (GRADWIRE_DISABLE=1)")) << outcome.output;
   EXPECT_EQ(outcome.output.find("disabled on"), outcome.output.rfind("disabled on")) << "one warning";
-  EXPECT_EQ(compressed_calls(report()), 0U);
-  EXPECT_TRUE(has_reason(report(), "disabled"));
+  EXPECT_EQ(report().at("totals").at("calls"), 0U) << "a disabled job looks at no call";
   EXPECT_FALSE(report().at("disabled").is_null());
 }
 
@@ -26,7 +25,8 @@ TEST_P(Preload, AnotherPolicyOnOneRankDisablesAll) {
   expect_ok(outcome, "compressed");
   EXPECT_TRUE(contains(outcome, "different no"));
   EXPECT_TRUE(contains(outcome, "ranks differ: rank 0 has policy GRADWIRE_CODEC=int8")) << outcome.output;
-  EXPECT_TRUE(has_reason(report(), "ranks differ"));
+  EXPECT_EQ(report().at("totals").at("calls"), 0U);
+  EXPECT_NE(report().at("disabled").get<std::string>().find("ranks differ"), std::string::npos);
 }
 
 TEST_P(Preload, ABadPolicyDisablesAndSaysWhere) {
@@ -57,11 +57,11 @@ std::uint64_t calls_of(const json& report, std::uint64_t least, std::uint64_t mo
   return calls;
 }
 
-TEST_P(Preload, WithoutAPolicyCallsAreMeasured) {
+TEST_P(Preload, UnderAutoCallsAreMeasured) {
   const Outcome outcome = with(3, measuring(), "measured");
   expect_ok(outcome, "measured");
   const json told = report();
-  EXPECT_EQ(told.at("policy"), "built-in");
+  EXPECT_EQ(told.at("policy"), "GRADWIRE_CODEC=auto");
   EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, also those that are not looked at";
   EXPECT_EQ(calls_of(told, 1500, 1500), 3U * 60);
   EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "a class of several sizes";
@@ -131,7 +131,8 @@ TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
   EXPECT_EQ(lines(with(3, preload() + " GRADWIRE_LOG=error", "nonfinite"), ""), 0);
 }
 
-// Where a rank has no drop-in the others must not wait for good, nor add up without it.
+// Where a rank has no drop-in the others must not wait for good, nor add up without it. Preloaded by hand, so that nobody
+// knows who has it; 6 s in place of a minute.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const std::string env = preload() + " GRADWIRE_TIMEOUT=6s";
@@ -139,37 +140,32 @@ TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
     const auto begin = std::chrono::steady_clock::now();
     const Outcome outcome = with_each({env, second, "GRADWIRE_TIMEOUT=6s", env}, "compressed");
     EXPECT_NE(outcome.status, 0) << outcome.output;
-    EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 within 6s")) << outcome.output;
+    EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 in MPI_Init within 6s")) << outcome.output;
     EXPECT_FALSE(contains(outcome, "compressed ok"));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   }
 }
 
+// A rank that is 2 s late is waited for as without gradwire, however short the timeout: no compressed call has begun. A
+// line says for whom.
 TEST_P(Preload, ALateRankIsWaitedFor) {
-  expect_ok(with(3, preload() + " GRADWIRE_TIMEOUT=60s", "late_rank"), "late_rank");
+  for (const std::string& setting : {preload(), measuring(), observing(), preload() + " GRADWIRE_DISABLE=1"}) {
+    const Outcome outcome = with(3, setting + " GRADWIRE_TIMEOUT=500ms GRADWIRE_WARN_AFTER=1s", "late_rank");
+    expect_ok(outcome, "late_rank");
+    EXPECT_EQ(contains(outcome, "nothing was heard of rank 1"), setting == preload() || setting == measuring())
+        << outcome.output;
+  }
 }
 
-// Where errors return, both ranks get one. Seen to hang without the second exchange of the agreement.
+// A compressed call is bounded where GRADWIRE_TIMEOUT is set. Where errors return, both ranks get one.
 TEST_P(Preload, ARankThatGaveUpIsNoticed) {
   const auto begin = std::chrono::steady_clock::now();
   const Outcome outcome = with(2, preload() + " GRADWIRE_TIMEOUT=3s", "given_up");
   expect_ok(outcome, "given_up");
-  EXPECT_TRUE(contains(outcome, "rank 0 was told: gradwire: no answer from rank 1 of 2 within 3s")) << outcome.output;
-  EXPECT_TRUE(contains(outcome, "rank 1 was told: gradwire: no answer from rank 0 of 2 within 3s: it was in this call"))
-      << outcome.output;
+  EXPECT_TRUE(contains(outcome, "rank 0 was told: gradwire: rank 0: ")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "got nothing for 3s, waiting for rank 1")) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "rank 1 was told: gradwire: ")) << outcome.output;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
-}
-
-// Ranks that have no preload are not waited for at the end for long.
-TEST_P(Preload, TheReportWaitsForNobody) {
-  SKIP_WITHOUT_SEVERAL_PROGRAMS();
-  const std::string env = preload() + " GRADWIRE_TIMEOUT=60s";
-  const std::string none = "GRADWIRE_TIMEOUT=60s";
-  const auto begin = std::chrono::steady_clock::now();
-  expect_ok(with_each({env, none, env, none}, "halves"), "halves");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
-  EXPECT_EQ(report().at("note"), "the numbers of other ranks are missing");
-  EXPECT_EQ(compressed_calls(report()), 1U) << "those of rank 0";
 }
 
 // Seen red where only ranks that shared a call are asked: rank 0's numbers alone, as if they were all.

@@ -166,6 +166,8 @@ TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
   std::set<std::string> texts{describe("")};
   for (const std::string& text : std::vector<std::string>{
            base, "floor = 1\n" + base, "[bucket]\nchunk = 4096\n" + base, "[bucket]\nchunk = \"56KiB\"\n" + base,
+           "[defaults]\nmax_error = 0.01\n" + base, "[defaults]\nmax_error = 0.02\n" + base,
+           "[defaults]\ncodec = \"auto\"\n" + base, "[defaults]\ncodec = \"auto\"\nmax_error = 0.02\n" + base,
            "[defaults]\ncodec = \"fp16\"\n" + base, "[defaults]\nerror_feedback = \"on\"\n" + base,
            "[defaults]\nsecond_hop = \"int4\"\n" + base, "[defaults]\nalgorithm = \"one_shot\"\n" + base,
            "[defaults]\nwarmup = [ { until_step = 9, codec = \"bf16\" } ]\n" + base,
@@ -191,6 +193,22 @@ TEST(CallPlan, WhatOnlySessionsDoIsRefused) {
       }
     }
   }
+}
+
+TEST(CallPlan, ABoundIsForCallsAlone) {
+  const Policy policy = Policy::parse("[[rule]]\nmatch = \"a\"\nmax_error = 0.01\n");
+  EXPECT_TRUE(CallPlanner(policy).bounds_errors());
+  EXPECT_FALSE(CallPlanner(Policy()).bounds_errors());
+  try {
+    static_cast<void>(make_plan(policy, {{.name = "a", .count = 100}}, {.world_size = 2}));
+    ADD_FAILURE() << "a session has taken it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_THAT(error.what(), HasSubstr("max_error is for jobs without a session"));
+  }
+  Policy made;
+  made.defaults.max_error = -1;
+  EXPECT_THROW(CallPlanner{made}, Error);
 }
 
 TEST(CallPlan, BadRulesMadeInCodeAreRefused) {

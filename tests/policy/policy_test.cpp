@@ -79,6 +79,16 @@ order = 9
   EXPECT_EQ(policy.rules[2].match, (RuleMatch{.order = OrderRange{9, 9}}));
 }
 
+TEST(Policy, ABoundOnErrorsIsTakenOverByRules) {
+  const Policy policy = Policy::parse(
+      "[defaults]\nmax_error = \"1%\"\n[[rule]]\nmatch = \"a\"\nmax_error = 0.25\n[[rule]]\nmatch = \"b\"\ncodec = "
+      "\"bf16\"\n");
+  EXPECT_EQ(policy.defaults.max_error, 0.01);
+  EXPECT_EQ(policy.rules.at(0).policy.max_error, 0.25);
+  EXPECT_EQ(policy.rules.at(1).policy.max_error, 0.01) << "a bound is one on every codec";
+  EXPECT_EQ(Policy().defaults.max_error, std::nullopt);
+}
+
 TEST(Policy, AnEmptyFileIsTheDefault) {
   const Policy built_in;
   const Policy policy = Policy::parse("");
@@ -206,6 +216,10 @@ TEST(Policy, BadValues) {
            {"[defaults]\ndecay = nan", "2:9", "decay is nan; write a number"},
            {"[defaults]\ndecay = \"5%\"", "2:9", "decay must be a number such as 0.95, not a string"},
            {"[bucket]\ndecay = 0.5", "2:1", "unknown key \"decay\" in [bucket]; write it in [defaults]"},
+           {"[defaults]\nmax_error = 0", "2:13", "max_error is 0; write a share of the sum above 0 and below 1"},
+           {"[[rule]]\nmax_error = 1.5", "2:13", "max_error is 1.5; write a share"},
+           {"[defaults]\nmax_error = \"much\"", "2:13", "bad share \"much\""},
+           {"[bucket]\nmax_error = 0.5", "2:1", "unknown key \"max_error\" in [bucket]; write it in [defaults]"},
            {"[defaults]\ncodec = \"topk(101%)+int8\"", "2:9", "codec \"topk(101%)+int8\": bad share \"101%\""},
            {"[defaults]\ncodec = \"sign\"\nerror_feedback = \"off\"", "3:18",
             "sign diverges without error feedback; write \"auto\", or another codec"},

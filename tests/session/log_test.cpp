@@ -44,6 +44,42 @@ TEST(LogDeathTest, ALevelThatIsNoneIsToldOnceAndEndsNothing) {
   EXPECT_EXIT(one_step_of_two_ranks("loud"), ::testing::ExitedWithCode(0), ::testing::Truly(once));
 }
 
+// Each block of int8 has an outlier beside which all else decodes to 0. With error feedback it comes in time.
+void steps_beside_outliers(const char* feedback) {
+  setenv("GRADWIRE_LOG", "warn", 1);  // NOLINT(concurrency-mt-unsafe): no other thread yet
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport,
+                    Policy::parse(std::string("[defaults]\ncodec = \"int8\"\nsmall = \"off\"\n") + feedback));
+    std::vector<float> plain(8192);
+    std::vector<float> beside(8192);
+    const TensorId one = session.add("plain", view(plain.data(), plain.size()));
+    const TensorId other = session.add("embedding", view(beside.data(), beside.size()));
+    for (int step = 0; step < 40; ++step) {
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        plain[i] = static_cast<float>(i % 17) - 8;
+        beside[i] = i % 256 == 0 ? 100.0F : 1e-3F;
+      }
+      session.ready(one);
+      session.ready(other);
+      session.finish();
+    }
+  });
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+TEST(LogDeathTest, SmallValuesThatAreLostAreToldOnceWithTheRuleThatMendsIt) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto once = [](const std::string& output) {
+    const std::string rule = "[[rule]] match = \"embedding\" error_feedback = \"on\"";
+    return output.find(rule) != std::string::npos && output.find(rule) == output.rfind(rule) &&
+           output.find("decode to 0 by int8") != std::string::npos;
+  };
+  EXPECT_EXIT(steps_beside_outliers(""), ::testing::ExitedWithCode(0), ::testing::Truly(once));
+  EXPECT_EXIT(steps_beside_outliers("error_feedback = \"on\""), ::testing::ExitedWithCode(0), ::testing::IsEmpty());
+  EXPECT_EXIT(steps_beside_outliers("[[rule]]\nmatch = \"embedding\"\ncodec = \"bf16\""), ::testing::ExitedWithCode(0),
+              ::testing::IsEmpty());
+}
+
 TEST(StatusLine, ComesAfterTheFirstStepAndThenEveryHalfMinute) {
   session::StatusLine line;
   session::StatusLine::Time now;

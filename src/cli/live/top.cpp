@@ -96,21 +96,21 @@ int print_blocks(Watch& watch, const TopOptions& options, std::chrono::nanosecon
 
 // Returns the signal that ended it; 0: a key did.
 int draw_until_quit(Watch& watch, std::chrono::nanoseconds interval) {
-  using Clock = std::chrono::steady_clock;
+  using LookClock = std::chrono::steady_clock;
   live::Terminal terminal;
-  Clock::time_point next = Clock::now() + interval;
+  LookClock::time_point next = LookClock::now() + interval;
   for (;;) {
     terminal.show(watch.draw(live::terminal_size(), true));
-    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(next - Clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(next - LookClock::now());
     switch (terminal.wait(std::max(left, std::chrono::nanoseconds(0)))) {
       case live::Terminal::Event::quit: return 0;
       case live::Terminal::Event::ended: return terminal.signal();
       case live::Terminal::Event::resized:
       case live::Terminal::Event::none: break;
     }
-    if (Clock::now() >= next) {
+    if (LookClock::now() >= next) {
       watch.look();
-      next = Clock::now() + interval;
+      next = LookClock::now() + interval;
     }
   }
 }

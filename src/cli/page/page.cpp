@@ -183,8 +183,8 @@ Summary write_page(const std::filesystem::path& folder, const PageFiles& files) 
   const auto write = [mask](const std::filesystem::path& file, const std::string& text) {
     const std::filesystem::path whole = std::filesystem::absolute(file);
     DurableFile(whole.parent_path(), whole.filename().string(), [&](std::ostream& out) { out << text; }).commit();
-    std::error_code ignored;  // not only for its owner, as far as the umask allows
-    std::filesystem::permissions(whole, std::filesystem::perms(0666 & ~mask), ignored);
+    std::error_code ignored;  // others may read it, as far as the umask allows
+    std::filesystem::permissions(whole, std::filesystem::perms(0644 & ~mask), ignored);
   };
   write(files.json, report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   write(files.html, to_html(report));

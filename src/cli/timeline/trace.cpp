@@ -5,6 +5,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "base/own_files.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/timeline/critical_path.hpp"
@@ -105,6 +106,7 @@ int trace_merge(const TraceOptions& options, std::ostream& out) {
   refuse_to_replace(file);
   const timeline::Read what = read(options, false, std::cerr);
   refuse_empty_selection(what.recording, options);
+  make_own_file(file);
   std::ofstream to(file, std::ios::binary | std::ios::trunc);
   if (!to) {
     throw Error(ErrorCode::invalid_argument,

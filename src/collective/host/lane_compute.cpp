@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/of_thread.hpp"
 #include "collective/host/lane_run.hpp"
 #include "observe/record.hpp"
 
@@ -25,18 +26,7 @@ struct Scratch {
   alignas(64) float residual[kTileElements];
   alignas(64) float scale[kTileElements];
 };
-thread_local Scratch* t_tiles = nullptr;
-// A call in an atexit handler comes after this, and gets new ones.
-struct FreesTiles {
-  ~FreesTiles() { delete std::exchange(t_tiles, nullptr); }
-};
-Scratch& scratch() {
-  if (t_tiles == nullptr) {
-    static thread_local const FreesTiles at_the_end_of_the_thread;
-    t_tiles = new Scratch;
-  }
-  return *t_tiles;
-}
+Scratch& scratch() { return of_thread<Scratch>(); }
 
 // Calls body(first element, count) for each tile of a chunk.
 template <typename Body>

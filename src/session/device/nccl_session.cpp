@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/forked.hpp"
 #include "collective/stream/stream_nccl.hpp"
 #include "gradwire/nccl.hpp"
 #include "session/device/device_communicator.hpp"
@@ -14,13 +15,18 @@ Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, Sessio
 
 struct Communicator::State {
   session::DeviceCommunicator communicator;
+  Home home = {};
 };
 
 Communicator::Communicator(ncclComm_t comm, cudaStream_t stream, CommunicatorOptions options)
     : state_(new State{session::DeviceCommunicator(collective::make_nccl_device(comm, stream), options)}) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
-Communicator::~Communicator() = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  leave_in_child(state_);
+  state_ = std::move(other.state_);
+  return *this;
+}
+Communicator::~Communicator() { leave_in_child(state_); }
 
 int Communicator::rank() const noexcept { return state_->communicator.rank(); }
 int Communicator::world_size() const noexcept { return state_->communicator.world_size(); }

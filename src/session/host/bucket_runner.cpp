@@ -209,6 +209,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   if (observe::on() && !step.plain) [[unlikely]] {
     look_at_health(plan, task, flight.sample);
   }
+  look_at_small_values(plan, bucket, task);
   if (step.norms && keeps_norms(level.stage)) {
     flight.norms = tuning::GradientNorms{.local = squared_norm(task.tensors)};
   }

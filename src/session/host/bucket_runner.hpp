@@ -119,6 +119,8 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   // For whoever observes: one bucket in turn a second, and what memory there is.
   void look_at_health(const plan::Plan& plan, const collective::Task& task,
                       const std::optional<tuning::QualitySample>& sampled);
+  // Now and then, of some tiles: whether the codec loses their small values for ever, which is told once.
+  void look_at_small_values(const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
   // Of some tiles: what a rank hands in, and what comes out.
   static double squared_norm(const codec::TensorList& tensors);
   void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
@@ -140,6 +142,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   std::deque<Flight> flights_;
   SmallSums small_;
   std::uint32_t next_look_ = 0;  // a bucket
+  bool told_small_values_ = false;
   std::optional<std::chrono::steady_clock::time_point> looked_;
   mutable std::mutex statistics_mutex_;  // of what follows
   std::vector<Statistics> statistics_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/forked.hpp"
 #include "base/log.hpp"
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
@@ -115,6 +116,7 @@ struct Prepared {
 }  // namespace
 
 struct Communicator::State {
+  const Home home;
   std::shared_ptr<Transport> transport;
   collective::HostExecutor executor;
   collective::Control control;
@@ -307,8 +309,12 @@ Communicator::Communicator(std::shared_ptr<Transport> transport, CommunicatorOpt
   state_ = std::make_unique<State>(std::move(transport), options);
 }
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
-Communicator::~Communicator() = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  leave_in_child(state_);
+  state_ = std::move(other.state_);
+  return *this;
+}
+Communicator::~Communicator() { leave_in_child(state_); }
 
 int Communicator::rank() const noexcept { return state_->rank(); }
 int Communicator::world_size() const noexcept { return state_->world(); }

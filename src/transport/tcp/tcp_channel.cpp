@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "gradwire/error.hpp"
 
@@ -151,7 +151,7 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
 void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard) {
   bool gone = false;
   bool ended = false;
-  std::array<std::byte, 65536> buffer;
+  std::vector<std::byte> buffer(65536);  // not on the stack: a job's thread may have little of it
   for (std::size_t taken = 0; !peer.closed && taken < kMostTaken;) {
     const ssize_t count = recv(peer.socket.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count > 0) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/durable_file.hpp"
 #include "gradwire/error.hpp"
@@ -96,7 +96,7 @@ Socket open_own(const fs::path& file, int flags) {
 
 std::string text_of(const fs::path& file, const Socket& opened) {
   std::string text;
-  std::array<char, 65536> part{};
+  std::vector<char> part(65536);
   for (ssize_t count = 1; count > 0 && text.size() <= kMostBytes;) {
     count = pread(opened.fd(), part.data(), part.size(), static_cast<off_t>(text.size()));
     if (count < 0) {

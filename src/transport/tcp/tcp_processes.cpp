@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/forked.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
@@ -386,8 +387,8 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
           {.who = all[i], .prompt = std::move(made.peers[i].control), .bulk = std::move(made.peers[i].messages)});
     }
   }
-  auto processes = std::make_shared<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
-                                                       std::move(listening.listeners), std::move(on_loss));
+  auto processes = make_shared_at_home<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
+                                                          std::move(listening.listeners), std::move(on_loss));
   if (!join_file.empty() && options.rank == 0) {
     tcp::write_join_file(join_file, all);
   }
@@ -398,8 +399,8 @@ std::shared_ptr<Processes> join_tcp_processes(const JoinOptions& options) {
   tcp::Seat seat = tcp::find_seat(options);
   tcp::Listening listening = std::move(seat.listening);
   const tcp::Acquaintance own{.id = seat.self, .state = {}, .card = listening.card, .name = {}};
-  auto processes = std::make_shared<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
-                                                       std::move(listening.listeners));
+  auto processes = make_shared_at_home<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
+                                                          std::move(listening.listeners));
   tcp::append_to_join_file(options.join_file, own);
   return processes;
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/forked.hpp"
 #include "transport/tcp/tcp_endpoint.hpp"
 
 namespace gradwire::transport {
@@ -300,7 +301,7 @@ std::shared_ptr<Transport> make_tcp(const Rendezvous& rendezvous, const TcpOptio
                                                  std::to_string(options.world_size) +
                                                  " ranks; ranks count from 0 to one below the world's size");
   }
-  return std::make_shared<tcp::TcpTransport>(rendezvous, options);
+  return make_shared_at_home<tcp::TcpTransport>(rendezvous, options);
 }
 
 }  // namespace gradwire::transport

@@ -64,7 +64,7 @@ def values(rank, count, dtype=torch.float32, seed=1):
 def collectives(rank, world):
     """Each collective beside Gloo's, on small and large tensors, of types that are compressed and not."""
     gloo = dist.new_group(backend="gloo")
-    lossy = os.environ.get("GRADWIRE_CODEC") != "exact"
+    lossy = os.environ.get("GRADWIRE_CODEC", "exact") != "exact"
     for count in (1, 1000, 70_001, 300_000):
         big = lossy and count * 4 >= 64 << 10
         for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
@@ -233,7 +233,7 @@ def names(rank, world):
 
 def views(rank, world):
     """Views are summed by their elements on all ranks, whatever their strides; one that cannot be written is an error."""
-    bound = 0.0 if os.environ.get("GRADWIRE_CODEC") == "exact" else 0.03
+    bound = 0.0 if os.environ.get("GRADWIRE_CODEC", "exact") == "exact" else 0.03
     whole = torch.stack([values(r, 600 * 500).view(600, 500) for r in range(world)])
     mine = whole[rank].clone()
     part = mine[:, ::2] if rank == 0 else mine[:, ::2].clone()
@@ -254,6 +254,140 @@ def views(rank, world):
     part = values(rank, 100_000)
     dist.all_reduce(part)  # the group goes on
     check("after the error", part, torch.stack([values(r, 100_000) for r in range(world)]).sum(0), max(bound, 1e-6))
+
+
+def of_this_process():
+    """How many threads and sockets it has."""
+    folder = "/proc/self/fd"
+    links = [os.path.join(folder, name) for name in os.listdir(folder)]
+    sockets = [link for link in links if os.path.islink(link) and os.readlink(link).startswith("socket:")]
+    return len(os.listdir("/proc/self/task")), len(sockets)
+
+
+def observing(rank, world):
+    """Without a codec everything is Gloo's, bit by bit, and the group has nothing that a group of Gloo has not."""
+    counts = []
+    for backend in ("gloo", "gradwire", "gloo", "gradwire"):
+        before = of_this_process()
+        group = dist.new_group(backend=backend)
+        mine = values(rank, 300_000)
+        dist.all_reduce(mine, group=group)
+        counts.append(tuple(now - then for now, then in zip(of_this_process(), before)))
+    assert counts[2] == counts[3], f"threads and sockets of a group of Gloo and of one that observes: {counts}"
+    gloo = dist.new_group(backend="gloo")
+    for count in (1, 1000, 70_001, 1_000_003):
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.int32):
+            ours, theirs = ((values(rank, count) * 100).to(dtype) for _ in range(2))
+            works = [dist.all_reduce(ours, async_op=True), dist.all_reduce(theirs, group=gloo, async_op=True)]
+            for work in works:
+                work.wait()
+            check(f"all_reduce {count} {dtype}", ours, theirs)
+    for zero, named in ((False, False), (True, False), (False, True)):
+        theirs, their_end = train(rank, world, gloo, zero)
+        ours, our_end = train(rank, world, None, zero, named)
+        check("losses", ours, theirs)
+        check("parameters", our_end, their_end)
+    failing = torch.ones(100_000, dtype=torch.bfloat16)
+    if torch.__version__.startswith("1."):  # Gloo of 1.13 refuses it
+        try:
+            dist.all_reduce(failing)
+        except RuntimeError:
+            return
+        raise AssertionError("no error")
+
+
+def two_models(rank, world):
+    """Two models whose buckets have names take turns on one group: what is left out of one is not added to the other."""
+    class Given(torch.nn.Module):  # its gradient is what it is called with
+        def __init__(self, count):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(count))
+
+        def forward(self, x):
+            return (self.weight * x).sum()
+
+    counts, scales = [100_000, 100_000, 150_000], [1.0, 0.01, 100.0]
+    models = [torch.nn.parallel.DistributedDataParallel(Given(count)) for count in counts]
+    for model in models:
+        gradwire_torch.name_buckets(model)
+    ours = [torch.zeros(count, dtype=torch.float64) for count in counts]
+    theirs = [torch.zeros(count, dtype=torch.float64) for count in counts]
+    for step in range(60):
+        for m, model in enumerate(models):
+            given = [scales[m] * (values(0, counts[m], seed=m + 1) + values(r, counts[m], seed=100 + 10 * step + m))
+                     for r in range(world)]
+            model.zero_grad()
+            model(given[rank]).backward()
+            ours[m] += model.module.weight.grad
+            theirs[m] += torch.stack(given).double().mean(0)
+    errors = [((o - t).norm() / t.norm()).item() for o, t in zip(ours, theirs)]
+    if rank == 0:
+        print("errors", errors, flush=True)
+    assert max(errors) < 0.02, errors
+
+
+def inference(rank, world):
+    """Tensors of inference_mode are summed as others are, inside it and outside, by whichever way a call goes."""
+    with torch.inference_mode():
+        kept = [torch.full((600, 600), 1.0 + rank), torch.full((600, 600), 1.0 + rank)[:, ::2],
+                torch.full((20,), 1.0 + rank)[::2]]
+    total = world * (world + 1) / 2
+
+    def sum_all():
+        for tensor in kept:
+            tensor.fill_(1.0 + rank) if torch.is_inference_mode_enabled() else None
+            before = tensor.flatten()[0].item()
+            dist.all_reduce(tensor)
+            assert abs(tensor.flatten()[0].item() - (total if before == 1.0 + rank else world * before)) < 0.05 * total
+
+    def scatter(out):
+        dist.reduce_scatter_tensor(out, torch.full((world * 90_000,), 1.0 + rank))
+        assert abs(out[0].item() - total) < 0.05 * total, out[:3]
+
+    for turn in range(14):  # under auto both ways, and each of them more than once
+        with torch.inference_mode():
+            sum_all()
+            out, odd = torch.zeros(90_000), torch.zeros(180_000)[::2]
+            scatter(out)
+            scatter(odd)
+        scatter(out)
+        scatter(odd)
+    sum_all()
+    mine = values(rank, 300_000)
+    dist.all_reduce(mine)  # the group goes on
+    check("after", mine, torch.stack([values(r, 300_000) for r in range(world)]).sum(0), 0.03)
+
+
+def strides(rank, world):
+    """Ranks may have a tensor in other strides; each call is the sum of its elements, whichever way it goes."""
+    for shape in ((4, 16, 64, 64), (1, 4, 8, 8)):
+        all_of_them = [values(r, int(torch.tensor(shape).prod())).view(shape) for r in range(world)]
+        true = torch.stack(all_of_them).sum(0)
+        for turn in range(30):
+            mine = all_of_them[rank].clone()
+            if rank == 0:
+                mine = mine.to(memory_format=torch.channels_last)
+            dist.all_reduce(mine)
+            check(f"turn {turn} of {shape}", mine, true, 0.03)
+
+
+def sides(rank, world):
+    """Ranks whose sizes lie on two sides of the floor are told both, soon, each of them."""
+    dist.all_reduce(values(rank, 50_000))
+    begin = time.time()
+    try:
+        dist.all_reduce(torch.ones(10 if rank == 0 else 50_000))
+    except RuntimeError as error:
+        assert "rank 0: all_reduce of 10 f32" in str(error) and "all_reduce of 50000 f32" in str(error), error
+        assert time.time() - begin < 20, "too late"
+        time.sleep(3)  # others are told by this rank's store, too
+        os._exit(0)
+    raise AssertionError("no error")
+
+
+def modes_differ(rank, world):
+    """A rank that was told a codec and one that was not: everything passes."""
+    differ(rank, world)
 
 
 def store_free(rank, world):
@@ -415,6 +549,8 @@ def body(rank, scenario, world, file):
     torch.set_num_threads(1)
     if scenario == "differ" and rank == 1:
         os.environ["GRADWIRE_CODEC"] = "int4"
+    if scenario == "modes_differ" and rank == 1:
+        os.environ["GRADWIRE_CODEC"] = "int8"
     start(rank, world, file, "gradwire", scenario)
     globals()[scenario](rank, world)
     if scenario not in ("dead", "silent"):

@@ -37,7 +37,7 @@ def body(rank, world, file, backend, steps):
         optimizer.step()
         times.append(time.perf_counter() - begin)
     if rank == 0:
-        codec = os.environ.get("GRADWIRE_CODEC", "auto") if backend == "gradwire" else "exact"
+        codec = os.environ.get("GRADWIRE_CODEC", "observing") if backend == "gradwire" else "exact"
         print(f"{backend} {codec}: {statistics.median(times) * 1e3:.1f} ms a step", flush=True)
     dist.barrier()
     dist.destroy_process_group()

@@ -1,0 +1,28 @@
+// Memory for what a core on the host keeps of a tile while it works. Not on the stack: jobs call from threads whose
+// stacks are as small as 16 KiB.
+#ifndef GRADWIRE_KERNELS_WORKING_MEMORY_HPP
+#define GRADWIRE_KERNELS_WORKING_MEMORY_HPP
+
+#include <cstddef>
+#include <type_traits>
+
+namespace gradwire::kernels {
+
+inline constexpr std::size_t kWorkingBytes = 65536;
+inline constexpr std::size_t kWorkingAlignment = 64;
+
+/// kWorkingBytes of the calling thread, the same at each call; undefined contents. std::bad_alloc at a thread's first
+/// call. In src/codec.
+[[nodiscard]] void* working_memory();
+
+/// The same as a `Work`. A core that has it calls no other one that takes it too.
+template <class Work>
+[[nodiscard]] Work& working_memory_as() {
+  static_assert(sizeof(Work) <= kWorkingBytes && alignof(Work) <= kWorkingAlignment);
+  static_assert(std::is_trivially_default_constructible_v<Work> && std::is_trivially_destructible_v<Work>);
+  return *static_cast<Work*>(working_memory());
+}
+
+}  // namespace gradwire::kernels
+
+#endif  // GRADWIRE_KERNELS_WORKING_MEMORY_HPP

@@ -1,0 +1,170 @@
+#include "plugins/mpi_preload/observing.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "base/elapsed.hpp"
+#include "drop_in/auto_call.hpp"
+#include "drop_in/observation.hpp"
+#include "plugins/mpi_preload/device_memory.hpp"
+#include "plugins/mpi_preload/process.hpp"
+
+namespace gradwire::mpi_preload {
+namespace {
+
+constexpr double kShareOfTheRun = 0.01;
+constexpr double kMostSeconds = 1;
+constexpr double kSafety = 3;  // a pass may take so many times as long as was foreseen
+constexpr int kPasses = 3;
+constexpr std::size_t kMostExchanged = 3;                               // classes
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;          // of a call that is made again
+constexpr std::uint64_t kSampleBytes = std::uint64_t{1} << 20;
+
+std::unique_ptr<drop_in::Observation>& observation() {
+  static auto* const instance = new std::unique_ptr<drop_in::Observation>;  // MPI_Finalize may come at exit
+  return *instance;
+}
+
+drop_in::ObservedClass class_of(const drop_in::CallClass& what) {
+  return {.function = what.function,
+          .dtype = *what.dtype,
+          .size = drop_in::size_class(what.count * element_bytes(*what.dtype)),
+          .communicator_size = what.communicator_size};
+}
+
+// One class whose messages are made again: what rank 0 says, and the others do.
+struct Again {
+  std::uint64_t index = 0;  // of the classes on rank 0
+  std::uint64_t dense_bytes = 0;
+  std::uint64_t part_bytes = 0;  // of frames, from each rank to each other in each of two hops
+};
+using Plan = std::array<Again, kMostExchanged>;
+
+// The classes of most bytes on all ranks together, as far as the time allows.
+Plan plan_of(const drop_in::Forecast& forecast, int size, double budget) {
+  Plan plan;
+  std::size_t planned = 0;
+  for (std::size_t i = 0; i < forecast.classes.size() && planned < plan.size(); ++i) {
+    const drop_in::ForecastClass& one = forecast.classes[i];
+    const bool sum = one.what.function == drop_in::Function::mpi_allreduce ||
+                     one.what.function == drop_in::Function::mpi_iallreduce;
+    const double cost = kSafety * kPasses * 2 * one.passed_seconds;
+    if (!sum || one.what.communicator_size != size || one.what.dtype != DType::f32 || !one.ratio ||
+        one.bytes > static_cast<double>(kMostBytes) || cost > budget) {
+      continue;
+    }
+    budget -= cost;
+    const double frame = one.bytes / *one.ratio / size;
+    plan[planned++] = {.index = i,
+                       .dense_bytes = static_cast<std::uint64_t>(one.bytes) / sizeof(float) * sizeof(float),
+                       .part_bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(frame))};
+  }
+  return plan;
+}
+
+template <typename Call>
+double quickest(MPI_Comm comm, const Call& call) {
+  double best = kMostSeconds;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    PMPI_Barrier(comm);
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    best = std::min(best, seconds_since(begin));
+  }
+  return best;
+}
+
+void make_again(MPI_Comm comm, int size, const Again& again, const drop_in::ObservedClass& what) {
+  std::vector<float> values(again.dense_bytes / sizeof(float));
+  const double dense = quickest(comm, [&] {
+    PMPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_SUM, comm);
+  });
+  const std::size_t all = again.part_bytes * static_cast<std::size_t>(size);
+  std::vector<char> sent(all);
+  std::vector<char> received(all);
+  const int part = static_cast<int>(again.part_bytes);
+  const double frames = quickest(comm, [&] {
+    for (int hop = 0; hop < 2; ++hop) {
+      PMPI_Alltoall(sent.data(), part, MPI_CHAR, received.data(), part, MPI_CHAR, comm);
+    }
+  });
+  if (what.communicator_size == size) {
+    observation()->measured_transfer(what, again.dense_bytes, dense,
+                                     2 * again.part_bytes * static_cast<std::uint64_t>(size - 1), frames);
+  }
+}
+
+void exchange_real_messages(int rank, int size) {
+  struct Message {
+    Plan plan;
+    std::array<drop_in::ObservedClass, kMostExchanged> classes{};
+  };
+  Message message;
+  if (rank == 0) {
+    const drop_in::Observed observed = observation()->observed();
+    const drop_in::Forecast forecast = drop_in::forecast_of(observed);
+    message.plan = plan_of(forecast, size, std::min(kMostSeconds, kShareOfTheRun * observed.run_seconds));
+    for (std::size_t i = 0; i < message.plan.size(); ++i) {
+      if (message.plan[i].dense_bytes > 0) {
+        message.classes[i] = forecast.classes[message.plan[i].index].what;
+      }
+    }
+  }
+  PMPI_Bcast(&message, sizeof message, MPI_BYTE, 0, MPI_COMM_WORLD);
+  if (message.plan[0].dense_bytes == 0) {
+    return;
+  }
+  MPI_Comm own = MPI_COMM_NULL;
+  if (PMPI_Comm_dup(MPI_COMM_WORLD, &own) != MPI_SUCCESS) {
+    return;
+  }
+  for (std::size_t i = 0; i < message.plan.size() && message.plan[i].dense_bytes > 0; ++i) {
+    make_again(own, size, message.plan[i], message.classes[i]);
+  }
+  PMPI_Comm_free(&own);
+}
+
+}  // namespace
+
+void begin_observing() {
+  observation() = std::make_unique<drop_in::Observation>(process().configuration.planner);
+}
+
+void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept {
+  try {
+    if (!observation() || !what.dtype || !observation()->wants_sample(class_of(what))) {
+      return;
+    }
+    const void* from = call.send == MPI_IN_PLACE ? call.receive : call.send;
+    if (from == nullptr || is_device_memory(from)) {
+      return;
+    }
+    const std::uint64_t most = kSampleBytes / element_bytes(*what.dtype);
+    observation()->sample(class_of(what), {from, std::min(what.count, most), *what.dtype});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for a sample
+  }
+}
+
+void observe_seconds(const drop_in::CallClass& what, double seconds) noexcept {
+  try {
+    if (observation() && what.dtype && what.count > 0) {
+      observation()->note(class_of(what), what.count * element_bytes(*what.dtype), seconds);
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to note it
+  }
+}
+
+void end_observing(int rank, int size, bool all_are_here) {
+  if (!observation()) {
+    return;
+  }
+  if (all_are_here && size > 1) {
+    exchange_real_messages(rank, size);
+  }
+  process().ledger.add_observed(observation()->observed());
+}
+
+}  // namespace gradwire::mpi_preload

@@ -1,0 +1,95 @@
+// The Python module gradwire_torch: looks whether PyTorch is the one it was built for, then loads _gradwire_torch from
+// the file beside it. That one is linked with PyTorch's libraries; beside another PyTorch the system's loader would
+// bring them in a second time, and their initialisation ends the process before any code of ours runs. So this file is
+// linked with none of them, and knows Python alone.
+#include <Python.h>
+#include <dlfcn.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace {
+
+struct Release {
+  void operator()(PyObject* object) const noexcept { Py_DECREF(object); }
+};
+using Object = std::unique_ptr<PyObject, Release>;  // null: an exception is set
+
+std::string text_of(PyObject* object) {
+  const Object text(object == nullptr ? nullptr : PyObject_Str(object));
+  const char* const utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  return utf8 == nullptr ? "" : utf8;
+}
+
+// "2.1.0+cpu" is 2.1.0.
+std::string_view without_build(std::string_view version) { return version.substr(0, version.find('+')); }
+
+// Whether this is the PyTorch of the build; else an exception is set.
+bool check_torch() {
+  const Object torch(PyImport_ImportModule("torch"));
+  if (!torch) {
+    return false;
+  }
+  const Object version(PyObject_GetAttrString(torch.get(), "__version__"));
+  const std::string here = text_of(version.get());
+  if (!version || here.empty()) {
+    return false;
+  }
+  if (without_build(here) == without_build(GRADWIRE_TORCH_VERSION)) {
+    return true;
+  }
+  const Object place(PyObject_GetAttrString(torch.get(), "__file__"));
+  PyErr_Clear();
+  PyErr_Format(PyExc_ImportError,
+               "gradwire_torch was built for PyTorch %s, but this Python has PyTorch %s (%s); build gradwire_torch for "
+               "that one (cmake -DGRADWIRE_PYTHON=/path/to/its/python), or use a Python that has PyTorch %s",
+               GRADWIRE_TORCH_VERSION, here.c_str(), text_of(place.get()).c_str(), GRADWIRE_TORCH_VERSION);
+  return false;
+}
+
+std::string own_folder() {
+  static const char here = 0;
+  Dl_info info{};
+  if (::dladdr(&here, &info) == 0 || info.dli_fname == nullptr) {
+    return "";
+  }
+  const std::string file = info.dli_fname;
+  const std::size_t slash = file.rfind('/');
+  return slash == std::string::npos ? "" : file.substr(0, slash + 1);
+}
+
+Object load_backend() {
+  constexpr const char* kName = "_gradwire_torch";
+  const std::string file = own_folder() + kName + GRADWIRE_TORCH_SUFFIX;
+  const Object tools(PyImport_ImportModule("importlib.util"));
+  const Object spec(tools ? PyObject_CallMethod(tools.get(), "spec_from_file_location", "ss", kName, file.c_str())
+                          : nullptr);
+  Object module(spec ? PyObject_CallMethod(tools.get(), "module_from_spec", "O", spec.get()) : nullptr);
+  const Object loader(module ? PyObject_GetAttrString(spec.get(), "loader") : nullptr);
+  const Object done(loader ? PyObject_CallMethod(loader.get(), "exec_module", "O", module.get()) : nullptr);
+  return done ? std::move(module) : nullptr;
+}
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "gradwire_torch", nullptr, -1, nullptr, nullptr, nullptr, nullptr,
+                          nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_gradwire_torch() {
+  if (!check_torch()) {
+    return nullptr;
+  }
+  const Object backend = load_backend();
+  Object module(backend ? PyModule_Create(&definition) : nullptr);
+  if (!module) {
+    return nullptr;
+  }
+  for (const char* const name : {"__doc__", "__version__", "_create", "name_buckets"}) {
+    const Object value(PyObject_GetAttrString(backend.get(), name));
+    if (!value || PyObject_SetAttrString(module.get(), name, value.get()) != 0) {
+      return nullptr;
+    }
+  }
+  return module.release();
+}

@@ -1,0 +1,27 @@
+// What files of Open MPI say of the environment of ranks, which `gradwire run` must keep: mca-params.conf, --tune.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradwire::cli {
+
+/// Names without a value have that of mpirun's own environment.
+struct McaFiles {
+  std::optional<std::string> list = std::nullopt;  // mca_base_env_list
+  char delimiter = ';';                   // mca_base_env_list_delimiter, also of the command and the environment
+  std::vector<std::string> exports = {};  // of -x: "NAME" or "NAME=VALUE"
+};
+
+/// Of the files that mpirun, the word `launcher` of the command, would read: those of --tune before those of
+/// mca_base_param_files, the user's mca-params.conf before the system's. `variable`: of the environment, empty where
+/// it is not set. Files that are not there say nothing.
+[[nodiscard]] McaFiles read_mca_files(const std::vector<std::string>& command, std::size_t launcher,
+                                      const std::function<std::string(const char*)>& variable);
+
+}  // namespace gradwire::cli

@@ -1,0 +1,265 @@
+#include "cli/outcome.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "base/mpi_libraries.hpp"
+#include "base/text.hpp"
+#include "cli/elf.hpp"
+#include "cli/launch.hpp"
+#include "cli/page/histories.hpp"
+#include "cli/page/page.hpp"
+#include "cli/report.hpp"
+#include "gradwire/error.hpp"
+#include "transport/tcp/tcp_registration.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string file_name(const std::string& word) { return fs::path(word).filename().string(); }
+
+// Of a script, or of what stands behind sh -c; without comments.
+std::vector<std::string> words_of_script(std::istream& script) {
+  constexpr std::size_t kMost = 1 << 20;
+  std::vector<std::string> words;
+  std::size_t bytes = 0;
+  for (std::string line; bytes < kMost && std::getline(script, line); bytes += line.size()) {
+    const std::size_t first = line.find_first_not_of(" \t");
+    if (first == std::string::npos || line[first] == '#') {
+      continue;
+    }
+    for (std::size_t at = 0, end = 0; at < line.size(); at = end + 1) {
+      end = std::min(line.find_first_of(" \t;&|()", at), line.size());
+      if (end > at) {
+        words.push_back(line.substr(at, end - at));
+      }
+    }
+  }
+  return words;
+}
+
+// Programs that start another one without the environment that they have, or on another host or system.
+std::string environment_dropper(const std::vector<std::string>& words) {
+  constexpr std::array<std::string_view, 8> kDroppers{"sudo", "ssh",    "su",     "runuser",
+                                                      "doas", "docker", "podman", "rsh"};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string name = file_name(words[i]);
+    if (std::find(kDroppers.begin(), kDroppers.end(), name) != kDroppers.end()) {
+      return name;
+    }
+    if (name == "env" && i + 1 < words.size() &&
+        (words[i + 1] == "-" || words[i + 1] == "-i" || words[i + 1] == "--ignore-environment")) {
+      return "env " + words[i + 1];
+    }
+  }
+  return "";
+}
+
+std::string environment_dropper(const KnownCommand& command) {
+  std::vector<std::string> words;
+  for (const std::string& word : command.words) {
+    std::istringstream text(word);
+    const std::vector<std::string> more = words_of_script(text);
+    words.insert(words.end(), more.begin(), more.end());
+  }
+  std::string dropper = environment_dropper(words);
+  if (dropper.empty() && command.job && is_script(*command.job)) {
+    std::ifstream script(*command.job);
+    dropper = environment_dropper(words_of_script(script));
+  }
+  return dropper;
+}
+
+// An MPI that none of our drop-ins is for: "libmpi_cray.so.12".
+std::string unknown_mpi(const fs::path& job) {
+  const auto is_one_of = [](const auto& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const std::string& library : needed_libraries(job)) {
+    const bool of_c = library.starts_with("libmpi.so") || library.starts_with("libmpich.so") ||
+                      library.starts_with("libmpi_cray") || library.starts_with("libmpi_gnu") ||
+                      library.starts_with("libmpi_nvidia") || library.starts_with("libmsmpi") ||
+                      library.starts_with("libpsmpi");
+    if (of_c && !is_one_of(kOpenMpiLibraries, library) && !is_one_of(kMpichLibraries, library)) {
+      return library;
+    }
+  }
+  return "";
+}
+
+// Where the loader leaves LD_PRELOAD out; or nothing.
+std::string not_preloadable(const fs::path& job) {
+  struct stat status {};
+  if (::stat(job.c_str(), &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)) != 0) {
+    return job.string() +
+           " runs as another user or group (chmod u-s,g-s takes that from it), so that the loader drops "
+           "LD_PRELOAD";
+  }
+  if (is_32_bit(job)) {
+    return job.string() + " is a program of 32 bits, into which nothing of 64 bits can be preloaded";
+  }
+  return statically_linked(job) ? job.string() + " is statically linked, so nothing can be preloaded into it" : "";
+}
+
+std::string names_of(const std::set<std::string>& hosts) {
+  std::string names;
+  for (const std::string& host : hosts) {
+    names += (names.empty() ? "" : ", ") + text::printable(host);
+  }
+  return names;
+}
+
+// Of ranks that have told of themselves.
+std::string why_without(const SeenRanks& seen, const std::string& folder, bool named) {
+  const bool elsewhere = !seen.hosts_of_root.empty() && !seen.hosts_of_root.contains(transport::tcp::host_name());
+  if (elsewhere) {
+    return "rank 0 ran on " + names_of(seen.hosts_of_root) + ", which does not share " + folder + " with this host" +
+           (named ? "" : "; name a file or a directory that all hosts share by --report");
+  }
+  if (seen.asked == 0) {
+    return std::to_string(seen.begun) + (seen.begun == 1 ? " process" : " processes") +
+           " called MPI_Init with gradwire preloaded, and none came out of it";
+  }
+  if (seen.hosts_of_root.empty()) {
+    return "rank 0, which writes it, called MPI_Init without gradwire preloaded, as a statically linked program does, "
+           "or "
+           "one whose environment was dropped (env -i, sudo, ssh)";
+  }
+  return "rank 0 called MPI_Init, but not MPI_Finalize, where the report is written";
+}
+
+// Of a job of which nobody has told anything.
+std::string why_unseen(const KnownCommand& command) {
+  if (command.job) {
+    if (const std::string why = not_preloadable(*command.job); !why.empty()) {
+      return why;
+    }
+    if (const std::string library = unknown_mpi(*command.job); !library.empty()) {
+      return command.job->string() + " is linked with " + library +
+             ", an MPI for which gradwire has no drop-in (it has them for Open MPI 4 and 5, and for MPICH and its ABI)";
+    }
+  }
+  if (const std::string dropper = environment_dropper(command); !dropper.empty()) {
+    return dropper + " starts what comes after it without LD_PRELOAD and the GRADWIRE_ variables, so that no process " +
+           "called MPI_Init with gradwire preloaded; put gradwire run behind " + dropper + ", before mpirun";
+  }
+  if (command.job && linked_with(*command.job)) {
+    return command.job->string() +
+           " is linked with MPI, but called neither MPI_Init nor MPI_Init_thread with gradwire " +
+           "preloaded: it ended before, or uses sessions of MPI alone (MPI_Session_init), which gradwire does not "
+           "handle";
+  }
+  if (command.job && !is_script(*command.job) && !is_interpreter(*command.job)) {
+    return "the job is no MPI job: " + command.job->string() +
+           " is linked with no MPI, and no process of it called MPI_Init with gradwire preloaded";
+  }
+  return "no process called MPI_Init with gradwire preloaded: what was started is no MPI job, is statically linked, or "
+         "has an environment without LD_PRELOAD (after env -i, sudo or ssh)";
+}
+
+bool is_python(const KnownCommand& command) {
+  return std::any_of(command.words.begin(), command.words.end(), [](const std::string& word) {
+    return file_name(word).starts_with("python") || word.ends_with(".py");
+  });
+}
+
+void tell_of(const fs::path& report, const KnownCommand& command, std::ostream& out) {
+  try {
+    const Report read = read_report(report);
+    out << '\n' << read.text;
+    if (read.calls == 0) {
+      out << "gradwire: warning: the job called no function that gradwire handles"
+          << (command.compresses ? ", so nothing was compressed" : "")
+          << (is_python(command) ? "; mpi4py's comm.allreduce, written small, pickles objects and sends them point to "
+                                   "point: for arrays "
+                                   "write comm.Allreduce(send, receive)"
+                                 : "; it handles MPI_Allreduce, MPI_Reduce, MPI_Reduce_scatter and their like")
+          << '\n';
+    } else if (read.ranks == 1) {
+      out << "gradwire: warning: the job has one rank, which sends nothing; start more, as by mpirun -np 4\n";
+    } else if (read.compressed_calls == 0 && command.compresses) {
+      out << "gradwire: warning: no call was compressed; the table says why\n";
+    }
+  } catch (const Error& error) {
+    out << "gradwire: " << error.what() << '\n';
+  }
+}
+
+// A job of sessions alone calls nothing that the drop-in would replace.
+bool tells_of_nothing(const fs::path& report) {
+  try {
+    return read_report(report).calls == 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string why_no_report(const ReportFile& report, const KnownCommand& command, const std::optional<SeenRanks>& seen) {
+  const std::string folder = report.path().parent_path().string();
+  if (seen && seen->begun + seen->asked > 0) {
+    return why_without(*seen, folder, report.named());
+  }
+  // Without the ranks' word it may also be that.
+  const std::string unshared = ", or rank 0 ran on a host that does not share " + folder +
+                               (report.named() ? "" : "; name a file or a directory that all hosts share by --report");
+  return why_unseen(command) + (seen ? "" : unshared);
+}
+
+void tell_outcome(const ReportFile& file, const KnownCommand& command, const std::optional<SeenRanks>& seen, int status,
+                  std::ostream& out) {
+  std::vector<fs::path> reports = file.written();
+  if (file.has_histories()) {
+    std::erase_if(reports, tells_of_nothing);
+    if (reports.empty()) {
+      return;
+    }
+  }
+  for (const fs::path& report : reports) {
+    tell_of(report, command, out);
+  }
+  if (reports.empty() && status == 0) {
+    out << "gradwire: warning: no report was written: " << why_no_report(file, command, seen) << '\n';
+  } else if (reports.empty()) {
+    out << "gradwire: the job ended with status " << status << " before it wrote a report\n";
+  }
+}
+
+std::string steps_of(const ReportFile& report) {
+  double steps = 0;
+  try {
+    if (report.has_histories()) {
+      for (const page::RankHistory& rank : page::read_job(*report.directory()).ranks) {
+        steps = std::max(steps, rank.last("steps"));
+      }
+    }
+  } catch (const Error&) {  // half written
+  }
+  return steps > 0 ? "its ranks had told of " + std::to_string(static_cast<long long>(steps)) + " steps" : "";
+}
+
+void make_page(const fs::path& folder, std::ostream& out) {
+  const page::PageFiles files = page::files_in(folder);
+  try {
+    const page::Summary summary = page::write_page(folder, files);
+    for (const std::string& sentence : summary.advice) {
+      out << "gradwire: " << text::printable(sentence) << '\n';
+    }
+    for (const std::string& note : summary.notes) {
+      out << "gradwire: note: " << note << '\n';
+    }
+    out << "gradwire: the report is " << files.html.string() << '\n';
+  } catch (const Error& error) {
+    out << "gradwire: no page was made: " << text::printable(error.what()) << '\n';
+  }
+}
+
+}  // namespace gradwire::cli

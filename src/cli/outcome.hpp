@@ -1,0 +1,37 @@
+// What `gradwire run` says when the command has ended.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "cli/preload.hpp"
+#include "cli/registration_worlds.hpp"
+#include "cli/report_file.hpp"
+
+namespace gradwire::cli {
+
+/// What is known of a command before it starts.
+struct KnownCommand {
+  std::vector<std::string> words;
+  std::optional<std::size_t> launcher = std::nullopt;       // mpirun's index, whose ranks all have one MPI
+  std::optional<Library> mpi = std::nullopt;                // that
+  std::optional<std::filesystem::path> job = std::nullopt;  // the program, or the script
+  bool compresses = false;                                  // a codec or a policy was named, and it is no dry run
+};
+
+/// The tables of the reports that are there, and what else is to be said of them; or why there is none. `seen`: what
+/// ranks have told; none: they were not to tell.
+void tell_outcome(const ReportFile& file, const KnownCommand& command, const std::optional<SeenRanks>& seen, int status,
+                  std::ostream& out);
+/// Why a job that ended well has left no report.
+[[nodiscard]] std::string why_no_report(const ReportFile& report, const KnownCommand& command,
+                                        const std::optional<SeenRanks>& seen);
+/// "its ranks had told of 12 steps", or nothing: of a run that failed.
+[[nodiscard]] std::string steps_of(const ReportFile& report);
+/// Makes the page, whatever became of the job.
+void make_page(const std::filesystem::path& folder, std::ostream& out);
+
+}  // namespace gradwire::cli

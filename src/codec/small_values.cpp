@@ -1,0 +1,90 @@
+#include "codec/small_values.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace gradwire::codec {
+namespace {
+
+// int8 loses 1% of Gaussian values, 6% of those of a Student-t distribution with 3 degrees, and its smaller half keeps
+// an NMSE below 0.1 there.
+constexpr double kLostShare = 0.5;
+constexpr double kLostNmse = 0.5;
+
+struct Tile {
+  std::span<const float> values;
+  std::span<const float> dropped;  // value - decoded
+};
+
+SmallValues count_tile(const Tile& tile, std::vector<float>& magnitudes) {
+  SmallValues found;
+  magnitudes.clear();
+  for (const float value : tile.values) {
+    if (value != 0) {
+      magnitudes.push_back(std::abs(value));
+    }
+  }
+  found.nonzero = magnitudes.size();
+  if (magnitudes.empty()) {
+    return found;
+  }
+  const auto middle = magnitudes.begin() + static_cast<std::ptrdiff_t>((magnitudes.size() - 1) / 2);
+  std::nth_element(magnitudes.begin(), middle, magnitudes.end());
+  for (std::size_t i = 0; i < tile.values.size(); ++i) {
+    const double value = tile.values[i];
+    const double dropped = tile.dropped[i];
+    if (value == 0) {
+      continue;
+    }
+    found.zeroed += dropped == value ? 1 : 0;
+    if (std::abs(value) <= *middle) {
+      found.square += value * value;
+      found.error += dropped * dropped;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+void SmallValues::add(const SmallValues& other) noexcept {
+  nonzero += other.nonzero;
+  zeroed += other.zeroed;
+  square += other.square;
+  error += other.error;
+}
+
+double SmallValues::zeroed_share() const noexcept {
+  return nonzero == 0 ? 0 : static_cast<double>(zeroed) / static_cast<double>(nonzero);
+}
+
+double SmallValues::small_nmse() const noexcept { return square > 0 ? error / square : 0; }
+
+bool SmallValues::lost() const noexcept { return zeroed_share() > kLostShare && small_nmse() > kLostNmse; }
+
+SmallValues find_small_values(const Codec& codec, std::span<const float> values) {
+  SmallValues found;
+  if (codec.working() == Working::f64 || !codec.lossy()) {
+    return found;
+  }
+  std::vector<std::byte> frame(codec.frame_bytes(kTileElements));
+  std::vector<float> dropped(kTileElements);
+  std::vector<float> magnitudes;
+  for (std::size_t first = 0; first < values.size(); first += kTileElements) {
+    const auto tile = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
+    const auto count = static_cast<std::uint32_t>(tile.size());
+    if (!all_finite(Working::f32, tile.data(), count)) {
+      continue;
+    }
+    std::fill_n(dropped.begin(), count, 0.0F);
+    FrameWriter writer(codec, {.count = count}, false, std::span(frame).first(codec.frame_bytes(count)));
+    writer.write(tile.data(), Residual(dropped.data()), count);
+    writer.finish();
+    found.add(count_tile({.values = tile, .dropped = std::span(dropped).first(count)}, magnitudes));
+  }
+  return found;
+}
+
+}  // namespace gradwire::codec

@@ -1,0 +1,16 @@
+#include "kernels/working_memory.hpp"
+
+#include "base/of_thread.hpp"
+
+namespace gradwire::kernels {
+namespace {
+
+struct Memory {
+  alignas(kWorkingAlignment) unsigned char bytes[kWorkingBytes];
+};
+
+}  // namespace
+
+void* working_memory() { return of_thread<Memory>().bytes; }
+
+}  // namespace gradwire::kernels

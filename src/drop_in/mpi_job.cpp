@@ -1,0 +1,127 @@
+#include "drop_in/mpi_job.hpp"
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+namespace gradwire::drop_in {
+namespace {
+
+std::string launcher_variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+  return value == nullptr ? "" : value;
+}
+
+std::optional<int> number_in(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// 0: none, or not known. The name, in brackets, may hold anything.
+pid_t parent_of(pid_t process) {
+  const std::string stat = content_of("/proc/" + std::to_string(process) + "/stat");
+  const std::size_t name_end = stat.rfind(')');
+  const std::size_t state =
+      name_end == std::string::npos ? std::string::npos : stat.find_first_not_of(' ', name_end + 1);
+  const std::size_t parent = state == std::string::npos ? std::string::npos : stat.find_first_not_of(' ', state + 1);
+  if (parent == std::string::npos) {
+    return 0;
+  }
+  return number_in(std::string_view(stat).substr(parent, stat.find(' ', parent) - parent)).value_or(0);
+}
+
+// The proxy has made the pair of sockets of which PMI_FD is one. Else it is one of the processes above this one.
+pid_t maker_of_pmi() {
+  const auto descriptor = number_in(launcher_variable("PMI_FD"));
+  struct ucred maker {};
+  socklen_t length = sizeof(maker);
+  const bool known =
+      descriptor && ::getsockopt(*descriptor, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 && maker.pid > 0;
+  return known ? maker.pid : ::getppid();
+}
+
+std::string job_of_hydra() {
+  constexpr int kMostAbove = 16;
+  pid_t process = maker_of_pmi();
+  for (int i = 0; i < kMostAbove && process > 1; ++i) {
+    if (std::string job = hydra_job(content_of("/proc/" + std::to_string(process) + "/cmdline")); !job.empty()) {
+      return job;
+    }
+    process = parent_of(process);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string hydra_job(std::string_view arguments) {
+  std::string_view program = arguments.substr(0, arguments.find('\0'));
+  program.remove_prefix(program.rfind('/') == std::string_view::npos ? 0 : program.rfind('/') + 1);
+  if (program.find("proxy") == std::string_view::npos) {
+    return "";
+  }
+  std::string place;
+  std::string world = "0";
+  for (std::string_view last; !arguments.empty();) {
+    const std::string_view word = arguments.substr(0, arguments.find('\0'));
+    arguments.remove_prefix(word.size() == arguments.size() ? word.size() : word.size() + 1);
+    // Intel MPI's proxies name host and port apart.
+    if (last == "--control-port" || last == "--upstream-host" || last == "--upstream-port") {
+      place += (place.empty() ? "" : ":") + std::string(word);
+    } else if (last == "--pgid") {
+      world = word;
+    }
+    last = word;
+  }
+  return place.empty() ? "" : "hydra " + place + " " + world;
+}
+
+std::string mpi_job() {
+  // A namespace of Open MPI 4 is a number of 32 bits, made of the host and the process of mpirun: where mpirun listens
+  // tells those apart that are alike. Both are there in a job that a rank of another one starts.
+  std::string job;
+  if (const std::string space = launcher_variable("PMIX_NAMESPACE"); !space.empty()) {
+    job = "pmix " + space + " " + launcher_variable("OMPI_MCA_orte_hnp_uri");
+  }
+  if (!launcher_variable("PMI_FD").empty() || !launcher_variable("PMI_PORT").empty() ||
+      !launcher_variable("PMI_RANK").empty()) {
+    job += job_of_hydra();
+  }
+  if (!job.empty()) {
+    return job;
+  }
+  if (const std::string step = launcher_variable("SLURM_STEP_ID"); !step.empty()) {
+    return "slurm " + launcher_variable("SLURM_JOB_ID") + "." + step + " " + launcher_variable("PMI_JOBID");
+  }
+  for (const char* name : {"FLUX_JOB_ID", "PALS_APID", "PMI_JOBID"}) {
+    if (const std::string value = launcher_variable(name); !value.empty()) {
+      return std::string(name) + " " + value;
+    }
+  }
+  return "";
+}
+
+int launched_rank() {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"}) {
+    if (const auto rank = number_in(launcher_variable(name)); rank && *rank >= 0) {
+      return *rank;
+    }
+  }
+  return -1;
+}
+
+}  // namespace gradwire::drop_in

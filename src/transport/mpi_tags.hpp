@@ -1,0 +1,85 @@
+// How the tags of one private communicator are shared out over the communicators of a job: each has a slot. No MPI call.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::transport {
+
+/// MPI tags by slot. A tag is one bit for the kind of the message (plain or bulk, see mpi_messages.cpp), then the slot,
+/// then the low bits of the collective's own tag: its hop, its lane, and what is left of the number of its call. That
+/// need not be all of it: calls of one communicator come one after another, MPI keeps the order of messages with equal
+/// tags, and no more than most_lanes() lanes may be under way at once.
+class TagPlan {
+ public:
+  static constexpr unsigned kMostSlots = 383;
+
+  /// `tag_upper_bound`: what MPI says of MPI_TAG_UB, 32767 or more.
+  explicit TagPlan(int tag_upper_bound) noexcept;
+
+  /// Slots are numbered from 1. Slot 0 has the notices (mpi_world.hpp).
+  [[nodiscard]] unsigned slots() const noexcept { return slots_; }
+  [[nodiscard]] int plain(unsigned slot, Tag tag) const noexcept { return at(2 * slot, tag); }
+  [[nodiscard]] int bulk(unsigned slot, Tag tag) const noexcept { return at(2 * slot + 1, tag); }
+  [[nodiscard]] static int notice() noexcept { return 0; }
+  /// Lanes of one communicator whose messages never share a tag.
+  [[nodiscard]] std::uint64_t most_lanes() const noexcept;
+
+ private:
+  [[nodiscard]] int at(unsigned place, Tag tag) const noexcept {
+    return static_cast<int>(place << bits_ | (tag & ((Tag{1} << bits_) - 1)));
+  }
+
+  unsigned bits_ = 0;  // of the collective's tag that fit
+  unsigned slots_ = 0;
+};
+
+/// The slots of this process, and which of them the communicators of the job have. Ranks agree on a slot in one
+/// all-reduce: each offers what it has free, and the lowest slot that all offer is taken. Offers that are under way at
+/// the same time on one rank have no slot in common, so no two communicators that share a rank get the same one,
+/// whatever the order in which ranks hear of the results. Any thread.
+class SlotTable {
+ public:
+  /// A set of slots as it travels: bit s of the words is slot s.
+  static constexpr std::size_t kWords = (TagPlan::kMostSlots + 64) / 64;
+  using Set = std::array<std::uint64_t, kWords>;
+
+  explicit SlotTable(unsigned slots);
+
+  struct Offer {
+    Set free{};
+    std::size_t place = 0;  // among those under way
+  };
+  /// What to offer for one more communicator; empty where nothing is free, and also where many offers are under way.
+  [[nodiscard]] Offer offer();
+  /// Ends an offer. `common`: what all ranks offered, the same on all of them. The slot that the communicator has from
+  /// now on; none where nothing was in common.
+  [[nodiscard]] std::optional<unsigned> settle(const Offer& offer, const Set& common);
+  /// The rank has freed the communicator, and all its messages were received.
+  void release(unsigned slot);
+  /// For a communicator on which all ranks agree without an offer; before any offer.
+  [[nodiscard]] unsigned take_first();
+
+  [[nodiscard]] std::size_t taken() const;
+
+ private:
+  // The first offer under way may have nearly all slots; the next ones, few each: threads that use new communicators at
+  // the same moment.
+  static constexpr std::size_t kPlaces = 5;
+  static constexpr unsigned kReserved = 12;  // slots for each place but the first
+  [[nodiscard]] Set slots_of(std::size_t place) const;
+
+  unsigned slots_;
+  mutable std::mutex mutex_;
+  std::bitset<TagPlan::kMostSlots + 1> free_;
+  std::array<bool, kPlaces> under_way_{};
+};
+
+}  // namespace gradwire::transport

@@ -1,0 +1,133 @@
+// The one private communicator of a drop-in, of all ranks of MPI_COMM_WORLD. All that the drop-in sends for any of the
+// job's communicators travels here: messages under the tags of the communicator's slot (mpi_tags.hpp), and notices.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+#include "transport/mpi_tags.hpp"
+#include "transport/mpi_transport.hpp"
+
+namespace gradwire::transport {
+
+/// A communicator's number: (rank of its rank 0 in MPI_COMM_WORLD, how many that rank had numbered before). Never given
+/// twice in a job.
+using CommNumber = std::uint64_t;
+
+/// Who hears the notices of one communicator. Called under the lock of the MpiWorld.
+class NoticeListener {
+ public:
+  NoticeListener() = default;
+  NoticeListener(const NoticeListener&) = delete;
+  NoticeListener& operator=(const NoticeListener&) = delete;
+  virtual ~NoticeListener() = default;
+  /// `from`: rank in MPI_COMM_WORLD.
+  virtual void hear(int from, std::span<const char> bytes) noexcept = 0;
+  /// A rank of MPI_COMM_WORLD has ended; only where MPI goes on then.
+  virtual void hear_of_end(int rank) noexcept = 0;
+};
+
+class MpiWorld {
+ public:
+  /// Collective over MPI_COMM_WORLD; in MPI_Init, on the job's thread.
+  explicit MpiWorld(std::chrono::milliseconds timeout);
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+  /// Leaves the communicator to MPI where end() was not called.
+  ~MpiWorld();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
+  [[nodiscard]] const TagPlan& tags() const noexcept { return tags_; }
+  [[nodiscard]] SlotTable& slots() noexcept { return slots_; }
+  /// The node of each rank of MPI_COMM_WORLD.
+  [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
+
+  /// From now on `listener` hears what is said of `number`, and what was said before. Any thread.
+  void listen(CommNumber number, NoticeListener& listener);
+  void stop_listening(CommNumber number) noexcept;
+  /// Takes the notices that have come. Any thread that may call MPI; where another one is at it, returns at once.
+  void poll() noexcept;
+  /// Says something of `number` to ranks of MPI_COMM_WORLD, and drives the messages for at most `limit`. What is not
+  /// out by then is left to MPI.
+  void notify(CommNumber number, std::span<const int> ranks, std::span<const char> bytes,
+              std::chrono::milliseconds limit) noexcept;
+
+  /// MPI_Finalize: collective. Nothing may be used afterwards.
+  void end() noexcept;
+
+ private:
+  static constexpr std::size_t kBytes = 1024;
+  static constexpr std::size_t kMostUnheard = 4096;  // notices of communicators that this rank does not know yet
+
+  void post();
+  void take(const MPI_Status& status) noexcept;
+  void note_ends() noexcept;
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  TagPlan tags_;
+  SlotTable slots_;
+  std::vector<std::uint32_t> nodes_;
+
+  struct Notice {
+    int from;
+    std::vector<char> bytes;
+  };
+  std::mutex mutex_;  // of what follows
+  std::map<CommNumber, NoticeListener*> listeners_;
+  std::multimap<CommNumber, Notice> unheard_;
+  std::set<int> ended_;
+  std::vector<char> incoming_ = std::vector<char>(kBytes);
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+/// A slot that a communicator has. Given back at its end, unless messages under its tags may still be on their way.
+class SlotLease {
+ public:
+  SlotLease(std::shared_ptr<MpiWorld> world, unsigned slot) : world_(std::move(world)), slot_(slot) {}
+  SlotLease(const SlotLease&) = delete;
+  SlotLease& operator=(const SlotLease&) = delete;
+  ~SlotLease() {
+    if (!spoiled_) {
+      world_->slots().release(slot_);
+    }
+  }
+  [[nodiscard]] MpiWorld& world() const noexcept { return *world_; }
+  [[nodiscard]] unsigned slot() const noexcept { return slot_; }
+  void spoil() noexcept { spoiled_ = true; }
+
+ private:
+  std::shared_ptr<MpiWorld> world_;
+  unsigned slot_;
+  bool spoiled_ = false;
+};
+
+/// What one communicator of the job is to its transport.
+struct MpiSlot {
+  std::shared_ptr<SlotLease> lease;
+  CommNumber number = 0;
+  MPI_Comm comm = MPI_COMM_NULL;  ///< The job's own: asked whether its ranks have ended.
+  std::vector<int> ranks;         ///< Its ranks, as ranks of MPI_COMM_WORLD.
+};
+
+/// A transport between the ranks of one of the job's communicators. Not collective, and makes no communicator. Any
+/// thread may use it whose calls MPI's thread level allows, one at a time.
+[[nodiscard]] std::shared_ptr<Transport> make_mpi(const MpiSlot& slot, const MpiOptions& options);
+
+/// Ends what any rank of the communicator does with its transport, by an Error: it was revoked, or a rank has ended, so
+/// the library's own call is to say so. Any thread that may call MPI.
+void tell_faulty(const MpiSlot& slot) noexcept;
+
+}  // namespace gradwire::transport

@@ -1,0 +1,429 @@
+// Who has the drop-in: the server of `gradwire run` and the client of drop-ins in one process, without MPI.
+#include "drop_in/registration.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/registrations.hpp"
+#include "drop_in/mpi_job.hpp"
+#include "transport/tcp/tcp_registration.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using drop_in::Registration;
+using drop_in::RegistrationAnswer;
+using drop_in::RegistrationSettings;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = RegistrationAnswer::Kind;
+using std::chrono::milliseconds;
+namespace tcp = transport::tcp;
+
+constexpr milliseconds kUsual{150};
+constexpr milliseconds kLong{20'000};  // longer than any test here
+
+Registrations::Options options(milliseconds usual, milliseconds longest = kLong) {
+  return {.patience = {.usual = usual, .longest = longest}, .on_loopback = true};
+}
+
+RegistrationSettings settings(const std::string& server, const std::string& job = "job", int rank = -1) {
+  RegistrationSettings settings;
+  settings.server = server;
+  settings.job = job;
+  settings.launched_rank = rank;
+  return settings;
+}
+
+// Ranks `from` to `end` of a world of `size`, each in a thread.
+std::vector<std::future<RegistrationAnswer>> ask_all(const std::string& server, const std::string& job, int from,
+                                                     int end, int size) {
+  std::vector<std::future<RegistrationAnswer>> answers;
+  for (int rank = from; rank < end; ++rank) {
+    answers.push_back(std::async(std::launch::async, [=] {
+      Registration one(settings(server, job, rank));
+      one.begin();
+      return one.ask(rank, size);
+    }));
+  }
+  return answers;
+}
+
+// By TCP alone, as from another host.
+std::string without_local(const std::string& server) {
+  auto address = tcp::RegistrationAddress::from_text(server).value();
+  address.local.clear();
+  return address.to_text();
+}
+
+tcp::Socket connect_to(const std::string& server) {
+  int code = 0;
+  return tcp::begin_connecting_locally(tcp::RegistrationAddress::from_text(server)->local, code);
+}
+
+TEST(Registration, AllRanksThatAskAreAll) {
+  const Registrations server(options(kLong));
+  for (const std::string& place : {server.variable(), without_local(server.variable())}) {
+    const auto begin = tcp::Clock::now();
+    for (auto& answer : ask_all(place, "job " + place, 0, 4, 4)) {
+      const RegistrationAnswer got = answer.get();
+      EXPECT_EQ(got.kind, Kind::all) << got.why;
+      EXPECT_THAT(got.missing, IsEmpty());
+    }
+    EXPECT_LT(tcp::Clock::now() - begin, kLong / 2) << "they were not answered at once";
+  }
+  EXPECT_EQ(server.seen().begun, 8);
+  EXPECT_EQ(server.seen().asked, 8);
+  EXPECT_THAT(server.seen().hosts_of_root, ElementsAre(tcp::host_name()));
+}
+
+TEST(Registration, WithoutAServerNothingIsKnown) {
+  ASSERT_EQ(::unsetenv("GRADWIRE_REGISTER"), 0);
+  Registration of_environment;
+  of_environment.begin();
+  EXPECT_EQ(of_environment.ask(0, 2).kind, Kind::no_server);
+  ASSERT_EQ(::setenv("GRADWIRE_REGISTER", "nonsense", 1), 0);
+  Registration wrong;
+  wrong.begin();
+  const RegistrationAnswer answer = wrong.ask(0, 2);
+  EXPECT_EQ(answer.kind, Kind::unreachable);
+  EXPECT_THAT(answer.why, HasSubstr("GRADWIRE_REGISTER is not what gradwire run sets"));
+  ASSERT_EQ(::unsetenv("GRADWIRE_REGISTER"), 0);
+}
+
+TEST(Registration, MissingRanksAreNamedToEveryRankAlike) {
+  const Registrations server(options(kUsual));
+  auto answers = ask_all(server.variable(), "job", 0, 2, 4);
+  for (auto& answer : answers) {
+    const RegistrationAnswer got = answer.get();
+    EXPECT_EQ(got.kind, Kind::missing);
+    EXPECT_THAT(got.missing, ElementsAre(2, 3));
+  }
+  for (int late = 2; late < 4; ++late) {
+    Registration one(settings(server.variable()));
+    EXPECT_THAT(one.ask(late, 4).missing, ElementsAre(2, 3)) << "a late rank, without begin()";
+  }
+  EXPECT_THAT(server.seen().missing, ElementsAre(2, 3));
+}
+
+TEST(Registration, RanksThatAreStillInMpiInitAreWaitedFor) {
+  const Registrations server(options(kUsual));
+  Registration slow(settings(server.variable(), "job", 1));
+  slow.begin();
+  auto first = ask_all(server.variable(), "job", 0, 1, 2);
+  EXPECT_EQ(first[0].wait_for(4 * kUsual), std::future_status::timeout);
+  EXPECT_EQ(slow.ask(1, 2).kind, Kind::all);
+  EXPECT_EQ(first[0].get().kind, Kind::all);
+}
+
+TEST(Registration, ARankThatDiesInMpiInitIsMissing) {
+  const Registrations server(options(kUsual));
+  auto dies = std::make_unique<Registration>(settings(server.variable(), "job", 1));
+  dies->begin();
+  auto first = ask_all(server.variable(), "job", 0, 1, 2);
+  EXPECT_EQ(first[0].wait_for(2 * kUsual), std::future_status::timeout);
+  dies.reset();
+  EXPECT_THAT(first[0].get().missing, ElementsAre(1));
+}
+
+TEST(Registration, ARankThatBeganIsNotNamedBesideOneThatDidNot) {
+  const Registrations server(options(kUsual));
+  Registration slow(settings(server.variable(), "job", 1));
+  slow.begin();
+  auto first = ask_all(server.variable(), "job", 0, 1, 3);
+  EXPECT_THAT(first[0].get().missing, ElementsAre(2));
+  EXPECT_THAT(slow.ask(1, 3).missing, ElementsAre(2));
+}
+
+TEST(Registration, JobsAreKeptApart) {
+  const Registrations server(options(kUsual));
+  auto whole = ask_all(server.variable(), "a", 0, 3, 3);
+  auto half = ask_all(server.variable(), "b", 1, 3, 3);
+  auto child = ask_all(server.variable(), "a", 0, 2, 2);  // another world of the same name has another size
+  for (auto& answer : whole) {
+    EXPECT_EQ(answer.get().kind, Kind::all);
+  }
+  for (auto& answer : half) {
+    EXPECT_THAT(answer.get().missing, ElementsAre(0));
+  }
+  for (auto& answer : child) {
+    EXPECT_EQ(answer.get().kind, Kind::all);
+  }
+}
+
+// As where the number of a process comes again.
+TEST(Registration, ALaterJobOfTheSameNameIsAnother) {
+  const Registrations server(options(kUsual));
+  for (int i = 0; i < 3; ++i) {
+    for (auto& answer : ask_all(server.variable(), "job", 0, 2, 2)) {
+      EXPECT_EQ(answer.get().kind, Kind::all);
+    }
+  }
+  auto half = ask_all(server.variable(), "job", 0, 1, 2);
+  EXPECT_THAT(half[0].get().missing, ElementsAre(1));
+  EXPECT_EQ(server.seen().asked, 7);
+}
+
+TEST(Registration, ARankThatAsksTwiceIsToldTheSame) {
+  const Registrations server(options(kUsual));
+  Registration one(settings(server.variable()));
+  one.begin();
+  EXPECT_THAT(one.ask(1, 2).missing, ElementsAre(0));
+  EXPECT_THAT(one.ask(1, 2).missing, ElementsAre(0));
+  EXPECT_EQ(server.seen().asked, 1);
+}
+
+TEST(Registration, AWorldOfOneNeedsNoName) {
+  const Registrations server(options(kLong));
+  Registration alone(settings(server.variable(), ""));
+  alone.begin();
+  EXPECT_EQ(alone.ask(0, 1).kind, Kind::all);
+  Registration unknown(settings(server.variable(), ""));
+  const RegistrationAnswer answer = unknown.ask(0, 2);
+  EXPECT_EQ(answer.kind, Kind::unreachable);
+  EXPECT_THAT(answer.why, HasSubstr("which MPI job"));
+}
+
+TEST(Registration, AfterANewStartTheOldTokenIsWorthNothing) {
+  Registrations server(options(kLong));
+  const std::string before = server.variable();
+  Registration left(settings(before, "job", 0));
+  left.begin();
+  auto waiting = ask_all(before, "job", 1, 2, 2);
+  EXPECT_EQ(waiting[0].wait_for(kUsual), std::future_status::timeout);
+  server.start_anew();
+  EXPECT_EQ(waiting[0].get().kind, Kind::unreachable);
+  EXPECT_EQ(left.ask(0, 2).kind, Kind::unreachable);
+  EXPECT_EQ(server.seen().begun, 0);
+  EXPECT_NE(server.variable(), before);
+  for (auto& answer : ask_all(server.variable(), "job", 0, 2, 2)) {
+    EXPECT_EQ(answer.get().kind, Kind::all);
+  }
+}
+
+TEST(Registration, AServerThatHasGoneIsUnreachableAtOnce) {
+  auto server = std::make_unique<Registrations>(options(kLong));
+  const std::string variable = server->variable();
+  Registration begun(settings(variable));
+  begun.begin();
+  auto waiting = ask_all(variable, "job", 1, 2, 2);
+  EXPECT_EQ(waiting[0].wait_for(kUsual), std::future_status::timeout);
+  server.reset();
+  const auto begin = tcp::Clock::now();
+  const RegistrationAnswer answer = begun.ask(0, 2);
+  EXPECT_EQ(answer.kind, Kind::unreachable);
+  EXPECT_THAT(answer.why, HasSubstr("127.0.0.1 port "));
+  EXPECT_THAT(answer.why, HasSubstr("Connection refused"));
+  EXPECT_EQ(waiting[0].get().kind, Kind::unreachable);
+  EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
+}
+
+// A listener whose queue is full takes no connection and refuses none, as behind a firewall that drops.
+TEST(Registration, AnAddressThatDoesNotAnswerTakesABoundedTime) {
+  std::string why;
+  const tcp::Listener deaf = tcp::listen_at("127.0.0.1", why);
+  ASSERT_TRUE(deaf.socket.valid()) << why;
+  tcp::RegistrationAddress address = tcp::RegistrationAddress::random();
+  address.places.push_back({.address = "127.0.0.1", .port = deaf.port});
+  RegistrationSettings given = settings(address.to_text());
+  given.to_connect = milliseconds(200);
+  Registration one(given);
+  const auto begin = tcp::Clock::now();
+  one.begin();
+  const RegistrationAnswer answer = one.ask(0, 2);
+  EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(answer.kind, Kind::unreachable);
+  EXPECT_THAT(answer.why, HasSubstr("127.0.0.1 port " + std::to_string(deaf.port) + ": no answer"));
+  EXPECT_EQ(RegistrationSettings().to_connect, std::chrono::seconds(2));
+}
+
+// Another host may have the same address.
+TEST(Registration, AStrangerAtTheAddressIsPassedOver) {
+  const Registrations other(options(kLong));
+  const Registrations server(options(kLong));
+  auto address = tcp::RegistrationAddress::from_text(without_local(server.variable())).value();
+  const auto wrong = tcp::RegistrationAddress::from_text(other.variable()).value();
+  address.places.insert(address.places.begin(), wrong.places.begin(), wrong.places.end());
+  for (auto& answer : ask_all(address.to_text(), "job", 0, 2, 2)) {
+    const RegistrationAnswer got = answer.get();
+    EXPECT_EQ(got.kind, Kind::all) << got.why;
+  }
+  EXPECT_EQ(other.seen().begun, 0);
+}
+
+TEST(Registration, WhoDoesNotHaveTheTokenIsDropped) {
+  const Registrations server(options(kLong));
+  auto address = tcp::RegistrationAddress::from_text(server.variable()).value();
+  address.token.back() = address.token.back() == '0' ? '1' : '0';
+  RegistrationSettings given = settings(address.to_text());
+  given.to_connect = milliseconds(300);
+  Registration stranger(given);
+  stranger.begin();
+  EXPECT_EQ(stranger.ask(0, 1).kind, Kind::unreachable);
+  EXPECT_EQ(server.seen().begun, 0);
+}
+
+// Seeded: silence, halves of letters, garbage with and without the token, letters that cannot be, crowds.
+TEST(Registration, NobodyWhoConnectsHoldsUpAnother) {
+  Registrations::Options given = options(kLong);
+  given.to_speak = milliseconds(500);
+  const Registrations server(given);
+  const auto address = tcp::RegistrationAddress::from_text(server.variable()).value();
+  std::mt19937 random(41);
+  std::vector<tcp::Socket> held;
+  for (int i = 0; i < 600; ++i) {
+    tcp::Socket socket = connect_to(server.variable());
+    if (!socket.valid()) {
+      continue;  // the queue is full for a moment
+    }
+    tcp::RegistrationLetter letter;
+    auto bytes = std::as_writable_bytes(std::span(&letter, 1));
+    for (std::byte& byte : bytes) {
+      byte = static_cast<std::byte>(random());
+    }
+    if (i % 4 >= 2) {
+      std::copy(address.token.begin(), address.token.end(), letter.token.begin());
+      letter.version = i % 8 >= 4 ? tcp::kRegistrationVersion : letter.version;
+      letter.kind = i % 16 >= 8 ? tcp::RegistrationLetter::Kind::asks : letter.kind;
+    }
+    const std::size_t said = i % 3 == 0 ? 0 : i % 3 == 1 ? random() % bytes.size() : bytes.size();
+    static_cast<void>(::send(socket.fd(), bytes.data(), said, MSG_NOSIGNAL | MSG_DONTWAIT));
+    if (i % 5 != 0) {
+      held.push_back(std::move(socket));  // half open
+    }
+  }
+  const auto begin = tcp::Clock::now();
+  for (auto& answer : ask_all(server.variable(), "job", 0, 4, 4)) {
+    const RegistrationAnswer got = answer.get();
+    EXPECT_EQ(got.kind, Kind::all) << got.why;
+  }
+  EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_GT(held.size(), 100U);
+}
+
+TEST(Registration, WithFewConnectionsRanksComeAgain) {
+  Registrations::Options given = options(kLong);
+  given.most_connections = 3;
+  const Registrations server(given);
+  for (auto& answer : ask_all(server.variable(), "job", 0, 3, 3)) {
+    EXPECT_EQ(answer.get().kind, Kind::all);
+  }
+  given.patience.usual = kUsual;
+  const Registrations impatient(given);
+  for (auto& answer : ask_all(impatient.variable(), "job", 0, 6, 7)) {
+    EXPECT_THAT(answer.get().missing, ::testing::Contains(6)) << "ranks that had to wait asked too late, or were named";
+  }
+}
+
+TEST(Registration, AddressesAreReadBack) {
+  tcp::RegistrationAddress address = tcp::RegistrationAddress::random();
+  address.places = {{.address = "192.0.2.7", .port = 4711}, {.address = "fd00::2", .port = 1}};
+  const auto read = tcp::RegistrationAddress::from_text(address.to_text());
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->to_text(), address.to_text());
+  EXPECT_EQ(read->places[1].address, "fd00::2");
+  EXPECT_EQ(address.to_text().find_first_of(" ;|&$'\"()<>[]*?!#~`\\"), std::string::npos) << "a shell may see it";
+  std::mt19937 random(7);
+  for (int i = 0; i < 2000; ++i) {
+    std::string damaged = address.to_text();
+    damaged.resize(i % 2 == 0 ? damaged.size() : random() % damaged.size());
+    if (!damaged.empty()) {
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    }
+    if (const auto other = tcp::RegistrationAddress::from_text(damaged)) {
+      EXPECT_EQ(other->to_text(), damaged);
+    }
+  }
+}
+
+TEST(Registration, HydrasProxyNamesTheJob) {
+  const auto words = [](std::initializer_list<const char*> all) {
+    std::string text;
+    for (const char* word : all) {
+      text += std::string(word) + '\0';
+    }
+    return text;
+  };
+  EXPECT_EQ(drop_in::hydra_job(words({"/usr/bin/hydra_pmi_proxy", "--control-port", "vm:39605", "--pgid", "0"})),
+            "hydra vm:39605 0");
+  EXPECT_EQ(drop_in::hydra_job(words({"hydra_pmi_proxy", "--control-port", "vm:39605", "--pgid", "1"})),
+            "hydra vm:39605 1")
+      << "a spawned world";
+  EXPECT_EQ(drop_in::hydra_job(words({"hydra_bstrap_proxy", "--upstream-host", "n1", "--upstream-port", "4000"})),
+            "hydra n1:4000 0");
+  EXPECT_EQ(drop_in::hydra_job(words({"/usr/bin/hydra_pmi_proxy", "--usize", "-1"})), "");
+  EXPECT_EQ(drop_in::hydra_job(words({"sh", "--control-port", "vm:1"})), "");
+  EXPECT_EQ(drop_in::hydra_job(""), "");
+  EXPECT_EQ(drop_in::hydra_job("hydra_pmi_proxy"), "");
+  EXPECT_EQ(drop_in::hydra_job(words({"hydra_pmi_proxy", "--control-port"})), "");
+}
+
+TEST(RegistrationWorlds, AProcessBeginsAsLongAsOneOfItsConnectionsIsLeft) {
+  RegistrationWorlds worlds({.usual = milliseconds(10), .longest = milliseconds(40)});
+  const RegistrationWorlds::Time start{};
+  const RegistrationWorlds::Process slow{.number = 7, .job = "job", .rank = 1, .host = "h"};
+  worlds.begin(1, slow);
+  worlds.begin(2, slow);
+  worlds.leave(1);
+  ASSERT_TRUE(worlds.ask(3, {.number = 8, .job = "job", .rank = 0, .host = "h"}, 2, start));
+  EXPECT_THAT(worlds.take_answers(start + milliseconds(20)), IsEmpty()) << "rank 1 is in MPI_Init";
+  ASSERT_TRUE(worlds.ask(2, slow, 2, start + milliseconds(20)));
+  EXPECT_EQ(worlds.take_answers(start + milliseconds(20)).size(), 2U);
+  worlds.begin(4, slow);  // late
+  EXPECT_EQ(worlds.seen().begun, 1);
+  EXPECT_EQ(worlds.seen().asked, 2);
+}
+
+// Seeded: ranks of several worlds of one name begin, ask, ask again, leave in any order. Each world has one answer.
+TEST(RegistrationWorlds, EveryRankOfAWorldGetsTheSameAnswer) {
+  std::mt19937 random(9);
+  for (int run = 0; run < 300; ++run) {
+    RegistrationWorlds worlds({.usual = milliseconds(10), .longest = milliseconds(40)});
+    const int size = 1 + static_cast<int>(random() % 5);
+    const int absent = random() % 2 == 0 ? -1 : static_cast<int>(random() % static_cast<unsigned>(size));
+    RegistrationWorlds::Time now{};
+    std::map<RegistrationWorlds::Visitor, std::vector<int>> answers;
+    const auto take = [&] {
+      for (const auto& answer : worlds.take_answers(now)) {
+        EXPECT_TRUE(answers.emplace(answer.visitor, answer.missing).second) << "answered twice";
+      }
+    };
+    for (int rank = 0; rank < size; ++rank) {
+      const RegistrationWorlds::Process process{
+          .number = static_cast<std::uint64_t>(rank) + 1, .job = "job", .rank = rank, .host = "h"};
+      now += milliseconds(random() % 4);
+      if (rank != absent) {
+        worlds.begin(process.number, process);
+        EXPECT_TRUE(worlds.ask(process.number, process, size, now));
+      }
+      take();
+    }
+    while (const auto next = worlds.next(now)) {
+      now = std::max(now, *next);
+      take();
+    }
+    const int there = absent < 0 ? size : size - 1;
+    ASSERT_EQ(answers.size(), static_cast<std::size_t>(there)) << "run " << run;
+    for (const auto& [visitor, missing] : answers) {
+      EXPECT_EQ(missing, answers.begin()->second);
+    }
+    if (there > 0 && answers.begin()->second.empty()) {
+      EXPECT_EQ(absent, -1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::cli

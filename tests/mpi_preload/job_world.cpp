@@ -1,0 +1,261 @@
+// Many communicators and several threads: what a drop-in must bear that sends for all of them over one communicator.
+// How much of it is done is in the environment, so that a test can play a little and a long run much.
+#include <array>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "tests/mpi_preload/job.hpp"
+
+namespace job {
+namespace {
+
+int number(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+// A sum of `count` floats on `comm`, as far from the exact one as int8 may be. Returns how many elements are wrong.
+int sum_on(MPI_Comm comm, int count, bool in_place) {
+  int rank = 0;
+  int size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  const auto elements = static_cast<std::size_t>(count);
+  std::vector<float> values(elements);
+  for (std::size_t i = 0; i < elements; ++i) {
+    values[i] = value_of(rank, i);
+  }
+  std::vector<float> sum = values;
+  MPI_Allreduce(in_place ? MPI_IN_PLACE : values.data(), sum.data(), count, MPI_FLOAT, MPI_SUM, comm);
+  int wrong = 0;
+  const double bound = 2.0 * size / 254 * 1.05;
+  for (std::size_t i = 0; i < elements; ++i) {
+    double exact = 0;
+    for (int other = 0; other < size; ++other) {
+      exact += value_of(other, i);
+    }
+    wrong += std::fabs(sum[i] - exact) > bound ? 1 : 0;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+// One after another: made, used once, freed.
+void communicator_churn() {
+  for (int i = 0; i < number("JOB_ROUNDS", 300); ++i) {
+    MPI_Comm own = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &own);
+    JOB_CHECK(sum_on(own, kCount, i % 2 == 0) == 0);
+    MPI_Comm_free(&own);
+  }
+}
+
+// Alive at once, all used twice.
+void communicators_alive() {
+  std::vector<MPI_Comm> all(static_cast<std::size_t>(number("JOB_ALIVE", 400)));
+  for (MPI_Comm& comm : all) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    JOB_CHECK(sum_on(comm, kCount, false) == 0);
+  }
+  for (MPI_Comm& comm : all) {
+    JOB_CHECK(sum_on(comm, kCount, true) == 0);
+    MPI_Comm_free(&comm);
+  }
+}
+
+// Two threads, each with a duplicate of its own, on which it makes and frees others meanwhile.
+void two_threads() {
+  std::vector<MPI_Comm> own(2);
+  for (MPI_Comm& comm : own) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  }
+  const int sums = number("JOB_SUMS", 200);
+  std::vector<int> wrong(2);
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::mt19937 random(static_cast<unsigned>(thread));  // the same on every rank
+      constexpr std::array kCounts{1, 300, 16000, 20000, 40000};
+      for (int i = 0; i < sums; ++i) {
+        wrong[thread] += sum_on(own[thread], kCounts[random() % kCounts.size()], i % 2 == 0);
+        if (i % 10 == 3) {
+          MPI_Comm made = MPI_COMM_NULL;
+          MPI_Comm_dup(own[thread], &made);
+          wrong[thread] += sum_on(made, kCount, false);
+          MPI_Comm_free(&made);
+        }
+      }
+    });
+  }
+  for (std::size_t thread = 0; thread < 2; ++thread) {
+    threads[thread].join();
+    JOB_CHECK(wrong[thread] == 0);
+    MPI_Comm_free(&own[thread]);
+  }
+}
+
+namespace {
+
+// What one thread does on its communicators: all of it follows from a seed, the same on every rank.
+class Calls {
+ public:
+  Calls(unsigned seed, std::vector<MPI_Comm> comms) : random_(seed), comms_(std::move(comms)) {}
+
+  int play(int calls) {
+    for (int i = 0; i < calls; ++i) {
+      comm_ = comms_[random_() % comms_.size()];
+      MPI_Comm_rank(comm_, &rank_);
+      MPI_Comm_size(comm_, &size_);
+      call(static_cast<int>(random_() % 15));
+    }
+    return wrong_;
+  }
+
+ private:
+  void expect(bool right) { wrong_ += right ? 0 : 1; }
+  int large() { return 16384 + static_cast<int>(random_() % 8192); }
+
+  void call(int kind) {
+    switch (kind) {
+      case 0: return expect(sum_on(comm_, large(), false) == 0);
+      case 1: return expect(sum_on(comm_, large(), true) == 0);
+      case 2: return expect(sum_on(comm_, 1 + static_cast<int>(random_() % 100), true) == 0);
+      case 3: return reduce();
+      case 4: return reduce_scatter();
+      case 5: return reduce_scatter_block();
+      case 6: return whole_numbers<double>(MPI_DOUBLE);
+      case 7: return whole_numbers<int>(MPI_INT);
+      case 8: return largest();
+      case 9: return request(true);
+      case 10: return request(false);
+      case 11: return static_cast<void>(MPI_Barrier(comm_));
+      case 12: return broadcast();
+      case 13: return another_communicator();
+      default: return ring();
+    }
+  }
+
+  void reduce() {
+    const int count = large();
+    const int root = static_cast<int>(random_() % static_cast<unsigned>(size_));
+    const std::vector<float> mine(static_cast<std::size_t>(count), 1.0F + static_cast<float>(rank_));
+    std::vector<float> sum(mine.size());
+    MPI_Reduce(mine.data(), sum.data(), count, MPI_FLOAT, MPI_SUM, root, comm_);
+    expect(rank_ != root || near(sum));
+  }
+  void reduce_scatter() {
+    std::vector<int> counts(static_cast<std::size_t>(size_));
+    for (int& each : counts) {
+      each = static_cast<int>(random_() % 20000);
+    }
+    int all = 0;
+    for (const int each : counts) {
+      all += each;
+    }
+    const std::vector<float> mine(static_cast<std::size_t>(all), 1.0F + static_cast<float>(rank_));
+    std::vector<float> sum(static_cast<std::size_t>(counts[static_cast<std::size_t>(rank_)]));
+    MPI_Reduce_scatter(mine.data(), sum.data(), counts.data(), MPI_FLOAT, MPI_SUM, comm_);
+    expect(near(sum));
+  }
+  void reduce_scatter_block() {
+    const int each = large();
+    const std::vector<float> mine(static_cast<std::size_t>(each * size_), 1.0F + static_cast<float>(rank_));
+    std::vector<float> sum(static_cast<std::size_t>(each));
+    MPI_Reduce_scatter_block(mine.data(), sum.data(), each, MPI_FLOAT, MPI_SUM, comm_);
+    expect(near(sum));
+  }
+  // All values of a rank are alike, so a block of int8 holds them to a rounding.
+  [[nodiscard]] bool near(const std::vector<float>& sum) const {
+    const float exact = static_cast<float>(size_ * (size_ + 1)) / 2;
+    return std::all_of(sum.begin(), sum.end(), [&](float value) { return std::fabs(value - exact) < 0.02F * exact; });
+  }
+  template <typename T>
+  void whole_numbers(MPI_Datatype type) {
+    const int count = large();
+    std::vector<T> values(static_cast<std::size_t>(count), static_cast<T>(rank_ + 1));
+    MPI_Allreduce(MPI_IN_PLACE, values.data(), count, type, MPI_SUM, comm_);
+    expect(std::all_of(values.begin(), values.end(), [&](T v) { return v == static_cast<T>(size_ * (size_ + 1) / 2); }));
+  }
+  void largest() {
+    std::vector<float> values(20000, static_cast<float>(rank_));
+    MPI_Allreduce(MPI_IN_PLACE, values.data(), 20000, MPI_FLOAT, MPI_MAX, comm_);
+    expect(values[7] == static_cast<float>(size_ - 1));
+  }
+  void request(bool waits_at_once) {
+    const int count = large();
+    const std::vector<float> mine(static_cast<std::size_t>(count), 1.0F + static_cast<float>(rank_));
+    std::vector<float> sum(mine.size());
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallreduce(mine.data(), sum.data(), count, MPI_FLOAT, MPI_SUM, comm_, &request);
+    if (!waits_at_once) {
+      expect(sum_on(comm_, large(), true) == 0);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    expect(near(sum));
+  }
+  void broadcast() {
+    int value = rank_ == 0 ? 4711 : 0;
+    MPI_Bcast(&value, 1, MPI_INT, 0, comm_);
+    expect(value == 4711);
+  }
+  void another_communicator() {
+    MPI_Comm made = MPI_COMM_NULL;
+    if (random_() % 2 == 0) {
+      MPI_Comm_dup(comm_, &made);
+    } else {
+      MPI_Comm_split(comm_, 0, size_ - rank_, &made);
+    }
+    expect(sum_on(made, large(), false) == 0);
+    MPI_Comm_free(&made);
+  }
+  void ring() {
+    int got = -1;
+    const int to = (rank_ + 1) % size_;
+    const int from = (rank_ + size_ - 1) % size_;
+    MPI_Sendrecv(&rank_, 1, MPI_INT, to, 5, &got, 1, MPI_INT, from, 5, comm_, MPI_STATUS_IGNORE);
+    expect(got == from);
+  }
+
+  std::mt19937 random_;
+  std::vector<MPI_Comm> comms_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  int wrong_ = 0;
+};
+
+}  // namespace
+
+// Programs of 15 kinds of calls on four communicators, two for each of two threads, from one seed after another.
+void random_programs() {
+  std::vector<MPI_Comm> comms(4);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+  MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, g_rank, &comms[1]);
+  MPI_Comm_dup(comms[0], &comms[2]);
+  MPI_Comm_split(MPI_COMM_WORLD, 0, g_size - g_rank, &comms[3]);
+  const int first = number("JOB_FIRST_SEED", 1);
+  const int seeds = number("JOB_SEEDS", 20);
+  for (int seed = first; seed < first + seeds; ++seed) {
+    std::vector<int> wrong(2);
+    const auto play = [&](unsigned thread) {
+      wrong[thread] = Calls(static_cast<unsigned>(seed) * 2 + thread, {comms[2 * thread], comms[2 * thread + 1]})
+                          .play(number("JOB_CALLS", 20));
+    };
+    std::thread other(play, 1U);
+    play(0);
+    other.join();
+    if (wrong[0] + wrong[1] != 0) {
+      std::printf("[rank %d] seed %d: %d and %d wrong\n", g_rank, seed, wrong[0], wrong[1]);
+      ++g_failures;
+    }
+  }
+  for (MPI_Comm& comm : comms) {
+    MPI_Comm_free(&comm);
+  }
+}
+
+}  // namespace job

@@ -1,0 +1,223 @@
+// One process group without Torch, whose ranks are threads: what a group without a codec does, and what becomes of the
+// group when a call fails.
+#include "plugins/torch_c10d/core.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/ranks.hpp"
+#include "tests/torch_c10d/thread_store.hpp"
+
+namespace gradwire::torch_c10d {
+namespace {
+
+using namespace std::chrono_literals;
+using test::ThreadStore;
+using test::Watchdog;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CoreTest : public testing::Test {
+ protected:
+  CoreTest() : watchdog_("a process group of threads") { forget_environment(); }
+  ~CoreTest() override { forget_environment(); }
+
+  static void forget_environment() {
+    for (const char* const name : {"GRADWIRE_CODEC", "GRADWIRE_POLICY", "GRADWIRE_DISABLE", "GRADWIRE_DRY_RUN"}) {
+      ::unsetenv(name);
+    }
+  }
+
+  void run(const std::function<void(int rank, Core& core)>& body) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        Core core(store_.rendezvous(), {.rank = rank, .world_size = 2, .timeout = 60s, .first = false});
+        body(rank, core);
+      });
+    }
+    for (std::thread& rank : ranks) {
+      rank.join();
+    }
+  }
+
+  Watchdog watchdog_;
+  ThreadStore store_;
+};
+
+Asked sum_of(const std::vector<float>& values) {
+  return {.dtype = DType::f32,
+          .reduction = Reduction::sum,
+          .count = values.size(),
+          .bytes = 4 * values.size(),
+          .buffer = values.data()};
+}
+
+// What the reduction throws, or nothing.
+std::string reduce(
+    Core& core, std::vector<float>& values, std::function<void()> pass = [] {}) {
+  std::promise<std::string> ended;
+  core.post({.asked = sum_of(values),
+             .output = values.data(),
+             .pass = std::move(pass),
+             .done = [&](const std::exception_ptr& error) {
+               try {
+                 if (error) {
+                   std::rethrow_exception(error);
+                 }
+                 ended.set_value("");
+               } catch (const std::exception& what) {
+                 ended.set_value(what.what());
+               }
+             }});
+  return ended.get_future().get();
+}
+
+std::uint64_t calls_of(drop_in::Reason reason) {
+  std::uint64_t calls = 0;
+  for (const auto& [what, totals] : ledger().classes()) {
+    calls += what.reason == reason ? totals.calls : 0;
+  }
+  return calls;
+}
+
+int threads_here() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word == "Threads:") {
+      int threads = 0;
+      status >> threads;
+      return threads;
+    }
+  }
+  return -1;
+}
+
+// Mutation tried: the group has its thread whatever its mode.
+TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
+  const std::vector<float> values(100'000, 1.0F);
+  const std::uint64_t before = calls_of(drop_in::Reason::observing);
+  const int threads = threads_here();
+  std::promise<void> made[2];
+  std::promise<void> counted;
+  const std::shared_future<void> go_on = counted.get_future().share();
+  std::thread watcher([&] {
+    made[0].get_future().wait();
+    made[1].get_future().wait();
+    EXPECT_EQ(threads_here(), threads + 3) << "two ranks and this one";
+    counted.set_value();
+  });
+  run([&](int rank, Core& core) {
+    EXPECT_FALSE(core.has_thread());
+    EXPECT_FALSE(core.may_compress());
+    for (int call = 0; call < 30; ++call) {
+      const auto passed = core.passes(sum_of(values));
+      ASSERT_TRUE(passed);
+      EXPECT_EQ(passed->what.reason, drop_in::Reason::observing);
+      passed->ended(false);
+    }
+    made[rank].set_value();
+    go_on.wait();
+  });
+  watcher.join();
+  EXPECT_EQ(calls_of(drop_in::Reason::observing) - before, 60U);
+  for (const auto& [key, value] : store_.values()) {
+    EXPECT_THAT(key, testing::StartsWith("settings/")) << "ranks told each other their modes and nothing else";
+  }
+}
+
+TEST_F(CoreTest, ADryRunPassesAndCountsWhatWouldBeSent) {
+  ::setenv("GRADWIRE_CODEC", "int8", 1);
+  ::setenv("GRADWIRE_DRY_RUN", "1", 1);
+  const std::vector<float> values(100'000, 1.0F);
+  run([&](int, Core& core) {
+    EXPECT_FALSE(core.has_thread());
+    const auto passed = core.passes(sum_of(values));
+    ASSERT_TRUE(passed);
+    EXPECT_EQ(passed->what.codec, "int8");
+    EXPECT_EQ(passed->totals.compressed_calls, 1U);
+    EXPECT_LT(passed->totals.bytes_sent, passed->totals.bytes_dense / 3);
+  });
+}
+
+// Rank 0 sums few values, which pass, and rank 1 many. Each would wait for the other.
+void differ(int rank, Core& core) {
+  const auto names_both = AllOf(HasSubstr("rank 0: all_reduce of 10 f32, which passes"),
+                                HasSubstr("rank 1: all_reduce of 50000 f32, which is compressed"));
+  std::vector<float> many(50'000, 1.0F);
+  if (rank == 1) {
+    EXPECT_THAT(reduce(core, many), names_both);
+    EXPECT_THAT(reduce(core, many), names_both) << "later ones fail with the same words";
+    return;
+  }
+  const std::vector<float> few(10, 1.0F);
+  std::promise<std::string> failed;
+  const auto passed = core.passes(sum_of(few), [&](const std::string& why) { failed.set_value(why); });
+  ASSERT_TRUE(passed);
+  auto why = failed.get_future();
+  ASSERT_EQ(why.wait_for(30s), std::future_status::ready);
+  EXPECT_THAT(why.get(), names_both);
+  passed->ended(true);
+  EXPECT_THROW(static_cast<void>(core.passes(sum_of(few))), std::runtime_error);
+}
+
+TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBothSizes) {
+  ::setenv("GRADWIRE_CODEC", "int8", 1);
+  run([&](int rank, Core& core) {
+    std::vector<float> values(50'000, 1.0F);
+    EXPECT_EQ(reduce(core, values), "");
+    EXPECT_NEAR(values[1234], 2, 0.02);
+    differ(rank, core);
+  });
+}
+
+TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBeforeTheyAreConnected) {
+  ::setenv("GRADWIRE_CODEC", "int8", 1);
+  run(differ);
+}
+
+// Mutation tried: an error of the library's own call ends the group.
+TEST_F(CoreTest, AnErrorOfAPassedCallEndsThatCallAlone) {
+  ::setenv("GRADWIRE_CODEC", "auto", 1);
+  const std::uint64_t before = calls_of(drop_in::Reason::failed);
+  std::atomic<int> failed = 0;
+  run([&](int, Core& core) {
+    std::vector<float> values(50'000, 1.0F);
+    for (int call = 0; call < 30; ++call) {
+      const std::string error =
+          reduce(core, values, [call] { call < 20 ? throw std::runtime_error("of the library") : void(); });
+      EXPECT_THAT(error, testing::AnyOf("", "of the library"));
+      failed += error.empty() ? 0 : 1;
+    }
+  });
+  EXPECT_GT(failed, 0);
+  EXPECT_EQ(calls_of(drop_in::Reason::failed) - before, static_cast<std::uint64_t>(failed));
+}
+
+TEST_F(CoreTest, CallsThatFailAreCountedApart) {
+  const std::uint64_t before = calls_of(drop_in::Reason::failed);
+  const std::uint64_t observed = calls_of(drop_in::Reason::observing);
+  const std::vector<float> values(100'000, 1.0F);
+  run([&](int, Core& core) {
+    core.passes(sum_of(values))->ended(true);
+    core.count_other(1000, true);
+    core.count_other(1000, false);
+  });
+  EXPECT_EQ(calls_of(drop_in::Reason::failed) - before, 4U);
+  EXPECT_EQ(calls_of(drop_in::Reason::observing), observed);
+}
+
+}  // namespace
+}  // namespace gradwire::torch_c10d
