@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plugins/mpi_preload/child.hpp"
 #include "plugins/mpi_preload/consent.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/observed.hpp"
@@ -33,6 +34,9 @@ constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are eve
 constexpr std::uint64_t kMostAskedFor = std::uint64_t{64} << 20;
 
 int on_delete(MPI_Comm, int, void* value, void*) noexcept {
+  if (in_child()) {
+    return MPI_SUCCESS;  // what it would wait for is the parent's
+  }
   auto* state = static_cast<CommState*>(value);
   {
     const std::lock_guard lock(process().mutex);

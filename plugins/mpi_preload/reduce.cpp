@@ -128,7 +128,9 @@ void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Ro
   try {
     const HostBuffer input(from, bytes, true);
     // What a GPU holds is in a copy that goes with this function, so the member takes one of its own.
-    const bool copy = from == call.receive || input.data() != from;
+    const auto* const result = static_cast<const std::byte*>(call.receive);
+    const bool shared = result != nullptr && overlap(input.data(), bytes, result, bytes);
+    const bool copy = shared || input.data() != from;
     state.member->begin_trial(route, {input.data(), route.what.count, *route.what.dtype}, copy, call.counts);
   } catch (...) {  // the GPU's memory cannot be read: the other ranks are to hear of it
     state.member->begin_trial(route, {nullptr, 0, *route.what.dtype}, false, call.counts);

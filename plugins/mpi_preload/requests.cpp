@@ -129,10 +129,14 @@ void Requests::route_and_make(Posted& posted) {
   posted.code = forward(call);
   const double seconds = seconds_since(begin);
   state_.member->count_passed(route, bytes_of(call.count, call.type), seconds);
-  if (route.turn.trial && posted.code == MPI_SUCCESS) {
-    end_trial(state_, result_of(call, state_), *route.what.dtype, seconds);
+  if (route.turn.trial) {
+    if (posted.code == MPI_SUCCESS) {
+      end_trial(state_, result_of(call, state_), *route.what.dtype, seconds);
+    } else {
+      state_.member->drop_trial();
+    }
     tell_lines(state_);
-  } else if (route.turn.timed && !route.turn.trial) {
+  } else if (route.turn.timed) {
     state_.member->measured(seconds);
   }
 }

@@ -184,8 +184,16 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       process().ledger.add(*owned, {.seconds = seconds});
       observe_seconds(*owned, seconds);
     }
-    if (code != MPI_SUCCESS || (verdict.known == nullptr && !verdict.chosen && !verdict.trial)) {
-      return;  // after an error nothing of the communicator is used; its next call drops a trial
+    if (code != MPI_SUCCESS) {
+      // The job's error handler may have freed the communicator. The cache knows of none that was.
+      if (CommState* known = verdict.trial ? cached_state(comm) : nullptr) {
+        const std::lock_guard lock(known->mutex);
+        known->member->drop_trial();
+      }
+      return;
+    }
+    if (verdict.known == nullptr && !verdict.chosen && !verdict.trial) {
+      return;
     }
     CommState* state = find_state(comm);
     if (state == nullptr) {

@@ -183,12 +183,13 @@ class Forecaster {
     return one;
   }
 
-  // A gain is told only where it would be one even if nothing overlapped; between the two nobody knows.
+  // A gain is told only where it would be one even if nothing overlapped; between the two nobody knows. Of a part of
+  // the job's ranks nobody knows either whether they share a host.
   void judge(ForecastClass& one, double one_after_the_other, double rate) const {
     const double least = (1 - kGain) * one.passed_seconds;
     if (machines_.one_host || *one.compressed_seconds >= least) {
       one.saved_seconds = 0;
-    } else if (one_after_the_other < least && (machines_.ranks >= one.what.communicator_size || rate < kMemoryRate)) {
+    } else if (one_after_the_other < least && (machines_.ranks == one.what.communicator_size || rate < kMemoryRate)) {
       one.saved_seconds = one.passed_seconds - *one.compressed_seconds;
     }
   }

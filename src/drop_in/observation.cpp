@@ -21,9 +21,9 @@ namespace {
 constexpr std::uint64_t kNotesToOneTimed = 16;
 constexpr std::size_t kMostKept = 32;         // times of one size
 constexpr std::size_t kMostSamples = 24;      // of one class
-constexpr double kTimeOfSamples = 5e-3;       // of the run
-constexpr double kNoteShare = 4e-3;           // likewise
-constexpr double kLeastRun = 1e-2;            // seconds: before that, shares say nothing
+constexpr double kSamplesOfRun = 5e-3;        // of the run
+constexpr double kNotesOfRun = 4e-3;          // likewise
+constexpr double kLeastRun = 0.25;            // seconds: of a shorter run notes may take a larger share
 constexpr double kClockSeconds = 6e-8;        // that the caller of note() takes for two looks at a clock
 constexpr double kLongestNote = 2e-6;         // one that took longer was interrupted
 constexpr std::uint32_t kMostSkipped = 1023;  // in the mean
@@ -142,6 +142,9 @@ void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, do
 }
 
 void Observation::note(const ObservedClass& what, std::uint64_t bytes, double seconds) {
+  if (!wants_note()) {  // of a caller who did not ask
+    return;
+  }
   const std::lock_guard lock(mutex_);
   const std::uint64_t weight = 1 + skipped_.exchange(0, std::memory_order_relaxed);
   if (notes_++ % kNotesToOneTimed != 0) {
@@ -164,15 +167,15 @@ double Observation::note_seconds() const noexcept {
 
 void Observation::choose_skips() {
   const double share = note_seconds() / std::max(seconds_since(begin_), kLeastRun);
-  if (share > kNoteShare) {
+  if (share > kNotesOfRun) {
     mean_skip_ = std::min(2 * mean_skip_ + 1, kMostSkipped);
-  } else if (share < kNoteShare / 2) {
+  } else if (share < kNotesOfRun / 2) {
     mean_skip_ /= 2;
   }
 }
 
 std::size_t Observation::affordable_bytes() const noexcept {
-  const double left = kTimeOfSamples * seconds_since(begin_) - sample_seconds_;
+  const double left = kSamplesOfRun * seconds_since(begin_) - sample_seconds_;
   return left <= 0 ? 0 : static_cast<std::size_t>(std::min<double>(left / seconds_a_byte_, kMostSampledBytes));
 }
 

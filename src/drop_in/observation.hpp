@@ -29,7 +29,7 @@ class Observation {
   Observation& operator=(const Observation&) = delete;
 
   /// Whether the next call is to be timed, and given to note(). Most are; where calls are so short that this would cost
-  /// too much, one stands for several. Costs some nanoseconds.
+  /// too much, one stands for several. Costs some nanoseconds. Who times calls anyway need not ask.
   [[nodiscard]] bool wants_note() noexcept;
   /// The library's own call, which took so long. Calls that are too small to be compressed are welcome, too: they show
   /// the latency.
