@@ -11,8 +11,10 @@
 namespace gradwire::codec {
 
 struct SmallValues {
-  std::uint64_t nonzero = 0;  // finite values that were looked at, but for zeros
-  std::uint64_t zeroed = 0;   // of these, those that decode to 0
+  std::uint64_t nonzero = 0;      // finite values that were looked at, but for zeros
+  std::uint64_t zeroed = 0;       // of these, those that decode to 0
+  std::uint64_t blocks = 0;       // of 256 values, some of them not 0
+  std::uint64_t lost_blocks = 0;  // of these, those where most values decode to 0
   // Of the smaller half of them by magnitude, tile by tile: sums of their squares, and of the squares of their errors.
   double square = 0;
   double error = 0;
@@ -22,7 +24,7 @@ struct SmallValues {
   [[nodiscard]] double zeroed_share() const noexcept;
   /// NMSE of the smaller half: 1 where it decodes to 0.
   [[nodiscard]] double small_nmse() const noexcept;
-  /// Most values decode to 0, and the smaller half is all but lost.
+  /// Blocks are lost that are not just a few: at least one in eight.
   [[nodiscard]] bool lost() const noexcept;
 };
 

@@ -29,6 +29,8 @@ class Member {
   /// `name`: of the communicator, where choices are followed.
   Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect,
          const CommunicatorName& name = {});
+  /// Drops a trial that has begun: other ranks may wait in it.
+  ~Member() { drop_trial(); }
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 

@@ -135,9 +135,9 @@ void Router::count_small_values(const Route& route, const codec::SmallValues& fo
     return;
   }
   tell(describe(route.what) + ": " + format_number(100 * found.zeroed_share(), 3) +
-       "% of the values in a sample decode to 0 beside larger ones of their block, without error feedback, and what "
-       "they "
-       "stand for will not change; write in a policy: [[rule]] min_bytes = " +
+       "% of the values in a sample decode to 0 beside larger ones of their block (NMSE of the smaller half " +
+       format_number(found.small_nmse(), 2) +
+       "), without error feedback, so what they stand for will not change; write in a policy: [[rule]] min_bytes = " +
        std::to_string(std::uint64_t{1} << route.watched->size) +
        ", max_bytes = " + std::to_string((std::uint64_t{2} << route.watched->size) - 1) + ", codec = \"" +
        route.what.codec + "\", error_feedback = \"on\" (or codec = \"bf16\" alone); this is told once");

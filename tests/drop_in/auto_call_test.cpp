@@ -246,7 +246,7 @@ TEST(AutoCall, TheOrderTurnsRoundFromTrialToTrial) {
 }
 
 TEST(AutoCall, ACompressedClassGetsTheLibrarysSumInEachLaterComparison) {
-  World world(2, steady(1e-3, 0.5e-3));
+  World world(2, steady(1e-3, 0.3e-3));
   std::uint64_t trials = 0;
   for (int call = 0; call < 50'000; ++call) {
     const Way way = world.call();

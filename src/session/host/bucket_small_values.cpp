@@ -69,9 +69,10 @@ void BucketRunner::look_at_small_values(const plan::Plan& plan, const plan::Buck
   log(LogLevel::warning,
       "step " + std::to_string(task.step) + ": " + format_number(100 * all.zeroed_share(), 3) +
           "% of the gradients in a sample of bucket " + std::to_string(bucket.id) + " decode to 0 by " +
-          codec.spec().to_string() + " beside larger ones of their block, without error feedback, so what they stand " +
-          "for is not trained; write in the policy: [[rule]] match = \"" + (name.empty() ? "*" : name) +
-          "\" error_feedback = \"on\" (or codec = \"bf16\"). Told once");
+          codec.spec().to_string() + " beside larger ones of their block (NMSE of the smaller half " +
+          format_number(all.small_nmse(), 2) +
+          "), without error feedback, so what they stand for is not trained; write in the policy: [[rule]] match = \"" +
+          (name.empty() ? "*" : name) + "\" error_feedback = \"on\" (or codec = \"bf16\"). Told once");
 }
 
 }  // namespace gradwire::session
