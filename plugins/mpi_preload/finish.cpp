@@ -9,6 +9,7 @@
 
 #include "base/current_error.hpp"
 #include "base/durable_file.hpp"
+#include "base/world_name.hpp"
 #include "observe/collector.hpp"
 #include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
@@ -132,7 +133,7 @@ void finish_or_throw() {
   }
   const drop_in::ReportHead head = head_of(size, complete ? "" : "the numbers of other ranks are missing");
   if (self.configuration.recording) {
-    write_choices(*self.configuration.recording,
+    write_choices(file_with_world_name(*self.configuration.recording),
                   drop_in::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
   }
   if (self.configuration.report) {
