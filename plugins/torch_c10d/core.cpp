@@ -400,7 +400,7 @@ void Core::make_both_ways(const Posted& posted, const drop_in::Member::Route& ro
     posted.pass();
   } catch (...) {
     member_->drop_trial();
-    count_failed(route.what, asked.bytes);
+    count_failed_call(route.what, asked.bytes);
     throw FailedPass{std::current_exception()};
   }
   const double seconds = seconds_since(begin);
