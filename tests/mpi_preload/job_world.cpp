@@ -103,14 +103,16 @@ namespace {
 // What one thread does on its communicators: all of it follows from a seed, the same on every rank.
 class Calls {
  public:
-  Calls(unsigned seed, std::vector<MPI_Comm> comms) : random_(seed), comms_(std::move(comms)) {}
+  Calls(unsigned seed, std::vector<MPI_Comm> comms) : choices_(seed), comms_(std::move(comms)) {}
 
   int play(int calls) {
     for (int i = 0; i < calls; ++i) {
-      comm_ = comms_[random_() % comms_.size()];
+      comm_ = comms_[choices_() % comms_.size()];
+      const int kind = static_cast<int>(choices_() % 15);
+      random_.seed(static_cast<unsigned>(choices_()));  // ranks of a smaller part ask for fewer numbers in a call
       MPI_Comm_rank(comm_, &rank_);
       MPI_Comm_size(comm_, &size_);
-      call(static_cast<int>(random_() % 15));
+      call(kind);
     }
     return wrong_;
   }
@@ -220,7 +222,8 @@ class Calls {
     expect(got == from);
   }
 
-  std::mt19937 random_;
+  std::mt19937 choices_;  // the same on every rank
+  std::mt19937 random_;   // of one call
   std::vector<MPI_Comm> comms_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
