@@ -1,7 +1,8 @@
-/* Include this instead of <mpi.h>, and link gradwire::mpi_replace: large sums of floats are then compressed, every
-   other call is the library's own (docs/drop-in-mpi.md). C and C++. Linking puts gradwire in front of the MPI for the
-   whole program, so calls in files compiled with <mpi.h> are handled too; this header makes sure of those compiled with
-   it, whatever the order of libraries. */
+/* Include this instead of <mpi.h>, and link gradwire::mpi_replace: large sums of floats are then compressed where
+   GRADWIRE_CODEC or GRADWIRE_POLICY says so; without these, and for every other call, the library's own call is made
+   (docs/drop-in-mpi.md). C and C++. Linking puts gradwire in front of the MPI for the whole program, so calls in files
+   compiled with <mpi.h> are handled too; this header makes sure of those compiled with it, whatever the order of
+   libraries. */
 #ifndef GRADWIRE_REPLACE_MPI_H
 #define GRADWIRE_REPLACE_MPI_H
 
