@@ -309,8 +309,9 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   }
   member->stand_aside(!has_slot(), all.refused(Refusal::memory));
   if (!has_slot() && !all.refused(Refusal::memory) && rank == 0) {
-    warn_once("calls on some communicators pass: as many as tags allow (" +
-              std::to_string(process().world->tags().slots()) + ") are compressed at the same time");
+    warn_once("calls on some communicators pass: no tags were free for them at that moment (" +
+              std::to_string(process().world->tags().slots()) +
+              " communicators can be compressed at the same time); this is tried again");
   }
 }
 
