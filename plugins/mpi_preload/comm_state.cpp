@@ -84,9 +84,7 @@ bool has_memory(std::uint64_t bytes) noexcept {
   return block != nullptr;
 }
 
-std::string number_text(const CommState& state) {
-  return "a communicator of " + std::to_string(state.size) + " ranks";
-}
+std::string number_text(const CommState& state) { return "a communicator of " + std::to_string(state.size) + " ranks"; }
 
 }  // namespace
 
@@ -252,8 +250,8 @@ void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
 Terms CommState::terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue) {
   Terms mine;
   if (rank == 0) {
-    mine.number = has_slot() ? slot_.number
-                             : static_cast<std::uint64_t>(process().world->rank()) << 32 | ++process().numbered;
+    mine.number =
+        has_slot() ? slot_.number : static_cast<std::uint64_t>(process().world->rank()) << 32 | ++process().numbered;
   }
   if (!has_memory(bytes_of(made.count, made.type))) {
     mine.refuse(Refusal::memory);
@@ -289,12 +287,14 @@ void CommState::settle(const Reduce& made, bool could_compress) {
     mine.slots = offer.free;
   }
   Terms all;
-  if (agree_on_terms(comm, mine, {.call = call, .ranks = ranks}, all) != MPI_SUCCESS) {  // the library's own call says why
+  if (agree_on_terms(comm, mine, {.call = call, .ranks = ranks}, all) !=
+      MPI_SUCCESS) {  // the library's own call says why
     static_cast<void>(slots.settle(offer, {}));
     drop();
     return;
   }
-  const auto slot = slots.settle(offer, has_slot() || all.refused(Refusal::memory) ? transport::SlotTable::Set{} : all.slots);
+  const auto slot =
+      slots.settle(offer, has_slot() || all.refused(Refusal::memory) ? transport::SlotTable::Set{} : all.slots);
   if (slot) {
     slot_ = {.lease = std::make_shared<transport::SlotLease>(process().world, *slot),
              .number = all.number,
@@ -365,7 +365,8 @@ std::shared_ptr<Transport> CommState::connect() {
     if (!process().configuration.quiet) {
       tell(call + " on " + number_text(*this) + " is compressed and waits for " + drop_in::name_ranks(of_world) +
            " (of MPI_COMM_WORLD)" +
-           (process().configuration.timeout ? "" : ", as it would without gradwire; GRADWIRE_TIMEOUT bounds such waits"));
+           (process().configuration.timeout ? ""
+                                            : ", as it would without gradwire; GRADWIRE_TIMEOUT bounds such waits"));
     }
   };
   auto made = transport::make_mpi(slot_, {.ignore_broken_pipes = false,

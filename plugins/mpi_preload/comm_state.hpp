@@ -70,14 +70,14 @@ struct CommState {
 
   // What follows is used inside the job's calls only, which do not overlap on one communicator. Ranks have the same
   // here: it follows from their calls and from what they agreed on.
-  std::string call;                    // that is under way, for lines about ranks that do not come
-  std::uint64_t others = 0;            // calls that were counted elsewhere: they return a request and passed
-  std::uint64_t compressible = 0;      // calls that the agreed policy could compress, without a slot
-  bool wants_requests = false;         // a call that returns a request could have been compressed
-  bool asked_for_requests = false;     // and the ranks have agreed about that
-  bool told = false;                   // why they pass
+  std::string call;                 // that is under way, for lines about ranks that do not come
+  std::uint64_t others = 0;         // calls that were counted elsewhere: they return a request and passed
+  std::uint64_t compressible = 0;   // calls that the agreed policy could compress, without a slot
+  bool wants_requests = false;      // a call that returns a request could have been compressed
+  bool asked_for_requests = false;  // and the ranks have agreed about that
+  bool told = false;                // why they pass
   std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
-  std::unique_ptr<Requests> requests;  // the ranks agreed to compress calls that return one
+  std::unique_ptr<Requests> requests;                       // the ranks agreed to compress calls that return one
 
   /// A rank has ended, or it was revoked: all calls are MPI's own, which says so.
   std::atomic<bool> lost = false;

@@ -11,8 +11,8 @@
 #include "base/durable_file.hpp"
 #include "base/world_name.hpp"
 #include "observe/collector.hpp"
-#include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
+#include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -102,8 +102,8 @@ drop_in::ReportHead head_of(int world_size, const std::string& note) {
           .implementation = self.implementation,
           .dry_run = self.configuration.dry_run,
           .policy = self.configuration.planner.policy().source,
-          .disabled = self.agreement.disabled_because.empty() ? self.configuration.disabled
-                                                              : self.agreement.disabled_because,
+          .disabled =
+              self.agreement.disabled_because.empty() ? self.configuration.disabled : self.agreement.disabled_because,
           .note = note};
 }
 

@@ -11,8 +11,8 @@
 #include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
-#include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/next.hpp"
+#include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/reduce.hpp"
 
 namespace gradwire::mpi_preload {

@@ -19,8 +19,8 @@ constexpr double kShareOfTheRun = 0.01;
 constexpr double kMostSeconds = 1;
 constexpr double kSafety = 3;  // a pass may take so many times as long as was foreseen
 constexpr int kPasses = 3;
-constexpr std::size_t kMostExchanged = 3;                               // classes
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;          // of a call that is made again
+constexpr std::size_t kMostExchanged = 3;                       // classes
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;  // of a call that is made again
 constexpr std::uint64_t kSampleBytes = std::uint64_t{1} << 20;
 
 std::unique_ptr<drop_in::Observation>& observation() {
@@ -49,8 +49,8 @@ Plan plan_of(const drop_in::Forecast& forecast, int size, double budget) {
   std::size_t planned = 0;
   for (std::size_t i = 0; i < forecast.classes.size() && planned < plan.size(); ++i) {
     const drop_in::ForecastClass& one = forecast.classes[i];
-    const bool sum = one.what.function == drop_in::Function::mpi_allreduce ||
-                     one.what.function == drop_in::Function::mpi_iallreduce;
+    const bool sum =
+        one.what.function == drop_in::Function::mpi_allreduce || one.what.function == drop_in::Function::mpi_iallreduce;
     const double cost = kSafety * kPasses * 2 * one.passed_seconds;
     if (!sum || one.what.communicator_size != size || one.what.dtype != DType::f32 || !one.ratio ||
         one.bytes > static_cast<double>(kMostBytes) || cost > budget) {
@@ -129,9 +129,7 @@ void exchange_real_messages(int rank, int size) {
 
 }  // namespace
 
-void begin_observing() {
-  observation() = std::make_unique<drop_in::Observation>(process().configuration.planner);
-}
+void begin_observing() { observation() = std::make_unique<drop_in::Observation>(process().configuration.planner); }
 
 void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept {
   try {

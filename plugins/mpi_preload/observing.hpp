@@ -16,8 +16,8 @@ void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept
 /// After it.
 void observe_seconds(const drop_in::CallClass& what, double seconds) noexcept;
 
-/// In MPI_Finalize; collective where `all_are_here`: real messages of the largest classes, for at most 1% of the run and
-/// 1 s. Then the ledger gets what was observed.
+/// In MPI_Finalize; collective where `all_are_here`: real messages of the largest classes, for at most 1% of the run
+/// and 1 s. Then the ledger gets what was observed.
 void end_observing(int rank, int size, bool all_are_here);
 
 }  // namespace gradwire::mpi_preload

@@ -52,7 +52,7 @@ struct Process {
   drop_in::Agreement agreement;
   bool all_are_here = false;                   // every rank has the drop-in
   std::shared_ptr<transport::MpiWorld> world;  // while compressing
-  std::atomic<std::uint32_t> numbered = 0;  // communicators whose rank 0 this one is
+  std::atomic<std::uint32_t> numbered = 0;     // communicators whose rank 0 this one is
 
   int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
 

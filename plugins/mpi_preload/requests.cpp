@@ -141,8 +141,8 @@ void Requests::route_and_make(Posted& posted) {
   }
 }
 
-// As the library's own call that returns a request, on our own communicator of all ranks. A blocking call would poll, and take the
-// core from what the job computes meanwhile, for as long as another rank is late.
+// As the library's own call that returns a request, on our own communicator of all ranks. A blocking call would poll,
+// and take the core from what the job computes meanwhile, for as long as another rank is late.
 int Requests::forward(const Reduce& call) const {
 #if MPI_VERSION >= 4
   using Count = MPI_Count;
@@ -155,10 +155,10 @@ int Requests::forward(const Reduce& call) const {
 #endif
   const std::vector<Count> counts(call.counts.begin(), call.counts.end());  // MPI reads them until the end
   MPI_Request request = MPI_REQUEST_NULL;
-  int code = counts.empty()
-                 ? all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op,
-                              process().world->comm(), &request)
-                 : reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op, process().world->comm(), &request);
+  int code = counts.empty() ? all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op,
+                                         process().world->comm(), &request)
+                            : reduce_scatter(call.send, call.receive, counts.data(), call.type, call.op,
+                                             process().world->comm(), &request);
   transport::Backoff backoff;
   for (int done = 0; code == MPI_SUCCESS && done == 0;) {
     code = PMPI_Test(&request, &done, MPI_STATUS_IGNORE);

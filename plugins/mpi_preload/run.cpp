@@ -92,8 +92,8 @@ Verdict guarded(CommState& state, const Act& act) {
 
 Verdict judge(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
-  // Small calls on more communicators than the cache holds. Not where a call that returns a request waits for a blocking
-  // one, in which the ranks can agree.
+  // Small calls on more communicators than the cache holds. Not where a call that returns a request waits for a
+  // blocking one, in which the ranks can agree.
   if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
     return {};
   }

@@ -46,8 +46,7 @@ std::vector<Settings> ask_all(const Settings& mine) {
       transport::exchange_records(MPI_COMM_WORLD, std::as_bytes(std::span(&mine, 1)), limit);
   if (!records.missing.empty()) {
     say("no answer from " + drop_in::name_ranks(records.missing) + " of " +
-        std::to_string(records.all.size() / sizeof(Settings)) + " in MPI_Init within " +
-        format_duration(limit) +
+        std::to_string(records.all.size() / sizeof(Settings)) + " in MPI_Init within " + format_duration(limit) +
         ": it runs without gradwire. Give every rank the same preload, on other hosts too, or start the job by "
         "`gradwire run`, which finds that out and passes every call");
     PMPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
@@ -91,9 +90,9 @@ std::vector<Settings> settings_of_all(const Settings& mine, int rank, int size) 
     }
     case Kind::unreachable: break;
   }
-  pass_all("this rank cannot reach gradwire run at " + answer.why +
-               "; open that way, or start the job with --no-register",
-           true);
+  pass_all(
+      "this rank cannot reach gradwire run at " + answer.why + "; open that way, or start the job with --no-register",
+      true);
   return {};
 }
 

@@ -1,4 +1,5 @@
-// How the tags of one private communicator are shared out over the communicators of a job: each has a slot. No MPI call.
+// How the tags of one private communicator are shared out over the communicators of a job: each has a slot. No MPI
+// call.
 #pragma once
 
 #include <array>

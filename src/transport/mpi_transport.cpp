@@ -69,9 +69,7 @@ MpiTransport::~MpiTransport() {
 }
 
 /// For calls that no other call of this transport overlaps.
-bool MpiTransport::may_use_mpi() const noexcept {
-  return mpi_is_up() && is_right_thread();
-}
+bool MpiTransport::may_use_mpi() const noexcept { return mpi_is_up() && is_right_thread(); }
 
 void MpiTransport::enter() {
   if (!mpi_is_up()) {

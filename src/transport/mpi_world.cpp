@@ -115,8 +115,8 @@ void MpiWorld::notify(CommNumber number, std::span<const int> ranks, std::span<c
   buffer->insert(buffer->end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(fits));
   for (const int rank : ranks) {
     MPI_Request request = MPI_REQUEST_NULL;
-    if (rank != rank_ && MPI_Isend(buffer->data(), static_cast<int>(buffer->size()), MPI_CHAR, rank,
-                                   TagPlan::notice(), comm_, &request) == MPI_SUCCESS) {
+    if (rank != rank_ && MPI_Isend(buffer->data(), static_cast<int>(buffer->size()), MPI_CHAR, rank, TagPlan::notice(),
+                                   comm_, &request) == MPI_SUCCESS) {
       requests->push_back(request);
     }
   }

@@ -326,7 +326,8 @@ TEST(AutoCall, ComparisonsCostLittle) {
       }
       const double cost = (world.seconds() - decided) / (kCalls * passed) - 1;
       EXPECT_LE(cost, 0.005) << passed << " s, " << times << " times";
-      EXPECT_GT(world.trials(), first) << "it is compared again now and then: " << passed << " s, " << times << " times";
+      EXPECT_GT(world.trials(), first) << "it is compared again now and then: " << passed << " s, " << times
+                                       << " times";
     }
   }
 }
@@ -470,8 +471,8 @@ TEST_P(AutoCallTrace, CostsLittleMoreThanTheBestWay) {
     for (std::uint64_t call = 0; call < kRounds * trace.size(); ++call) {
       world.call();
     }
-    // Trials cost a whole call, so a choice that rests on a moment of the machine stays for longer: in one of the traces
-    // int8 is faster in 105 of 200 calls, and yet takes 8% longer in all.
+    // Trials cost a whole call, so a choice that rests on a moment of the machine stays for longer: in one of the
+    // traces int8 is faster in 105 of 200 calls, and yet takes 8% longer in all.
     const double most = GetParam() == "shm2-4194304" ? 1.03 : 1.005;
     EXPECT_LE((world.seconds() - decided) / std::min(fixed[0], best), most) << "from row " << start;
   }

@@ -114,12 +114,11 @@ class Bench {
   void enqueue(const Arm& arm, const Buffers& buffers, std::uint64_t count) {
     const collective::ChunkSize several = collective::stream_chunk_bytes(world_.world_size());
     const collective::ChunkSize whole(count * sizeof(float), true);
-    collective::Resolved resolved =
-        collective::resolve({.codec = CodecSpec::parse(arm.codec),
-                             .second_hop = CodecSpec::parse(arm.codec),
-                             .count = count,
-                             .chunk_bytes = arm.one_lane ? whole : several},
-                            {world_.rank(), world_.world_size()});
+    collective::Resolved resolved = collective::resolve({.codec = CodecSpec::parse(arm.codec),
+                                                         .second_hop = CodecSpec::parse(arm.codec),
+                                                         .count = count,
+                                                         .chunk_bytes = arm.one_lane ? whole : several},
+                                                        {world_.rank(), world_.world_size()});
     device_.follow_caller();
     executor_.run(std::move(resolved.schedule), {.input = {buffers.input, 0, count},
                                                  .output = {buffers.output, 0, count},

@@ -11,8 +11,8 @@ namespace gradwire::gpu {
 namespace {
 
 Trainer trainer_of(const World& world, const std::string& codec, bool scaled = false) {
-  return {world.rank(), world.stream(),
-          nccl::make_session(world.communicator(), world.stream(), session_policy(codec)), scaled};
+  return {world.rank(), world.stream(), nccl::make_session(world.communicator(), world.stream(), session_policy(codec)),
+          scaled};
 }
 
 void check_bits(Check& check, const World& world, const std::string& codec, bool scaled = false) {

@@ -180,7 +180,8 @@ class Calls {
     const int count = large();
     std::vector<T> values(static_cast<std::size_t>(count), static_cast<T>(rank_ + 1));
     MPI_Allreduce(MPI_IN_PLACE, values.data(), count, type, MPI_SUM, comm_);
-    expect(std::all_of(values.begin(), values.end(), [&](T v) { return v == static_cast<T>(size_ * (size_ + 1) / 2); }));
+    expect(
+        std::all_of(values.begin(), values.end(), [&](T v) { return v == static_cast<T>(size_ * (size_ + 1) / 2); }));
   }
   void largest() {
     std::vector<float> values(20000, static_cast<float>(rank_));

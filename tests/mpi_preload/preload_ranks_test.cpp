@@ -131,8 +131,8 @@ TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
   EXPECT_EQ(lines(with(3, preload() + " GRADWIRE_LOG=error", "nonfinite"), ""), 0);
 }
 
-// Where a rank has no drop-in the others must not wait for good, nor add up without it. Preloaded by hand, so that nobody
-// knows who has it; 6 s in place of a minute.
+// Where a rank has no drop-in the others must not wait for good, nor add up without it. Preloaded by hand, so that
+// nobody knows who has it; 6 s in place of a minute.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const std::string env = preload() + " GRADWIRE_TIMEOUT=6s";

@@ -52,8 +52,8 @@ TEST_P(Preload, SumsForOneRankAreCompressed) {
   }
 }
 
-// By mpif.h, `use mpi` and `use mpi_f08`. Six calls that may be compressed; two of them return requests, of which the one
-// on a duplicate passes, since its ranks have made no blocking call there.
+// By mpif.h, `use mpi` and `use mpi_f08`. Six calls that may be compressed; two of them return requests, of which the
+// one on a duplicate passes, since its ranks have made no blocking call there.
 TEST_P(Preload, JobsInFortran) {
   const bool open_mpi = GetParam().name == "OpenMpi";
   const std::string job = std::string(GRADWIRE_BIN) + (open_mpi ? "/mpi_fortran_job" : "/mpich_fortran_job");
@@ -177,8 +177,8 @@ TEST_P(Preload, RequestsWaitForNobodyWhereARankIsDisabled) {
   EXPECT_EQ(compressed_calls(report()), 0U);
 }
 
-// The programs are right under MPI's own, too. Seen red (they hung) where a blocking call does not wait for those before
-// it.
+// The programs are right under MPI's own, too. Seen red (they hung) where a blocking call does not wait for those
+// before it.
 TEST_P(Preload, RandomProgramsOfRequests) {
   expect_ok(plain(3, "request_programs multiple"), "request_programs");
   const std::string fewer = " JOB_SEEDS=8";

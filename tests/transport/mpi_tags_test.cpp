@@ -1,4 +1,5 @@
-// Tags and slots of the drop-in's one communicator: no two communicators that share two ranks may ever have one MPI tag.
+// Tags and slots of the drop-in's one communicator: no two communicators that share two ranks may ever have one MPI
+// tag.
 #include "transport/mpi_tags.hpp"
 
 #include <gtest/gtest.h>
@@ -107,8 +108,8 @@ TEST(SlotTable, RandomCommunicatorsNeverShare) {
     }
     struct Comm {
       std::vector<std::size_t> ranks;
-      std::map<std::size_t, SlotTable::Offer> offers;            // that were made
-      std::map<std::size_t, std::optional<unsigned>> settled;    // by rank
+      std::map<std::size_t, SlotTable::Offer> offers;          // that were made
+      std::map<std::size_t, std::optional<unsigned>> settled;  // by rank
       std::set<std::size_t> freed;
     };
     std::vector<Comm> comms;
