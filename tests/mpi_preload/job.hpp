@@ -140,5 +140,10 @@ void communicator_churn();
 void communicators_alive();
 void two_threads();
 void random_programs();
+void solver();
+void gram();
+void clusters();
+void osu();
+void each_call();
 
 }  // namespace job

@@ -1,0 +1,125 @@
+// A drop-in that was not asked to compress, or has not chosen to yet, changes not one bit of what real programs
+// compute.
+#include <map>
+#include <regex>
+
+#include "tests/mpi_preload/preload.hpp"
+
+namespace gradwire::test {
+namespace {
+
+constexpr const char* kPrograms[] = {"solver", "gram", "clusters", "osu", "each_call"};
+// All in one job, since starting it takes as long as running it.
+constexpr const char* kAll = "solver,gram,clusters,osu,each_call";
+
+using Hashes = std::map<std::string, std::string>;
+
+// Of each program, the hash of all ranks' results.
+Hashes hashes(const Outcome& outcome) {
+  Hashes found;
+  const std::regex line(R"((\w+):[^\n]* hash ([0-9]+))");
+  for (std::sregex_iterator match(outcome.output.begin(), outcome.output.end(), line), end; match != end; ++match) {
+    found[(*match)[1]] = (*match)[2];
+  }
+  return found;
+}
+
+void expect_all_ok(const Outcome& outcome) {
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  for (const std::string program : kPrograms) {
+    EXPECT_NE(outcome.output.find(program + " ok"), std::string::npos) << outcome.output;
+  }
+}
+
+// Whether calls of so many floats took part in a comparison of both ways.
+bool were_measured(const json& report, int count) {
+  const json& rows = report.at("classes");
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const json& row) { return row.at("count") == count && row.at("reason") == "being measured"; });
+}
+
+// Whether a comparison came to its end, and passing won it.
+bool some_class_is_no_faster(const json& report) {
+  const json& rows = report.at("classes");
+  return std::any_of(rows.begin(), rows.end(), [](const json& row) {
+    return row.at("reason") == "no faster on this link" && row.at("measured").at("compressed_seconds") > 0;
+  });
+}
+
+class Harmless : public Preload {
+ protected:
+  // Without the drop-in. A library sums alike in every run, whatever the thread level.
+  [[nodiscard]] const Hashes& of_the_library() const {
+    static std::map<std::string, Hashes> known;
+    if (!known.contains(GetParam().name)) {
+      const Outcome outcome = plain(3, kAll);
+      expect_all_ok(outcome);
+      known[GetParam().name] = hashes(outcome);
+      EXPECT_EQ(known[GetParam().name].size(), std::size(kPrograms)) << outcome.output;
+    }
+    return known[GetParam().name];
+  }
+};
+
+// Seen red, each of the three, where the setting is ignored and int8 taken.
+TEST_P(Harmless, WhoDidNotAskForACodecKeepsEveryBit) {
+  const Outcome observed = with(3, observing(), kAll);
+  expect_all_ok(observed);
+  EXPECT_EQ(hashes(observed), of_the_library());
+  EXPECT_EQ(compressed_calls(report()), 0U);
+  EXPECT_TRUE(has_reason(report(), "observed: no codec was named"));
+
+  // What returns a request could be compressed at this thread level only.
+  const Outcome counted = with(3, preload() + " GRADWIRE_DRY_RUN=1", std::string(kAll) + " multiple");
+  expect_all_ok(counted);
+  EXPECT_EQ(hashes(counted), of_the_library());
+  EXPECT_GT(compressed_calls(report()), 0U) << "counted as they would have been sent";
+  EXPECT_EQ(report().at("totals").at("lossy_calls"), 0U);
+
+  const Outcome disabled = with(3, preload() + " GRADWIRE_DISABLE=1", std::string(kAll) + " multiple");
+  expect_all_ok(disabled);
+  EXPECT_EQ(hashes(disabled), of_the_library());
+}
+
+// No gain is large enough for this policy: so every class is compared, and none is chosen. Seen red where the job gets
+// the compressed sum of a trial.
+TEST_P(Harmless, TrialsKeepEveryBit) {
+  const std::string nothing_gains = policy("gain", "[defaults]\ncodec = \"auto\"\n[auto]\ngain = 0.999999\n");
+  const Outcome outcome = with(3, observing() + " " + nothing_gains, std::string(kAll) + " multiple");
+  expect_all_ok(outcome);
+  EXPECT_EQ(hashes(outcome), of_the_library());
+  EXPECT_EQ(compressed_calls(report()), 0U);
+  for (const int count : {20000, 25600, 19200}) {  // of the solver, the Gram matrices and the clusters
+    EXPECT_TRUE(were_measured(report(), count)) << report().dump(1);
+  }
+  EXPECT_TRUE(some_class_is_no_faster(report())) << report().dump(1);
+}
+
+// Which way is faster is the machine's to say. Where compression is, results change only after a line has said so.
+TEST_P(Harmless, AutoKeepsEveryBitUntilItChooses) {
+  const Outcome outcome = with(3, measuring(), kAll);
+  const bool chosen = compressed_calls(report()) > 0;
+  EXPECT_EQ(contains(outcome, "sums are rounded from here on"), chosen) << outcome.output;
+  EXPECT_TRUE(were_measured(report(), 20000)) << report().dump(1);
+  if (!chosen) {
+    expect_all_ok(outcome);
+    EXPECT_EQ(hashes(outcome), of_the_library());
+  }
+}
+
+// The programs would notice: each has another hash, and most fail, where a codec is named.
+TEST_P(Harmless, EachProgramSeesWhatIsRounded) {
+  const Outcome outcome = with(3, preload(), kAll);
+  EXPECT_GT(compressed_calls(report()), 0U);
+  const Hashes rounded = hashes(outcome);
+  for (const std::string program : kPrograms) {
+    ASSERT_TRUE(rounded.contains(program)) << outcome.output;
+    EXPECT_NE(rounded.at(program), of_the_library().at(program)) << program;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Libraries, Harmless, ::testing::ValuesIn(libraries()),
+                         [](const auto& library) { return library.param.name; });
+
+}  // namespace
+}  // namespace gradwire::test
