@@ -247,7 +247,7 @@ void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
 
 // What this rank says. A thread that cannot be started, or memory that is not there, is a reason for all to stand
 // aside: later it would be an error of the call.
-Terms CommState::terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue) {
+Terms CommState::terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue) {
   Terms mine;
   if (rank == 0) {
     mine.number =
@@ -257,7 +257,7 @@ Terms CommState::terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::Call
     mine.refuse(Refusal::memory);
     warn_once("calls on " + number_text(*this) + " pass: this rank has no memory for what a call takes beside the job");
   }
-  if (wants_requests && !asked_for_requests) {
+  if (for_requests) {
     try {
       queue = std::make_unique<drop_in::CallQueue>();
     } catch (const std::exception& error) {
@@ -270,17 +270,19 @@ Terms CommState::terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::Call
 }
 
 void CommState::settle(const Reduce& made, bool could_compress) {
-  const bool for_requests = wants_requests && !asked_for_requests && process().agreement.requests;
   // Slots may come free, or only have been offered elsewhere at that moment: it is tried again, ever more rarely.
   compressible += could_compress && !has_slot() ? 1 : 0;
   const bool for_slot = could_compress && !has_slot() && std::has_single_bit(compressible);
+  const bool for_requests =
+      wants_requests && !requests && process().agreement.requests && (!asked_for_requests || for_slot);
+  asked_for_requests = asked_for_requests || wants_requests;
   if (inter || foreign || size < 2 || member->settings().aside_for_good || !(for_slot || for_requests)) {
     return;
   }
   const QuietErrors quiet(comm);
   std::unique_ptr<drop_in::CallQueue> queue;
   transport::SlotTable& slots = process().world->slots();
-  Terms mine = terms_of_rank(made, queue);
+  Terms mine = terms_of_rank(made, for_requests, queue);
   transport::SlotTable::Offer offer{.free = {}, .place = ~std::size_t{0}};
   if (!has_slot()) {
     offer = slots.offer();
@@ -301,11 +303,8 @@ void CommState::settle(const Reduce& made, bool could_compress) {
              .comm = comm,
              .ranks = ranks};
   }
-  if (for_requests) {
-    asked_for_requests = has_slot();
-    if (has_slot() && !all.refused(Refusal::thread)) {
-      requests = std::make_unique<Requests>(*this, std::move(queue));
-    }
+  if (for_requests && has_slot() && !all.refused(Refusal::thread)) {
+    requests = std::make_unique<Requests>(*this, std::move(queue));
   }
   member->stand_aside(!has_slot(), all.refused(Refusal::memory));
   if (!has_slot() && !all.refused(Refusal::memory) && rank == 0) {
@@ -357,6 +356,9 @@ drop_in::CommunicatorName CommState::find_name() const {
 
 // Inside the first call that is compressed, or compared. Makes no communicator and waits for nobody.
 std::shared_ptr<Transport> CommState::connect() {
+  if (!has_slot()) {
+    throw Error(ErrorCode::internal, "the ranks of this communicator have not agreed to compress");
+  }
   const auto tell_awaited = [this](const std::vector<int>& awaited) {
     std::vector<int> of_world;
     for (const int peer : awaited) {

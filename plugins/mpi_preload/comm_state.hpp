@@ -94,8 +94,10 @@ struct CommState {
   /// request could have been compressed, and the ranks have not agreed on that: they do. Under the mutex; waits for the
   /// other ranks as the library's own call would.
   void settle(const Reduce& made, bool could_compress);
-  /// Whether what becomes of such a call follows from its arguments and the policy alone. Without the mutex.
+  /// Whether it follows from the arguments and the policy alone that such a call is compressed. Without the mutex.
   [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
+  /// Whether the ranks agree about requests in the next blocking call, whatever its size.
+  [[nodiscard]] bool agrees_next() const noexcept { return wants_requests && !asked_for_requests; }
   /// Whether it has a slot, so that calls on it may be compressed.
   [[nodiscard]] bool has_slot() const noexcept { return slot_.lease != nullptr; }
   /// MPI_COMM_WORLD, in MPI_Init: all is agreed on already. `queue`: where requests can be compressed.
@@ -114,7 +116,7 @@ struct CommState {
  private:
   [[nodiscard]] std::vector<int> find_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
-  [[nodiscard]] Terms terms_of_rank(const Reduce& made, std::unique_ptr<drop_in::CallQueue>& queue);
+  [[nodiscard]] Terms terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue);
   void take_terms(const Terms& all);
   void drop() noexcept;
   [[nodiscard]] std::shared_ptr<Transport> connect();

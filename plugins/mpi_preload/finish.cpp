@@ -36,12 +36,13 @@ struct Gathering {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// How long rank 0 waits for the others' numbers. These wait for longer: rank 0 may come late, after saving a model.
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(10);
+// How long a rank waits for the others here. All of them do so alike: whoever waited for longer would wait for one that
+// has given up.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(30);
 
 // Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
 bool gather_ledgers(int rank, int size) {
-  const auto limit = rank == 0 ? kLongestWait : process().configuration.longest_wait();
+  const auto limit = kLongestWait;
   auto gathering = std::make_unique<Gathering>();
   Gathering& g = *gathering;
   g.mine = process().ledger.to_text();
@@ -119,15 +120,15 @@ void finish_or_throw() {
   if (self.world) {
     self.world->end();
   }
-  // MPI_Finalize brings all ranks together; but after a failure they are out of step. Where all calls are forwarded
-  // there is nothing to gather.
+  // MPI_Finalize brings all ranks together. Where all calls are forwarded there is nothing to gather.
   const QuietErrors quiet(MPI_COMM_WORLD);
   const bool gathers = self.all_are_here && self.agreement.mode != drop_in::Mode::disabled && size > 1;
   if (self.agreement.mode == drop_in::Mode::observing) {
-    end_observing(rank, size, gathers && !self.failed && !transport::is_faulty(MPI_COMM_WORLD));
+    end_observing(rank, size, gathers);
   }
-  const bool complete =
-      !gathers || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD) && gather_ledgers(rank, size));
+  // Where MPI goes on when ranks end, one rank may know of an end that another does not know of yet.
+  const bool may_gather = !transport::tolerates_faults() || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD));
+  const bool complete = !gathers || (may_gather && gather_ledgers(rank, size));
   if (rank != 0) {
     return;
   }

@@ -20,7 +20,7 @@ namespace gradwire::mpi_preload {
 /// Whether the call is known to be too small, and is counted as that.
 [[nodiscard]] inline bool counted_as_small(CommState& state, drop_in::Function function, std::int64_t count,
                                            MPI_Datatype type) noexcept {
-  if (state.wants_requests && !state.asked_for_requests) {
+  if (state.agrees_next()) {
     return false;  // the ranks can agree about requests in the next blocking call, whatever its size
   }
   if (static_cast<std::uint64_t>(count) >= state.small_below.load(std::memory_order_relaxed)) {  // negative: large
@@ -49,7 +49,8 @@ namespace gradwire::mpi_preload {
     return true;
   }
   CommState* state = cached_state(comm);
-  return state != nullptr &&
+  // Where ranks are to agree in the next blocking call, none may pass by what its own thread remembers.
+  return state != nullptr && !state->agrees_next() &&
          (counted_as_small(*state, function, count, type) || state->known.pass({function, type, op, count}));
 }
 

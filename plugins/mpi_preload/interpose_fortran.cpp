@@ -172,6 +172,7 @@ struct Init {
   NextFortran& next;
   void operator()(MPI_Fint* error) const {
     int granted = MPI_THREAD_SINGLE;
+    before_init();
     const int code = process().configuration.raise_threads
                          ? GRADWIRE_NEXT(MPI_Init_thread)(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted)
                          : next.call();
@@ -184,6 +185,7 @@ struct InitThread {
   NextFortran& next;
   void operator()(MPI_Fint* required, MPI_Fint* granted, MPI_Fint* error) const {
     MPI_Fint level = process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : *required;
+    before_init();
     const int code = next.call(&level, granted);
     begin();
     give(error, code);

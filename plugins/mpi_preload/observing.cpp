@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "base/elapsed.hpp"
@@ -11,6 +12,7 @@
 #include "drop_in/observation.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/process.hpp"
+#include "transport/mpi_faults.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
@@ -19,8 +21,8 @@ constexpr double kShareOfTheRun = 0.01;
 constexpr double kMostSeconds = 1;
 constexpr double kSafety = 3;  // a pass may take so many times as long as was foreseen
 constexpr int kPasses = 3;
-constexpr std::size_t kMostExchanged = 3;                       // classes
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;  // of a call that is made again
+constexpr std::size_t kMostExchanged = 3;                      // classes
+constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;  // of a call that is made again
 constexpr std::uint64_t kSampleBytes = std::uint64_t{1} << 20;
 
 std::unique_ptr<drop_in::Observation>& observation() {
@@ -78,13 +80,26 @@ double quickest(MPI_Comm comm, const Call& call) {
 }
 
 void make_again(MPI_Comm comm, int size, const Again& again, const drop_in::ObservedClass& what) {
-  std::vector<float> values(again.dense_bytes / sizeof(float));
+  // Where some rank has no memory for it, none makes it.
+  const std::size_t all = again.part_bytes * static_cast<std::size_t>(size);
+  std::vector<float> values;
+  std::vector<char> sent;
+  std::vector<char> received;
+  int has_memory = 1;
+  try {
+    values.resize(again.dense_bytes / sizeof(float));
+    sent.resize(all);
+    received.resize(all);
+  } catch (const std::bad_alloc&) {
+    has_memory = 0;
+  }
+  int all_have = 0;
+  if (PMPI_Allreduce(&has_memory, &all_have, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || all_have == 0) {
+    return;
+  }
   const double dense = quickest(comm, [&] {
     PMPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_SUM, comm);
   });
-  const std::size_t all = again.part_bytes * static_cast<std::size_t>(size);
-  std::vector<char> sent(all);
-  std::vector<char> received(all);
   const int part = static_cast<int>(again.part_bytes);
   const double frames = quickest(comm, [&] {
     for (int hop = 0; hop < 2; ++hop) {
@@ -117,10 +132,12 @@ void exchange_real_messages(int rank, int size) {
   if (message.plan[0].dense_bytes == 0) {
     return;
   }
+  // Not a duplicate, which would run the copy callbacks of the job's attributes.
   MPI_Comm own = MPI_COMM_NULL;
-  if (PMPI_Comm_dup(MPI_COMM_WORLD, &own) != MPI_SUCCESS) {
+  if (PMPI_Comm_split(MPI_COMM_WORLD, 0, rank, &own) != MPI_SUCCESS) {
     return;
   }
+  PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
   for (std::size_t i = 0; i < message.plan.size() && message.plan[i].dense_bytes > 0; ++i) {
     make_again(own, size, message.plan[i], message.classes[i]);
   }
@@ -133,7 +150,8 @@ void begin_observing() { observation() = std::make_unique<drop_in::Observation>(
 
 void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept {
   try {
-    if (!observation() || !what.dtype || !observation()->wants_sample(class_of(what))) {
+    if (what.reason != drop_in::Reason::observing || !observation() || !what.dtype ||
+        !observation()->wants_sample(class_of(what))) {
       return;
     }
     const void* from = call.send == MPI_IN_PLACE ? call.receive : call.send;
@@ -159,8 +177,14 @@ void end_observing(int rank, int size, bool all_are_here) {
   if (!observation()) {
     return;
   }
-  if (all_are_here && size > 1) {
+  if (all_are_here && size > 1 && !transport::tolerates_faults()) {
+    // The job's error handler is not for what we do.
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
+    PMPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     exchange_real_messages(rank, size);
+    PMPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+    PMPI_Errhandler_free(&handler);
   }
   process().ledger.add_observed(observation()->observed());
 }

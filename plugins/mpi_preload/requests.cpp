@@ -101,7 +101,9 @@ void Requests::make(Posted& posted) noexcept {
         try {
           return route_and_make(posted);
         } catch (...) {
-          state_.fail(current_error().what());
+          const Error error = current_error();
+          state_.member->abort(error);  // what went wrong outside the transport
+          state_.fail(error.what());
         }
       }
       failure = state_.failure;
@@ -144,6 +146,9 @@ void Requests::route_and_make(Posted& posted) {
 // As the library's own call that returns a request, on our own communicator of all ranks. A blocking call would poll,
 // and take the core from what the job computes meanwhile, for as long as another rank is late.
 int Requests::forward(const Reduce& call) const {
+  if (state_.comm != MPI_COMM_WORLD) {  // the private communicator has other ranks
+    throw Error(ErrorCode::internal, "a call that returns a request was to pass on a part of the ranks");
+  }
 #if MPI_VERSION >= 4
   using Count = MPI_Count;
   const auto all_reduce = &PMPI_Iallreduce_c;

@@ -77,10 +77,13 @@ Verdict guarded(CommState& state, const Act& act) {
       try {
         return act();
       } catch (...) {
-        if (state.drop_if_faulty()) {
-          return {};  // the library's own call says why, as it would without us
+        const Error error = current_error();
+        // The library's own call says why, as it would without us; and a job that is only observed loses nothing.
+        if (!compresses() || state.drop_if_faulty()) {
+          return {};
         }
-        state.fail(current_error().what());
+        state.member->abort(error);  // what went wrong outside the transport
+        state.fail(error.what());
       }
     }
     failure = state.failure;
@@ -103,7 +106,7 @@ Verdict judge(const Reduce& call) noexcept {
     }
     return guarded(*state, [&] { return decide_and_do(call, *state); });
   } catch (...) {  // out of memory
-    return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
+    return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
   }
 }
 
@@ -188,7 +191,9 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       // The job's error handler may have freed the communicator. The cache knows of none that was.
       if (CommState* known = verdict.trial ? cached_state(comm) : nullptr) {
         const std::lock_guard lock(known->mutex);
-        known->member->drop_trial();
+        if (!known->lost) {
+          known->member->drop_trial();
+        }
       }
       return;
     }

@@ -24,7 +24,7 @@ using transport::check_mpi;
 using Settings = drop_in::RankSettings;
 
 // How long ranks that nobody knows of are waited for, and how long making the private communicator may take.
-constexpr std::chrono::milliseconds kMostForAnswers = std::chrono::seconds(60);
+constexpr std::chrono::milliseconds kForAnswers = std::chrono::seconds(60);
 constexpr std::chrono::milliseconds kForTheWorld = std::chrono::minutes(5);
 
 drop_in::Registration& registration() {
@@ -41,12 +41,11 @@ std::vector<Settings> settings_in(std::span<const std::byte> bytes) {
 // Where it is not known that every rank has the drop-in: a nonblocking call, which tells who has not answered. To go on
 // without an answer would not be safe, since a rank may only be late.
 std::vector<Settings> ask_all(const Settings& mine) {
-  const auto limit = std::min(kMostForAnswers, process().configuration.longest_wait());
   const transport::Records records =
-      transport::exchange_records(MPI_COMM_WORLD, std::as_bytes(std::span(&mine, 1)), limit);
+      transport::exchange_records(MPI_COMM_WORLD, std::as_bytes(std::span(&mine, 1)), kForAnswers);
   if (!records.missing.empty()) {
     say("no answer from " + drop_in::name_ranks(records.missing) + " of " +
-        std::to_string(records.all.size() / sizeof(Settings)) + " in MPI_Init within " + format_duration(limit) +
+        std::to_string(records.all.size() / sizeof(Settings)) + " in MPI_Init within " + format_duration(kForAnswers) +
         ": it runs without gradwire. Give every rank the same preload, on other hosts too, or start the job by "
         "`gradwire run`, which finds that out and passes every call");
     PMPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
@@ -129,7 +128,10 @@ void begin() {
   if (rank == self.agreement.teller && !self.agreement.disabled_because.empty()) {
     warn_once(self.agreement.warning());
   }
-  if (self.agreement.mode == drop_in::Mode::compressing && size > 1) {
+  if (self.agreement.mode == drop_in::Mode::compressing && size == 1) {
+    self.agreement.mode = drop_in::Mode::observing;  // nobody to send to, in a world that may yet spawn others
+  }
+  if (self.agreement.mode == drop_in::Mode::compressing) {
     self.world = std::make_shared<transport::MpiWorld>(kForTheWorld);
     g_standing = Standing::compresses;
     make_world_state(self.agreement.requests ? std::move(queue) : nullptr);

@@ -107,7 +107,7 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
   Class& one = *current_;
   one.bytes = bytes;
   one.begun = false;
-  if (script_ || one.left > 0 || one.barred != Reason::none) {
+  if (script_ || one.left > 0 || one.apart > 0 || one.barred != Reason::none) {
     return {};
   }
   if (one.comparison && bytes <= kMostCopied) {
@@ -207,9 +207,10 @@ void AutoCall::count_trial(Class& one, std::span<const double> seconds) {
   }
   // Where it is not clear at once, trials stand apart, so that they do not all see the same moment of a machine.
   if (comparison.trials > kLeastTrials) {
-    one.left = kCallsApart * (comparison.trials - kLeastTrials);
+    // What passes meanwhile need not be asked for; what is compressed comes here each time.
+    (one.way == 0 ? one.left : one.apart) = kCallsApart * (comparison.trials - kLeastTrials);
     note(one, one.way);
-    one.calls += one.left;
+    one.calls += one.left + one.apart;
   }
 }
 
@@ -294,6 +295,10 @@ AutoCall::Turn AutoCall::turn() {
     --one.left;
     return {.way = one.way, .decided = !one.comparison, .barred = one.barred, .left = &one.left};
   }
+  if (one.apart > 0) {
+    --one.apart;
+    return {.way = one.way, .decided = !one.comparison};
+  }
   if (script_) {
     return replayed(one);
   }
@@ -307,11 +312,11 @@ AutoCall::Turn AutoCall::turn() {
     note(one, 0);
     ++one.calls;
     if (!one.begun) {
-      return {.barred = Reason::untried, .left = &one.left};
+      return {.barred = Reason::untried};
     }
     // The order turns round from trial to trial, so that a machine that slows down, or caches, favour no way.
     const bool turned = (one.comparison->trials + (one.comparison->warm ? 1 : 0)) % 2 != 0;
-    return {.trial = true, .library_first = !turned, .left = &one.left};
+    return {.trial = true, .library_first = !turned};
   }
   note(one, one.way);
   const double seconds = one.seconds(one.way);

@@ -114,7 +114,8 @@ class AutoCall {
     Way way = 0;
     std::uint64_t bytes = 1;  // of the latest call
     std::uint64_t calls = 0;
-    std::uint64_t left = 0;
+    std::uint64_t left = 0;   // calls that pass and need not be asked for
+    std::uint64_t apart = 0;  // calls that are compressed until the next trial
     std::optional<Comparison> comparison;
     std::vector<double> costs;        // by way, as compared: seconds a byte
     bool guessed = false;             // they are a neighbour's

@@ -61,6 +61,8 @@ class Member {
                       Reduction reduction = Reduction::sum);
   /// Lines for this process to tell, since the last time.
   [[nodiscard]] std::vector<std::string> take_lines() { return router_.take_lines(); }
+  /// A call has failed here: the other ranks, which may wait for this one, are to hear of it. Once is enough.
+  void abort(const Error& error) noexcept;
   /// How much this rank may take to make calls both ways; what needs more is passed, on all ranks.
   void limit_copies(std::uint64_t bytes) noexcept { most_copied_ = bytes; }
 

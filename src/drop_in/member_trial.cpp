@@ -156,6 +156,13 @@ void Member::fail_trial(const Error& error) noexcept {
   router_.set_aside(error.what());
 }
 
+void Member::abort(const Error& error) noexcept {
+  try {
+    communicator().transport().abort(error.code(), error.what());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nothing connects the ranks, so nobody waits
+  }
+}
+
 void Member::drop_trial() noexcept {
   if (!in_trial_) {
     return;

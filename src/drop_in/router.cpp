@@ -98,7 +98,7 @@ bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
   }
   const plan::CallPlan plan = planner.resolve(
       {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
-  return !plan.policy.is_auto() && !needs_step(plan);
+  return plan.compress() && !plan.policy.max_error && !plan.policy.is_auto() && !needs_step(plan);
 }
 
 Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {

@@ -23,8 +23,8 @@
 
 namespace gradwire::drop_in {
 
-/// Whether what becomes of a call follows from its arguments and the policy alone, so that it can be said before the
-/// calls in front of it have been made. Any thread.
+/// Whether it follows from the arguments and the policy alone that a call is compressed, so that it can be said before
+/// the calls in front of it have been made. Any thread.
 [[nodiscard]] bool decides_at_once(const plan::CallPlanner& planner, const Call& call);
 
 class Router {

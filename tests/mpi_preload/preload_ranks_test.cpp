@@ -65,7 +65,6 @@ TEST_P(Preload, UnderAutoCallsAreMeasured) {
   EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, also those that are not looked at";
   EXPECT_EQ(calls_of(told, 1500, 1500), 3U * 60);
   EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "a class of several sizes";
-  EXPECT_GE(calls_of(told, 1500, 1500, "compressed_calls"), 3U * 4) << "four pairs at least";
   EXPECT_TRUE(has_reason(told, "being measured"));
   bool measured = false;
   for (const json& row : told.at("classes")) {
@@ -132,18 +131,16 @@ TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
 }
 
 // Where a rank has no drop-in the others must not wait for good, nor add up without it. Preloaded by hand, so that
-// nobody knows who has it; 6 s in place of a minute.
+// nobody knows who has it.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   SKIP_WITHOUT_SEVERAL_PROGRAMS();
-  const std::string env = preload() + " GRADWIRE_TIMEOUT=6s";
-  for (const std::string& second : {env, env + " GRADWIRE_DISABLE=1"}) {
-    const auto begin = std::chrono::steady_clock::now();
-    const Outcome outcome = with_each({env, second, "GRADWIRE_TIMEOUT=6s", env}, "compressed");
-    EXPECT_NE(outcome.status, 0) << outcome.output;
-    EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 in MPI_Init within 6s")) << outcome.output;
-    EXPECT_FALSE(contains(outcome, "compressed ok"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
-  }
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome =
+      with_each({preload(), preload() + " GRADWIRE_DISABLE=1", "GRADWIRE_LOG=warn", preload()}, "compressed");
+  EXPECT_NE(outcome.status, 0) << outcome.output;
+  EXPECT_TRUE(contains(outcome, "no answer from rank 2 of 4 in MPI_Init within 60s")) << outcome.output;
+  EXPECT_FALSE(contains(outcome, "compressed ok"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(100));
 }
 
 // A rank that is 2 s late is waited for as without gradwire, however short the timeout: no compressed call has begun. A
