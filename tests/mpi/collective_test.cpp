@@ -78,7 +78,9 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
         const double encoding = lossy ? single_encoding_error({CodecSpec(codec.id), DType::f32}, usual) : 0;
         EXPECT_LE(relative_error(values, wanted), lossy ? 0.02 + 3 * encoding : 0);
         if (lossy && count > 100000) {
-          EXPECT_GT(statistics.ratio(), 1.9);
+          // Each rank's whole goes to all others in a one_shot call, where a perfect algorithm sends two shares of it.
+          const bool whole = algorithm.algorithm == Algorithm::one_shot;
+          EXPECT_GT(statistics.ratio() * (whole ? communicator.world_size() / 2.0 : 1.0), 1.9);
         }
       }
     }
