@@ -291,7 +291,9 @@ TEST(DeviceElastic, RefusesWhatItCannot) {
   EXPECT_EQ(error_of([&] { session.checkpoint("nowhere", std::vector<ConstView>()); }).code(), ErrorCode::unsupported);
   EXPECT_EQ(error_of([&] { session.restore("nowhere", std::vector<View>()); }).code(), ErrorCode::unsupported);
   Session late = on_device(make_inproc_processes(1)[0], Policy::parse("[defaults]\nsync = { every = 2 }\n"), {});
-  const TensorId other = late.add("t", view(gradient.data(), gradient.size()), view(gradient.data(), gradient.size()));
+  std::vector<float> parameter(gradient.size(), 1.0F);
+  const TensorId other =
+      late.add("t", view(gradient.data(), gradient.size()), view(parameter.data(), parameter.size()));
   EXPECT_EQ(error_of([&] { late.ready(other); }).code(), ErrorCode::unsupported);
 }
 
