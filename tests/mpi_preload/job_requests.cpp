@@ -261,6 +261,14 @@ void request_programs() {
   for (auto& of : comms) {
     for (MPI_Comm& comm : of) {
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      // Behind a request that could be compressed and a blocking reduction the ranks have agreed about requests.
+      std::vector<float> values(kCount, 1.0F);
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Iallreduce(MPI_IN_PLACE, values.data(), kCount, MPI_FLOAT, MPI_SUM, comm, &request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      int one = 1;
+      MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, comm);
+      JOB_CHECK(one == g_size);
     }
   }
   std::vector<int> failures(threads);
