@@ -288,7 +288,7 @@ TEST_F(CSession, ParametersThatAreWrongAreNamed) {
   EXPECT_OK(add_it(&parameters)) << "nothing was added before";
 
   // A tensor without parameters cannot have local steps.
-  ASSERT_OK(gradwire_session_add(session, "v", memory.data(), 10, GRADWIRE_F32, nullptr));
+  ASSERT_OK(gradwire_session_add(session, "v", memory.data() + 30, 10, GRADWIRE_F32, nullptr));
   gradwire_status status = gradwire_session_ready(session, 0);
   EXPECT_NE(status, GRADWIRE_OK);
   EXPECT_THAT(gradwire_last_error(), HasSubstr("\"v\""));
@@ -296,17 +296,18 @@ TEST_F(CSession, ParametersThatAreWrongAreNamed) {
 
 TEST_F(CSession, RulesSeeHowManyDimensionsATensorHas) {
   make("[[rule]]\nndim = 2\ncodec = \"int4\"\n[[rule]]\nndim = 3\ncodec = \"fp16\"\n");
-  a.resize(40000);
+  constexpr std::size_t kCount = 40000;
+  a.resize(4 * kCount);
   std::vector<float>& memory = a;
-  ASSERT_OK(gradwire_session_add_with_ndim(session, "matrix", memory.data(), memory.size(), GRADWIRE_F32, 2, &a_id));
+  ASSERT_OK(gradwire_session_add_with_ndim(session, "matrix", memory.data(), kCount, GRADWIRE_F32, 2, &a_id));
   EXPECT_EQ(a_id, 0U);
   auto parameters = sized<gradwire_tensor_parameters>();
-  parameters.parameter = memory.data();
+  parameters.parameter = memory.data() + kCount;
   parameters.ndim = 3;
-  ASSERT_OK(gradwire_session_add_with_parameters(session, "volume", memory.data(), memory.size(), GRADWIRE_F32,
+  ASSERT_OK(gradwire_session_add_with_parameters(session, "volume", memory.data() + 2 * kCount, kCount, GRADWIRE_F32,
                                                  &parameters, &a_id));
   EXPECT_EQ(a_id, 1U);
-  ASSERT_OK(gradwire_session_add(session, "vector", memory.data(), memory.size(), GRADWIRE_F32, nullptr));
+  ASSERT_OK(gradwire_session_add(session, "vector", memory.data() + 3 * kCount, kCount, GRADWIRE_F32, nullptr));
   std::string text(10000, ' ');
   std::uint64_t length = 0;
   ASSERT_OK(gradwire_session_explain(session, text.data(), text.size(), &length));
