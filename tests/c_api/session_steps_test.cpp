@@ -296,18 +296,18 @@ TEST_F(CSession, ParametersThatAreWrongAreNamed) {
 
 TEST_F(CSession, RulesSeeHowManyDimensionsATensorHas) {
   make("[[rule]]\nndim = 2\ncodec = \"int4\"\n[[rule]]\nndim = 3\ncodec = \"fp16\"\n");
-  constexpr std::size_t kCount = 40000;
-  a.resize(4 * kCount);
+  constexpr std::size_t kEach = 40000;
+  a.resize(4 * kEach);
   std::vector<float>& memory = a;
-  ASSERT_OK(gradwire_session_add_with_ndim(session, "matrix", memory.data(), kCount, GRADWIRE_F32, 2, &a_id));
+  ASSERT_OK(gradwire_session_add_with_ndim(session, "matrix", memory.data(), kEach, GRADWIRE_F32, 2, &a_id));
   EXPECT_EQ(a_id, 0U);
   auto parameters = sized<gradwire_tensor_parameters>();
-  parameters.parameter = memory.data() + kCount;
+  parameters.parameter = memory.data() + kEach;
   parameters.ndim = 3;
-  ASSERT_OK(gradwire_session_add_with_parameters(session, "volume", memory.data() + 2 * kCount, kCount, GRADWIRE_F32,
+  ASSERT_OK(gradwire_session_add_with_parameters(session, "volume", memory.data() + 2 * kEach, kEach, GRADWIRE_F32,
                                                  &parameters, &a_id));
   EXPECT_EQ(a_id, 1U);
-  ASSERT_OK(gradwire_session_add(session, "vector", memory.data() + 3 * kCount, kCount, GRADWIRE_F32, nullptr));
+  ASSERT_OK(gradwire_session_add(session, "vector", memory.data() + 3 * kEach, kEach, GRADWIRE_F32, nullptr));
   std::string text(10000, ' ');
   std::uint64_t length = 0;
   ASSERT_OK(gradwire_session_explain(session, text.data(), text.size(), &length));

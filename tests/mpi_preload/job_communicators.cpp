@@ -148,10 +148,15 @@ void errors() {
 }
 
 void late_rank() {
-  if (g_rank == 1) {
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+  MPI_Comm own = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &own);
+  for (MPI_Comm comm : {MPI_COMM_WORLD, own}) {
+    if (g_rank == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+    }
+    reduce_on(comm);
   }
-  reduce_on(MPI_COMM_WORLD);
+  MPI_Comm_free(&own);
 }
 
 void early_exit() {
