@@ -39,14 +39,14 @@ class Board final : public transport::NoticeListener {
   ~Board() override {
     if (pinned_) {
       process().world->stop_listening(key_);
-      say("");
+      tell_others("");
     }
   }
 
   void pin() {
     if (!std::exchange(pinned_, true)) {
       process().world->listen(key_, *this);
-      say(waiting_.call);
+      tell_others(waiting_.call);
     }
   }
   void hear(int from, std::span<const char> bytes) noexcept override {
@@ -81,6 +81,11 @@ class Board final : public transport::NoticeListener {
   }
 
  private:
+  void tell_others(const std::string& call) const noexcept {
+    const std::size_t bytes = call.empty() ? 1 : call.size();  // a zero: this rank waits no more
+    process().world->notify(key_, waiting_.ranks, {call.c_str(), bytes}, kNoticeLimit);
+  }
+
   const Waiting& waiting_;
   std::uint64_t key_ = 0;
   bool pinned_ = false;
