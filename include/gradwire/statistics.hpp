@@ -12,11 +12,12 @@ namespace gradwire {
 struct Statistics {
   std::uint64_t calls = 0;
   std::uint64_t elements = 0;
-  std::uint64_t bytes_in = 0;            // bytes of the tensors handed in, in their own dtype
-  std::uint64_t bytes_sent = 0;          // counted at the transport, headers and both hops included
-  std::uint64_t bytes_intra = 0;         // of these, to ranks of the same node
-  std::uint64_t bytes_inter = 0;         // and to others
-  std::uint64_t bytes_uncompressed = 0;  // what a perfect uncompressed algorithm sends for it, in the tensors' own dtype
+  std::uint64_t bytes_in = 0;     // bytes of the tensors handed in, in their own dtype
+  std::uint64_t bytes_sent = 0;   // counted at the transport, headers and both hops included
+  std::uint64_t bytes_intra = 0;  // of these, to ranks of the same node
+  std::uint64_t bytes_inter = 0;  // and to others
+  std::uint64_t bytes_uncompressed =
+      0;  // what a perfect uncompressed algorithm sends for it, in the tensors' own dtype
   std::uint64_t frames_sent = 0;
   std::uint64_t nonfinite_frames = 0;  // received or made with NaN or Inf inside
   double encode_seconds = 0;           // encoding, and the owner's reduce + encode
