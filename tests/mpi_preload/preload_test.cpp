@@ -208,7 +208,7 @@ TEST_P(Preload, ALateRequestIsNamed) {
 }
 
 // Nothing is made between MPI_Init and MPI_Finalize: however many communicators come and go, and whatever threads make
-// meanwhile. `./run bench drop-in-world` plays more of it.
+// meanwhile. JOB_ROUNDS and JOB_ALIVE in the environment play more of it.
 TEST_P(Preload, ManyCommunicatorsAtOnceAndInTurn) {
   for (const std::string& setting : {preload(), observing()}) {
     expect_ok(with(2, setting, "communicator_churn"), "communicator_churn");

@@ -111,6 +111,9 @@ std::string output_of_child(const std::function<void()>& body, int& status) {
 
 // Tried by hand: Session::~Session() = default: the child hangs, for the thread that it would join is its parent's.
 TEST(ForkedChild, LeavesWhatItsParentMade) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not support a fork of a process that has threads";
+#endif
   for (const Threading threading : kThreading) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
       auto gradients = make_gradients();
@@ -137,6 +140,9 @@ TEST(ForkedChild, LeavesWhatItsParentMade) {
 }
 
 TEST(ForkedChild, LeavesTablesAndTransports) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not support a fork of a process that has threads";
+#endif
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     auto table = std::make_unique<Table>(transport, TableOptions{.name = "rows", .rows = 10, .width = 4});
     int status = -1;
