@@ -30,7 +30,7 @@ struct Terms {
 };
 static_assert(sizeof(Terms) == 64, "it travels as 8 words");
 
-/// Who waits, for lines about ranks that do not come.
+/// The call that waits, and its ranks: for lines about ranks that do not come.
 struct Waiting {
   std::string call;        // "MPI_Allreduce of 65536 elements"
   std::vector<int> ranks;  // of the communicator, as ranks of MPI_COMM_WORLD

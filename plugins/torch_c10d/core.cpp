@@ -52,7 +52,7 @@ std::string text_of(const Asked& asked) {
 
 const char* name_of(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
 
-// What was wrong with the library's own call: it concerns that call alone, and ranks are in step as they were.
+// The error of the library's own call. It concerns that call alone, and the ranks stay in step.
 struct FailedPass {
   std::exception_ptr error;
 };

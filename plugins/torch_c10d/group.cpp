@@ -250,7 +250,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
   return work;
 }
 
-// Of a group that compresses no sum: the library's work is the caller's.
+// A group that compresses no sum hands the caller the library's own work.
 WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts) {
   const auto passed = core_->passes(asked);
   TORCH_INTERNAL_ASSERT(passed);

@@ -18,9 +18,9 @@ struct McaFiles {
   std::vector<std::string> exports = {};  // of -x: "NAME" or "NAME=VALUE"
 };
 
-/// Of the files that mpirun, the word `launcher` of the command, would read: those of --tune before those of
-/// mca_base_param_files, the user's mca-params.conf before the system's. `variable`: of the environment, empty where
-/// it is not set. Files that are not there say nothing.
+/// Reads the files that mpirun would read, in its order: those of --tune, those of mca_base_param_files, the user's
+/// mca-params.conf, the system's. `launcher` is mpirun's index in the command. `variable` returns a variable of the
+/// environment, empty where it is not set. A file that is missing says nothing.
 [[nodiscard]] McaFiles read_mca_files(const std::vector<std::string>& command, std::size_t launcher,
                                       const std::function<std::string(const char*)>& variable);
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMaxChoicesBytes = std::size_t{64} << 20;
 constexpr std::array<char, 4> kMagic{'g', 'w', 'd', '2'};
-// The default of `mpirun`'s own waits is forever; this is close, and may be added to a clock.
+// MPI's own waits have no limit. Ten years come close, and can be added to a clock without an overflow.
 constexpr std::chrono::hours kForever{24 * 365 * 10};
 
 template <std::size_t N>
