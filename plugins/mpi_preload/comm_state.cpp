@@ -78,6 +78,21 @@ void tell_not_begun() {
   }
 }
 
+// Sessions of MPI need no MPI_Init, and only there do ranks learn what the others are to do.
+void tell_of_sessions(MPI_Comm comm) {
+  static std::atomic<bool> told{false};
+  int initialized = 0;
+  int of_comm = -1;
+  PMPI_Initialized(&initialized);
+  const Process& self = process();
+  if (initialized == 0 && self.understood && self.configuration.compresses() && !self.configuration.quiet &&
+      !told.exchange(true) && PMPI_Comm_rank(comm, &of_comm) == MPI_SUCCESS && of_comm == 0) {
+    say("calls pass that are made before MPI_Init, on a communicator of a session of MPI; where MPI_Init has been "
+        "called, "
+        "those of sessions are compressed, too");
+  }
+}
+
 bool has_memory(std::uint64_t bytes) noexcept {
   void* const block = ::operator new(std::min(bytes, kMostAskedFor), std::nothrow);
   ::operator delete(block);
@@ -94,7 +109,11 @@ CommState* find_state(MPI_Comm comm) noexcept {
   }
   stop_if_foreign();
   try {
-    if (comm == MPI_COMM_NULL || !may_act()) {
+    if (comm == MPI_COMM_NULL) {
+      return nullptr;
+    }
+    if (!may_act()) {
+      tell_of_sessions(comm);
       return nullptr;
     }
     const Standing standing = g_standing;
@@ -273,10 +292,12 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   // Slots may come free, or only have been offered elsewhere at that moment: it is tried again, ever more rarely.
   compressible += could_compress && !has_slot() ? 1 : 0;
   const bool for_slot = could_compress && !has_slot() && std::has_single_bit(compressible);
+  const bool for_memory = could_compress && !asked_for_memory;
   const bool for_requests =
       wants_requests && !requests && process().agreement.requests && (!asked_for_requests || for_slot);
+  asked_for_memory = asked_for_memory || could_compress;
   asked_for_requests = asked_for_requests || wants_requests;
-  if (inter || foreign || size < 2 || member->settings().aside_for_good || !(for_slot || for_requests)) {
+  if (inter || foreign || size < 2 || member->settings().aside_for_good || !(for_slot || for_memory || for_requests)) {
     return;
   }
   const QuietErrors quiet(comm);
@@ -306,7 +327,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   if (for_requests && has_slot() && !all.refused(Refusal::thread)) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
   }
-  member->stand_aside(!has_slot(), all.refused(Refusal::memory));
+  member->stand_aside(!has_slot() || all.refused(Refusal::memory), all.refused(Refusal::memory));
   if (!has_slot() && !all.refused(Refusal::memory) && rank == 0) {
     warn_once("calls on some communicators pass: no tags were free for them at that moment (" +
               std::to_string(process().world->tags().slots()) +

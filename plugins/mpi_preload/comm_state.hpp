@@ -73,6 +73,7 @@ struct CommState {
   std::string call;                 // that is under way, for lines about ranks that do not come
   std::uint64_t others = 0;         // calls that were counted elsewhere: they return a request and passed
   std::uint64_t compressible = 0;   // calls that the agreed policy could compress, without a slot
+  bool asked_for_memory = false;    // ranks have said whether they have any for such a call
   bool wants_requests = false;      // a call that returns a request could have been compressed
   bool asked_for_requests = false;  // and the ranks have agreed about that
   bool told = false;                // why they pass
@@ -90,9 +91,9 @@ struct CommState {
   /// Adds what it counted. `early`: a thread of the job may be inside a call, and is not waited for.
   void count_into(drop_in::Ledger& ledger, bool early) const;
 
-  /// Before a blocking call on it, the same one on every rank. Where `compressible`, or where a call that returns a
-  /// request could have been compressed, and the ranks have not agreed on that: they do. Under the mutex; waits for the
-  /// other ranks as the library's own call would.
+  /// Before a blocking call on it, the same one on every rank. Where the policy could compress the call, or one that
+  /// returned a request, and the ranks have not agreed on that: they do. Under the mutex; waits for the other ranks as
+  /// the library's own call would.
   void settle(const Reduce& made, bool could_compress);
   /// Whether it follows from the arguments and the policy alone that such a call is compressed. Without the mutex.
   [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
@@ -100,7 +101,7 @@ struct CommState {
   [[nodiscard]] bool agrees_next() const noexcept { return wants_requests && !asked_for_requests; }
   /// Whether it has a slot, so that calls on it may be compressed.
   [[nodiscard]] bool has_slot() const noexcept { return slot_.lease != nullptr; }
-  /// MPI_COMM_WORLD, in MPI_Init: all is agreed on already. `queue`: where requests can be compressed.
+  /// MPI_COMM_WORLD, in MPI_Init: all but the memory for a call is agreed on already. `queue`: where requests can be compressed.
   void settle_world(std::unique_ptr<drop_in::CallQueue> queue);
   /// Under the mutex.
   void fail(const std::string& why) {
@@ -117,7 +118,6 @@ struct CommState {
   [[nodiscard]] std::vector<int> find_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] Terms terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue);
-  void take_terms(const Terms& all);
   void drop() noexcept;
   [[nodiscard]] std::shared_ptr<Transport> connect();
 

@@ -1,5 +1,5 @@
-// job CASE[,CASE...] [LEVEL]: LEVEL is the thread level asked for, or "init" for MPI_Init. Rank 0 prints "CASE ok" for
-// each, once all have passed.
+// job CASE[,CASE...] [LEVEL]: LEVEL is the thread level asked for, or "init" for MPI_Init; JOB_LEVEL is that of one
+// rank. Rank 0 prints "CASE ok" for each, once all have passed.
 #include "tests/mpi_preload/job.hpp"
 
 #include <cstring>
@@ -27,6 +27,7 @@ constexpr Case kCases[] = {
     {"steps", job::steps},
     {"equal_layers", job::equal_layers},
     {"late_rank", job::late_rank},
+    {"short_of_something", job::short_of_something},
     {"early_exit", job::early_exit},
     {"overlap", job::overlap},
     {"aliased", job::aliased},
@@ -74,10 +75,13 @@ void finalize() { MPI_Finalize(); }
 
 int main(int argc, char** argv) {
   const std::vector<std::string> names = split(argc > 1 ? argv[1] : "");
-  const std::string level = argc > 2 ? argv[2] : "init";
+  const char* of_this_rank = std::getenv("JOB_LEVEL");
+  const std::string level = of_this_rank != nullptr ? of_this_rank : argc > 2 ? argv[2] : "init";
   int granted = 0;
   if (level == "init" || level == "atexit") {
     MPI_Init(&argc, &argv);
+  } else if (level == "session") {
+    job::early_session([] { MPI_Init(nullptr, nullptr); });
   } else {
     MPI_Init_thread(&argc, &argv, level == "serialized" ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE, &granted);
   }

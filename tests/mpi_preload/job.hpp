@@ -102,6 +102,9 @@ void reduce_on(MPI_Comm comm);
 /// Memory of this process.
 long resident_kib();
 
+/// Reduces on a communicator of a session of MPI before and after `init`; where there are none, only that.
+void early_session(void (*init)());
+
 // The cases, by what they are about.
 void exact_types();
 void exact_shapes();
@@ -115,6 +118,7 @@ void errors();
 void steps();
 void equal_layers();
 void late_rank();
+void short_of_something();
 void early_exit();
 void overlap();
 void aliased();

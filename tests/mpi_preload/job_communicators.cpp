@@ -151,12 +151,51 @@ void late_rank() {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &own);
   for (MPI_Comm comm : {MPI_COMM_WORLD, own}) {
-    if (g_rank == 1) {
-      std::this_thread::sleep_for(std::chrono::seconds(3));
+    for (int call = 0; call < 2; ++call) {  // the ranks agree, and then compress
+      if (g_rank == 1) {
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+      }
+      reduce_on(comm);
     }
-    reduce_on(comm);
   }
   MPI_Comm_free(&own);
+}
+
+// On MPI_COMM_WORLD and on a duplicate, blocking and not: each is right, whoever of the ranks is short of something.
+void short_of_something() {
+  MPI_Comm own = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &own);
+  for (MPI_Comm comm : {MPI_COMM_WORLD, own}) {
+    for (int i = 0; i < 3; ++i) {
+      reduce_on(comm);
+      std::vector<float> values = values_of(g_rank, kCount);
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Iallreduce(MPI_IN_PLACE, values.data(), kCount, MPI_FLOAT, MPI_SUM, comm, &request);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      compare(values.data(), 0, kCount, g_size);
+    }
+  }
+  MPI_Comm_free(&own);
+}
+
+// A communicator that comes from a session of MPI: before MPI_Init, while that is so, and with it.
+void early_session(void (*init)()) {
+#if MPI_VERSION >= 4
+  MPI_Session session = MPI_SESSION_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
+  MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+  MPI_Comm_create_from_group(group, "gradwire", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
+  reduce_on(comm);
+  init();
+  reduce_on(comm);
+  MPI_Group_free(&group);
+  MPI_Comm_free(&comm);
+  MPI_Session_finalize(&session);
+#else
+  init();
+#endif
 }
 
 void early_exit() {

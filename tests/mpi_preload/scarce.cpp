@@ -1,0 +1,54 @@
+// Preloaded on one rank: a process that is short of something. SCARCE_THREADS=n: gradwire can start n threads and no
+// more, as at a limit of processes. SCARCE_MEMORY=n: it gets no block of n bytes or more. What MPI and the job ask for is
+// given.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+extern "C" void* __libc_malloc(std::size_t bytes);  // NOLINT(bugprone-reserved-identifier): the one of glibc
+
+namespace {
+
+constinit std::atomic<long> g_threads_left{-1};
+constinit std::atomic<std::size_t> g_too_large{0};
+
+[[gnu::constructor]] void read_limits() {
+  if (const char* threads = std::getenv("SCARCE_THREADS")) {
+    g_threads_left = std::atol(threads);
+  }
+  if (const char* bytes = std::getenv("SCARCE_MEMORY")) {
+    g_too_large = static_cast<std::size_t>(std::atol(bytes));
+  }
+}
+
+bool of_gradwire(const void* caller) {
+  Dl_info found{};
+  return ::dladdr(caller, &found) != 0 && found.dli_fname != nullptr &&
+         std::strstr(found.dli_fname, "libgradwire") != nullptr;
+}
+
+}  // namespace
+
+extern "C" void* malloc(std::size_t bytes) {
+  const std::size_t limit = g_too_large;
+  if (limit > 0 && bytes >= limit && of_gradwire(__builtin_return_address(0))) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return __libc_malloc(bytes);
+}
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
+                              void* argument) {
+  using Create = decltype(&pthread_create);
+  static const auto next = reinterpret_cast<Create>(::dlsym(RTLD_NEXT, "pthread_create"));
+  if (g_threads_left >= 0 && of_gradwire(__builtin_return_address(0)) && g_threads_left-- <= 0) {
+    g_threads_left = 0;
+    return EAGAIN;
+  }
+  return next(thread, attributes, start, argument);
+}
