@@ -118,6 +118,23 @@ TEST_P(Harmless, EachProgramSeesWhatIsRounded) {
   }
 }
 
+// Between MPI_Init and MPI_Finalize. Compressing sends, which shows that the count counts; a communicator is made in
+// neither case.
+TEST_P(Harmless, WhoObservesSendsNothing) {
+  const std::string counted = " LD_PRELOAD='" + GetParam().own_calls + ":" + GetParam().drop_in + "'";
+  const auto own_calls = [&](const std::string& settings) {
+    const Outcome outcome = with(3, settings + counted, "own_calls multiple");
+    expect_ok(outcome, "own_calls");
+    EXPECT_EQ(number_in(outcome, "made ([0-9]+)"), 0) << outcome.output;
+    return number_in(outcome, "own calls: sent ([0-9]+)");
+  };
+  EXPECT_EQ(own_calls(observing()), 0);
+  EXPECT_EQ(own_calls(observing() + " GRADWIRE_DISABLE=1 GRADWIRE_CODEC=int8"), 0);
+  EXPECT_EQ(own_calls(preload() + " GRADWIRE_DRY_RUN=1"), 0);
+  EXPECT_GT(own_calls(preload()), 3 * 40);
+  EXPECT_GT(own_calls(measuring()), 3 * 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Libraries, Harmless, ::testing::ValuesIn(libraries()),
                          [](const auto& library) { return library.param.name; });
 

@@ -52,6 +52,7 @@ constexpr Case kCases[] = {
     {"communicator_churn", job::communicator_churn},
     {"communicators_alive", job::communicators_alive},
     {"two_threads", job::two_threads},
+    {"own_calls", job::own_calls},
     {"random_programs", job::random_programs},
     {"solver", job::solver},
     {"gram", job::gram},

@@ -143,6 +143,7 @@ void own_handlers();
 void communicator_churn();
 void communicators_alive();
 void two_threads();
+void own_calls();
 void random_programs();
 void solver();
 void gram();

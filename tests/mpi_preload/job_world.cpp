@@ -1,5 +1,7 @@
 // Many communicators and several threads: what a drop-in must bear that sends for all of them over one communicator.
 // How much of it is done is in the environment, so that a test can play a little and a long run much.
+#include <dlfcn.h>
+
 #include <array>
 #include <cstdlib>
 #include <random>
@@ -95,6 +97,31 @@ void two_threads() {
     threads[thread].join();
     JOB_CHECK(wrong[thread] == 0);
     MPI_Comm_free(&own[thread]);
+  }
+}
+
+// What the drop-in asks of MPI for itself meanwhile, counted by own_calls.c where that is preloaded.
+void own_calls() {
+  const auto count = [](const char* name) {
+    auto* const function = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, name));
+    return function == nullptr ? 0 : function();
+  };
+  const int before[2] = {count("own_calls_sent"), count("own_calls_made")};
+  for (int round = 0; round < 20; ++round) {
+    MPI_Comm own = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, g_rank, &own);
+    for (MPI_Comm comm : {MPI_COMM_WORLD, own}) {
+      JOB_CHECK(sum_on(comm, kCount, true) == 0);
+      JOB_CHECK(sum_on(comm, 10, false) == 0);
+    }
+    MPI_Comm_free(&own);
+  }
+  const int after[2] = {count("own_calls_sent"), count("own_calls_made")};
+  int mine[2] = {after[0] - before[0], after[1] - before[1]};
+  int all[2] = {0, 0};
+  MPI_Reduce(mine, all, 2, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+  if (g_rank == 0) {
+    std::printf("own calls: sent %d made %d\n", all[0], all[1]);
   }
 }
 

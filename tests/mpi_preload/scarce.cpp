@@ -1,6 +1,6 @@
 // Preloaded on one rank: a process that is short of something. SCARCE_THREADS=n: gradwire can start n threads and no
-// more, as at a limit of processes. SCARCE_MEMORY=n: it gets no block of n bytes or more. What MPI and the job ask for is
-// given.
+// more, as at a limit of processes. SCARCE_MEMORY=n: it gets no block of n bytes or more. What MPI and the job ask for
+// is given.
 #include <dlfcn.h>
 #include <pthread.h>
 
