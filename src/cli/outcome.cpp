@@ -174,6 +174,9 @@ void tell_of(const fs::path& report, const KnownCommand& command, std::ostream& 
   try {
     const Report read = read_report(report);
     out << '\n' << read.text;
+    if (read.disabled) {
+      return;
+    }
     if (read.calls == 0) {
       out << "gradwire: warning: the job called no function that gradwire handles"
           << (command.compresses ? ", so nothing was compressed" : "")

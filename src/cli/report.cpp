@@ -167,8 +167,12 @@ std::string lossy(const json& totals) {
 
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
-  Report report{
-      number(totals, "calls"), number(totals, "compressed_calls"), number(root, "world"), only_observed(root), {}};
+  Report report{.calls = number(totals, "calls"),
+                .compressed_calls = number(totals, "compressed_calls"),
+                .ranks = number(root, "world"),
+                .observed = only_observed(root),
+                .disabled = false,
+                .text = {}};
   const bool dry = root.at("dry_run").get<bool>();
   const std::string policy = root.at("policy").get<std::string>();
   report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
@@ -183,7 +187,8 @@ Report make_report(const json& root) {
   }
   const std::string disabled = text_or(root, "disabled", "");
   const std::string note = text_or(root, "note", "");
-  if (!disabled.empty()) {
+  report.disabled = !disabled.empty();
+  if (report.disabled) {
     report.text += "every call is passed through: " + disabled + '\n';
   }
   report.text +=

@@ -12,6 +12,7 @@ struct Report {
   std::uint64_t compressed_calls = 0;  // in a dry run: that would have been
   std::uint64_t ranks = 0;
   bool observed = false;  // no codec was named, so that nothing could be compressed
+  bool disabled = false;  // no rank looked at a call; the table says why
   std::string text;       // the table
 };
 

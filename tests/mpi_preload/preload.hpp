@@ -26,6 +26,7 @@ struct Library {
   std::string launch;  // before the number of ranks
   std::string job;
   std::string drop_in;
+  std::string sum;        // a small program
   std::string own_calls;  // counts what the drop-in asks of MPI for itself
 };
 
@@ -37,11 +38,11 @@ inline std::vector<Library> libraries() {
   all.push_back({"OpenMpi",
                  "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 120 '" GRADWIRE_MPIEXEC
                  "' --oversubscribe --mca mpi_yield_when_idle 1 -np",
-                 GRADWIRE_OPEN_MPI_JOB, GRADWIRE_OPEN_MPI_DROP_IN, GRADWIRE_OPEN_MPI_OWN_CALLS});
+                 GRADWIRE_OPEN_MPI_JOB, GRADWIRE_OPEN_MPI_DROP_IN, GRADWIRE_OPEN_MPI_SUM, GRADWIRE_OPEN_MPI_OWN_CALLS});
 #endif
 #ifdef GRADWIRE_MPICH_JOB
   all.push_back({"Mpich", "timeout -k 5 120 '" GRADWIRE_MPICH_EXEC "' -n", GRADWIRE_MPICH_JOB, GRADWIRE_MPICH_DROP_IN,
-                 GRADWIRE_MPICH_OWN_CALLS});
+                 GRADWIRE_MPICH_SUM, GRADWIRE_MPICH_OWN_CALLS});
 #endif
   return all;
 }
