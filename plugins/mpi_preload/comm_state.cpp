@@ -184,15 +184,15 @@ CommState::CommState(MPI_Comm of) : comm(of) {
   if (foreign) {
     warn_once("calls on a communicator with ranks of another world (spawned, or connected) pass");
   }
-  member = std::make_unique<drop_in::Member>(
-      self.configuration, process().ledger, self.agreement, [this] { return connect(); }, name);
+  member = std::make_unique<drop_in::Member>(self.configuration, process().ledger, self.agreement,
+                                             [this] { return connect(); });
   small_below = self.configuration.planner.floor() / kWidestElement;
 }
 
 CommState::~CommState() {
   requests.reset();
   count_into(process().ledger, false);
-  if (rank == 0 && member && process().configuration.recording) {
+  if (rank == 0 && member && ordered_ && process().configuration.recording) {
     process().ledger.add_choices(name, member->choices());
   }
 }
@@ -259,8 +259,22 @@ void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
            .comm = comm,
            .ranks = ranks};
   asked_for_requests = true;
+  take_order(next_order());  // before any other, so the same on all ranks
   if (queue) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
+  }
+}
+
+// Threads may come to their communicators in another order on other ranks: rank 0's order holds for all.
+std::uint32_t CommState::next_order() const {
+  const std::lock_guard lock(process().mutex);
+  return process().communicators[name]++;
+}
+
+void CommState::take_order(std::uint32_t order) {
+  if (!std::exchange(ordered_, true)) {
+    name.number = order;
+    member->follow(name);
   }
 }
 
@@ -271,6 +285,7 @@ Terms CommState::terms_of_rank(const Reduce& made, bool for_requests, std::uniqu
   if (rank == 0) {
     mine.number =
         has_slot() ? slot_.number : static_cast<std::uint64_t>(process().world->rank()) << 32 | ++process().numbered;
+    mine.order = ordered_ ? name.number : next_order();
   }
   if (!has_memory(bytes_of(made.count, made.type))) {
     mine.refuse(Refusal::memory);
@@ -316,6 +331,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
     drop();
     return;
   }
+  take_order(all.order);
   const auto slot =
       slots.settle(offer, has_slot() || all.refused(Refusal::memory) ? transport::SlotTable::Set{} : all.slots);
   if (slot) {
@@ -370,8 +386,6 @@ drop_in::CommunicatorName CommState::find_name() const {
   drop_in::CommunicatorName found{.ranks = session::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
                                   .size = static_cast<std::uint32_t>(size),
                                   .first = static_cast<std::uint32_t>(ranks.front())};
-  const std::lock_guard lock(process().mutex);
-  found.number = process().communicators[found]++;
   return found;
 }
 

@@ -118,10 +118,13 @@ struct CommState {
   [[nodiscard]] std::vector<int> find_ranks() const;
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] Terms terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue);
+  [[nodiscard]] std::uint32_t next_order() const;
+  void take_order(std::uint32_t order);
   void drop() noexcept;
   [[nodiscard]] std::shared_ptr<Transport> connect();
 
   transport::MpiSlot slot_;
+  bool ordered_ = false;  // the name has its number
   mutable std::mutex connecting_;               // of what follows
   mutable std::weak_ptr<Transport> transport_;  // of the member
   bool revoked_ = false;                        // by this rank

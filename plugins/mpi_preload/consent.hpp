@@ -22,10 +22,11 @@ enum class Refusal : std::uint8_t { memory, thread };
 /// What one rank says, and, as the bitwise and of all, what holds for all.
 struct Terms {
   std::uint64_t number = ~std::uint64_t{0};  // from rank 0 of the communicator; all ones elsewhere
-  std::uint64_t able = ~std::uint64_t{0};
+  std::uint32_t able = ~std::uint32_t{0};
+  std::uint32_t order = ~std::uint32_t{0};  // among communicators of the same ranks; from rank 0, as the number is
   transport::SlotTable::Set slots{};
 
-  void refuse(Refusal why) noexcept { able &= ~(std::uint64_t{1} << static_cast<unsigned>(why)); }
+  void refuse(Refusal why) noexcept { able &= ~(std::uint32_t{1} << static_cast<unsigned>(why)); }
   [[nodiscard]] bool refused(Refusal why) const noexcept { return (able >> static_cast<unsigned>(why) & 1U) == 0; }
 };
 static_assert(sizeof(Terms) == 64, "it travels as 8 words");

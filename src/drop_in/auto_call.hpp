@@ -60,6 +60,8 @@ class AutoCall {
   explicit AutoCall(AutoCallOptions options = {}) : options_(options) {}
   /// Chooses as was chosen before and measures nothing; what is not in `script` is passed on.
   explicit AutoCall(Choices script) : options_(), script_(std::move(script)) {}
+  /// As made of that, before the first call.
+  void follow(Choices script) { script_ = std::move(script); }
   AutoCall(const AutoCall&) = delete;
   AutoCall& operator=(const AutoCall&) = delete;
 

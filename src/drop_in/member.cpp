@@ -6,13 +6,12 @@
 
 namespace gradwire::drop_in {
 
-Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect,
-               const CommunicatorName& name)
+Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect)
     : configuration_(configuration),
       connect_(std::move(connect)),
       router_(
           configuration, ledger, agreement, [this](std::uint64_t value) { return all_say(value); },
-          [this](std::span<double> values) { make_worst(values); }, name,
+          [this](std::span<double> values) { make_worst(values); },
           [this](std::uint64_t bytes) { return take_scratch(2 * bytes); }) {}
 
 Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {

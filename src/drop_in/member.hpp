@@ -26,9 +26,7 @@ class Member {
   using Connect = std::function<std::shared_ptr<Transport>()>;
 
   /// `configuration` and `ledger` must outlive it.
-  /// `name`: of the communicator, where choices are followed.
-  Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect,
-         const CommunicatorName& name = {});
+  Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
   /// Drops a trial that has begun: other ranks may wait in it.
   ~Member() { drop_trial(); }
   Member(const Member&) = delete;
@@ -83,6 +81,7 @@ class Member {
   [[nodiscard]] const Settings& settings() const noexcept { return router_.settings(); }
   /// These as Router's.
   void stand_aside(bool aside, bool for_good) noexcept { router_.stand_aside(aside, for_good); }
+  void follow(const CommunicatorName& name) { router_.follow(name); }
   [[nodiscard]] bool could_compress(const Call& call) { return router_.could_compress(call); }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
   /// Bytes of the residuals it holds.

@@ -49,19 +49,10 @@ std::uint64_t bytes_dense_of(const CallClass& what) {
 }
 
 constexpr std::size_t kMostPlans = 4096;  // that are kept
-// What all ranks follow, whose scripts are equal.
-AutoCall auto_call_for(const Configuration& configuration, const CommunicatorName& name) {
-  if (!configuration.script) {
-    return AutoCall(AutoCallOptions{.gain = configuration.planner.policy().auto_options.gain});
-  }
-  const auto found = configuration.script->find(name);
-  return AutoCall(found == configuration.script->end() ? Choices() : found->second);
-}
-
 }  // namespace
 
 Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
-               Worst worst, const CommunicatorName& name, CanCopy can_copy)
+               Worst worst, CanCopy can_copy)
     : configuration_(configuration),
       ledger_(ledger),
       dry_run_(agreement.dry_run),
@@ -69,7 +60,10 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
       placeless_(configuration.planner.only_automatic() && !agreement.dry_run),
       worst_(std::move(worst)),
       can_copy_(std::move(can_copy)),
-      auto_call_(auto_call_for(configuration, name)) {
+      auto_call_({.gain = configuration.planner.policy().auto_options.gain}) {
+  if (configuration.script) {
+    auto_call_.follow({});  // until follow() says whose calls these are
+  }
   settings_.floor_bytes = configuration.planner.floor();
   settings_.requests = agreement.requests;
   settings_.disabled = agreement.disabled;
@@ -82,6 +76,13 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
     by_order_ |= rule.match.order.has_value();
   }
   tracker_ = StepTracker(by_order_);
+}
+
+void Router::follow(const CommunicatorName& name) {
+  if (configuration_.script) {
+    const auto found = configuration_.script->find(name);
+    auto_call_.follow(found == configuration_.script->end() ? Choices() : found->second);
+  }
 }
 
 bool Router::could_compress(const Call& call) {

@@ -37,9 +37,9 @@ class Router {
   /// Whether this rank has the memory to make a call of so many bytes both ways; it is kept until the next route().
   using CanCopy = std::function<bool(std::uint64_t bytes)>;
 
-  /// `configuration` and `ledger` must outlive it. `name`: of the communicator, where choices are followed.
+  /// `configuration` and `ledger` must outlive it.
   Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
-         Worst worst = {}, const CommunicatorName& name = {}, CanCopy can_copy = {});
+         Worst worst = {}, CanCopy can_copy = {});
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
@@ -79,6 +79,9 @@ class Router {
   /// Decides about the next call. A call that could be compressed counts in the step whether it is or not.
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
 
+  /// Before the first call that could be compressed, with the same name on all ranks: what an earlier job chose on the
+  /// communicator, where the configuration says to follow that.
+  void follow(const CommunicatorName& name);
   /// The seconds that the latest call took, where its turn is timed.
   void measured(double seconds) { auto_call_.measured(seconds); }
   /// What was measured of calls of the class: seconds passed, and compressed by whatever was quickest.

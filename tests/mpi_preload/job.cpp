@@ -46,6 +46,7 @@ constexpr Case kCases[] = {
     {"halves", job::halves},
     {"idle", job::idle},
     {"measured", job::measured},
+    {"crossed_threads", job::crossed_threads},
     {"nonfinite", job::nonfinite},
     {"ended", job::ended},
     {"own_handlers", job::own_handlers},

@@ -137,6 +137,7 @@ void given_up();
 void halves();
 void idle();
 void measured();
+void crossed_threads();
 void nonfinite();
 void ended();
 void own_handlers();

@@ -1,4 +1,7 @@
 // Calls that are passed on or compressed by measurement, among others that never are.
+#include <chrono>
+#include <thread>
+
 #include "tests/mpi_preload/job.hpp"
 
 namespace job {
@@ -49,6 +52,26 @@ void measured() {
   if (g_rank == 0) {
     std::printf("hash %llu\n", static_cast<unsigned long long>(hash));
   }
+}
+
+// Two threads, each with a duplicate of its own. Ranks come to the two in different orders.
+void crossed_threads() {
+  MPI_Comm comms[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+  const auto work = [&](int which) {
+    if (g_rank % 2 != which) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    for (int call = 0; call < 12; ++call) {
+      reduce(0, kCount, comms[which], true);
+    }
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  MPI_Comm_free(&comms[0]);
+  MPI_Comm_free(&comms[1]);
 }
 
 }  // namespace job
