@@ -57,6 +57,7 @@ struct TransportCapabilities {
   bool checksum_by_default = true;  // whether frames carry a CRC here unless the user says otherwise
   bool any_thread = true;           // false: post and progress only on the thread that made the transport
   bool device_memory = false;       // messages may lie in a GPU's memory (CUDA-aware MPI)
+  int most_lanes = 1024;            // chunks of collectives that may be under way at once: tags of all are apart
   std::string emulation;            // empty, or what is emulated: "emulated 1Gbit/s, latency 50us"
 };
 

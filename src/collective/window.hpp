@@ -23,6 +23,7 @@ inline constexpr int kMostLanes = 1024;
 struct WindowLimits {
   int least_lanes = kLeastLanes;                       // whatever they weigh
   std::uint64_t memory_bytes = kDefaultInFlightBytes;  // of the frames of all lanes, where there are more
+  int most_lanes = kMostLanes;                         // what tags of the transport tell apart
 };
 
 /// What one lane holds of a window, bytes.

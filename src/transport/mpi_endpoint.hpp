@@ -40,6 +40,8 @@ class MpiTransport final : public Transport {
             .checksum_by_default = true,
             .any_thread = level_ >= MPI_THREAD_SERIALIZED,
             .device_memory = options_.device_memory,
+            .most_lanes = native ? TransportCapabilities{}.most_lanes
+                                 : static_cast<int>(slot_->lease->world().tags().most_lanes()),
             .emulation = {}};
   }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }

@@ -100,6 +100,18 @@ void expect_full(int ranks, const WindowLimits& limits, bool known, bool hides_q
   }
 }
 
+// The transport's tags tell fewer lanes apart than the link could carry.
+TEST(Window, KeepsWithinTheLanesOfTheTransport) {
+  Window window({.most_lanes = 16});
+  window.set_known(std::uint64_t{1} << 40);
+  const LaneLoad load{.travels = 1000, .memory = 4096, .hops = 2};
+  int lanes = 0;
+  for (; lanes < 100 && window.admits(load); ++lanes) {
+    static_cast<void>(window.open(load, Window::Time{}));
+  }
+  EXPECT_EQ(lanes, 16);
+}
+
 // Mutation tried: four lanes whatever the link; no bound of memory.
 TEST(Window, FillsALinkThatIsKnown) { expect_full(2, {}, true, false, 1.05); }
 TEST(Window, FillsALinkThatIsKnownInLargerWorlds) { expect_full(4, {}, true, false, 1.1); }

@@ -18,15 +18,22 @@ namespace {
 // A caller who does not sleep comes back sooner, and waited meanwhile; one who stays away longer did something else.
 constexpr std::chrono::microseconds kBetweenLooks{100};
 
+WindowLimits bounded_by(const Transport& transport, WindowLimits limits) {
+  limits.most_lanes = std::min(limits.most_lanes, transport.capabilities().most_lanes);
+  return limits;
+}
+
 }  // namespace
 
 HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
     : transport_(transport),
       options_(std::move(options)),
       tiers_(std::make_shared<const Tiers>(transport.nodes(), transport.world_size())),
-      window_(options_.window),
+      window_(bounded_by(transport, options_.window)),
       last_progress_(std::chrono::steady_clock::now()),
       left_(last_progress_) {}
+
+void HostExecutor::set_window(WindowLimits limits) { window_.set_limits(bounded_by(transport_, limits)); }
 
 HostExecutor::~HostExecutor() {
   if (!idle()) {

@@ -105,7 +105,7 @@ class HostExecutor {
   /// Other nodes than the transport's, for statistics: what leaves a node is counted by itself.
   void set_tiers(std::shared_ptr<const Tiers> tiers) { tiers_ = std::move(tiers); }
   [[nodiscard]] const std::shared_ptr<const Tiers>& tiers() const noexcept { return tiers_; }
-  void set_window(WindowLimits limits) noexcept { window_.set_limits(limits); }
+  void set_window(WindowLimits limits);
   /// Bytes in flight that a known link needs to stay full (window_bytes); 0: found by growing.
   void set_known_window(std::uint64_t bytes) noexcept { window_.set_known(bytes); }
   [[nodiscard]] const Window& window() const noexcept { return window_; }
