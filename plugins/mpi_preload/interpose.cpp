@@ -22,40 +22,27 @@ using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace):
 
 GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                   MPI_Comm comm) {
-  return all_reduce(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm, [=] { return GRADWIRE_NEXT(MPI_Allreduce)(send, receive, count, type, op, comm); });
+  return all_reduce(Blocking{}, c_buffers(send, receive), count, type, op, comm,
+                    [=] { return GRADWIRE_NEXT(MPI_Allreduce)(send, receive, count, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
                                MPI_Comm comm) {
-  return reduce(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, root, comm,
-      [=] { return GRADWIRE_NEXT(MPI_Reduce)(send, receive, count, type, op, root, comm); });
+  return reduce(c_buffers(send, receive), count, type, op, root, comm,
+                [=] { return GRADWIRE_NEXT(MPI_Reduce)(send, receive, count, type, op, root, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                        MPI_Op op, MPI_Comm comm) {
-  return reduce_scatter(
-      [=] {
-        return Buffers{send, receive};
-      },
-      counts, type, op, comm, [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter)(send, receive, counts, type, op, comm); });
+  return reduce_scatter(Blocking{}, c_buffers(send, receive), counts, type, op, comm,
+                        [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter)(send, receive, counts, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                              MPI_Comm comm) {
-  return reduce_scatter_block(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm,
-      [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_block)(send, receive, count, type, op, comm); });
+  return reduce_scatter_block(Blocking{}, c_buffers(send, receive), count, type, op, comm, [=] {
+    return GRADWIRE_NEXT(MPI_Reduce_scatter_block)(send, receive, count, type, op, comm);
+  });
 }
 
 // A communicator's calls that return requests go on after the job has freed it.
@@ -113,41 +100,27 @@ GRADWIRE_ALSO(MPI_Finalize);
 #if MPI_VERSION >= 4  // counts beyond 2^31
 GRADWIRE_EXPORT int MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                     MPI_Comm comm) {
-  return all_reduce(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm, [=] { return GRADWIRE_NEXT(MPI_Allreduce_c)(send, receive, count, type, op, comm); });
+  return all_reduce(Blocking{}, c_buffers(send, receive), count, type, op, comm,
+                    [=] { return GRADWIRE_NEXT(MPI_Allreduce_c)(send, receive, count, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                  int root, MPI_Comm comm) {
-  return reduce(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, root, comm,
-      [=] { return GRADWIRE_NEXT(MPI_Reduce_c)(send, receive, count, type, op, root, comm); });
+  return reduce(c_buffers(send, receive), count, type, op, root, comm,
+                [=] { return GRADWIRE_NEXT(MPI_Reduce_c)(send, receive, count, type, op, root, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
                                          MPI_Op op, MPI_Comm comm) {
-  return reduce_scatter(
-      [=] {
-        return Buffers{send, receive};
-      },
-      counts, type, op, comm,
-      [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_c)(send, receive, counts, type, op, comm); });
+  return reduce_scatter(Blocking{}, c_buffers(send, receive), counts, type, op, comm,
+                        [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_c)(send, receive, counts, type, op, comm); });
 }
 
 GRADWIRE_EXPORT int MPI_Reduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
                                                MPI_Op op, MPI_Comm comm) {
-  return reduce_scatter_block(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm,
-      [=] { return GRADWIRE_NEXT(MPI_Reduce_scatter_block_c)(send, receive, count, type, op, comm); });
+  return reduce_scatter_block(Blocking{}, c_buffers(send, receive), count, type, op, comm, [=] {
+    return GRADWIRE_NEXT(MPI_Reduce_scatter_block_c)(send, receive, count, type, op, comm);
+  });
 }
 
 extern "C" {

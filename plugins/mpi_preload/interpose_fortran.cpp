@@ -72,24 +72,50 @@ auto buffers_of(void* send, void* receive) {
   return [=] { return Buffers{c_buffer(send), c_buffer(receive)}; };
 }
 
-// `call(&made)` sets `made` where gradwire makes the request; the library sets `request` itself.
-template <typename Call>
-void with_request(MPI_Fint* request, MPI_Fint* error, const Call& call) {
-  MPI_Request made = MPI_REQUEST_NULL;
-  const int code = call(&made);
-  if (code == MPI_SUCCESS && made != MPI_REQUEST_NULL) {
-    *request = PMPI_Request_c2f(made);
-  }
-  give(error, code);
-}
-
+// What is made of `counts`: one count, or those of all segments.
 struct AllReduce {
+  template <typename Way, typename Find, typename Forward>
+  static int make(const Way way, const Find& buffers, const MPI_Fint* count, const Handles& c, const Forward& forward) {
+    return all_reduce(way, buffers, *count, c.type, c.op, c.comm, forward);
+  }
+};
+struct ReduceScatter {
+  template <typename Way, typename Find, typename Forward>
+  static int make(const Way way, const Find& buffers, const MPI_Fint* counts, const Handles& c,
+                  const Forward& forward) {
+    return reduce_scatter(way, buffers, counts, c.type, c.op, c.comm, forward);
+  }
+};
+struct ReduceScatterBlock {
+  template <typename Way, typename Find, typename Forward>
+  static int make(const Way way, const Find& buffers, const MPI_Fint* count, const Handles& c, const Forward& forward) {
+    return reduce_scatter_block(way, buffers, *count, c.type, c.op, c.comm, forward);
+  }
+};
+
+template <typename Reduction>
+struct Sum {
   NextFortran& next;
-  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+  void operator()(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
                   MPI_Fint* error) const {
-    const Handles c(type, op, comm);
-    give(error, all_reduce(buffers_of(send, receive), *count, c.type, c.op, c.comm,
-                           [=, this] { return next.call(send, receive, count, type, op, comm); }));
+    give(error, Reduction::make(Blocking{}, buffers_of(send, receive), counts, Handles(type, op, comm),
+                                [=, this] { return next.call(send, receive, counts, type, op, comm); }));
+  }
+};
+
+// Those that return a request: `made` is set where gradwire makes it; the library sets `request` itself.
+template <typename Reduction>
+struct RequestOf {
+  NextFortran& next;
+  void operator()(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
+                  MPI_Fint* request, MPI_Fint* error) const {
+    MPI_Request made = MPI_REQUEST_NULL;
+    const int code = Reduction::make(Requesting{&made}, buffers_of(send, receive), counts, Handles(type, op, comm),
+                                     [=, this] { return next.call(send, receive, counts, type, op, comm, request); });
+    if (code == MPI_SUCCESS && made != MPI_REQUEST_NULL) {
+      *request = PMPI_Request_c2f(made);
+    }
+    give(error, code);
   }
 };
 
@@ -100,62 +126,6 @@ struct RootedReduce {
     const Handles c(type, op, comm);
     give(error, reduce(buffers_of(send, receive), *count, c.type, c.op, *root, c.comm,
                        [=, this] { return next.call(send, receive, count, type, op, root, comm); }));
-  }
-};
-
-struct ReduceScatter {
-  NextFortran& next;
-  void operator()(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
-                  MPI_Fint* error) const {
-    const Handles c(type, op, comm);
-    give(error, reduce_scatter(buffers_of(send, receive), counts, c.type, c.op, c.comm,
-                               [=, this] { return next.call(send, receive, counts, type, op, comm); }));
-  }
-};
-
-struct ReduceScatterBlock {
-  NextFortran& next;
-  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
-                  MPI_Fint* error) const {
-    const Handles c(type, op, comm);
-    give(error, reduce_scatter_block(buffers_of(send, receive), *count, c.type, c.op, c.comm,
-                                     [=, this] { return next.call(send, receive, count, type, op, comm); }));
-  }
-};
-
-struct AllReduceRequest {
-  NextFortran& next;
-  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
-                  MPI_Fint* request, MPI_Fint* error) const {
-    const Handles c(type, op, comm);
-    with_request(request, error, [&](MPI_Request* made) {
-      return all_reduce(buffers_of(send, receive), *count, c.type, c.op, c.comm, made,
-                        [=, this] { return next.call(send, receive, count, type, op, comm, request); });
-    });
-  }
-};
-
-struct ReduceScatterRequest {
-  NextFortran& next;
-  void operator()(void* send, void* receive, MPI_Fint* counts, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
-                  MPI_Fint* request, MPI_Fint* error) const {
-    const Handles c(type, op, comm);
-    with_request(request, error, [&](MPI_Request* made) {
-      return reduce_scatter(buffers_of(send, receive), counts, c.type, c.op, c.comm, made,
-                            [=, this] { return next.call(send, receive, counts, type, op, comm, request); });
-    });
-  }
-};
-
-struct ReduceScatterBlockRequest {
-  NextFortran& next;
-  void operator()(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
-                  MPI_Fint* request, MPI_Fint* error) const {
-    const Handles c(type, op, comm);
-    with_request(request, error, [&](MPI_Request* made) {
-      return reduce_scatter_block(buffers_of(send, receive), *count, c.type, c.op, c.comm, made,
-                                  [=, this] { return next.call(send, receive, count, type, op, comm, request); });
-    });
   }
 };
 
@@ -229,19 +199,19 @@ using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace):
    MPI_Fint* error)
 #define GRADWIRE_REQUEST_ARGUMENTS (send, receive, count, type, op, comm, request, error)
 
-GRADWIRE_FORTRAN(allreduce, ALLREDUCE, AllReduce, GRADWIRE_SUM_PARAMETERS, GRADWIRE_SUM_ARGUMENTS)
+GRADWIRE_FORTRAN(allreduce, ALLREDUCE, Sum<AllReduce>, GRADWIRE_SUM_PARAMETERS, GRADWIRE_SUM_ARGUMENTS)
 GRADWIRE_FORTRAN(reduce, REDUCE, RootedReduce,
                  (void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* root,
                   MPI_Fint* comm, MPI_Fint* error),
                  (send, receive, count, type, op, root, comm, error))
-GRADWIRE_FORTRAN(reduce_scatter, REDUCE_SCATTER, ReduceScatter, GRADWIRE_SUM_PARAMETERS, GRADWIRE_SUM_ARGUMENTS)
-GRADWIRE_FORTRAN(reduce_scatter_block, REDUCE_SCATTER_BLOCK, ReduceScatterBlock, GRADWIRE_SUM_PARAMETERS,
+GRADWIRE_FORTRAN(reduce_scatter, REDUCE_SCATTER, Sum<ReduceScatter>, GRADWIRE_SUM_PARAMETERS, GRADWIRE_SUM_ARGUMENTS)
+GRADWIRE_FORTRAN(reduce_scatter_block, REDUCE_SCATTER_BLOCK, Sum<ReduceScatterBlock>, GRADWIRE_SUM_PARAMETERS,
                  GRADWIRE_SUM_ARGUMENTS)
-GRADWIRE_FORTRAN(iallreduce, IALLREDUCE, AllReduceRequest, GRADWIRE_REQUEST_PARAMETERS, GRADWIRE_REQUEST_ARGUMENTS)
-GRADWIRE_FORTRAN(ireduce_scatter, IREDUCE_SCATTER, ReduceScatterRequest, GRADWIRE_REQUEST_PARAMETERS,
+GRADWIRE_FORTRAN(iallreduce, IALLREDUCE, RequestOf<AllReduce>, GRADWIRE_REQUEST_PARAMETERS, GRADWIRE_REQUEST_ARGUMENTS)
+GRADWIRE_FORTRAN(ireduce_scatter, IREDUCE_SCATTER, RequestOf<ReduceScatter>, GRADWIRE_REQUEST_PARAMETERS,
                  GRADWIRE_REQUEST_ARGUMENTS)
-GRADWIRE_FORTRAN(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK, ReduceScatterBlockRequest, GRADWIRE_REQUEST_PARAMETERS,
-                 GRADWIRE_REQUEST_ARGUMENTS)
+GRADWIRE_FORTRAN(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK, RequestOf<ReduceScatterBlock>,
+                 GRADWIRE_REQUEST_PARAMETERS, GRADWIRE_REQUEST_ARGUMENTS)
 GRADWIRE_FORTRAN(comm_free, COMM_FREE, EndComm, (MPI_Fint * comm, MPI_Fint* error), (comm, error))
 GRADWIRE_FORTRAN(comm_disconnect, COMM_DISCONNECT, EndComm, (MPI_Fint * comm, MPI_Fint* error), (comm, error))
 GRADWIRE_FORTRAN(init, INIT, Init, (MPI_Fint * error), (error))

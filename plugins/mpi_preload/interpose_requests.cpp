@@ -22,32 +22,22 @@ using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace):
 
 GRADWIRE_EXPORT int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm, MPI_Request* request) {
-  return all_reduce(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm, request,
-      [=] { return GRADWIRE_NEXT(MPI_Iallreduce)(send, receive, count, type, op, comm, request); });
+  return all_reduce(Requesting{request}, c_buffers(send, receive), count, type, op, comm,
+                    [=] { return GRADWIRE_NEXT(MPI_Iallreduce)(send, receive, count, type, op, comm, request); });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter(const void* send, void* receive, const int counts[], MPI_Datatype type,
                                         MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter(
-      [=] {
-        return Buffers{send, receive};
-      },
-      counts, type, op, comm, request,
-      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter)(send, receive, counts, type, op, comm, request); });
+  return reduce_scatter(Requesting{request}, c_buffers(send, receive), counts, type, op, comm, [=] {
+    return GRADWIRE_NEXT(MPI_Ireduce_scatter)(send, receive, counts, type, op, comm, request);
+  });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter_block(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                               MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter_block(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm, request,
-      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter_block)(send, receive, count, type, op, comm, request); });
+  return reduce_scatter_block(Requesting{request}, c_buffers(send, receive), count, type, op, comm, [=] {
+    return GRADWIRE_NEXT(MPI_Ireduce_scatter_block)(send, receive, count, type, op, comm, request);
+  });
 }
 
 extern "C" {
@@ -61,32 +51,22 @@ using gradwire::drop_in::Function;
 
 GRADWIRE_EXPORT int MPI_Iallreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                      MPI_Comm comm, MPI_Request* request) {
-  return all_reduce(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm, request,
-      [=] { return GRADWIRE_NEXT(MPI_Iallreduce_c)(send, receive, count, type, op, comm, request); });
+  return all_reduce(Requesting{request}, c_buffers(send, receive), count, type, op, comm,
+                    [=] { return GRADWIRE_NEXT(MPI_Iallreduce_c)(send, receive, count, type, op, comm, request); });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type,
                                           MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter(
-      [=] {
-        return Buffers{send, receive};
-      },
-      counts, type, op, comm, request,
-      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter_c)(send, receive, counts, type, op, comm, request); });
+  return reduce_scatter(Requesting{request}, c_buffers(send, receive), counts, type, op, comm, [=] {
+    return GRADWIRE_NEXT(MPI_Ireduce_scatter_c)(send, receive, counts, type, op, comm, request);
+  });
 }
 
 GRADWIRE_EXPORT int MPI_Ireduce_scatter_block_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type,
                                                 MPI_Op op, MPI_Comm comm, MPI_Request* request) {
-  return reduce_scatter_block(
-      [=] {
-        return Buffers{send, receive};
-      },
-      count, type, op, comm, request,
-      [=] { return GRADWIRE_NEXT(MPI_Ireduce_scatter_block_c)(send, receive, count, type, op, comm, request); });
+  return reduce_scatter_block(Requesting{request}, c_buffers(send, receive), count, type, op, comm, [=] {
+    return GRADWIRE_NEXT(MPI_Ireduce_scatter_block_c)(send, receive, count, type, op, comm, request);
+  });
 }
 
 // Persistent ones are counted when they are made, not when they start.

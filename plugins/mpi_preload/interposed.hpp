@@ -50,130 +50,107 @@ inline std::vector<std::uint64_t> segments_of(std::int64_t each, int size) {
   return std::vector<std::uint64_t>(static_cast<std::size_t>(size), each < 0 ? 0 : static_cast<std::uint64_t>(each));
 }
 
-/// `judge` of a reduce-scatter, whose segments `segments()` makes.
-template <typename Segments, typename Judge>
-Verdict judge_segments(Reduce call, const Segments& segments, const Judge& judge) noexcept {
+/// What `way` judges of a reduce-scatter, whose segments `segments()` makes.
+template <typename Segments, typename Way>
+Verdict judge_segments(Reduce call, const Segments& segments, const Way& way) noexcept {
   try {
     const std::vector<std::uint64_t> counts = segments();
     call.counts = counts;
-    return judge(call);
+    return way.judge(call);
   } catch (...) {
     return {};
   }
 }
 
-// The job's reductions, whichever language they come from. `buffers()` gives the sentinels of C, and is asked only
-// where the call may be compressed; `forward()` makes the call as it came, and returns its code.
+// The job's reductions, whichever language they come from. `way` says whether they return a request. `buffers()` gives
+// the sentinels of C, and is asked only where the call may be compressed; `forward()` makes the call as it came, and
+// returns its code.
 
 struct Buffers {
   const void* send;
   void* receive;
 };
 
-template <typename Find, typename Forward>
-int all_reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-               const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_allreduce;
-  if (passes_at_once(kFunction, count, type, op, comm)) {
+// Of a call that comes from C.
+inline auto c_buffers(const void* send, void* receive) noexcept {
+  return [=] { return Buffers{send, receive}; };
+}
+
+struct Blocking {
+  static constexpr auto kAllReduce = drop_in::Function::mpi_allreduce;
+  static constexpr auto kReduceScatter = drop_in::Function::mpi_reduce_scatter;
+  static constexpr auto kReduceScatterBlock = drop_in::Function::mpi_reduce_scatter_block;
+
+  [[nodiscard]] static bool passes(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
+                                   MPI_Comm comm) noexcept {
+    return passes_at_once(function, count, type, op, comm);
+  }
+  [[nodiscard]] static Verdict judge(const Reduce& call) noexcept { return mpi_preload::judge(call); }
+};
+
+struct Requesting {
+  static constexpr auto kAllReduce = drop_in::Function::mpi_iallreduce;
+  static constexpr auto kReduceScatter = drop_in::Function::mpi_ireduce_scatter;
+  static constexpr auto kReduceScatterBlock = drop_in::Function::mpi_ireduce_scatter_block;
+
+  MPI_Request* request;  // set where gradwire makes it
+
+  [[nodiscard]] static bool passes(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op /*op*/,
+                                   MPI_Comm comm) noexcept {
+    return passes_as_small(function, count, type, comm);
+  }
+  [[nodiscard]] Verdict judge(const Reduce& call) const noexcept { return judge_request(call, request); }
+};
+
+// `judge(call)` says what is to be done about it. What passes has no need of a Reduce: most calls are small.
+template <typename Way, typename Find, typename Judge, typename Forward>
+int make(const Way way, drop_in::Function function, const Find& buffers, std::int64_t count, MPI_Datatype type,
+         MPI_Op op, MPI_Comm comm, const Judge& judge, const Forward& forward) {
+  if (way.passes(function, count, type, op, comm)) {
     return forward();
   }
   const Buffers given = buffers();
-  return conclude(comm, judge({kFunction, given.send, given.receive, count, {}, type, op, comm}), forward);
+  return conclude(comm, judge({function, given.send, given.receive, count, {}, type, op, comm}), forward);
+}
+
+template <typename Way, typename Find, typename Forward>
+int all_reduce(const Way way, const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+               const Forward& forward) {
+  const auto judge = [=](const Reduce& call) { return way.judge(call); };
+  return make(way, Way::kAllReduce, buffers, count, type, op, comm, judge, forward);
 }
 
 template <typename Find, typename Forward>
 int reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
            const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_reduce;
-  if (passes_at_once(kFunction, count, type, op, comm)) {
-    return forward();
-  }
-  const Buffers given = buffers();
-  return conclude(comm, judge({kFunction, given.send, given.receive, count, {}, type, op, comm, root}), forward);
+  const auto judge = [=](Reduce call) {
+    call.root = root;
+    return Blocking::judge(call);
+  };
+  return make(Blocking{}, drop_in::Function::mpi_reduce, buffers, count, type, op, comm, judge, forward);
 }
 
-template <typename Find, typename Count, typename Forward>
-int reduce_scatter(const Find& buffers, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_reduce_scatter;
+template <typename Way, typename Find, typename Count, typename Forward>
+int reduce_scatter(const Way way, const Find& buffers, const Count counts[], MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm, const Forward& forward) {
   const int size = counts == nullptr ? 0 : size_of(comm);
   const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
-  if (passes_at_once(kFunction, total, type, op, comm)) {
-    return forward();
-  }
-  const Buffers given = buffers();
-  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
-  return conclude(comm,
-                  judge_segments(
-                      call, [=] { return segments_of(counts, total, size); }, judge),
-                  forward);
+  const auto judge = [=](const Reduce& call) {
+    return judge_segments(
+        call, [=] { return segments_of(counts, total, size); }, way);
+  };
+  return make(way, Way::kReduceScatter, buffers, total, type, op, comm, judge, forward);
 }
 
-template <typename Find, typename Forward>
-int reduce_scatter_block(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                         const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_reduce_scatter_block;
+template <typename Way, typename Find, typename Forward>
+int reduce_scatter_block(const Way way, const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op,
+                         MPI_Comm comm, const Forward& forward) {
   const int size = size_of(comm);
-  const std::int64_t total = count * size;
-  if (passes_at_once(kFunction, total, type, op, comm)) {
-    return forward();
-  }
-  const Buffers given = buffers();
-  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
-  return conclude(comm,
-                  judge_segments(
-                      call, [=] { return segments_of(count, size); }, judge),
-                  forward);
-}
-
-// Those that return a request: `*request` is set where gradwire makes it.
-
-template <typename Find, typename Forward>
-int all_reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-               MPI_Request* request, const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_iallreduce;
-  if (passes_as_small(kFunction, count, type, comm)) {
-    return forward();
-  }
-  const Buffers given = buffers();
-  return conclude(comm, judge_request({kFunction, given.send, given.receive, count, {}, type, op, comm}, request),
-                  forward);
-}
-
-template <typename Find, typename Count, typename Forward>
-int reduce_scatter(const Find& buffers, const Count counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   MPI_Request* request, const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_ireduce_scatter;
-  const int size = counts == nullptr ? 0 : size_of(comm);
-  const std::int64_t total = counts == nullptr ? -1 : sum_of(counts, size);
-  if (passes_as_small(kFunction, total, type, comm)) {
-    return forward();
-  }
-  const Buffers given = buffers();
-  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
-  return conclude(comm,
-                  judge_segments(
-                      call, [=] { return segments_of(counts, total, size); },
-                      [=](const Reduce& of) { return judge_request(of, request); }),
-                  forward);
-}
-
-template <typename Find, typename Forward>
-int reduce_scatter_block(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                         MPI_Request* request, const Forward& forward) {
-  constexpr auto kFunction = drop_in::Function::mpi_ireduce_scatter_block;
-  const int size = size_of(comm);
-  const std::int64_t total = count * size;
-  if (passes_as_small(kFunction, total, type, comm)) {
-    return forward();
-  }
-  const Buffers given = buffers();
-  const Reduce call{kFunction, given.send, given.receive, total, {}, type, op, comm};
-  return conclude(
-      comm,
-      judge_segments(
-          call, [=] { return segments_of(count, size); }, [=](const Reduce& of) { return judge_request(of, request); }),
-      forward);
+  const auto judge = [=](const Reduce& call) {
+    return judge_segments(
+        call, [=] { return segments_of(count, size); }, way);
+  };
+  return make(way, Way::kReduceScatterBlock, buffers, count * size, type, op, comm, judge, forward);
 }
 
 /// What MPI_Init does after the library's own, in whichever language and thread level the job calls it.

@@ -27,7 +27,7 @@ void code(const codec::TileCoder& coder, std::uint16_t k, std::uint32_t count, T
   static_cast<void>(coder.decode_add(where, tile.payload.data(), count, tile.values.data()));
 }
 
-// Tried by hand: working_memory_as() in topk replaced by an array on the stack: SIGSEGV here.
+// Tried by hand, red: working_memory_as() in topk replaced by a Selection on the stack: SIGSEGV.
 TEST(SmallStack, EveryCodecOnEveryInstructionSet) {
   Tile tile;
   for (const codec::InstructionSet& set : codec::instruction_sets()) {

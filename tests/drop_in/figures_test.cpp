@@ -32,7 +32,7 @@ struct Case {
   }
 };
 
-Configuration configuration_of(const Case& one, const std::string& codec, bool dry_run) {
+Configuration configuration_for(const Case& one, const std::string& codec, bool dry_run) {
   Configuration configuration;
   configuration.dry_run = dry_run;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\nfloor = \"1KiB\"\n[defaults]\ncodec = \"" +
@@ -85,7 +85,7 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   for (int rank = 0; rank < one.ranks; ++rank) {
     nodes.push_back(one.ranks_per_node == 0 ? 0 : static_cast<std::uint32_t>(rank / one.ranks_per_node));
   }
-  const Configuration configuration = configuration_of(one, codec, dry_run);
+  const Configuration configuration = configuration_for(one, codec, dry_run);
   Figures figures;
   std::mutex mutex;
   test::run_ranks(make_inproc_world(one.ranks, nodes), [&](const std::shared_ptr<Transport>& transport) {

@@ -24,7 +24,7 @@ plan::CallPlanner planner_of(const std::string& text) {
   return plan::CallPlanner(Policy::parse("version = 1\n" + text));
 }
 
-ObservedClass class_of(std::uint64_t bytes, int ranks, Function function = Function::mpi_allreduce) {
+ObservedClass observed_class(std::uint64_t bytes, int ranks, Function function = Function::mpi_allreduce) {
   return {.function = function, .dtype = DType::f32, .size = size_class(bytes), .communicator_size = ranks};
 }
 
@@ -93,7 +93,7 @@ Observed job(const Link& link, int ranks, const std::vector<double>& sizes, Dist
   Observation observation(planner);
   for (int call = 0; call < 60; ++call) {
     for (const double bytes : sizes) {
-      observation.note(class_of(static_cast<std::uint64_t>(bytes), ranks), static_cast<std::uint64_t>(bytes),
+      observation.note(observed_class(static_cast<std::uint64_t>(bytes), ranks), static_cast<std::uint64_t>(bytes),
                        disturb(passed_seconds(link, bytes, ranks)));
     }
   }
@@ -217,7 +217,7 @@ TEST(Forecast, ReduceScattersSendOnce) {
   const double bytes = 16e6;
   for (const double size : {1e3, 1e6, bytes}) {
     ObservedTotals& totals =
-        observed.classes[class_of(static_cast<std::uint64_t>(size), 4, Function::mpi_reduce_scatter_block)];
+        observed.classes[observed_class(static_cast<std::uint64_t>(size), 4, Function::mpi_reduce_scatter_block)];
     totals.sizes[0] = {
         .calls = 10, .bytes = 10 * size, .seconds = 1, .quick_seconds = kGigabit.latency + 0.75 * size / kGigabit.rate};
     totals.codec = size > 1e5 ? "int8" : "";
@@ -272,8 +272,8 @@ TEST(Observed, TheSummaryNamesTheCommandAndTheForecast) {
 TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
   const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"auto\"\n");
   Observation observation(planner);
-  const ObservedClass large = class_of(4 << 20, 4);
-  const ObservedClass small = class_of(1 << 10, 4);
+  const ObservedClass large = observed_class(4 << 20, 4);
+  const ObservedClass small = observed_class(1 << 10, 4);
   EXPECT_FALSE(observation.wants_sample(large)) << "not noted yet";
   const std::vector<float> values(1 << 20, 0.5F);
   const auto begin = Observation::Clock::now();
@@ -305,7 +305,7 @@ TEST(Observation, CountsCallsByQuartersOfAClassAndForgetsNone) {
   Observation observation(planner);
   for (const std::uint64_t bytes : {1U << 20, 5U << 18, 6U << 18, 7U << 18}) {
     for (int call = 0; call < 100; ++call) {
-      observation.note(class_of(bytes, 2), bytes, 1e-3);
+      observation.note(observed_class(bytes, 2), bytes, 1e-3);
     }
   }
   const Observed observed = observation.observed();
@@ -326,7 +326,7 @@ TEST(Observation, CostsLittleWhereTheCallerDoesNotAskEither) {
   std::uint64_t calls = 0;
   while (std::chrono::duration<double>(Observation::Clock::now() - begin).count() < 0.5) {
     ++calls;
-    observation.note(class_of(4096, 2), 4096, 1e-6);
+    observation.note(observed_class(4096, 2), 4096, 1e-6);
   }
   EXPECT_LT(observation.cost_seconds(), 0.01 * 0.5);
   EXPECT_NEAR(static_cast<double>(observation.observed().classes.begin()->second.calls()), static_cast<double>(calls),
@@ -343,7 +343,7 @@ TEST(Observation, CostsLittleWhereCallsAreShort) {
     const std::uint64_t bytes = calls++ % 2 == 0 ? 1 << 10 : 1 << 12;
     if (observation.wants_note()) {
       ++noted;
-      observation.note(class_of(bytes, 2), bytes, 1e-6);
+      observation.note(observed_class(bytes, 2), bytes, 1e-6);
     }
   }
   EXPECT_LT(noted, calls / 4);
@@ -363,22 +363,22 @@ TEST(Observation, NamesTheClassesOfMostBytesForRealMessages) {
   Observation observation(planner);
   const std::vector<float> values(1 << 16, 0.5F);
   for (const std::uint64_t bytes : {1U << 10, 1U << 18, 1U << 24, 1U << 20}) {
-    observation.note(class_of(bytes, 4), bytes, 1e-3);
-    observation.sample(class_of(bytes, 4), view(values.data(), values.size()));
+    observation.note(observed_class(bytes, 4), bytes, 1e-3);
+    observation.sample(observed_class(bytes, 4), view(values.data(), values.size()));
   }
   const std::vector<Observation::Candidate> largest = observation.largest(2);
   ASSERT_EQ(largest.size(), 2U);
-  EXPECT_EQ(largest[0].what, class_of(1 << 24, 4));
+  EXPECT_EQ(largest[0].what, observed_class(1 << 24, 4));
   EXPECT_EQ(largest[0].bytes, 1U << 24);
   EXPECT_NEAR(static_cast<double>(largest[0].frame_bytes), 1.5 * (1 << 24) / 3.97, 1e5) << "two hops of 3 in 4 parts";
-  EXPECT_EQ(largest[1].what, class_of(1 << 20, 4));
+  EXPECT_EQ(largest[1].what, observed_class(1 << 20, 4));
 }
 
 TEST(Observation, BoundsItsClasses) {
   const plan::CallPlanner planner = planner_of("");
   Observation observation(planner);
   for (int ranks = 2; ranks < 1000; ++ranks) {
-    observation.note(class_of(1 << 20, ranks), 1 << 20, 1e-3);
+    observation.note(observed_class(1 << 20, ranks), 1 << 20, 1e-3);
   }
   EXPECT_EQ(observation.observed().classes.size(), Observation::kMostClasses);
 }

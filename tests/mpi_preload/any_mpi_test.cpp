@@ -85,8 +85,8 @@ Parts parts_of(const Library& library) {
 }
 
 // As Python is with mpi4py or f2py: MPI comes with a module, which has a common block for Fortran's MPI_IN_PLACE of its
-// own, and weak references to functions that this MPI may not have. Tried by hand: one address in c_buffer(): wrong
-// sums; no stand-in for what an MPI lacks: aborts.
+// own, and weak references to functions that this MPI may not have. Tried by hand, each red: one address in c_buffer():
+// wrong sums in place; no stand-in for what an MPI lacks: it aborts under Open MPI 4.
 TEST_P(Preload, AModuleBringsTheMpi) {
   const auto opened = [&](const std::string& environment, const std::string& how) {
     std::filesystem::remove(report_file());

@@ -23,7 +23,7 @@ double sum_in(const std::string& text, const std::string& metric, const std::str
   return sum;
 }
 
-// Tried by hand: names without the world's: two files, not four, and one report of the two.
+// Tried by hand, red: names without the world's: two files, not four, and one report of the two.
 TEST_P(Preload, SpawnedWorldsHaveFilesOfTheirOwn) {
   if (GetParam().name != "OpenMpi") {
     GTEST_SKIP() << "MPICH of Debian 12 and Ubuntu cannot spawn";

@@ -37,7 +37,8 @@ void make_sums(const char* codec) {
   });
 }
 
-// Tried by hand: codec::instruction_sets() with a static vector: SIGSEGV in the handler.
+// Tried by hand, red: codec::instruction_sets() with a static vector: SIGSEGV in the handler, and in the destructor
+// below.
 TEST(EndOfTheProcess, SumsInAHandlerOfExit) {
   for (const char* codec : {"topk(1%)+int8", "int4", "exact"}) {
     static const char* of_handler = nullptr;
@@ -109,7 +110,8 @@ std::string output_of_child(const std::function<void()>& body, int& status) {
   return output;
 }
 
-// Tried by hand: Session::~Session() = default: the child hangs, for the thread that it would join is its parent's.
+// Tried by hand, red: Session::~Session() = default: the child hangs, for the thread that it would join is its
+// parent's.
 TEST(ForkedChild, LeavesWhatItsParentMade) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer does not support a fork of a process that has threads";
