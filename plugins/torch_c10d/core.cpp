@@ -52,6 +52,19 @@ std::string text_of(const Asked& asked) {
 
 const char* name_of(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
 
+std::exception_ptr error_of(const std::string& why) {
+  return std::make_exception_ptr(std::runtime_error("gradwire: " + why));
+}
+
+// Calls `done` the first time it is called, and never again.
+std::function<void(std::exception_ptr)> once(std::function<void(std::exception_ptr)> done) {
+  return [done = std::move(done), called = std::make_shared<std::atomic<bool>>(false)](std::exception_ptr error) {
+    if (!called->exchange(true)) {
+      done(std::move(error));
+    }
+  };
+}
+
 // The error of the library's own call. It concerns that call alone, and the ranks stay in step.
 struct FailedPass {
   std::exception_ptr error;
@@ -131,7 +144,8 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
   member_ = std::make_unique<drop_in::Member>(configuration_, ledger(), agreement_, [this] { return connect(); });
   if (options.world_size > 1 && agreement_.mode == drop_in::Mode::compressing) {
     if (!only_exact_) {
-      watch_ = std::make_shared<CallWatch>(store_, CallWatch::Options{.rank = options.rank},
+      watch_ = std::make_shared<CallWatch>(store_,
+                                           CallWatch::Options{.rank = options.rank, .world_size = options.world_size},
                                            [this](const std::string& why) { abort(why); });
     }
     queue_ = std::make_unique<drop_in::CallQueue>();
@@ -219,20 +233,23 @@ drop_in::Call Core::describe(const Asked& asked) const {
           .world_size = options_.world_size};
 }
 
-void PassedCall::ended(bool failed) const noexcept {
+std::exception_ptr PassedCall::ended(std::exception_ptr error) const noexcept {
+  const double seconds = seconds_since(begin);
   try {
-    if (watch) {
-      watch->end(number);
-    }
-    if (failed) {
+    if (error) {
       count_failed_call(what, totals.bytes_in);
-      return;
+    } else {
+      drop_in::CallTotals timed = totals;
+      timed.seconds = seconds;
+      ledger().add(what, timed);
     }
-    drop_in::CallTotals timed = totals;
-    timed.seconds = seconds_since(begin);
-    ledger().add(what, timed);
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to count it
   }
+  if (watch) {
+    error = error ? watch->explained(std::move(error)) : nullptr;
+    watch->end(number);
+  }
+  return error;
 }
 
 std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
@@ -287,17 +304,22 @@ void Core::count_other(std::uint64_t bytes, bool failed) {
 }
 
 void Core::post(Posted posted) {
+  posted.done = once(std::move(posted.done));
+  const auto mine = std::make_shared<const Posted>(std::move(posted));
   std::optional<std::uint64_t> number;
   try {
     if (watch_) {
-      number = watch_->begin(CallWatch::Way::compressed, [asked = posted.asked] { return text_of(asked); }, {});
+      // The thread may be in the library's own call, which nothing of ours ends.
+      number = watch_->begin(
+          CallWatch::Way::compressed, [mine] { return text_of(mine->asked); },
+          [mine](const std::string& why) { mine->done(error_of(why)); });
     }
   } catch (const Error& error) {
-    count_failed(posted.asked);
-    posted.done(std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(error.what()))));
+    count_failed(mine->asked);
+    mine->done(error_of(error.what()));
     return;
   }
-  queue_->post([this, number, others = others_, mine = std::make_shared<Posted>(std::move(posted))] {
+  queue_->post([this, number, others = others_, mine] {
     make(*mine, others);
     if (number) {
       watch_->end(*number);
@@ -318,8 +340,11 @@ void Core::make(const Posted& posted, std::uint64_t others) {
     if (failure_.empty()) {
       failure_ = "an earlier reduction of this process group failed: " + std::string(current_error().what());
     }
-    error = std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(current_error().what())));
+    error = error_of(current_error().what());
     count_failed(posted.asked);
+  }
+  if (error && watch_) {
+    error = watch_->explained(error);
   }
   posted.done(error);
 }

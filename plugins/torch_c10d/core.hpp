@@ -47,17 +47,19 @@ struct PassedCall {
   std::shared_ptr<CallWatch> watch = {};  // null: nothing watches it
   std::uint64_t number = 0;               // there
 
-  /// Once, on any thread, also after the group has gone.
-  void ended(bool failed) const noexcept;
+  /// Once, on any thread, also after the group has gone. `error`: of the library; null where there is none. Returns
+  /// what the caller is to be given: `error`, or one that names the calls of ranks that differ.
+  std::exception_ptr ended(std::exception_ptr error) const noexcept;
 };
 
-/// One that the ranks may compress. Its memory stays until `done` was called.
+/// One that the ranks may compress. Its memory stays as long as this does: where ranks differ, `done` comes before the
+/// library's own call has ended.
 struct Posted {
   Asked asked = {};
   void* output = nullptr;
-  std::vector<std::uint64_t> counts = {};  // reduce_scatter: of each rank
-  std::function<void()> pass = {};         // the same by the library, dense; blocks
-  std::function<void(std::exception_ptr)> done = {};
+  std::vector<std::uint64_t> counts = {};             // reduce_scatter: of each rank
+  std::function<void()> pass = {};                    // the same by the library, dense; blocks
+  std::function<void(std::exception_ptr)> done = {};  // once; any thread
 };
 
 class Core {

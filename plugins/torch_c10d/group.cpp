@@ -125,8 +125,7 @@ WorkPointer started(const PassedCall& passed, Call&& call) {
   try {
     return call();
   } catch (...) {
-    passed.ended(true);
-    throw;
+    std::rethrow_exception(passed.ended(std::current_exception()));
   }
 }
 
@@ -255,7 +254,7 @@ WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10
   const auto passed = core_->passes(asked);
   TORCH_INTERNAL_ASSERT(passed);
   WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(tensors, opts); });
-  follow(theirs, [passed = *passed](const std::exception_ptr& error) { passed.ended(error != nullptr); });
+  follow(theirs, [passed = *passed](std::exception_ptr error) { passed.ended(std::move(error)); });
   return theirs;
 }
 
@@ -267,8 +266,7 @@ void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const a
   Tensors flat{tensor.contiguous()};
   const WorkPointer theirs = started(passed, [&] { return inner_.cpu->allreduce(flat, opts); });
   follow(theirs, [work, tensor, flat = flat[0], passed](std::exception_ptr error) {
-    passed.ended(error != nullptr);
-    end_work(*work, tensor, flat, std::move(error));
+    end_work(*work, tensor, flat, passed.ended(std::move(error)));
   });
 }
 
@@ -307,8 +305,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
     Tensors sum{sum_of(input)};
     const WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(sum, dense); });
     follow(theirs, [work, output, scatter, sum = sum[0], passed = *passed](std::exception_ptr error) {
-      passed.ended(error != nullptr);
-      if (error) {
+      if (error = passed.ended(std::move(error)); error) {
         work->complete(std::move(error));
       } else {
         work->complete_after([&] { scatter(sum, output); });
