@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "base/current_error.hpp"
@@ -14,6 +15,7 @@
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
 #include "plugins/torch_c10d/over_mpi.hpp"
+#include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
@@ -23,7 +25,7 @@ void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "
 // What the report at the end says besides the numbers.
 struct Reporting {
   std::mutex mutex;
-  bool observing = false;
+  std::shared_ptr<Observing> observing;     // there, while it observes
   std::optional<drop_in::ReportHead> head;  // on the rank 0 of the first group
   std::optional<std::string> file;
   bool quiet = false;
@@ -49,6 +51,9 @@ std::string text_of(const Asked& asked) {
          std::to_string(asked.count) + (asked.dtype ? " " + std::string(to_string(*asked.dtype)) : " elements") +
          (asked.reduction ? "" : ", neither sum nor mean");
 }
+
+// As far as a rank knows: those of the other hosts are taken for the same.
+int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
 const char* name_of(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
 
@@ -85,7 +90,7 @@ std::uint64_t failed_calls() {
 }
 
 // The closing line of groups that only observe.
-std::string observed_summary(const drop_in::ReportHead& head) {
+std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Observed& observed) {
   drop_in::CallTotals all;
   drop_in::CallTotals eligible;
   for (const auto& [what, totals] : ledger().classes()) {
@@ -99,8 +104,9 @@ std::string observed_summary(const drop_in::ReportHead& head) {
     line += "none of " + std::to_string(all.calls) + " calls could be";
   } else {
     line += std::to_string(eligible.calls) + " of " + std::to_string(all.calls) + " calls could be (" +
-            format_bytes(eligible.bytes_in) + ", " + format_number(eligible.seconds, 3) +
-            " s from call to end); GRADWIRE_CODEC=auto compresses those that it makes faster";
+            format_bytes(eligible.bytes_in) + ", " + format_number(eligible.seconds, 3) + " s from call to end); ";
+    const std::string forecast = forecast_text(drop_in::forecast_of(observed));
+    line += forecast.empty() ? "GRADWIRE_CODEC=auto compresses those that it makes faster" : forecast;
   }
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
 }
@@ -136,8 +142,8 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
                         .note = options.world_size > 1 ? "numbers of rank 0 alone" : ""};
     reporting().file = configuration_.report;
     reporting().quiet = configuration_.quiet;
-    reporting().observing = agreement_.mode == drop_in::Mode::observing && !agreement_.dry_run;
   }
+  begin_observing();
   if (options.rank == 0 && !agreement_.disabled_because.empty() && !configuration_.quiet) {
     say(agreement_.warning());
   }
@@ -159,9 +165,11 @@ Core::~Core() {
   }
 }
 
-drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
+// The ranks' settings, and behind them where each one is: a forecast asks which share a host.
+drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
   const auto mine = drop_in::RankSettings::of(configuration_);
-  store.put(key_of(options_.rank), std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
+  const std::string host = options_.host.empty() ? transport::tcp::host_identity() : options_.host;
+  store.put(key_of(options_.rank), std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)) + host);
   std::vector<drop_in::RankSettings> all(static_cast<std::size_t>(options_.world_size), mine);
   for (int rank = 0; rank < options_.world_size; ++rank) {
     std::string text;
@@ -173,13 +181,40 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
                       " has not joined the process group within " + format_duration(configuration_.longest_wait()) +
                       "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")");
     }
-    if (text.size() != sizeof(mine)) {
+    if (text.size() <= sizeof(mine)) {
       throw Error(ErrorCode::mismatch, "gradwire: rank " + std::to_string(rank) +
                                            " runs another version of gradwire; give every rank the same one");
     }
-    std::memcpy(static_cast<void*>(&all[static_cast<std::size_t>(rank)]), text.data(), text.size());
+    std::memcpy(static_cast<void*>(&all[static_cast<std::size_t>(rank)]), text.data(), sizeof(mine));
+    ++hosts_.try_emplace(text.substr(sizeof(mine)), drop_in::Observed::Host{.ranks = 0, .cores = cores()})
+          .first->second.ranks;
   }
   return drop_in::agree(all);
+}
+
+// On the rank that reports, in its first group; others of its groups join in.
+void Core::begin_observing() {
+  if (agreement_.mode != drop_in::Mode::observing || agreement_.dry_run || options_.world_size < 2) {
+    return;
+  }
+  const std::lock_guard lock(reporting().mutex);
+  if (options_.first && options_.rank == 0) {
+    reporting().observing = std::make_shared<Observing>(configuration_, hosts_);
+  }
+  observing_ = reporting().observing;
+}
+
+void Core::observe(PassedCall& passed, const Asked& asked) const {
+  const bool known =
+      (passed.what.reason == drop_in::Reason::observing || passed.what.reason == drop_in::Reason::below_floor) &&
+      asked.dtype && asked.reduction && asked.count > 0;
+  std::optional<drop_in::ObservedClass> what;
+  if (known) {
+    what = {.function = asked.function, .dtype = *asked.dtype, .communicator_size = options_.world_size};
+  }
+  observing_->begin(what, {asked.dense ? asked.buffer : nullptr, asked.count, asked.dtype.value_or(DType::f32)});
+  passed.observing = observing_;
+  passed.begin = std::chrono::steady_clock::now();
 }
 
 std::shared_ptr<Transport> Core::connect() {
@@ -245,6 +280,9 @@ std::exception_ptr PassedCall::ended(std::exception_ptr error) const noexcept {
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to count it
   }
+  if (observing) {
+    observing->end(error != nullptr);
+  }
   if (watch) {
     error = error ? watch->explained(std::move(error)) : nullptr;
     watch->end(number);
@@ -290,11 +328,17 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
     }
     passed.watch = watch_;
   }
+  if (observing_) {
+    observe(passed, asked);
+  }
   return passed;
 }
 
 void Core::count_other(std::uint64_t bytes, bool failed) {
   ++others_;
+  if (observing_) {
+    observing_->begin_other();
+  }
   const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = drop_in::Reason::function};
   if (failed) {
     count_failed_call(what, bytes);
@@ -437,9 +481,12 @@ void report() noexcept {
   try {
     const std::lock_guard lock(reporting().mutex);
     auto head = std::exchange(reporting().head, std::nullopt);
+    const auto observing = std::exchange(reporting().observing, nullptr);
     if (!head || !ledger().any()) {
       return;
     }
+    const drop_in::Observed observed = observing ? observing->observed() : drop_in::Observed();
+    ledger().add_observed(observed);
     if (const std::uint64_t failed = failed_calls(); failed > 0) {
       head->note += (head->note.empty() ? "" : "; ") + std::to_string(failed) +
                     (failed == 1 ? " call ended with an error" : " calls ended with an error");
@@ -450,7 +497,7 @@ void report() noexcept {
       }
     }
     if (!reporting().quiet) {
-      say(reporting().observing ? observed_summary(*head) : drop_in::report_summary(*head, ledger()));
+      say(observing ? observed_summary(*head, observed) : drop_in::report_summary(*head, ledger()));
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): the job itself has ended well
   }

@@ -223,7 +223,8 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
   asked.count = static_cast<std::uint64_t>(tensor.numel());
   asked.bytes = bytes_of(tensors);
   asked.buffer = tensor.data_ptr();
-  if (!core_->may_compress() && whole(tensor)) {
+  asked.dense = whole(tensor);
+  if (!core_->may_compress() && asked.dense) {
     return pass_as_it_is(tensors, asked, opts);
   }
   const auto work =
