@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,28 @@ using std::chrono::milliseconds;
 
 // One key for each way: the latest call that somebody waits in. Older ones are overwritten, so the store never grows.
 const char* key_of(CallWatch::Way way) { return way == CallWatch::Way::compressed ? "late/compressed" : "late/passed"; }
+
+constexpr const char* kFound = "late/found";
+std::string heard_key_of(int rank) { return "late/heard/" + std::to_string(rank); }
+
+// What the store has under that key now; none where it has nothing.
+std::optional<std::string> look(const transport::Rendezvous& store, const std::string& key) {
+  try {
+    return store.get(key, milliseconds(0));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string words_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an error of an unknown type";
+  }
+}
 
 CallWatch::Way other_than(CallWatch::Way way) {
   return way == CallWatch::Way::compressed ? CallWatch::Way::passed : CallWatch::Way::compressed;
@@ -81,21 +104,76 @@ std::string CallWatch::compare(const Late& mine) {
   const std::string here = "rank " + std::to_string(options_.rank) + ": " + mine.text;
   const std::string number = std::to_string(mine.number);
   store_.put(key_of(mine.way), number + " " + here);
-  std::string found;
-  try {
-    found = store_.get(key_of(other_than(mine.way)), milliseconds(0));
-  } catch (const std::exception&) {
-    return {};  // nobody waits there
-  }
-  const std::size_t space = found.find(' ');
-  if (space == std::string::npos || found.substr(0, space) != number) {
+  const std::optional<std::string> found = look(store_, key_of(other_than(mine.way)));  // none: nobody waits there
+  const std::size_t space = found ? found->find(' ') : std::string::npos;
+  if (space == std::string::npos || found->substr(0, space) != number) {
     return {};
   }
-  const std::string there = found.substr(space + 1);
+  const std::string there = found->substr(space + 1);
   const bool compressed_here = mine.way == Way::compressed;
   return "ranks differ in reduction " + number + " of this process group: " + (compressed_here ? here : there) +
          ", which is compressed, but " + (compressed_here ? there : here) +
          ", which passes; give every rank tensors of the same size and type";
+}
+
+std::string CallWatch::told_of() const { return look(store_, kFound).value_or(""); }
+
+// What is told has arrived when this returns, and the other ranks have read it, unless they take too long for that.
+void CallWatch::tell(const std::string& why) noexcept {
+  constexpr milliseconds kPause{10};
+  try {
+    if (told_of().empty()) {
+      store_.put(kFound, why);
+    }
+    note(why);
+    static_cast<void>(told_of());  // a store may send what is put, and not wait for it
+    const Clock::time_point deadline = Clock::now() + options_.moment;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      while (!look(store_, heard_key_of(rank))) {
+        std::unique_lock lock(mutex_);
+        if (Clock::now() >= deadline || stopping_.wait_for(lock, kPause, [this] { return stop_; })) {
+          return;
+        }
+      }
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and nobody can be told
+  }
+}
+
+// From here on this rank knows why, also where the others, which are told so, end and take the store along.
+void CallWatch::note(const std::string& why) noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = why;
+    }
+    store_.put(heard_key_of(options_.rank), "1");
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the store is gone, and nobody can be told
+  }
+}
+
+std::exception_ptr CallWatch::explained(std::exception_ptr error) noexcept {
+  try {
+    std::string why;
+    {
+      const std::lock_guard lock(mutex_);
+      why = failure_;
+    }
+    if (why.empty()) {
+      why = told_of();
+      if (why.empty()) {
+        return error;
+      }
+      note(why);
+    }
+    const std::string words = words_of(error);
+    if (words.find(why) != std::string::npos) {
+      return error;  // it ended because of this
+    }
+    return std::make_exception_ptr(std::runtime_error("gradwire: " + why + " (" + words + ")"));
+  } catch (...) {
+    return error;
+  }
 }
 
 void CallWatch::give_up(const std::string& why) {
@@ -130,11 +208,14 @@ void CallWatch::run() {
     pause = again ? std::min(2 * pause, kLongest) : std::min(kShortest, options_.patience);
     told = late.empty() ? std::nullopt : std::optional(late.front().number);
     try {
-      for (const Late& call : late) {
-        if (const std::string why = compare(call); !why.empty()) {
-          give_up(why);
-          return;
-        }
+      std::string why = late.empty() ? "" : told_of();
+      for (std::size_t i = 0; i < late.size() && why.empty(); ++i) {
+        why = compare(late[i]);
+      }
+      if (!why.empty()) {
+        tell(why);
+        give_up(why);
+        return;
       }
     } catch (const std::exception&) {
       continue;  // the store is gone, as at the end of a job; whoever waits hears of that elsewhere

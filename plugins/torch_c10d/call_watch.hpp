@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -17,12 +18,16 @@
 namespace gradwire::torch_c10d {
 
 /// One process group's. A call that has not ended for `patience` is told in the group's store, where the ranks that
-/// went the other way look for its number. So a job without such waits costs the store nothing.
+/// went the other way look for its number. So a job without such waits costs the store nothing. A rank that has found
+/// such calls tells the store, and gives the others a moment to read it before it ends its own: it may end with them,
+/// and take the store along, or what the library's calls of the others need.
 class CallWatch {
  public:
   struct Options {
     int rank = 0;
+    int world_size = 1;
     std::chrono::milliseconds patience{2000};
+    std::chrono::milliseconds moment{3000};  // at most, from what is told to the end of this rank's calls
   };
   /// `abort`: ends the calls that are compressed; on a thread of the watch, once.
   CallWatch(transport::Rendezvous store, const Options& options, std::function<void(const std::string& why)> abort);
@@ -41,6 +46,9 @@ class CallWatch {
   void stop() noexcept;
   /// Throws Error(mismatch) where a call has differed.
   void check() const;
+  /// What a call is to end with that has failed with `error`: where some rank has told of calls that differ, an error
+  /// that names both, with the words of this one behind it; else `error` itself. Looks into the store once.
+  [[nodiscard]] std::exception_ptr explained(std::exception_ptr error) noexcept;
   /// Whether a `fail` or `abort` asks, which cannot end it.
   [[nodiscard]] bool on_own_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
@@ -60,6 +68,9 @@ class CallWatch {
   void run();
   [[nodiscard]] std::vector<Late> late_calls() const;
   [[nodiscard]] std::string compare(const Late& mine);
+  [[nodiscard]] std::string told_of() const;
+  void tell(const std::string& why) noexcept;
+  void note(const std::string& why) noexcept;
   void give_up(const std::string& why);
 
   transport::Rendezvous store_;

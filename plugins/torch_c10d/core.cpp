@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "base/current_error.hpp"
@@ -14,6 +15,7 @@
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
 #include "plugins/torch_c10d/over_mpi.hpp"
+#include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
@@ -23,7 +25,7 @@ void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "
 // What the report at the end says besides the numbers.
 struct Reporting {
   std::mutex mutex;
-  bool observing = false;
+  std::shared_ptr<Observing> observing;     // there, while it observes
   std::optional<drop_in::ReportHead> head;  // on the rank 0 of the first group
   std::optional<std::string> file;
   bool quiet = false;
@@ -50,7 +52,23 @@ std::string text_of(const Asked& asked) {
          (asked.reduction ? "" : ", neither sum nor mean");
 }
 
+// As far as a rank knows: those of the other hosts are taken for the same.
+int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
 const char* name_of(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
+
+std::exception_ptr error_of(const std::string& why) {
+  return std::make_exception_ptr(std::runtime_error("gradwire: " + why));
+}
+
+// Calls `done` the first time it is called, and never again.
+std::function<void(std::exception_ptr)> once(std::function<void(std::exception_ptr)> done) {
+  return [done = std::move(done), called = std::make_shared<std::atomic<bool>>(false)](std::exception_ptr error) {
+    if (!called->exchange(true)) {
+      done(std::move(error));
+    }
+  };
+}
 
 // The error of the library's own call. It concerns that call alone, and the ranks stay in step.
 struct FailedPass {
@@ -72,7 +90,7 @@ std::uint64_t failed_calls() {
 }
 
 // The closing line of groups that only observe.
-std::string observed_summary(const drop_in::ReportHead& head) {
+std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Observed& observed) {
   drop_in::CallTotals all;
   drop_in::CallTotals eligible;
   for (const auto& [what, totals] : ledger().classes()) {
@@ -86,8 +104,9 @@ std::string observed_summary(const drop_in::ReportHead& head) {
     line += "none of " + std::to_string(all.calls) + " calls could be";
   } else {
     line += std::to_string(eligible.calls) + " of " + std::to_string(all.calls) + " calls could be (" +
-            format_bytes(eligible.bytes_in) + ", " + format_number(eligible.seconds, 3) +
-            " s from call to end); GRADWIRE_CODEC=auto compresses those that it makes faster";
+            format_bytes(eligible.bytes_in) + ", " + format_number(eligible.seconds, 3) + " s from call to end); ";
+    const std::string forecast = forecast_text(drop_in::forecast_of(observed));
+    line += forecast.empty() ? "GRADWIRE_CODEC=auto compresses those that it makes faster" : forecast;
   }
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
 }
@@ -123,15 +142,16 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
                         .note = options.world_size > 1 ? "numbers of rank 0 alone" : ""};
     reporting().file = configuration_.report;
     reporting().quiet = configuration_.quiet;
-    reporting().observing = agreement_.mode == drop_in::Mode::observing && !agreement_.dry_run;
   }
+  begin_observing();
   if (options.rank == 0 && !agreement_.disabled_because.empty() && !configuration_.quiet) {
     say(agreement_.warning());
   }
   member_ = std::make_unique<drop_in::Member>(configuration_, ledger(), agreement_, [this] { return connect(); });
   if (options.world_size > 1 && agreement_.mode == drop_in::Mode::compressing) {
     if (!only_exact_) {
-      watch_ = std::make_shared<CallWatch>(store_, CallWatch::Options{.rank = options.rank},
+      watch_ = std::make_shared<CallWatch>(store_,
+                                           CallWatch::Options{.rank = options.rank, .world_size = options.world_size},
                                            [this](const std::string& why) { abort(why); });
     }
     queue_ = std::make_unique<drop_in::CallQueue>();
@@ -145,9 +165,11 @@ Core::~Core() {
   }
 }
 
-drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
+// The ranks' settings, and behind them where each one is: a forecast asks which share a host.
+drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
   const auto mine = drop_in::RankSettings::of(configuration_);
-  store.put(key_of(options_.rank), std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
+  const std::string host = options_.host.empty() ? transport::tcp::host_identity() : options_.host;
+  store.put(key_of(options_.rank), std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)) + host);
   std::vector<drop_in::RankSettings> all(static_cast<std::size_t>(options_.world_size), mine);
   for (int rank = 0; rank < options_.world_size; ++rank) {
     std::string text;
@@ -159,13 +181,40 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) const {
                       " has not joined the process group within " + format_duration(configuration_.longest_wait()) +
                       "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")");
     }
-    if (text.size() != sizeof(mine)) {
+    if (text.size() <= sizeof(mine)) {
       throw Error(ErrorCode::mismatch, "gradwire: rank " + std::to_string(rank) +
                                            " runs another version of gradwire; give every rank the same one");
     }
-    std::memcpy(static_cast<void*>(&all[static_cast<std::size_t>(rank)]), text.data(), text.size());
+    std::memcpy(static_cast<void*>(&all[static_cast<std::size_t>(rank)]), text.data(), sizeof(mine));
+    ++hosts_.try_emplace(text.substr(sizeof(mine)), drop_in::Observed::Host{.ranks = 0, .cores = cores()})
+          .first->second.ranks;
   }
   return drop_in::agree(all);
+}
+
+// On the rank that reports, in its first group; others of its groups join in.
+void Core::begin_observing() {
+  if (agreement_.mode != drop_in::Mode::observing || agreement_.dry_run || options_.world_size < 2) {
+    return;
+  }
+  const std::lock_guard lock(reporting().mutex);
+  if (options_.first && options_.rank == 0) {
+    reporting().observing = std::make_shared<Observing>(configuration_, hosts_);
+  }
+  observing_ = reporting().observing;
+}
+
+void Core::observe(PassedCall& passed, const Asked& asked) const {
+  const bool known =
+      (passed.what.reason == drop_in::Reason::observing || passed.what.reason == drop_in::Reason::below_floor) &&
+      asked.dtype && asked.reduction && asked.count > 0;
+  std::optional<drop_in::ObservedClass> what;
+  if (known) {
+    what = {.function = asked.function, .dtype = *asked.dtype, .communicator_size = options_.world_size};
+  }
+  observing_->begin(what, {asked.dense ? asked.buffer : nullptr, asked.count, asked.dtype.value_or(DType::f32)});
+  passed.observing = observing_;
+  passed.begin = std::chrono::steady_clock::now();
 }
 
 std::shared_ptr<Transport> Core::connect() {
@@ -219,20 +268,26 @@ drop_in::Call Core::describe(const Asked& asked) const {
           .world_size = options_.world_size};
 }
 
-void PassedCall::ended(bool failed) const noexcept {
+std::exception_ptr PassedCall::ended(std::exception_ptr error) const noexcept {
+  const double seconds = seconds_since(begin);
   try {
-    if (watch) {
-      watch->end(number);
-    }
-    if (failed) {
+    if (error) {
       count_failed_call(what, totals.bytes_in);
-      return;
+    } else {
+      drop_in::CallTotals timed = totals;
+      timed.seconds = seconds;
+      ledger().add(what, timed);
     }
-    drop_in::CallTotals timed = totals;
-    timed.seconds = seconds_since(begin);
-    ledger().add(what, timed);
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to count it
   }
+  if (observing) {
+    observing->end(error != nullptr);
+  }
+  if (watch) {
+    error = error ? watch->explained(std::move(error)) : nullptr;
+    watch->end(number);
+  }
+  return error;
 }
 
 std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
@@ -273,11 +328,17 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
     }
     passed.watch = watch_;
   }
+  if (observing_) {
+    observe(passed, asked);
+  }
   return passed;
 }
 
 void Core::count_other(std::uint64_t bytes, bool failed) {
   ++others_;
+  if (observing_) {
+    observing_->begin_other();
+  }
   const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = drop_in::Reason::function};
   if (failed) {
     count_failed_call(what, bytes);
@@ -287,17 +348,22 @@ void Core::count_other(std::uint64_t bytes, bool failed) {
 }
 
 void Core::post(Posted posted) {
+  posted.done = once(std::move(posted.done));
+  const auto mine = std::make_shared<const Posted>(std::move(posted));
   std::optional<std::uint64_t> number;
   try {
     if (watch_) {
-      number = watch_->begin(CallWatch::Way::compressed, [asked = posted.asked] { return text_of(asked); }, {});
+      // The thread may be in the library's own call, which nothing of ours ends.
+      number = watch_->begin(
+          CallWatch::Way::compressed, [mine] { return text_of(mine->asked); },
+          [mine](const std::string& why) { mine->done(error_of(why)); });
     }
   } catch (const Error& error) {
-    count_failed(posted.asked);
-    posted.done(std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(error.what()))));
+    count_failed(mine->asked);
+    mine->done(error_of(error.what()));
     return;
   }
-  queue_->post([this, number, others = others_, mine = std::make_shared<Posted>(std::move(posted))] {
+  queue_->post([this, number, others = others_, mine] {
     make(*mine, others);
     if (number) {
       watch_->end(*number);
@@ -318,8 +384,11 @@ void Core::make(const Posted& posted, std::uint64_t others) {
     if (failure_.empty()) {
       failure_ = "an earlier reduction of this process group failed: " + std::string(current_error().what());
     }
-    error = std::make_exception_ptr(std::runtime_error("gradwire: " + std::string(current_error().what())));
+    error = error_of(current_error().what());
     count_failed(posted.asked);
+  }
+  if (error && watch_) {
+    error = watch_->explained(error);
   }
   posted.done(error);
 }
@@ -412,9 +481,12 @@ void report() noexcept {
   try {
     const std::lock_guard lock(reporting().mutex);
     auto head = std::exchange(reporting().head, std::nullopt);
+    const auto observing = std::exchange(reporting().observing, nullptr);
     if (!head || !ledger().any()) {
       return;
     }
+    const drop_in::Observed observed = observing ? observing->observed() : drop_in::Observed();
+    ledger().add_observed(observed);
     if (const std::uint64_t failed = failed_calls(); failed > 0) {
       head->note += (head->note.empty() ? "" : "; ") + std::to_string(failed) +
                     (failed == 1 ? " call ended with an error" : " calls ended with an error");
@@ -425,7 +497,7 @@ void report() noexcept {
       }
     }
     if (!reporting().quiet) {
-      say(reporting().observing ? observed_summary(*head) : drop_in::report_summary(*head, ledger()));
+      say(observing ? observed_summary(*head, observed) : drop_in::report_summary(*head, ledger()));
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): the job itself has ended well
   }

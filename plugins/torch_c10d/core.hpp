@@ -15,6 +15,7 @@
 #include "drop_in/call_queue.hpp"
 #include "drop_in/member.hpp"
 #include "plugins/torch_c10d/call_watch.hpp"
+#include "plugins/torch_c10d/observing.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 namespace gradwire::torch_c10d {
@@ -24,6 +25,7 @@ struct CoreOptions {
   int world_size = 1;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // or GRADWIRE_TIMEOUT, where that is set and shorter
   bool first = true;                                           // the job's first group: its rank 0 reports
+  std::string host = {};                                       // where this rank is; empty: on this machine
 };
 
 /// A reduction that the job asked for.
@@ -34,6 +36,7 @@ struct Asked {
   std::uint64_t count = 0;                  // of the input
   std::uint64_t bytes = 0;
   const void* buffer = nullptr;             // the input
+  bool dense = true;                        // its elements lie there without gaps
   std::string name = {};                    // of the buffer
   std::optional<std::uint64_t> order = {};  // in the step, where that is known
   std::uint32_t sequence = 0;               // who counts `order`
@@ -44,20 +47,23 @@ struct PassedCall {
   drop_in::CallClass what = {};
   drop_in::CallTotals totals = {};
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  std::shared_ptr<CallWatch> watch = {};  // null: nothing watches it
-  std::uint64_t number = 0;               // there
+  std::shared_ptr<CallWatch> watch = {};      // null: nothing watches it
+  std::uint64_t number = 0;                   // there
+  std::shared_ptr<Observing> observing = {};  // null: nothing observes it
 
-  /// Once, on any thread, also after the group has gone.
-  void ended(bool failed) const noexcept;
+  /// Once, on any thread, also after the group has gone. `error`: of the library; null where there is none. Returns
+  /// what the caller is to be given: `error`, or one that names the calls of ranks that differ.
+  std::exception_ptr ended(std::exception_ptr error) const noexcept;
 };
 
-/// One that the ranks may compress. Its memory stays until `done` was called.
+/// One that the ranks may compress. Its memory stays as long as this does: where ranks differ, `done` comes before the
+/// library's own call has ended.
 struct Posted {
   Asked asked = {};
   void* output = nullptr;
-  std::vector<std::uint64_t> counts = {};  // reduce_scatter: of each rank
-  std::function<void()> pass = {};         // the same by the library, dense; blocks
-  std::function<void(std::exception_ptr)> done = {};
+  std::vector<std::uint64_t> counts = {};             // reduce_scatter: of each rank
+  std::function<void()> pass = {};                    // the same by the library, dense; blocks
+  std::function<void(std::exception_ptr)> done = {};  // once; any thread
 };
 
 class Core {
@@ -91,7 +97,9 @@ class Core {
   [[nodiscard]] const drop_in::Configuration& configuration() const noexcept { return configuration_; }
 
  private:
-  [[nodiscard]] drop_in::Agreement agree(const transport::Rendezvous& store) const;
+  [[nodiscard]] drop_in::Agreement agree(const transport::Rendezvous& store);
+  void begin_observing();
+  void observe(PassedCall& passed, const Asked& asked) const;
   [[nodiscard]] std::shared_ptr<Transport> connect();
   [[nodiscard]] drop_in::Call describe(const Asked& asked) const;
   void make(const Posted& posted, std::uint64_t others);
@@ -105,6 +113,7 @@ class Core {
   transport::Rendezvous store_;
   CoreOptions options_;
   drop_in::Configuration configuration_;
+  Observing::Hosts hosts_;  // of this group's ranks
   drop_in::Agreement agreement_;
   bool only_exact_ = false;  // no call needs the thread to know where it goes
   std::unique_ptr<drop_in::Member> member_;
@@ -114,6 +123,7 @@ class Core {
   std::shared_ptr<Transport> transport_;  // once the ranks are connected
   std::shared_ptr<CallWatch> watch_;      // where calls may be compressed and others pass
   std::unique_ptr<drop_in::CallQueue> queue_;
+  std::shared_ptr<Observing> observing_;  // null: nobody here tells what was observed
 };
 
 /// What this process counted; the same of all its groups.

@@ -125,8 +125,7 @@ WorkPointer started(const PassedCall& passed, Call&& call) {
   try {
     return call();
   } catch (...) {
-    passed.ended(true);
-    throw;
+    std::rethrow_exception(passed.ended(std::current_exception()));
   }
 }
 
@@ -224,7 +223,8 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
   asked.count = static_cast<std::uint64_t>(tensor.numel());
   asked.bytes = bytes_of(tensors);
   asked.buffer = tensor.data_ptr();
-  if (!core_->may_compress() && whole(tensor)) {
+  asked.dense = whole(tensor);
+  if (!core_->may_compress() && asked.dense) {
     return pass_as_it_is(tensors, asked, opts);
   }
   const auto work =
@@ -255,7 +255,7 @@ WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10
   const auto passed = core_->passes(asked);
   TORCH_INTERNAL_ASSERT(passed);
   WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(tensors, opts); });
-  follow(theirs, [passed = *passed](const std::exception_ptr& error) { passed.ended(error != nullptr); });
+  follow(theirs, [passed = *passed](std::exception_ptr error) { passed.ended(std::move(error)); });
   return theirs;
 }
 
@@ -267,8 +267,7 @@ void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const a
   Tensors flat{tensor.contiguous()};
   const WorkPointer theirs = started(passed, [&] { return inner_.cpu->allreduce(flat, opts); });
   follow(theirs, [work, tensor, flat = flat[0], passed](std::exception_ptr error) {
-    passed.ended(error != nullptr);
-    end_work(*work, tensor, flat, std::move(error));
+    end_work(*work, tensor, flat, passed.ended(std::move(error)));
   });
 }
 
@@ -307,8 +306,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
     Tensors sum{sum_of(input)};
     const WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(sum, dense); });
     follow(theirs, [work, output, scatter, sum = sum[0], passed = *passed](std::exception_ptr error) {
-      passed.ended(error != nullptr);
-      if (error) {
+      if (error = passed.ended(std::move(error)); error) {
         work->complete(std::move(error));
       } else {
         work->complete_after([&] { scatter(sum, output); });

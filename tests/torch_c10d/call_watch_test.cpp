@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <future>
+#include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -25,11 +29,19 @@ constexpr auto kPatience = 50ms;
 
 struct Rank {
   Rank(ThreadStore& store, int rank, std::chrono::milliseconds patience = kPatience)
-      : watch(store.rendezvous(), {.rank = rank, .patience = patience},
+      : watch(store.rendezvous(), {.rank = rank, .world_size = 2, .patience = patience},
               [this](const std::string& why) { aborted.set_value(why); }) {}
   std::uint64_t begin(CallWatch::Way way, const std::string& what) {
     return watch.begin(
         way, [what] { return what; }, [this](const std::string& why) { failed.set_value(why); });
+  }
+  // What a call ends with that failed so.
+  std::string explained(const std::string& words) {
+    try {
+      std::rethrow_exception(watch.explained(std::make_exception_ptr(std::runtime_error(words))));
+    } catch (const std::exception& error) {
+      return error.what();
+    }
   }
   std::promise<std::string> aborted;
   std::promise<std::string> failed;
@@ -56,6 +68,46 @@ TEST(CallWatch, NamesBothCallsOnBothRanks) {
     EXPECT_EQ(later.code(), ErrorCode::mismatch);
     EXPECT_THAT(later.what(), expected);
   }
+}
+
+// A rank may end with its call, and take the store along. Mutation tried: calls end before the others have read why.
+TEST(CallWatch, EndsNoCallBeforeTheOthersHaveReadWhy) {
+  ThreadStore store;
+  std::promise<std::map<std::string, std::string>> at_the_first;
+  std::atomic<bool> first = true;
+  const auto fail = [&](const std::string&) {
+    if (first.exchange(false)) {
+      at_the_first.set_value(store.values());
+    }
+  };
+  Rank small(store, 0);
+  Rank large(store, 1);
+  small.watch.begin(
+      CallWatch::Way::passed, [] { return "all_reduce of 10 f32"; }, fail);
+  large.watch.begin(
+      CallWatch::Way::compressed, [] { return "all_reduce of 50000 f32"; }, fail);
+  const auto values = at_the_first.get_future().get();
+  EXPECT_THAT(values.at("late/found"), AllOf(HasSubstr("of 10 f32"), HasSubstr("of 50000 f32")));
+  EXPECT_TRUE(values.contains("late/heard/0"));
+  EXPECT_TRUE(values.contains("late/heard/1"));
+}
+
+// Mutation tried: a rank does not look, and its call ends with the library's words alone.
+TEST(CallWatch, NamesBothCallsWhereTheLibraryFailsFirst) {
+  ThreadStore store;
+  Rank small(store, 0);
+  Rank large(store, 1);
+  Rank third(store, 1, std::chrono::hours(1));  // which looks for nothing by itself
+  EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has told of anything";
+  EXPECT_NO_THROW(third.watch.check());
+  small.begin(CallWatch::Way::passed, "all_reduce of 10 f32");
+  large.begin(CallWatch::Way::compressed, "all_reduce of 50000 f32");
+  small.failed.get_future().wait();
+  const auto names_both = AllOf(HasSubstr("rank 0: all_reduce of 10 f32, which passes"),
+                                HasSubstr("rank 1: all_reduce of 50000 f32, which is compressed"));
+  EXPECT_THAT(third.explained("Connection closed by peer"),
+              AllOf(names_both, HasSubstr("(Connection closed by peer)")));
+  EXPECT_THAT(test::error_of([&] { third.watch.check(); }).what(), names_both);
 }
 
 // Mutation tried: numbers are not compared; then a rank that is late by a call is an error.

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -126,7 +127,7 @@ TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
       const auto passed = core.passes(sum_of(values));
       ASSERT_TRUE(passed);
       EXPECT_EQ(passed->what.reason, drop_in::Reason::observing);
-      passed->ended(false);
+      passed->ended(nullptr);
     }
     made[rank].set_value();
     go_on.wait();
@@ -152,14 +153,25 @@ TEST_F(CoreTest, ADryRunPassesAndCountsWhatWouldBeSent) {
   });
 }
 
+std::string what_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& what) {
+    return what.what();
+  }
+}
+
+testing::Matcher<std::string> names_both() {
+  return AllOf(HasSubstr("rank 0: all_reduce of 10 f32, which passes"),
+               HasSubstr("rank 1: all_reduce of 50000 f32, which is compressed"));
+}
+
 // Rank 0 sums few values, which pass, and rank 1 many. Each would wait for the other.
 void differ(int rank, Core& core) {
-  const auto names_both = AllOf(HasSubstr("rank 0: all_reduce of 10 f32, which passes"),
-                                HasSubstr("rank 1: all_reduce of 50000 f32, which is compressed"));
   std::vector<float> many(50'000, 1.0F);
   if (rank == 1) {
-    EXPECT_THAT(reduce(core, many), names_both);
-    EXPECT_THAT(reduce(core, many), names_both) << "later ones fail with the same words";
+    EXPECT_THAT(reduce(core, many), names_both());
+    EXPECT_THAT(reduce(core, many), names_both()) << "later ones fail with the same words";
     return;
   }
   const std::vector<float> few(10, 1.0F);
@@ -168,8 +180,8 @@ void differ(int rank, Core& core) {
   ASSERT_TRUE(passed);
   auto why = failed.get_future();
   ASSERT_EQ(why.wait_for(30s), std::future_status::ready);
-  EXPECT_THAT(why.get(), names_both);
-  passed->ended(true);
+  EXPECT_THAT(why.get(), names_both());
+  passed->ended(std::make_exception_ptr(std::runtime_error("closed")));
   EXPECT_THROW(static_cast<void>(core.passes(sum_of(few))), std::runtime_error);
 }
 
@@ -186,6 +198,50 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBothSizes) {
 TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBeforeTheyAreConnected) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
   run(differ);
+}
+
+// Under auto the thread of the rank that may compress can be in the library's own call, which nothing of ours ends.
+// Mutation tried: such a call ends with the library's error alone.
+TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
+  ::setenv("GRADWIRE_CODEC", "auto", 1);
+  std::promise<void> told;
+  const std::shared_future<void> go_on = told.get_future().share();
+  std::atomic<bool> passed_by_thread = false;
+  run([&](int rank, Core& core) {
+    if (rank == 0) {
+      differ(rank, core);
+      return;
+    }
+    std::vector<float> many(50'000, 1.0F);
+    EXPECT_THAT(reduce(core, many,
+                       [&, go_on] {
+                         passed_by_thread = true;
+                         go_on.wait();
+                         throw std::runtime_error("Connection closed by peer");
+                       }),
+                names_both());
+    told.set_value();
+  });
+  EXPECT_TRUE(passed_by_thread);
+}
+
+// Mutation tried: the error of a passed call is given as it is.
+TEST_F(CoreTest, AnErrorOfTheLibraryNamesBothCallsOnceSomeRankHasFoundThem) {
+  ::setenv("GRADWIRE_CODEC", "int8", 1);
+  std::promise<void> told;
+  run([&](int rank, Core& core) {
+    if (rank == 1) {
+      differ(rank, core);
+      told.set_value();
+      return;
+    }
+    const std::vector<float> few(10, 1.0F);
+    const auto passed = core.passes(sum_of(few));
+    ASSERT_TRUE(passed);
+    told.get_future().wait();
+    const auto closed = std::make_exception_ptr(std::runtime_error("Connection closed by peer"));
+    EXPECT_THAT(what_of(passed->ended(closed)), AllOf(names_both(), HasSubstr("(Connection closed by peer)")));
+  });
 }
 
 // Mutation tried: an error of the library's own call ends the group.
@@ -211,7 +267,7 @@ TEST_F(CoreTest, CallsThatFailAreCountedApart) {
   const std::uint64_t observed = calls_of(drop_in::Reason::observing);
   const std::vector<float> values(100'000, 1.0F);
   run([&](int, Core& core) {
-    core.passes(sum_of(values))->ended(true);
+    core.passes(sum_of(values))->ended(std::make_exception_ptr(std::runtime_error("of the library")));
     core.count_other(1000, true);
     core.count_other(1000, false);
   });
