@@ -138,7 +138,7 @@ std::string saving(const json& root, std::uint64_t compressed_calls) {
         compressed * (measured->at("passed_seconds").get<double>() - measured->at("compressed_seconds").get<double>());
   }
   if (calls > 0) {
-    return saving_text(calls, seconds, static_cast<double>(std::max<std::uint64_t>(1, number(root, "world"))));
+    return saving_text(calls, seconds, counted_ranks(root));
   }
   if (any) {
     return "compression saves nothing here, as measured: its calls took no less time than the library's own\n";

@@ -96,6 +96,12 @@ bool only_observed(const json& report) {
          });
 }
 
+double counted_ranks(const json& report) {
+  return report.at("library") == "c10d"
+             ? 1
+             : static_cast<double>(std::max<std::uint64_t>(1, report.at("world").get<std::uint64_t>()));
+}
+
 std::string forecast_lead(const json& report) {
   if (!only_observed(report)) {
     return "";
@@ -109,10 +115,10 @@ std::string forecast_lead(const json& report) {
   if (gain.calls == 0) {
     return "forecast: compression would save nothing here, so " + command + " would pass these calls on\n";
   }
-  const auto world = static_cast<double>(std::max<std::uint64_t>(1, report.at("world").get<std::uint64_t>()));
+  const double ranks = counted_ranks(report);
   return "forecast: compression would save " + duration_text(gain.seconds / gain.calls) + " a call, " +
-         format_number(gain.seconds / world, kForecastDigits) + " s of each rank's time (" +
-         format_number(gain.calls / world, kForecastDigits + 1) + " calls a rank): " + command + '\n';
+         format_number(gain.seconds / ranks, kForecastDigits) + " s of each rank's time (" +
+         format_number(gain.calls / ranks, kForecastDigits + 1) + " calls a rank): " + command + '\n';
 }
 
 std::string forecast_table(const json& report) {

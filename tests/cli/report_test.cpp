@@ -134,11 +134,13 @@ TEST_F(ReportTable, SaysWhenItIsADryRunOrDisabled) {
 
 // Tried by hand, each red here: "measured" in a forecast; a saving that is told where none is known.
 TEST_F(ReportTable, AForecastIsNoMeasurement) {
-  const auto with = [&](const std::string& saved, const std::string& of_all) {
+  const auto with = [&](const std::string& saved, const std::string& of_all,
+                        const std::string& library = "Open MPI 4.1.4") {
     std::string text = replaced("\"codec\": \"int8\", \"calls\": 12, \"compressed_calls\": 12",
                                 "\"codec\": null, \"calls\": 12, \"compressed_calls\": 0");
     text.replace(text.find("\"compressed_calls\": 12, \"bytes_in\": 805306752"), 22, "\"compressed_calls\": 0");
     text.replace(text.rfind("\"reason\": null"), 14, "\"reason\": \"observed: no codec was named\"");
+    text.replace(text.find("Open MPI 4.1.4"), 14, library);
     text.replace(text.rfind('}'), 1,
                  R"(, "forecast": { "saved_seconds": )" + of_all + R"(, "run_seconds": 100,
       "cost_seconds": 0.25, "classes": [
@@ -160,6 +162,9 @@ TEST_F(ReportTable, AForecastIsNoMeasurement) {
   EXPECT_THAT(gains.text, Not(HasSubstr("measured")));
   EXPECT_THAT(with("0", "0").text, StartsWith("forecast: compression would save nothing here, so gradwire run --codec "
                                               "auto -- ... would pass these calls on\n"));
+  EXPECT_THAT(with("0.65", "7.8", "c10d").text,
+              StartsWith("forecast: compression would save 650 ms a call, 7.8 s of each rank's time (12 calls a rank)"))
+      << "PyTorch's numbers are those of rank 0 alone";
   const Report unknown = with("null", "null");
   EXPECT_THAT(unknown.text, StartsWith("no codec was named, so every call was the library's own; to compress: gradwire "
                                        "run --codec auto -- ...\n"));
