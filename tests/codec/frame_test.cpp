@@ -8,6 +8,7 @@
 #include "codec_support.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/topk.hpp"
+#include "wire/crc32c.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -201,6 +202,87 @@ TEST_P(Frames, WrongIndicesAreCorrupt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Frames, ::testing::ValuesIn(all_cases()), case_name);
+
+// The checks of docs/wire-format.md in their order. A frame in which all of them fail is mended one by one, from the
+// first to the last: each time the next one is named.
+TEST(FrameBytes, ChecksComeInTheDocumentedOrder) {
+  constexpr std::size_t kHeader = wire::kHeaderBytes + wire::kLengthBytes;
+  const codec::Codec codec(CodecSpec::parse("topk(41/4096)+int8"), DType::f32);
+  const Values values(codec.working(), gauss(kCount, 83));
+  auto good = encode(codec, values, nullptr, false).bytes;
+  wire::FrameHeader header = wire::parse_header(good);
+  good.insert(good.begin() + wire::kHeaderBytes, wire::kLengthBytes, std::byte{0});
+  header.flags = wire::kFlagCrc | wire::kFlagLength;
+  header.length = good.size() - kHeader;
+  wire::write_header(header, good);
+
+  struct Fault {
+    ErrorCode code;
+    std::string message;
+    std::function<void(std::vector<std::byte>&)> make;
+  };
+  const auto byte = [](ErrorCode code, std::string message, std::size_t at, int value) {
+    return Fault{code, std::move(message), [=](auto& frame) { frame[at] = static_cast<std::byte>(value); }};
+  };
+  const auto corrupt = ErrorCode::corrupt;
+  const auto mismatch = ErrorCode::mismatch;
+  const auto keep_length = [](std::vector<std::byte>& frame) {
+    const std::uint64_t length = frame.size() - kHeader;
+    std::memcpy(frame.data() + wire::kHeaderBytes, &length, sizeof length);
+  };
+  const std::vector<Fault> faults{
+      byte(corrupt, "magic", 3, '2'),
+      byte(mismatch, "wire version 9", 4, 9),
+      byte(corrupt, "unknown flags", 6, 0x0C),
+      byte(corrupt, "CRC", 28, 1),
+      byte(corrupt, "says that its payload has", 36, 1),
+      byte(corrupt, "zeros behind its length", 40, 1),
+      byte(corrupt, "unknown terms", 10, 0x80),
+      byte(corrupt, "unknown dtype", 5, 77),
+      byte(mismatch, "codec topk(4137/4096)+unknown(9)", 9, 0x10),
+      byte(mismatch, "codec topk(41/4096)+unknown(9)", 7, 9),
+      byte(mismatch, "dtype f64", 5, 4),
+      byte(mismatch, "bucket", 23, 1),
+      byte(mismatch, "step", 27, 1),
+      byte(mismatch, "first tile", 19, 1),
+      byte(mismatch, "count", 15, 1),
+      byte(mismatch, "hop 15", 10, 0x1F),
+      byte(mismatch, "is of a mean", 10, 0x10),
+      byte(mismatch, "epoch", 11, 1),
+      byte(mismatch, "no CRC", 6, wire::kFlagLength),
+      {corrupt, "elements need", [&](auto& frame) { frame.resize(frame.size() - 4), keep_length(frame); }},
+      {corrupt, "indices", [](auto& frame) { frame[kHeader] = ~frame[kHeader]; }},
+  };
+  const auto read = [&](const std::vector<std::byte>& frame) {
+    Values out(codec.working(), kCount);
+    codec::FrameReader reader(codec, info_for(kCount), true, frame, 5);
+    for_each_tile(kCount, [&](std::size_t i, std::uint32_t size) { reader.read(out.at(i), size); });
+  };
+  EXPECT_NO_THROW(read(good));
+  for (std::size_t first = 0; first < faults.size(); ++first) {
+    auto frame = good;
+    for (std::size_t i = faults.size(); i-- > first;) {  // an earlier fault may overwrite a later one
+      if (faults[i].message == "CRC") {
+        continue;
+      }
+      faults[i].make(frame);
+    }
+    frame[28] = frame[29] = frame[30] = frame[31] = std::byte{0};
+    if (first <= 3) {
+      faults[3].make(frame);
+    } else if ((frame[6] & std::byte{wire::kFlagCrc}) != std::byte{0}) {
+      const std::uint32_t crc = wire::crc32c(frame);
+      std::memcpy(frame.data() + 28, &crc, sizeof crc);
+    }
+    try {
+      read(frame);
+      ADD_FAILURE() << "accepted; expected: " << faults[first].message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), faults[first].code) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(faults[first].message));
+    }
+  }
+}
 
 // The example of docs/wire-format.md.
 TEST(FrameBytes, DocumentedExample) {

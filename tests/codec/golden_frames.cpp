@@ -6,8 +6,12 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "codec/registry.hpp"
+#include "gradwire/error.hpp"
+#include "kernels/topk.hpp"
 #include "wire/crc32c.hpp"
 #include "wire/frame.hpp"
 
@@ -43,6 +47,28 @@ std::vector<std::byte> working_values(std::uint32_t count, bool finite) {
   return bytes;
 }
 
+template <class Body>
+void over_tiles(std::uint32_t count, Body body) {
+  for (std::uint32_t first = 0; first < count; first += codec::kTileElements) {
+    body(first, static_cast<std::uint32_t>(std::min<std::uint64_t>(codec::kTileElements, count - first)));
+  }
+}
+
+void correct_crc(std::vector<std::byte>& frame) {
+  std::fill_n(frame.begin() + 28, 4, std::byte{0});
+  const std::uint32_t crc = wire::crc32c(frame);
+  std::memcpy(frame.data() + 28, &crc, sizeof crc);
+}
+
+// No encoder states a length yet, so it is put behind the header here.
+void state_length(GoldenFrame& golden) {
+  wire::FrameHeader header = wire::parse_header(golden.frame);
+  header.flags |= wire::kFlagLength;
+  header.length = golden.frame.size() - wire::kHeaderBytes;
+  golden.frame.insert(golden.frame.begin() + wire::kHeaderBytes, wire::kLengthBytes, std::byte{0});
+  wire::write_header(header, golden.frame);
+}
+
 void write(GoldenFrame& golden) {
   const codec::Codec codec(golden.spec, golden.dtype);
   const std::uint32_t count = golden.info.count;
@@ -51,21 +77,28 @@ void write(GoldenFrame& golden) {
                                                              : working_values<float>(count, finite);
   golden.frame.resize(codec.frame_bytes(count));
   codec::FrameWriter writer(codec, golden.info, golden.checksum, golden.frame);
-  for (std::uint32_t first = 0; first < count; first += codec::kTileElements) {
-    const auto tile = static_cast<std::uint32_t>(std::min<std::uint64_t>(codec::kTileElements, count - first));
+  over_tiles(count, [&](std::uint32_t first, std::uint32_t tile) {
     writer.write(values.data() + first * codec.working_bytes(), nullptr, tile);
-  }
+  });
   writer.finish();
+  if (golden.length) {
+    state_length(golden);
+  }
 }
 
-}  // namespace
+// What the header says besides codec and dtype.
+struct Extras {
+  std::string name;  // of them
+  std::optional<std::uint8_t> hop = {};
+  std::uint8_t terms = 0;
+  std::uint8_t epoch = 0;
+  bool length = false;
+};
 
-namespace {
-
-GoldenFrame good_frame(const codec::CodecEntry& entry, std::uint16_t k, DType dtype) {
+GoldenFrame good_frame(const codec::CodecEntry& entry, std::uint16_t k, DType dtype, const Extras& extras = {}) {
   GoldenFrame golden;
-  golden.name =
-      (k == 0 ? "" : "topk" + std::to_string(k) + "-") + std::string(entry.name) + "-" + std::string(to_string(dtype));
+  golden.name = extras.name + (k == 0 ? "" : "topk" + std::to_string(k) + "-") + std::string(entry.name) + "-" +
+                std::string(to_string(dtype));
   golden.spec = {entry.id, k};
   golden.dtype = dtype;
   // Two tiles for f32; a short one without CRC, of a second hop, for the others.
@@ -73,15 +106,41 @@ GoldenFrame good_frame(const codec::CodecEntry& entry, std::uint16_t k, DType dt
   golden.info.first_tile = dtype == DType::f32 ? 7 : 0;
   golden.info.bucket = 2;
   golden.info.step = 70000;
-  golden.info.hop = dtype == DType::f32 ? 0 : 1;
+  golden.info.hop = extras.hop.value_or(dtype == DType::f32 ? 0 : 1);
+  golden.info.terms = extras.terms;
+  golden.info.epoch = extras.epoch;
   golden.checksum = dtype == DType::f32 || dtype == DType::f64;
+  golden.length = extras.length;
   write(golden);
   return golden;
 }
 
+// What only version 2 has, and what frames of version 1 in the folder do not show.
+void add_version2(std::vector<GoldenFrame>& frames) {
+  const auto add = [&](const char* codec, std::uint16_t k, DType dtype, const Extras& extras = {}) {
+    frames.push_back(good_frame(*codec::find_codec(codec), k, dtype, extras));
+  };
+  const std::uint8_t all_terms = wire::kTermMean | wire::kTermFeedback | wire::kTermWeighted;
+  add("int8", 1024, DType::f32);  // the most that is no bitmap, in as many bytes as one
+  add("int8", 1500, DType::f32);
+  add("exact", 1500, DType::f16);
+  add("exact", 1500, DType::f64);
+  add("bf16", 1500, DType::f64);
+  add("sign", 4096, DType::f32);
+  add("fp8", 0, DType::f32, {.name = "length-", .length = true});
+  add("int4", 0, DType::bf16, {.name = "length-", .length = true});
+  add("int2", 41, DType::f64, {.name = "length-", .length = true});
+  add("int8", 0, DType::f32, {.name = "epoch200-", .epoch = 200});
+  add("exact", 0, DType::bf16, {.name = "mean-", .terms = wire::kTermMean});
+  add("int4", 0, DType::f32, {.name = "mean-feedback-weights-", .terms = all_terms});
+  add("int4", 0, DType::f32, {.name = "node-", .hop = 4});
+  add("int2", 1500, DType::f32,
+      {.name = "node-weights-epoch255-length-", .hop = 4, .terms = wire::kTermWeighted, .epoch = 255, .length = true});
+}
+
 }  // namespace
 
-std::vector<GoldenFrame> good_frames() {
+std::vector<GoldenFrame> good_frames(int version) {
   std::vector<GoldenFrame> frames;
   for (const codec::CodecEntry& entry : codec::codecs()) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
@@ -92,68 +151,277 @@ std::vector<GoldenFrame> good_frames() {
     frames.push_back(good_frame(entry, 41, DType::f32));
     frames.push_back(good_frame(entry, 410, entry.lossy ? DType::f32 : DType::f64));
   }
+  if (version > 1) {
+    add_version2(frames);
+  }
   return frames;
 }
 
-std::vector<BadFrame> bad_frames(const GoldenFrame& good) {
-  std::vector<BadFrame> frames;
-  const auto add = [&](ErrorCode code, const std::string& what,
-                       const std::function<void(std::vector<std::byte>&)>& damage) {
-    BadFrame bad{std::string(to_string(code)) + "-" + what, code, good.frame};
+const GoldenFrame& find_golden(const std::vector<GoldenFrame>& good, const std::string& name) {
+  return *std::find_if(good.begin(), good.end(), [&](const GoldenFrame& golden) { return golden.name == name; });
+}
+
+namespace {
+
+using FrameBytes = std::vector<std::byte>;
+
+// Makes damaged copies of one good frame.
+class Damager {
+ public:
+  Damager(const GoldenFrame& good, std::vector<BadFrame>& to) : good_(good), to_(to) {}
+
+  template <class Damage>
+  void add(ErrorCode code, const std::string& what, const std::string& reason, Damage damage) {
+    BadFrame bad{std::string(to_string(code)) + "-" + what, good_.name, reason, good_.frame};
     damage(bad.frame);
-    frames.push_back(std::move(bad));
-  };
-  // A header that says something else, under a CRC that is right.
-  const auto add_header = [&](ErrorCode code, const std::string& what, std::size_t byte, int value) {
-    add(code, what, [&](std::vector<std::byte>& frame) {
-      frame[byte] = static_cast<std::byte>(value);
-      std::fill_n(frame.begin() + 28, 4, std::byte{0});
-      const std::uint32_t crc = wire::crc32c(frame);
-      std::memcpy(frame.data() + 28, &crc, sizeof crc);
+    to_.push_back(std::move(bad));
+  }
+  // Under a CRC that is right.
+  template <class Damage>
+  void add_unseen(ErrorCode code, const std::string& what, const std::string& reason, Damage damage) {
+    add(code, what, reason, [&](FrameBytes& frame) {
+      damage(frame);
+      correct_crc(frame);
+    });
+  }
+  void add_header(ErrorCode code, const std::string& what, const std::string& reason, std::size_t byte, int value) {
+    add_unseen(code, what, reason, [&](FrameBytes& frame) { frame[byte] = static_cast<std::byte>(value); });
+  }
+
+ private:
+  const GoldenFrame& good_;
+  std::vector<BadFrame>& to_;
+};
+
+void add_bad_headers(int version, Damager damager) {
+  const std::string crc = "CRC";
+  const bool first = version == 1;
+  const std::size_t terms = first ? 11 : 10;
+  const int one_term = first ? 1 : 0x10;
+  damager.add(ErrorCode::corrupt, "empty", "a header alone has 32", [](FrameBytes& frame) { frame.clear(); });
+  damager.add(ErrorCode::corrupt, "half-a-header", "a header alone has 32",
+              [](FrameBytes& frame) { frame.resize(16); });
+  damager.add(ErrorCode::corrupt, "header-only", crc, [](FrameBytes& frame) { frame.resize(32); });
+  damager.add(ErrorCode::corrupt, "one-byte-short", crc, [](FrameBytes& frame) { frame.pop_back(); });
+  damager.add(ErrorCode::corrupt, "one-byte-long", crc, [](FrameBytes& frame) { frame.push_back(std::byte{0}); });
+  damager.add(ErrorCode::corrupt, "payload-bit", crc, [](FrameBytes& frame) { frame[100] ^= std::byte{0x40}; });
+  damager.add(ErrorCode::corrupt, "header-bit", crc, [](FrameBytes& frame) { frame[12] ^= std::byte{1}; });
+  damager.add(ErrorCode::corrupt, "crc-bit", crc, [](FrameBytes& frame) { frame[28] ^= std::byte{1}; });
+  damager.add_header(ErrorCode::corrupt, "magic", "magic number", 0, 'X');
+  damager.add_header(ErrorCode::corrupt, "flags", "unknown flags", 6, 0xF1);
+  damager.add_header(ErrorCode::corrupt, "unknown-terms", "unknown terms 0x8", terms, first ? 8 : 0x80);
+  if (!first) {
+    damager.add_header(ErrorCode::corrupt, "length", "says that its payload has", 6, 5);
+  }
+  damager.add_header(ErrorCode::mismatch, "terms", "a mean", terms, one_term);
+  if (!first) {
+    damager.add_header(ErrorCode::mismatch, "epoch", "epoch 1 where 0", 11, 1);
+  }
+  damager.add_header(ErrorCode::corrupt, "dtype", "unknown dtype 77", 5, 77);
+  if (!first) {
+    damager.add_header(ErrorCode::mismatch, "version", "wire version 3", 4, 3);
+  }
+  damager.add_header(ErrorCode::mismatch, "other-dtype", "dtype f64 where f32", 5, 4);
+  damager.add_header(ErrorCode::mismatch, "codec", "codec unknown(200) where exact", 7, 200);
+  damager.add_header(ErrorCode::mismatch, "k", "codec topk(41/4096)+exact where exact", 8, 41);
+  damager.add_header(ErrorCode::mismatch, "hop", "hop 9 where 0", 10, 9);
+  damager.add_header(ErrorCode::mismatch, "count", "count", 15, 0xFF);
+  damager.add_header(ErrorCode::mismatch, "first-tile", "first tile 99 where 7", 16, 99);
+  damager.add_header(ErrorCode::mismatch, "bucket", "bucket 99 where 2", 20, 99);
+  damager.add_header(ErrorCode::mismatch, "step", "where 70000", 24, 0);
+}
+
+// Rules on which the frames of version 1 in its folder are silent.
+void add_bad_headers_of_version2(Damager damager) {
+  damager.add_header(ErrorCode::mismatch, "k-beyond-a-tile", "codec topk(4352/4096)+exact where exact", 9, 0x11);
+  damager.add(ErrorCode::mismatch, "no-crc", "no CRC", [](FrameBytes& frame) {
+    frame[6] &= static_cast<std::byte>(~wire::kFlagCrc);
+    std::fill_n(frame.begin() + 28, 4, std::byte{0});
+  });
+  damager.add(ErrorCode::corrupt, "crc-without-its-flag", "CRC",
+              [](FrameBytes& frame) { frame[6] &= static_cast<std::byte>(~wire::kFlagCrc); });
+}
+
+void add_bad_lengths(Damager damager) {
+  damager.add_unseen(ErrorCode::corrupt, "length-cut-off", "a header with a length has 48",
+                     [](FrameBytes& frame) { frame.resize(40); });
+  damager.add_unseen(ErrorCode::corrupt, "length-one-less", "says that its payload has", [](FrameBytes& frame) {
+    frame[32] = static_cast<std::byte>(std::to_integer<int>(frame[32]) - 1);
+  });
+  damager.add_header(ErrorCode::corrupt, "length-without-zeros", "zeros behind its length", 47, 1);
+  damager.add_unseen(ErrorCode::corrupt, "length-of-another-payload", "elements need", [](FrameBytes& frame) {
+    frame.resize(frame.size() - 16);
+    frame[32] = static_cast<std::byte>(std::to_integer<int>(frame[32]) - 16);  // it stays above 0: no borrow
+  });
+}
+
+// The indices of one tile of a frame of version 2 behind topk.
+class TileIndices {
+ public:
+  TileIndices(const GoldenFrame& good, FrameBytes& frame, bool second_tile)
+      : count_(second_tile ? good.info.count - kernels::kTileElements : kernels::kTileElements),
+        code_(kernels::index_code(count_, kernels::selected_count(good.spec.k, count_))),
+        bytes_(frame.data() + wire::kHeaderBytes +
+               (second_tile ? codec::Codec(good.spec, good.dtype).payload_bytes(kernels::kTileElements) : 0)) {
+    for (std::uint32_t place = 0; place < code_.run; ++place) {
+      if (bit(place)) {
+        places_.push_back(place);
+      }
+    }
+  }
+
+  [[nodiscard]] const kernels::IndexCode& code() const { return code_; }
+  [[nodiscard]] std::uint32_t place(std::size_t j) const { return places_[j]; }
+  [[nodiscard]] bool bit(std::uint32_t i) const {
+    return std::to_integer<int>(bytes_[i / 8] >> (i % 8) & std::byte{1}) != 0;
+  }
+  void set(std::uint32_t i, bool value) {
+    const auto mask = static_cast<std::byte>(1U << (i % 8));
+    bytes_[i / 8] = value ? bytes_[i / 8] | mask : bytes_[i / 8] & ~mask;
+  }
+  [[nodiscard]] std::uint32_t low(std::uint32_t j) const {
+    std::uint32_t bits = 0;
+    for (std::uint32_t b = 0; b < code_.low; ++b) {
+      bits |= static_cast<std::uint32_t>(bit(code_.run + j * code_.low + b)) << b;
+    }
+    return bits;
+  }
+  void set_low(std::uint32_t j, std::uint32_t bits) {
+    for (std::uint32_t b = 0; b < code_.low; ++b) {
+      set(code_.run + j * code_.low + b, ((bits >> b) & 1U) != 0);
+    }
+  }
+  void remove_last() { set(places_.back(), false); }
+  void add_one() {
+    std::uint32_t place = 0;
+    while (bit(place)) {
+      ++place;
+    }
+    set(place, true);
+  }
+  void set_last_bit() { set(8 * code_.bytes() - 1, true); }
+  // The first pair that differs in the lower bits only.
+  [[nodiscard]] std::uint32_t neighbours() const {
+    std::uint32_t j = 0;
+    while (place(j + 1) != place(j) + 1) {
+      ++j;
+    }
+    return j;
+  }
+  // The last one becomes `index`.
+  void move_last(std::uint32_t index) {
+    remove_last();
+    set(code_.place(index, code_.selected - 1), true);
+    set_low(code_.selected - 1, index & ((1U << code_.low) - 1));
+  }
+
+ private:
+  std::uint32_t count_;
+  kernels::IndexCode code_;
+  std::byte* bytes_;
+  std::vector<std::uint32_t> places_ = {};
+};
+
+constexpr auto kBadIndices = "indices not ascending, beyond the tile or not as many as it keeps";
+
+void add_bad_indices(const GoldenFrame& good, std::vector<BadFrame>& frames) {
+  const auto add = [&](const char* what, bool second_tile, const std::function<void(TileIndices&)>& damage) {
+    const auto reason = "tile " + std::to_string(good.info.first_tile + (second_tile ? 1 : 0)) + ": " + kBadIndices;
+    Damager(good, frames).add_unseen(ErrorCode::corrupt, what, reason, [&](FrameBytes& frame) {
+      TileIndices indices(good, frame, second_tile);
+      damage(indices);
     });
   };
-  add(ErrorCode::corrupt, "empty", [](auto& frame) { frame.clear(); });
-  add(ErrorCode::corrupt, "half-a-header", [](auto& frame) { frame.resize(16); });
-  add(ErrorCode::corrupt, "header-only", [](auto& frame) { frame.resize(32); });
-  add(ErrorCode::corrupt, "one-byte-short", [](auto& frame) { frame.pop_back(); });
-  add(ErrorCode::corrupt, "one-byte-long", [](auto& frame) { frame.push_back(std::byte{0}); });
-  add(ErrorCode::corrupt, "payload-bit", [](auto& frame) { frame[100] ^= std::byte{0x40}; });
-  add(ErrorCode::corrupt, "header-bit", [](auto& frame) { frame[12] ^= std::byte{1}; });
-  add(ErrorCode::corrupt, "crc-bit", [](auto& frame) { frame[28] ^= std::byte{1}; });
-  add_header(ErrorCode::corrupt, "magic", 0, 'X');
-  add_header(ErrorCode::corrupt, "flags", 6, 0xF1);
-  add_header(ErrorCode::corrupt, "unknown-terms", 10, 0x80);
-  add_header(ErrorCode::corrupt, "length", 6, 5);
-  add_header(ErrorCode::mismatch, "terms", 10, 0x10);
-  add_header(ErrorCode::mismatch, "epoch", 11, 1);
-  add_header(ErrorCode::corrupt, "dtype", 5, 77);
-  add_header(ErrorCode::mismatch, "version", 4, 3);
-  add_header(ErrorCode::mismatch, "other-dtype", 5, good.dtype == DType::f64 ? 1 : 4);
-  add_header(ErrorCode::mismatch, "codec", 7, 200);
-  add_header(ErrorCode::mismatch, "k", 8, 41);
-  add_header(ErrorCode::mismatch, "hop", 10, 9);
-  add_header(ErrorCode::mismatch, "count", 15, 0xFF);
-  add_header(ErrorCode::mismatch, "first-tile", 16, 99);
-  add_header(ErrorCode::mismatch, "bucket", 20, 99);
-  add_header(ErrorCode::mismatch, "step", 24, 0);
+  const bool bitmap = kernels::index_code(kernels::kTileElements, good.spec.k).spread == 0;
+  if (bitmap) {
+    add("bitmap-too-few", false, &TileIndices::remove_last);
+    add("bitmap-too-many", true, &TileIndices::add_one);
+    add("bitmap-spare-bit", true, &TileIndices::set_last_bit);
+    return;
+  }
+  add("indices-too-few", false, &TileIndices::remove_last);
+  add("indices-too-many", true, &TileIndices::add_one);
+  add("indices-spare-bit", false, &TileIndices::set_last_bit);
+  add("indices-descend", false, [](TileIndices& indices) {
+    const std::uint32_t j = indices.neighbours();
+    const std::uint32_t low = indices.low(j);
+    indices.set_low(j, indices.low(j + 1));
+    indices.set_low(j + 1, low);
+  });
+  add("indices-twice", false, [](TileIndices& indices) {
+    const std::uint32_t j = indices.neighbours();
+    indices.set_low(j + 1, indices.low(j));
+  });
+  add("indices-beyond", true,
+      [&](TileIndices& indices) { indices.move_last(good.info.count - kernels::kTileElements); });
+}
+
+// 12 bits each; the tiles keep 41 and 3 elements.
+void add_bad_indices_of_version1(const GoldenFrame& good, std::vector<BadFrame>& frames) {
+  constexpr std::size_t kFirst = wire::kHeaderBytes;
+  constexpr std::size_t kSecond = kFirst + 112;  // 62 bytes of indices, 43 of values, up to 16
+  const auto add = [&](const char* what, bool second_tile, const std::function<void(FrameBytes&)>& damage) {
+    const auto reason = "tile " + std::to_string(good.info.first_tile + (second_tile ? 1 : 0)) + ": " + kBadIndices;
+    Damager(good, frames).add_unseen(ErrorCode::corrupt, what, reason, damage);
+  };
+  const auto first_pair = [](const FrameBytes& frame) {
+    return std::to_integer<std::uint32_t>(frame[kFirst]) | std::to_integer<std::uint32_t>(frame[kFirst + 1]) << 8 |
+           std::to_integer<std::uint32_t>(frame[kFirst + 2]) << 16;
+  };
+  const auto set_first_pair = [](FrameBytes& frame, std::uint32_t pair) {
+    std::memcpy(frame.data() + kFirst, &pair, 3);
+  };
+  add("indices-descend", false, [&](FrameBytes& frame) {
+    const std::uint32_t pair = first_pair(frame);
+    set_first_pair(frame, pair >> 12 | (pair & 0xFFFU) << 12);
+  });
+  add("indices-twice", false, [&](FrameBytes& frame) {
+    const std::uint32_t pair = first_pair(frame);
+    set_first_pair(frame, (pair & 0xFFFU) | (pair & 0xFFFU) << 12);
+  });
+  add("indices-beyond", true, [&](FrameBytes& frame) {
+    const auto index = static_cast<std::uint16_t>(good.info.count - kernels::kTileElements);
+    std::memcpy(frame.data() + kSecond + 3, &index, sizeof index);
+  });
+  add("indices-spare-bit", true, [&](FrameBytes& frame) { frame[kSecond + 4] |= std::byte{0x80}; });
+}
+
+}  // namespace
+
+std::vector<BadFrame> bad_frames(int version, const std::vector<GoldenFrame>& good) {
+  std::vector<BadFrame> frames;
+  add_bad_headers(version, Damager(find_golden(good, "exact-f32"), frames));
+  if (version == 1) {
+    add_bad_indices_of_version1(find_golden(good, "topk41-int8-f32"), frames);
+    return frames;
+  }
+  add_bad_headers_of_version2(Damager(find_golden(good, "exact-f32"), frames));
+  add_bad_lengths(Damager(find_golden(good, "length-fp8-f32"), frames));
+  add_bad_indices(find_golden(good, "topk41-int8-f32"), frames);
+  add_bad_indices(find_golden(good, "topk1500-int8-f32"), frames);
   return frames;
+}
+
+void read_as(const GoldenFrame& golden, std::span<const std::byte> frame, bool add, std::byte* values) {
+  const codec::Codec codec(golden.spec, golden.dtype);
+  codec::FrameReader reader(codec, golden.info, golden.checksum, frame, 0);
+  over_tiles(golden.info.count, [&](std::uint32_t first, std::uint32_t tile) {
+    std::byte* to = values + first * codec.working_bytes();
+    add ? reader.add(to, tile) : reader.read(to, tile);
+  });
 }
 
 std::uint32_t decoded_crc(const GoldenFrame& golden) {
-  const codec::Codec codec(golden.spec, golden.dtype);
-  const std::uint32_t count = golden.info.count;
-  std::vector<double> storage(count);  // aligned for either working type
+  std::vector<double> storage(golden.info.count);  // aligned for either working type
   auto* values = reinterpret_cast<std::byte*>(storage.data());
-  codec::FrameReader reader(codec, golden.info, golden.checksum, golden.frame, 0);
-  for (std::uint32_t first = 0; first < count; first += codec::kTileElements) {
-    const auto tile = static_cast<std::uint32_t>(std::min<std::uint64_t>(codec::kTileElements, count - first));
-    reader.read(values + first * codec.working_bytes(), tile);
-  }
-  return wire::crc32c(std::span(values, count * codec.working_bytes()));
+  read_as(golden, golden.frame, false, values);
+  return wire::crc32c(std::span(values, golden.info.count * codec::Codec(golden.spec, golden.dtype).working_bytes()));
 }
 
 std::string manifest_line(const GoldenFrame& golden) {
   return golden.name + " " + std::to_string(golden.frame.size()) + " " + std::to_string(decoded_crc(golden));
 }
+
+std::string manifest_line(const BadFrame& bad) { return bad.name + " " + bad.base; }
 
 }  // namespace gradwire::test

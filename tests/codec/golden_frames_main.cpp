@@ -1,11 +1,13 @@
-// golden_frames FOLDER: adds what is missing to the folder of tests/golden for the version that this build writes.
-// Frames that are there are left alone: they are the format.
+// golden_frames FOLDER: adds what is missing to tests/golden: good and bad frames of the version that this build
+// writes, damaged copies of the good ones of older versions. Frames that are there are left alone: they are the format.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "golden_frames.hpp"
 #include "gradwire/version.hpp"
+#include "wire/frame.hpp"
 
 namespace {
 
@@ -20,6 +22,33 @@ void save(const fs::path& file, std::span<const std::byte> bytes) {
   std::cout << "wrote " << file.string() << '\n';
 }
 
+std::vector<std::byte> load(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+void add_missing(const fs::path& folder, int version) {
+  fs::create_directories(folder / "good");
+  fs::create_directories(folder / "bad");
+  auto good = gradwire::test::good_frames(version);
+  std::ofstream manifest(folder / "manifest.txt");
+  for (auto& golden : good) {
+    const fs::path file = folder / "good" / (golden.name + ".frame");
+    if (version == gradwire::kWireVersion) {
+      save(file, golden.frame);
+    }
+    golden.frame = load(file);
+    manifest << manifest_line(golden) << '\n';
+  }
+  std::ofstream bases(folder / "bad.txt");
+  for (const auto& bad : bad_frames(version, good)) {
+    save(folder / "bad" / (bad.name + ".frame"), bad.frame);
+    bases << manifest_line(bad) << '\n';
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -27,17 +56,8 @@ int main(int argc, char** argv) {
     std::cerr << "usage: golden_frames FOLDER\n";
     return 2;
   }
-  const fs::path folder = fs::path(argv[1]) / ("version" + std::to_string(gradwire::kWireVersion));
-  fs::create_directories(folder / "good");
-  fs::create_directories(folder / "bad");
-  const auto good = gradwire::test::good_frames();
-  std::ofstream manifest(folder / "manifest.txt");
-  for (const auto& golden : good) {
-    save(folder / "good" / (golden.name + ".frame"), golden.frame);
-    manifest << manifest_line(golden) << '\n';
-  }
-  for (const auto& bad : bad_frames(good.front())) {
-    save(folder / "bad" / (bad.name + ".frame"), bad.frame);
+  for (int version = gradwire::wire::kOldestWireVersion; version <= gradwire::kWireVersion; ++version) {
+    add_missing(fs::path(argv[1]) / ("version" + std::to_string(version)), version);
   }
   return 0;
 }
