@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
@@ -144,7 +145,7 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     attempt->changed.notify_all();
   });
   std::unique_lock lock(attempt->mutex);
-  const bool in_time = attempt->changed.wait_for(lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
+  const bool in_time = wait_awake(attempt->changed, lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
   const bool over = std::exchange(attempt->over, attempt->over || !in_time);
   const bool made = attempt->made;
   lock.unlock();

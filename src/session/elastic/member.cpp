@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/awake_time.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "membership/message.hpp"
@@ -374,12 +375,12 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   const auto decided = [&] {
     return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch || refused_;
   };
-  if (!changed_.wait_for(lock, limit, decided)) {
+  if (!wait_awake(changed_, lock, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
       machine_.missed(who, now());
     }
     act();
-    if (!changed_.wait_for(lock, limit, decided)) {
+    if (!wait_awake(changed_, lock, limit, decided)) {
       gave_up_ = true;
       throw_no_agreement(limit);
     }
@@ -391,10 +392,10 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
   std::unique_lock lock(mutex_);
   const auto is_over = [&] { return over_locked(epoch); };
   const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch || refused_; };
-  if (gave_up_ || !changed_.wait_for(lock, patience, is_over)) {
+  if (gave_up_ || !wait_awake(changed_, lock, patience, is_over)) {
     return false;
   }
-  if (!changed_.wait_for(lock, limit, changed)) {
+  if (!wait_awake(changed_, lock, limit, changed)) {
     throw_no_agreement(limit);
   }
   throw_if_out();

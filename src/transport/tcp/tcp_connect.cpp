@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_acceptor.hpp"
@@ -64,7 +65,9 @@ class Connecting {
     throw Error(ErrorCode::timeout, me() + "no connection with rank " + std::to_string(rank) + " within " +
                                         format_duration(options_.timeout) + " (" + why + ")");
   }
-  void look_whether_to_go_on() const {
+  // While it was stopped it could not connect: that time does not count.
+  void look_whether_to_go_on() {
+    deadline_ = Clock::now() + (options_.timeout - time_.waited());
     if (options_.go_on) {
       options_.go_on();
     }
@@ -110,7 +113,7 @@ class Connecting {
   }
 
   // Addresses that lead nowhere, or to another host of the same address, are passed over.
-  Socket reach(int rank, bool control) const {
+  Socket reach(int rank, bool control) {
     const Card& card = cards_[static_cast<std::size_t>(rank)];
     std::string tried;
     do {
@@ -138,6 +141,7 @@ class Connecting {
 
   const Rendezvous& rendezvous_;
   const TcpOptions& options_;
+  AwakeTime time_;
   Clock::time_point deadline_;
   std::vector<Card> cards_;
   Connections made_;
