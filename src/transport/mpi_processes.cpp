@@ -24,8 +24,10 @@
 #include "transport/mpi_transport.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_processes.hpp"
+#include "transport/tcp/tcp_report_end.hpp"
 
 namespace gradwire::transport {
 namespace {
@@ -135,6 +137,7 @@ class MpiProcesses final : public Processes {
   void wake() noexcept override { channel_->wake(); }
   void end() noexcept override { channel_->end(); }
   void note_loss() noexcept override { g_lost_ranks = true; }
+  void note_no_place() noexcept override { tcp::this_process_had_no_place(); }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override {
@@ -232,6 +235,7 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
   if (join) {
     return join_processes({.path = from_start_directory(*join), .interface = interface});
   }
+  transport::tcp::report_end_of_this_process();
   int granted = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
   return let_join
@@ -240,6 +244,7 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
 }
 
 void end_process(int exit_code) {
+  transport::tcp::this_process_ends(exit_code);  // MPI_Finalize may wait for longer than anybody does for this word
   const bool all_there = exit_code == 0 && !transport::g_lost_ranks;
   // Ranks may have ended since, and nothing says how long MPI waits for them.
   std::thread([exit_code, limit = std::chrono::seconds(all_there ? 60 : 3)] {

@@ -241,6 +241,7 @@ bool Member::wait_for_place(const std::string& facts) {
       log(LogLevel::warning, "the way to " + std::to_string(lost_.size()) +
                                  " processes is broken, and nobody else is left: this process ends without a place");
     }
+    processes_->note_no_place();
     return false;
   }
   throw_if_out();

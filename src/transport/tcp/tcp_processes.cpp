@@ -15,6 +15,7 @@
 #include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_joining.hpp"
 #include "transport/tcp/tcp_letters.hpp"
+#include "transport/tcp/tcp_report_end.hpp"
 
 namespace gradwire::transport {
 namespace tcp {
@@ -100,6 +101,7 @@ class TcpProcesses final : public Processes {
       on_loss_();
     }
   }
+  void note_no_place() noexcept override { this_process_had_no_place(); }
   void end() noexcept override {
     letters_.close();
     if (door_) {
