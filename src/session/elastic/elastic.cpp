@@ -88,6 +88,7 @@ bool Elastic::holds() const { return std::binary_search(holders_.begin(), holder
 
 std::shared_ptr<Transport> Elastic::connect() {
   before_ = world_;
+  member_.forget_copies_before(before_.epoch);
   for (;;) {
     Member::World world = member_.world();
     ranks_.insert(world.members.begin(), world.members.end());
@@ -226,6 +227,7 @@ std::vector<Elastic::Kept> Elastic::take_kept() {
       kept.push_back({who});
     }
   }
+  member_.forget_copies_before(world_.epoch);  // also of those that live and have another keeper now
   return kept;
 }
 

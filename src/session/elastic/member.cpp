@@ -159,6 +159,7 @@ void Member::hear(const Processes::Heard& heard) {
 
 void Member::note_end(Processes::Id who) {
   ended_.insert(who);
+  facts_.erase(who);
   const std::vector<membership::Id>& members = machine_.world().members;
   if (!members.empty() && !std::binary_search(members.begin(), members.end(), who)) {
     note_loss_of(who);  // a spare, which would have stayed until the job ends
@@ -273,6 +274,10 @@ void Member::hear_copy(Processes::Id from, std::span<const std::byte> message) {
     const auto total = in.number<std::uint64_t>();
     const auto before = in.number<std::uint64_t>();
     const auto piece = in.take(in.left());
+    if (epoch < copies_from_) {
+      incoming_.erase(from);
+      return;
+    }
     Copy& copy = incoming_[from];
     if (before == 0) {
       copy = {.epoch = epoch, .step = step, .bytes = {}};
@@ -318,6 +323,14 @@ std::optional<Member::Copy> Member::take_copy(Processes::Id of, std::uint32_t ep
   Copy copy = std::move(found->second);
   copies_.erase(found);
   return copy;
+}
+
+void Member::forget_copies_before(std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  copies_from_ = std::max(copies_from_, epoch);
+  const auto is_old = [&](const auto& copy) { return copy.second.epoch < copies_from_; };
+  std::erase_if(copies_, is_old);
+  std::erase_if(incoming_, is_old);
 }
 
 void Member::act() {
