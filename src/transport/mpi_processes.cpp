@@ -15,6 +15,7 @@
 
 #include "base/environment.hpp"
 #include "base/forked.hpp"
+#include "base/process_number.hpp"
 #include "base/start_directory.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
@@ -92,8 +93,11 @@ std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first
 class MpiProcesses final : public Processes {
  public:
   MpiProcesses(MPI_Comm comm, std::chrono::milliseconds timeout) {
-    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+    constexpr std::size_t kOfProcess = 2;  // connections with each other one
+    tcp::check_descriptors(static_cast<std::size_t>(size_) - 1, kOfProcess, "");
+    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+    number_process(static_cast<std::uint32_t>(rank_));
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
     names_ = exchange_texts(base_, "rank " + std::to_string(rank_) + " (" + tcp::process_name() + ")", timeout);
     nodes_ = find_nodes(base_, rank_, size_, timeout);

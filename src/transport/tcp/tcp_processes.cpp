@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/forked.hpp"
+#include "base/process_number.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
@@ -42,6 +43,7 @@ class TcpProcesses final : public Processes {
         on_loss_(std::move(on_loss)),
         own_{.id = seat.self, .state = State::alive, .card = std::move(own_card), .name = std::move(seat.name)},
         channel_({}) {
+    number_process(self_);
     for (Seat::Other& other : seat.others) {
       const State state = other.who.state;
       meet(std::move(other.who), std::move(other.prompt), std::move(other.bulk)).known = true;
