@@ -8,6 +8,7 @@
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_card.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -124,6 +125,7 @@ class Connecting {
         set_up(socket, control ? Carries::control : Carries::messages);
         return socket;
       }
+      check_for_one_descriptor(me());
       std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline_ - Clock::now()));
     } while (Clock::now() < deadline_);
     give_up(rank, tried);

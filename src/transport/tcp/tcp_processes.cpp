@@ -12,6 +12,7 @@
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 #include "transport/tcp/tcp_door.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_joining.hpp"
@@ -30,6 +31,8 @@ constexpr std::byte kOfJob{0};   // what was given to send()
 constexpr std::byte kHello{1};   // of one who joined, to each other: all have admitted it
 constexpr std::byte kLetter{2};  // for a world that is being made
 constexpr std::uint32_t kNowhere = UINT32_MAX;
+constexpr std::size_t kOfProcess = 2;  // connections with each other process, beside those of a world
+constexpr std::size_t kOfWorld = 2;
 constexpr Id kMostMissed = 1000;  // ids that others have given to processes which ended before they came here
 
 class TcpProcesses final : public Processes {
@@ -366,6 +369,8 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
   std::optional<tcp::JoinFileClaim> claim;
   tcp::Listening listening;
   try {
+    const std::size_t others = static_cast<std::size_t>(options.world_size) - 1;
+    tcp::check_descriptors(others, tcp::kOfProcess + tcp::kOfWorld, "rank " + std::to_string(options.rank) + ": ");
     if (!join_file.empty()) {
       if (options.rank == 0) {
         claim.emplace(join_file);
